@@ -1,0 +1,63 @@
+"""Binding: the numbers a graph is looked at with.
+
+It gives every symbol its size (an int or a numpy array) and every tensor that names no format one, by its role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.dims import Dim, evaluate, product
+from inferometer.core.dtype import DType, dtype
+from inferometer.core.workload import Precision
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Op, Tensor
+
+__all__ = ["Binding"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding:
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    precision: Precision = Precision()
+
+    def size(self, dim: Dim) -> Any:
+        return evaluate(dim, self.sizes)
+
+    def shape(self, tensor: Tensor) -> tuple[Any, ...]:
+        return tuple(self.size(dim) for dim in tensor.shape)
+
+    def elements(self, tensor: Tensor) -> Any:
+        return self.size(product(tensor.shape))
+
+    def format(self, tensor: Tensor) -> DType:
+        """The tensor's own format, or the one the precision gives its role."""
+        by_role = {
+            "weight": self.precision.weights,
+            "constant": self.precision.activations,
+            "kv": self.precision.kv or self.precision.activations,
+            "index": "i64",
+        }
+        name = tensor.dtype or by_role.get(tensor.role, self.precision.activations)
+        if name is None:
+            raise DomainError(f"No format is known for {tensor.role} {tensor.name!r}.", remedy="Give a precision.")
+        return dtype(name)
+
+    def nbytes(self, tensor: Tensor) -> Any:
+        """Bytes of the tensor as stored: the file's own count where one was read."""
+        if tensor.stored_bytes is not None:
+            return tensor.stored_bytes
+        return self.format(tensor).nbytes(self.elements(tensor))
+
+    def arithmetic(self, op: Op) -> str:
+        """The format an op is computed in: what the op says, else its first input's own arithmetic."""
+        if stated := op.get("compute"):
+            return str(stated)
+        first = next((tensor for tensor in (*op.inputs, *op.weights, *op.outputs) if tensor.role != "index"), None)
+        if first is None:
+            return self.precision.activations or "f32"
+        return self.format(first).arithmetic[0]

@@ -1,0 +1,118 @@
+"""Values ↔ JSON documents. Every document names its schema and version.
+
+A newer version is refused, since its numbers may mean something else; unknown fields are skipped, since a later writer
+may add some. NaN and infinity are refused both ways: JSON has no word for them, and `null` would say "unknown".
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.profile import Profile
+from inferometer.core.run import Run
+from inferometer.core.trace import Trace
+from inferometer.errors import InferometerError, SchemaError
+
+__all__ = ["SCHEMAS", "Schema", "decode", "document", "encode"]
+
+T = TypeVar("T", Profile, Calibration, Run, Trace)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schema:
+    name: str
+    version: int
+
+    def __str__(self) -> str:
+        return f"{self.name}/{self.version}"
+
+
+SCHEMAS: dict[type, Schema] = {
+    Profile: Schema(name="inferometer.profile", version=1),
+    Calibration: Schema(name="inferometer.calibration", version=1),
+    Run: Schema(name="inferometer.run", version=1),
+    Trace: Schema(name="inferometer.trace", version=1),
+}
+
+
+def document(value: T) -> dict[str, Any]:
+    """The value as plain dicts, lists and numbers, in the shape its document has."""
+    plain = msgspec.to_builtins(value)
+    _require_finite(plain, path="")
+    if isinstance(value, Profile):
+        _lift_precision(plain)
+    elif plain.get("profile") is not None:
+        _lift_precision(plain["profile"])
+    return {"schema": str(SCHEMAS[type(value)]), **plain}
+
+
+def encode(value: T, *, indent: int | None = None) -> bytes:
+    data = msgspec.json.encode(document(value))
+    return data if indent is None else msgspec.json.format(data, indent=indent)
+
+
+def decode(data: bytes | str, kind: type[T]) -> T:
+    """Read a document. What does not fit is a `SchemaError` that says where."""
+    try:
+        plain = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise SchemaError(f"This is not a JSON document: {error}.") from None
+    _require_schema(plain, SCHEMAS[kind])
+    if kind is Profile:
+        _lower_precision(plain)
+    elif kind is Run and isinstance(plain.get("profile"), dict):
+        _lower_precision(plain["profile"])
+    _require_finite(plain, path="")
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise SchemaError(f"This is not a valid {SCHEMAS[kind]} document: {error}.") from None
+    except InferometerError as error:
+        raise SchemaError(f"This {SCHEMAS[kind]} document holds a value that cannot be: {error}") from None
+
+
+def _require_schema(plain: object, wanted: Schema) -> None:
+    if not isinstance(plain, dict) or not isinstance(plain.get("schema"), str):
+        raise SchemaError(
+            f"This document names no schema; an {wanted} document was asked for.",
+            remedy=f'It should have "schema": "{wanted}".',
+        )
+    name, _, version = plain["schema"].rpartition("/")
+    if name != wanted.name or not version.isdecimal():
+        raise SchemaError(f"This is a {plain['schema']!r} document; an {wanted} document was asked for.")
+    if int(version) > wanted.version:
+        raise SchemaError(
+            f"This document is of schema {plain['schema']}; this version of Inferometer reads up to {wanted}.",
+            remedy="Upgrade with `pip install --upgrade inferometer`.",
+        )
+
+
+def _lift_precision(plain: dict[str, Any]) -> None:
+    """A Workload holds its precision and parallel plan; the document shows them beside it."""
+    workload = plain["workload"]
+    plain["precision"] = workload.pop("precision")
+    plain["parallel"] = workload.pop("parallel")
+
+
+def _lower_precision(plain: dict[str, Any]) -> None:
+    workload = plain.get("workload")
+    if isinstance(workload, dict):
+        for name in ("precision", "parallel"):
+            if name in plain:
+                workload[name] = plain.pop(name)
+
+
+def _require_finite(plain: Any, *, path: str) -> None:
+    if isinstance(plain, float):
+        if not math.isfinite(plain):
+            raise SchemaError(f"{path.lstrip('.') or 'The value'} is {plain}, which a document cannot hold.")
+    elif isinstance(plain, dict):
+        for key, value in plain.items():
+            _require_finite(value, path=f"{path}.{key}")
+    elif isinstance(plain, list | tuple):
+        for index, value in enumerate(plain):
+            if not isinstance(value, int | str):
+                _require_finite(value, path=f"{path}[{index}]")

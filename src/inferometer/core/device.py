@@ -1,0 +1,100 @@
+"""Devices: peaks, memories, links, power and price, each number with where it comes from.
+
+Unknown is `None`, never a guess. Derived figures (operations per watt, the ridge point) are computed from these.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from inferometer.core.dtype import dtype
+from inferometer.errors import DomainError, UnknownNameError
+
+__all__ = ["ORIGINS", "UNITS", "Device", "Link", "Memory", "Origin", "Sourced", "Unit"]
+
+Origin = Literal["datasheet", "prior", "calibrated", "measured"]
+ORIGINS: tuple[Origin, ...] = get_args(Origin)
+Unit = Literal["cpu", "gpu", "npu", "tpu"]
+UNITS: tuple[Unit, ...] = get_args(Unit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sourced:
+    """A number in SI base units that says who said it, and when."""
+
+    value: float
+    origin: Origin
+    source: str
+    date: str
+    note: str | None = None
+
+    def __float__(self) -> float:
+        return float(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """One level of memory. `level` is its place (hbm, dram, l2 …), `kind` its make (HBM3e, LPDDR5 …)."""
+
+    level: str
+    kind: str | None = None
+    capacity_bytes: Sourced | None = None
+    bandwidth_bytes_per_s: Sourced | None = None
+    latency_s: Sourced | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """A connection. Bandwidth is per direction and per device, whatever the vendor's total says."""
+
+    name: str
+    title: str
+    kind: str
+    topology: str | None = None
+    bandwidth_bytes_per_s: Sourced | None = None
+    latency_s: Sourced | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One compute unit with its memory. A chip with several units is several devices that share a `chip` name."""
+
+    name: str
+    title: str
+    vendor: str
+    unit: Unit
+    kind: str | None = None
+    family: str | None = None
+    chip: str | None = None
+    aliases: tuple[str, ...] = ()
+    year: int | None = None
+    peaks: Mapping[str, Sourced] = field(default_factory=dict)  # dense operations per second, by arithmetic format
+    memories: tuple[Memory, ...] = ()  # main memory first, then the caches, far to near
+    host_link: Link | None = None
+    peer_link: Link | None = None
+    cores: Sourced | None = None
+    clock_hz: Sourced | None = None
+    launch_s: Sourced | None = None  # host cost of starting one kernel
+    power_w: Sourced | None = None
+    idle_w: Sourced | None = None
+    price_usd: Sourced | None = None
+    notes: str | None = None
+
+    @property
+    def memory(self) -> Memory | None:
+        """Main memory."""
+        return self.memories[0] if self.memories else None
+
+    def peak(self, name: str) -> Sourced:
+        """The peak for one arithmetic format; one the device has no figure for is an error that names those it has."""
+        canonical = dtype(name).name
+        if canonical not in self.peaks:
+            known = ", ".join(self.peaks) or "none"
+            raise DomainError(f"{self.name} has no peak for {canonical} (it has: {known}).")
+        return self.peaks[canonical]
+
+    def level(self, name: str) -> Memory:
+        for memory in self.memories:
+            if memory.level == name:
+                return memory
+        raise UnknownNameError("memory level", name, [memory.level for memory in self.memories])

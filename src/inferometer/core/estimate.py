@@ -1,0 +1,34 @@
+"""Estimate: how long, between what bounds, limited by what, and on whose word."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from inferometer.core.device import Origin
+from inferometer.errors import DomainError
+
+__all__ = ["Bound", "Estimate"]
+
+Bound = Literal["compute", "memory", "link", "overhead", "storage"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """`floor_s` is the time at 100 % of every peak. No estimate beats it."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+    floor_s: float
+    bound: Bound
+    origin: Origin
+    rule: str
+    level: str | None = None  # which memory level, where memory bounds
+    energy_j: float | None = None
+
+    def __post_init__(self) -> None:
+        ordered = 0 <= self.floor_s <= self.low_s <= self.time_s <= self.high_s < float("inf")
+        if not ordered:
+            raise DomainError(
+                f"An estimate needs floor ≤ low ≤ time ≤ high, and has "
+                f"{self.floor_s!r}, {self.low_s!r}, {self.time_s!r}, {self.high_s!r}."
+            )

@@ -1,0 +1,138 @@
+"""The model: tensors, ops, blocks, and the graph of them. It knows no file format.
+
+A `Block` is ops × count: 32 identical decoder layers are one Block of count 32, so their cost is computed once. Blocks
+stand in the order of execution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from inferometer.core.dims import Dim, product, symbols_in
+from inferometer.core.dtype import dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["KINDS", "Block", "Graph", "Op", "Role", "Tensor"]
+
+Role = Literal["weight", "constant", "activation", "kv", "state", "index"]
+
+# The closed vocabulary of op kinds: what a work rule exists for.
+KINDS = frozenset({
+    "linear", "matmul", "attention", "convolution", "norm", "softmax", "elementwise", "activation", "reduce", "pool",
+    "resize", "embedding", "gather", "scatter", "moe_router", "moe_experts", "ssm_scan", "recurrent", "rotary",
+    "sampling", "quantize", "dequantize", "cast", "copy", "view", "sort", "control", "collective", "custom",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A named array. `dtype` is the stored format, or None where the workload's precision decides it by `role`."""
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: str | None = None
+    role: Role = "activation"
+    stored_bytes: int | None = None  # as the file holds it, where a file was read
+
+    @property
+    def elements(self) -> Dim:
+        return product(self.shape)
+
+    @property
+    def nbytes(self) -> int | None:
+        """Exact bytes where shape and format are known: rows are padded to whole blocks, as files store them."""
+        if self.stored_bytes is not None:
+            return self.stored_bytes
+        if self.dtype is None or not isinstance(self.elements, int):
+            return None
+        size: int = dtype(self.dtype).nbytes(self.elements)
+        return size
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        return frozenset().union(*(symbols_in(dim) for dim in self.shape))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operation. `kind` is from KINDS; `source_type` is what the file called it (`Conv`, `FULLY_CONNECTED`)."""
+
+    name: str
+    kind: str
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    source_type: str | None = None
+
+    def __getitem__(self, key: str) -> Any:
+        return self.attributes[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.attributes.get(key, default)
+
+    @property
+    def parameters(self) -> int:
+        return sum(w.elements for w in self.weights if w.role == "weight" and isinstance(w.elements, int))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Ops that run `count` times in a row.
+
+    In the names of ops and weights `{}` stands for the repetition's index, which starts at `first`:
+    `layers.{}.attn.q_proj` in a block of two from 0 is `layers.0.attn.q_proj` and `layers.1.attn.q_proj`.
+    """
+
+    name: str
+    ops: tuple[Op, ...]
+    count: int = 1
+    first: int = 0
+
+    def full_name(self, name: str, repetition: int = 0) -> str:
+        """An op's or weight's own name in one repetition. Not str.format: names come from files."""
+        return name.replace("{}", str(self.first + repetition))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    name: str
+    blocks: tuple[Block, ...]
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    architecture: str | None = None
+    precision: str | None = None  # the format weights and activations have where no other is asked for
+    context_limit: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def ops(self) -> Iterator[tuple[Block, Op]]:
+        """Each op once, with the block it stands in."""
+        return ((block, op) for block in self.blocks for op in block.ops)
+
+    def weights(self) -> Iterator[tuple[Tensor, int]]:
+        """Each weight once with how often it exists. One that several ops share (a tied embedding) counts once."""
+        seen: set[str] = set()
+        for block, op in self.ops():
+            for tensor in op.weights:
+                full = block.full_name(tensor.name)
+                if full not in seen:
+                    seen.add(full)
+                    yield tensor, block.count if "{}" in tensor.name else 1
+
+    @property
+    def parameters(self) -> int:
+        return sum(
+            times * tensor.elements
+            for tensor, times in self.weights()
+            if tensor.role == "weight" and isinstance(tensor.elements, int)
+        )
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The sizes a workload must bind."""
+        tensors = [tensor for _, op in self.ops() for tensor in (*op.inputs, *op.outputs)]
+        return frozenset().union(*(tensor.symbols for tensor in (*self.inputs, *self.outputs, *tensors)))

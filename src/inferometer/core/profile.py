@@ -1,0 +1,134 @@
+"""Profile: the centre. A prediction and a measurement have the same shape.
+
+`codec.py` writes it as the `inferometer.profile` document; the field names here are that document's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from inferometer.core.device import Origin
+from inferometer.core.estimate import Bound
+from inferometer.core.finding import Finding
+from inferometer.core.workload import Workload
+
+__all__ = ["DeviceFacts", "Environment", "Headline", "Kind", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance"]
+
+Kind = Literal["predicted", "measured"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFacts:
+    name: str
+    parameters: int | None = None
+    active_parameters: int | None = None
+    weight_bytes: int | None = None
+    kv_bytes_per_token: int | None = None
+    architecture: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceFacts:
+    name: str
+    title: str | None = None
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpTime:
+    """One op, or `count` equal ones: time, flops and bytes are of all of them together, so that sums close."""
+
+    name: str
+    kind: str
+    time_s: float
+    block: str | None = None
+    count: int = 1
+    unit: str | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    bound: Bound | None = None
+    origin: Origin | None = None
+    low_s: float | None = None
+    high_s: float | None = None
+    floor_s: float | None = None
+    predicted_s: float | None = None
+    energy_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """A part of the run with its own time: load, prefill, decode, forward … Ops stand in the order of execution."""
+
+    name: str
+    time_s: float
+    low_s: float | None = None
+    high_s: float | None = None
+    floor_s: float | None = None
+    bound: Bound | None = None
+    flops: float | None = None
+    bytes: float | None = None
+    energy_j: float | None = None
+    ops: tuple[OpTime, ...] = ()
+    statistic: str | None = None  # which statistic of `samples_s` the time is
+    samples_s: tuple[float, ...] | None = None
+    clean_s: float | None = None  # the run without instruments
+    unattributed_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Headline:
+    """The summary of a profile: what a person asks first."""
+
+    latency_s: float | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    e2e_s: float | None = None
+    tokens_per_s: float | None = None
+    peak_memory_bytes: int | None = None
+    fits: bool | None = None
+    energy_j: float | None = None
+    usd_per_million_tokens: float | None = None
+    co2e_g: float | None = None
+    unattributed_s: float | None = None
+    top_unit: str | None = None  # the unit with the most time
+    top_unit_by_count: str | None = None  # the unit with the most ops
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """What the machine was like while it measured."""
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    threads: int | None = None
+    load_before: float | None = None
+    load_after: float | None = None
+    disturbed: bool | None = None
+    reasons: tuple[str, ...] = ()
+    host: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    tool: str
+    version: str
+    created: str
+    command: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    kind: Kind
+    model: ModelFacts
+    device: DeviceFacts
+    workload: Workload
+    phases: tuple[Phase, ...]
+    summary: Headline
+    runtime: str | None = None
+    environment: Environment | None = None
+    provenance: Provenance | None = None
+    findings: tuple[Finding, ...] = ()
+
+    def phase(self, name: str) -> Phase | None:
+        return next((phase for phase in self.phases if phase.name == name), None)

@@ -1,0 +1,46 @@
+"""Raw readings, and the statistics made of them. Each statistic has its name; one the sample cannot support is None."""
+
+from dataclasses import dataclass
+
+__all__ = ["Interval", "Sample", "Summary"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Readings in the order they were taken; warm-up is not among them."""
+
+    name: str
+    unit: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    low: float
+    high: float
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """`std` has n − 1 in its denominator; percentiles are linear between ranks (Hyndman–Fan 7)."""
+
+    name: str
+    unit: str
+    count: int
+    total: float
+    min: float
+    max: float
+    mean: float
+    median: float
+    std: float | None = None
+    mad: float | None = None
+    cv: float | None = None
+    p90: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+    p999: float | None = None
+    mean_interval: Interval | None = None
+    median_interval: Interval | None = None
+    outliers: int | None = None
+    drift_per_run: float | None = None

@@ -1,0 +1,114 @@
+"""Every error the user can do something about.
+
+InferometerError                 the root: a sentence, and what to do
+├── UnknownNameError             a device, model, dtype, formula … that is not known
+├── UnitError                    text that is not a quantity, or of the wrong dimension
+├── DomainError                  a number outside what a formula or a value accepts
+├── CatalogError                 a catalog row that does not hold: which file, which key
+├── FormatError                  a model or result file that cannot be read: where and why
+├── SchemaError                  a document of another schema, or of a newer version
+├── PluginError                  a plug-in that cannot be loaded: which one, from which package
+├── MissingDependencyError       an optional package is not installed
+└── GateError                    a gate the user set did not hold (exit code 1, not 2)
+
+A message says what was asked and what was found; `remedy` says what to do. The command line prints both in one place.
+"""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+__all__ = [
+    "CatalogError",
+    "DomainError",
+    "FormatError",
+    "GateError",
+    "InferometerError",
+    "MissingDependencyError",
+    "PluginError",
+    "SchemaError",
+    "UnitError",
+    "UnknownNameError",
+]
+
+
+class InferometerError(Exception):
+    """The root. `exit_code` is what the command line ends with."""
+
+    exit_code: ClassVar[int] = 2
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return self.message if self.remedy is None else f"{self.message} {self.remedy}"
+
+
+class UnknownNameError(InferometerError):
+    """A name that is not known; it suggests the nearest known ones and never picks one."""
+
+    def __init__(self, kind: str, asked: str, known: Iterable[str], *, listing: str | None = None) -> None:
+        self.kind, self.asked = kind, asked
+        self.suggestions = nearest(asked, known)
+        remedy = f"Did you mean {_or(self.suggestions)}?" if self.suggestions else None
+        if listing:
+            remedy = f"{remedy} {listing}" if remedy else listing
+        super().__init__(f"There is no {kind} named {asked!r}.", remedy=remedy)
+
+
+class UnitError(InferometerError):
+    pass
+
+
+class DomainError(InferometerError):
+    pass
+
+
+class CatalogError(InferometerError):
+    pass
+
+
+class FormatError(InferometerError):
+    pass
+
+
+class SchemaError(InferometerError):
+    pass
+
+
+class PluginError(InferometerError):
+    pass
+
+
+class MissingDependencyError(InferometerError):
+    pass
+
+
+class GateError(InferometerError):
+    exit_code = 1
+
+
+def nearest(asked: str, known: Iterable[str], *, count: int = 3) -> tuple[str, ...]:
+    """Known names that look or sound like the one asked for: similar spelling, or the same words in another order."""
+    from difflib import SequenceMatcher  # noqa: PLC0415 - only a miss pays for it
+
+    words = _words(asked)
+
+    def likeness(name: str) -> float:
+        spelling = SequenceMatcher(None, asked.casefold(), name.casefold()).ratio()
+        shared = words & _words(name)
+        return max(spelling, 0.6 + 0.1 * len(shared) if shared else 0.0) + 0.05 * spelling
+
+    ranked = sorted(((likeness(name), name) for name in set(known)), key=lambda pair: (-pair[0], pair[1]))
+    return tuple(name for score, name in ranked[:count] if score >= 0.6)
+
+
+def _words(name: str) -> frozenset[str]:
+    """The parts of a name that tell it from others: words with a digit, or longer than three letters."""
+    parts = name.casefold().replace("_", "-").replace(" ", "-").split("-")
+    return frozenset(part for part in parts if len(part) > 3 or any(c.isdigit() for c in part))
+
+
+def _or(names: tuple[str, ...]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

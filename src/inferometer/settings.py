@@ -1,0 +1,45 @@
+"""Settings: the environment variables Inferometer reads, all of them, in one table.
+
+Nothing else in the program looks at the environment, and nothing sets it.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SETTINGS", "Setting", "catalog_folders", "debug", "value_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    name: str
+    default: str | None
+    meaning: str
+
+
+SETTINGS = (
+    Setting(
+        name="INFEROMETER_CATALOG",
+        default=None,
+        meaning="Folders with your own catalog rows (TOML), separated like PATH; read after the built-in ones.",
+    ),
+    Setting(
+        name="INFEROMETER_DEBUG",
+        default="0",
+        meaning="1 shows the traceback behind an error, as `--debug` does.",
+    ),
+)
+
+
+def value_of(name: str) -> str | None:
+    setting = next(setting for setting in SETTINGS if setting.name == name)
+    return os.environ.get(name, setting.default)  # noqa: TID251 - the one place that reads it
+
+
+def catalog_folders() -> tuple[Path, ...]:
+    text = value_of("INFEROMETER_CATALOG") or ""
+    return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
+
+
+def debug() -> bool:
+    return value_of("INFEROMETER_DEBUG") not in {None, "", "0"}
