@@ -25,8 +25,8 @@ from inferometer.core.work import Work
 from inferometer.core.workload import Parallel, Precision, Workload
 
 __all__ = [
-    "DTYPES", "Artifact", "Binding", "Block", "Calibration", "DType", "Device", "DeviceFacts", "Dim", "Environment", "Estimate",
-    "Finding", "Graph", "Headline", "Interval", "Link", "Memory", "ModelFacts", "Op", "OpTime", "Parallel", "Phase",
-    "Precision", "Profile", "Provenance", "Run", "Sample", "Segment", "Sourced", "Span", "Summary", "Symbol", "Tensor",
-    "Trace", "Utilisation", "Work", "Workload", "dtype", "evaluate",
+    "DTYPES", "Artifact", "Binding", "Block", "Calibration", "DType", "Device", "DeviceFacts", "Dim", "Environment",
+    "Estimate", "Finding", "Graph", "Headline", "Interval", "Link", "Memory", "ModelFacts", "Op", "OpTime", "Parallel",
+    "Phase", "Precision", "Profile", "Provenance", "Run", "Sample", "Segment", "Sourced", "Span", "Summary", "Symbol",
+    "Tensor", "Trace", "Utilisation", "Work", "Workload", "dtype", "evaluate",
 ]  # fmt: skip

@@ -23,7 +23,7 @@ __all__ = ["Binding"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binding:
     sizes: Mapping[str, Any] = field(default_factory=dict)
-    precision: Precision = Precision()
+    precision: Precision = field(default_factory=Precision)
 
     def size(self, dim: Dim) -> Any:
         return evaluate(dim, self.sizes)
