@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from inferometer.core.calibration import Calibration
+from inferometer.core.device import Device
 from inferometer.core.profile import Profile
 from inferometer.core.run import Run
 from inferometer.core.trace import Trace
@@ -18,7 +19,7 @@ from inferometer.errors import InferometerError, SchemaError
 
 __all__ = ["SCHEMAS", "Schema", "decode", "document", "encode"]
 
-T = TypeVar("T", Profile, Calibration, Run, Trace)
+T = TypeVar("T", Profile, Calibration, Device, Run, Trace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Schema:
 SCHEMAS: dict[type, Schema] = {
     Profile: Schema(name="inferometer.profile", version=1),
     Calibration: Schema(name="inferometer.calibration", version=1),
+    Device: Schema(name="inferometer.device", version=1),
     Run: Schema(name="inferometer.run", version=1),
     Trace: Schema(name="inferometer.trace", version=1),
 }

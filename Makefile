@@ -1,0 +1,60 @@
+# Everything a newcomer needs: `make demo`, `make test`. Each sets up what it uses; a second call is quick.
+PYTHON ?= $(firstword $(foreach python,python3 python3.13 python3.12 python3.11 python3.14,$(shell \
+  $(python) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(python))))
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+WORKERS ?= auto
+
+.PHONY: help demo test lint types imports unit bench docs clean
+help:
+	@echo "make demo   set up and show what works    make test   set up and run every check"
+	@echo "make lint   style, types, layers          make bench  run the benchmarks"
+	@echo "make docs   write the generated pages     make clean  remove what make made"
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "Inferometer needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python3"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.user: $(VENV)/.created pyproject.toml constraints.txt
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+# WITH_TORCH=1 also runs the tests that need PyTorch. The exact version has a CPU build; a range would not keep to it.
+$(VENV)/.torch: $(VENV)/.created
+	$(PIP) install torch==2.13.0
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt $(if $(WITH_TORCH),$(VENV)/.torch)
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $@ $(VENV)/.user
+
+demo: $(VENV)/.user
+	$(BIN)/inferometer demo
+
+lint: $(VENV)/.dev types imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses=4 -q
+
+# The tests come last, so that their summary is the last thing to read.
+test: lint
+	@$(MAKE) --no-print-directory unit
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/run.py
+
+docs: $(VENV)/.dev
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,202 @@
+"""Catalog rows: TOML → values, checked. An error names the file and the key.
+
+A number is text with a unit (`"4.8 TB/s"`) that takes its row's source, or a table that says more about itself:
+`{ value = "4.8 TB/s", source = "h200", origin = "measured", date = "2024-11", note = "…" }`.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from inferometer.core.device import ORIGINS, Sourced
+from inferometer.errors import CatalogError, UnitError, nearest
+from inferometer.units import parse_quantity
+
+__all__ = ["Place", "Row", "Rows", "read_rows"]
+
+_NUMBER_KEYS = {"value", "source", "origin", "date", "note"}
+_SOURCE_KEYS = {"title", "url", "date", "origin"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where in the catalog something stands: the file and the dotted key."""
+
+    file: str
+    key: str
+
+    def at(self, *keys: str) -> "Place":
+        return Place(file=self.file, key=".".join((self.key, *keys)) if self.key else ".".join(keys))
+
+    def error(self, what: str, *, remedy: str | None = None) -> CatalogError:
+        return CatalogError(f"{self.file}: {self.key}: {what}", remedy=remedy)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One TOML table with its place and the sources its file declares."""
+
+    name: str
+    place: Place
+    fields: Mapping[str, Any]
+    sources: Mapping[str, Mapping[str, str]]
+
+    def text(self, key: str, *, required: bool = False) -> str | None:
+        value = self.fields.get(key)
+        if value is None and required:
+            raise self.place.error(f"{key} is missing.")
+        if value is not None and not isinstance(value, str):
+            raise self.place.at(key).error(f"must be text, and is {value!r}.")
+        return value
+
+    def required_text(self, key: str) -> str:
+        value = self.text(key, required=True)
+        if not value:
+            raise self.place.error(f"{key} is empty.")
+        return value
+
+    def whole(self, key: str) -> int | None:
+        value = self.fields.get(key)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise self.place.at(key).error(f"must be a whole number, and is {value!r}.")
+        return value
+
+    def names(self, key: str) -> tuple[str, ...]:
+        value = self.fields.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+            raise self.place.at(key).error(f"must be a list of names, and is {value!r}.")
+        return tuple(value)
+
+    def inner(self, key: str) -> "Row":
+        """A table inside the row; it speaks with the row's default source."""
+        value = self.fields.get(key, {})
+        if not isinstance(value, dict):
+            raise self.place.at(key).error(f"must be a table, and is {value!r}.")
+        return self._part(value, self.place.at(key))
+
+    def inners(self, key: str) -> tuple["Row", ...]:
+        value = self.fields.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
+            raise self.place.at(key).error("must be a list of tables ([[…]]).")
+        return tuple(self._part(part, self.place.at(f"{key}[{index}]")) for index, part in enumerate(value))
+
+    def _part(self, fields: Mapping[str, Any], place: Place) -> "Row":
+        inherited = {"source": self.fields["source"]} if "source" in self.fields and "source" not in fields else {}
+        return Row(name=self.name, place=place, fields={**inherited, **fields}, sources=self.sources)
+
+    def allow(self, *keys: str) -> None:
+        """A misspelt key is an error, not a number that is silently absent."""
+        for key in self.fields:
+            if key not in keys and key != "source":
+                near = nearest(key, keys, count=1)
+                hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(keys))}."
+                raise self.place.at(key).error("is not a known key.", remedy=hint)
+
+    def number(self, key: str, unit: str, *, below: float | None = None) -> Sourced | None:
+        """The number under `key` in SI base units with its source, or None where the row has none."""
+        if key not in self.fields:
+            return None
+        place, stated = self.place.at(key), self.fields[key]
+        table = stated if isinstance(stated, dict) else {"value": stated}
+        for unknown in sorted(set(table) - _NUMBER_KEYS):
+            raise place.at(unknown).error("is not a known key.", remedy=f"Known: {', '.join(sorted(_NUMBER_KEYS))}.")
+        value = _value(table.get("value"), unit, place)
+        if value < 0 or (below is not None and value > below):
+            raise place.error(f"{table['value']!r} is out of range.")
+        return self._sourced(value, table, place)
+
+    def _sourced(self, value: float, table: Mapping[str, Any], place: Place) -> Sourced:
+        key = table.get("source", self.fields.get("source"))
+        if key is None:
+            raise place.error("has no source, and its row has none.", remedy="Every number says where it comes from.")
+        if key not in self.sources:
+            near = nearest(str(key), self.sources, count=1)
+            raise place.error(f"names the source {key!r}, which the file does not declare.", remedy=_meant(near))
+        source = self.sources[key]
+        origin, date = table.get("origin", source.get("origin", "datasheet")), table.get("date", source.get("date"))
+        if origin not in ORIGINS:
+            raise place.error(f"has the origin {origin!r}.", remedy=f"Known origins: {', '.join(ORIGINS)}.")
+        if not isinstance(date, str):
+            raise place.error("has no date, and its source has none.")
+        return Sourced(value=value, origin=origin, source=_cite(source), date=date, note=table.get("note"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows by name, and the names they are also known by."""
+
+    by_name: Mapping[str, Row]
+    aliases: Mapping[str, str]
+
+    def canonical(self, name: str) -> str | None:
+        """The row's own name for a name or alias, matched exactly."""
+        return name if name in self.by_name else self.aliases.get(name)
+
+
+def read_rows(files: Iterable[Path], table: str) -> Rows:
+    """Every `[table.NAME]` of the files. A later file may replace an earlier row; within a file names are unique."""
+    rows: dict[str, Row] = {}
+    for file in files:
+        content = _parse(file)
+        sources = _sources(content.get("sources", {}), Place(file=file.name, key="sources"))
+        entries = content.get(table, {})
+        if not isinstance(entries, dict):
+            raise CatalogError(f"{file.name}: {table}: must be a table of rows.")
+        for name, fields in entries.items():
+            place = Place(file=file.name, key=f"{table}.{name}")
+            if not isinstance(fields, dict):
+                raise place.error("must be a table.")
+            rows[name] = Row(name=name, place=place, fields=fields, sources=sources)
+    return Rows(by_name=rows, aliases=_aliases(rows))
+
+
+def _parse(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CatalogError(f"{file}: cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{file}: is not valid TOML: {error}.") from None
+
+
+def _sources(entries: Any, place: Place) -> dict[str, Mapping[str, str]]:
+    if not isinstance(entries, dict):
+        raise place.error("must be a table.")
+    for name, fields in entries.items():
+        if not isinstance(fields, dict) or not isinstance(fields.get("title"), str):
+            raise place.at(name).error("must be a table with a title.")
+        for key in sorted(set(fields) - _SOURCE_KEYS):
+            raise place.at(name, key).error("is not a known key.", remedy=f"Known: {', '.join(sorted(_SOURCE_KEYS))}.")
+    return dict(entries)
+
+
+def _aliases(rows: Mapping[str, Row]) -> dict[str, str]:
+    aliases: dict[str, str] = {}
+    for name, row in rows.items():
+        for alias in row.names("aliases"):
+            other = name if alias == name else (alias if alias in rows else aliases.get(alias))
+            if other is not None:
+                raise row.place.at("aliases").error(f"{alias!r} is already the name of {other}.")
+            aliases[alias] = name
+    return aliases
+
+
+def _value(stated: Any, unit: str, place: Place) -> float:
+    if isinstance(stated, int | float) and not isinstance(stated, bool) and unit == "1":
+        return stated
+    if not isinstance(stated, str):
+        raise place.error(f"must be text with a unit such as '12 {unit}', and is {stated!r}.")
+    try:
+        return parse_quantity(stated, unit, bare=unit == "1")
+    except UnitError as error:
+        raise place.error(error.message, remedy=error.remedy) from None
+
+
+def _cite(source: Mapping[str, str]) -> str:
+    return f"{source['title']}, {source['url']}" if source.get("url") else source["title"]
+
+
+def _meant(near: tuple[str, ...]) -> str | None:
+    return f"Did you mean {near[0]}?" if near else None

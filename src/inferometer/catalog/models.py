@@ -1,0 +1,61 @@
+"""Model rows: a name, what was published about the model, and the config values that shape it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.catalog.files import rows_of
+from inferometer.catalog.load import Row
+from inferometer.core.device import Sourced
+from inferometer.errors import UnknownNameError
+
+__all__ = ["CatalogModel", "model", "models"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogModel:
+    """`parameters` is the published count; `config` has Hugging Face's own key names."""
+
+    name: str
+    title: str
+    family: str
+    aliases: tuple[str, ...] = ()
+    year: int | None = None
+    parameters: Sourced | None = None
+    active_parameters: Sourced | None = None
+    context: Sourced | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    notes: str | None = None
+
+
+def models() -> Mapping[str, CatalogModel]:
+    return {name: _model(row) for name, row in rows_of("models").by_name.items()}
+
+
+def model(name: str) -> CatalogModel:
+    """The model of that name or alias, matched exactly."""
+    rows = rows_of("models")
+    canonical = rows.canonical(name)
+    if canonical is None:
+        known = (*rows.by_name, *rows.aliases)
+        raise UnknownNameError("model", name, known, listing="`inferometer models` lists them.")
+    return _model(rows.by_name[canonical])
+
+
+def _model(row: Row) -> CatalogModel:
+    row.allow("title", "family", "aliases", "year", "parameters", "active_parameters", "context", "config", "notes")
+    config = row.fields.get("config")
+    if not isinstance(config, dict) or not config:
+        raise row.place.at("config").error("must be a table with the values of the model's config.")
+    return CatalogModel(
+        name=row.name,
+        title=row.required_text("title"),
+        family=row.required_text("family"),
+        aliases=row.names("aliases"),
+        year=row.whole("year"),
+        parameters=row.number("parameters", "1"),
+        active_parameters=row.number("active_parameters", "1"),
+        context=row.number("context", "1"),
+        config=config,
+        notes=row.text("notes"),
+    )

@@ -1,0 +1,123 @@
+"""Where a model runs: cloud instances with their prices, electricity grids with their carbon, data centres' overhead."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from inferometer.catalog.files import rows_of
+from inferometer.catalog.load import Row
+from inferometer.core.device import Sourced
+from inferometer.errors import UnknownNameError
+
+__all__ = ["Grid", "Instance", "Pue", "grid", "grids", "instance", "instances", "pue", "pues"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    name: str
+    title: str
+    provider: str
+    device: str
+    count: int
+    region: str | None = None
+    vcpus: int | None = None
+    memory_bytes: Sourced | None = None
+    network_bytes_per_s: Sourced | None = None
+    usd_per_hour: Sourced | None = None
+    spot_usd_per_hour: Sourced | None = None
+    notes: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    name: str
+    title: str
+    carbon_g_per_kwh: Sourced
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pue:
+    """Power usage effectiveness: what the site draws over what its computers draw."""
+
+    name: str
+    title: str
+    pue: Sourced
+
+
+def instances() -> Mapping[str, Instance]:
+    return _every("instances", _instance)
+
+
+def instance(name: str) -> Instance:
+    return _one("instances", name, "instance", _instance)
+
+
+def grids() -> Mapping[str, Grid]:
+    return _every("grids", _grid)
+
+
+def grid(name: str) -> Grid:
+    return _one("grids", name, "electricity grid", _grid)
+
+
+def pues() -> Mapping[str, Pue]:
+    return _every("pue", _pue)
+
+
+def pue(name: str) -> Pue:
+    return _one("pue", name, "PUE row", _pue)
+
+
+def _every(table: str, make: Callable[[Row], T]) -> Mapping[str, T]:
+    return {name: make(row) for name, row in rows_of(table).by_name.items()}
+
+
+def _one(table: str, name: str, kind: str, make: Callable[[Row], T]) -> T:
+    rows = rows_of(table)
+    canonical = rows.canonical(name)
+    if canonical is None:
+        raise UnknownNameError(kind, name, (*rows.by_name, *rows.aliases))
+    return make(rows.by_name[canonical])
+
+
+def _instance(row: Row) -> Instance:
+    row.allow(
+        "title", "provider", "device", "count", "region", "vcpus", "memory", "network", "price", "aliases", "notes"
+    )
+    price = row.inner("price")
+    price.allow("on_demand", "spot")
+    count = row.whole("count")
+    if not count:
+        raise row.place.at("count").error("must be a whole number of 1 or more.")
+    return Instance(
+        name=row.name,
+        title=row.required_text("title"),
+        provider=row.required_text("provider"),
+        device=row.required_text("device"),
+        count=count,
+        region=row.text("region"),
+        vcpus=row.whole("vcpus"),
+        memory_bytes=row.number("memory", "B"),
+        network_bytes_per_s=row.number("network", "B/s"),
+        usd_per_hour=price.number("on_demand", "USD/h"),
+        spot_usd_per_hour=price.number("spot", "USD/h"),
+        notes=row.text("notes"),
+    )
+
+
+def _grid(row: Row) -> Grid:
+    row.allow("title", "carbon", "aliases")
+    carbon = row.number("carbon", "g/kWh")
+    if carbon is None:
+        raise row.place.error("carbon is missing.")
+    return Grid(name=row.name, title=row.required_text("title"), carbon_g_per_kwh=carbon)
+
+
+def _pue(row: Row) -> Pue:
+    row.allow("title", "pue", "aliases")
+    value = row.number("pue", "1")
+    if value is None or value.value < 1:
+        raise row.place.at("pue").error("must be a number of 1 or more.")
+    return Pue(name=row.name, title=row.required_text("title"), pue=value)

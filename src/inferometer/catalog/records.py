@@ -1,0 +1,83 @@
+"""Flat records of catalog values: what lists print and `--where` filters. Numbers are raw SI; unknown is None."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferometer.catalog.models import CatalogModel
+from inferometer.core.device import Device, Sourced
+from inferometer.core.dtype import DTYPES
+
+__all__ = ["DEVICE_FIELDS", "MODEL_FIELDS", "device_record", "model_record", "ops_per_joule"]
+
+# Field → unit of its number, or None where it is text.
+DEVICE_FIELDS: dict[str, str | None] = {
+    "name": None, "title": None, "vendor": None, "unit": None, "kind": None, "family": None, "chip": None,
+    "year": "1", "memory": "B", "bandwidth": "B/s", "power": "W", "price": "USD", "cores": "1", "clock": "Hz",
+    "half": "FLOP/s", "ops_per_joule": "FLOP/J",
+    **{name: "FLOP/s" for name in DTYPES},
+}  # fmt: skip
+MODEL_FIELDS: dict[str, str | None] = {
+    "name": None, "title": None, "family": None, "year": "1", "parameters": "1", "active": "1", "context": "1",
+    "layers": "1", "hidden": "1",
+}  # fmt: skip
+
+_LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers", "encoder_layers")
+_HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model", "dim")
+
+
+def device_record(device: Device) -> dict[str, Any]:
+    memory = device.memory
+    return {
+        "name": device.name,
+        "title": device.title,
+        "vendor": device.vendor,
+        "unit": device.unit,
+        "kind": device.kind,
+        "family": device.family,
+        "chip": device.chip,
+        "year": device.year,
+        "memory": _number(memory.capacity_bytes if memory else None),
+        "bandwidth": _number(memory.bandwidth_bytes_per_s if memory else None),
+        "power": _number(device.power_w),
+        "price": _number(device.price_usd),
+        "cores": _number(device.cores),
+        "clock": _number(device.clock_hz),
+        "half": _number(device.peaks.get("bf16") or device.peaks.get("f16")),
+        "ops_per_joule": ops_per_joule(device),
+        **{name: _number(peak) for name, peak in device.peaks.items()},
+    }
+
+
+def ops_per_joule(device: Device) -> float | None:
+    """The best dense peak of an 8-bit or wider format over the power limit: computed, never stored."""
+    wide = [peak.value for name, peak in device.peaks.items() if DTYPES[name].bits >= 8]
+    if not wide or device.power_w is None or device.power_w.value == 0:
+        return None
+    return max(wide) / device.power_w.value
+
+
+def model_record(model: CatalogModel) -> dict[str, Any]:
+    inner = {**model.config, **_table(model.config.get("text_config"))}
+    return {
+        "name": model.name,
+        "title": model.title,
+        "family": model.family,
+        "year": model.year,
+        "parameters": _number(model.parameters),
+        "active": _number(model.active_parameters),
+        "context": _number(model.context),
+        "layers": _first(inner, _LAYER_KEYS),
+        "hidden": _first(inner, _HIDDEN_KEYS),
+    }
+
+
+def _number(sourced: Sourced | None) -> float | None:
+    return None if sourced is None else sourced.value
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _first(config: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    return next((config[key] for key in keys if isinstance(config.get(key), int)), None)

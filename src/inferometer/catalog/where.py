@@ -1,0 +1,64 @@
+"""Conditions on records: `unit=gpu`, `memory>=24GB`, `title~orin`. All conditions must hold; unknown never does."""
+
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.units import parse_quantity
+
+__all__ = ["Condition", "matching", "parse_condition"]
+
+_CONDITION = re.compile(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<|~)\s*(.*\S)\s*")
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "=": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    field: str
+    comparison: str
+    value: str | float
+
+    def holds(self, record: Mapping[str, Any]) -> bool:
+        found = record.get(self.field)
+        if found is None:
+            return False
+        if self.comparison == "~":
+            return str(self.value).casefold() in str(found).casefold()
+        if isinstance(self.value, str):
+            return _COMPARE[self.comparison](str(found).casefold(), self.value.casefold())
+        return _COMPARE[self.comparison](found, self.value)
+
+
+def parse_condition(text: str, fields: Mapping[str, str | None]) -> Condition:
+    """`"memory>=24GB"` with the field's own unit; a text field knows `=`, `!=` and `~` (contains)."""
+    match = _CONDITION.fullmatch(text)
+    if match is None:
+        raise DomainError(f"{text!r} is not a condition.", remedy="Write FIELD=VALUE, FIELD>=VALUE or FIELD~TEXT.")
+    field, comparison, value = match.groups()
+    if field not in fields:
+        raise UnknownNameError("field", field, fields, listing=f"Fields: {', '.join(fields)}.")
+    unit = fields[field]
+    if unit is None:
+        if comparison not in {"=", "!=", "~"}:
+            raise DomainError(f"{field} is text: {comparison!r} does not apply.", remedy="Use =, != or ~ (contains).")
+        return Condition(field=field, comparison=comparison, value=value)
+    if comparison == "~":
+        raise DomainError(f"{field} is a number: '~' does not apply.", remedy="Use =, !=, >=, <=, > or <.")
+    return Condition(field=field, comparison=comparison, value=parse_quantity(value, unit))
+
+
+def matching(
+    records: Iterable[Mapping[str, Any]], conditions: Sequence[str], fields: Mapping[str, str | None]
+) -> list[Mapping[str, Any]]:
+    parsed = [parse_condition(text, fields) for text in conditions]
+    return [record for record in records if all(condition.holds(record) for condition in parsed)]

@@ -1,0 +1,48 @@
+"""The command line: one file a command, loaded when it is used.
+
+The front page (`inferometer --help`) is printed from the table below without importing anything else: it is what people
+and shells ask for most often, and it should be instant.
+"""
+
+import sys
+
+__all__ = ["COMMANDS", "front_page", "main"]
+
+COMMANDS: dict[str, str] = {
+    "demo": "Show what Inferometer knows about this machine, a formula and a device.",
+    "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
+    "doctor": "Check in one minute whether this machine is fit to measure on.",
+    "formulas": "List the field's formulas, show one, or calculate with units.",
+    "models": "List models, or show one.",
+    "runtimes": "List the engines that can run a model, and what is missing for each.",
+}
+
+
+def front_page() -> str:
+    from inferometer import __version__  # noqa: PLC0415 - as above
+
+    width = max(map(len, COMMANDS)) + 2
+    lines = "\n".join(f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items())
+    return f"""Usage: inferometer [--debug] COMMAND [ARGS]…
+
+Inferometer {__version__}: predict, measure and explain how fast a model runs on a device.
+
+Commands:
+{lines}
+
+Options:
+  --debug    Show the traceback behind an error.
+  --version  Show the version.
+  --help     Show this page; `inferometer COMMAND --help` shows a command's.
+"""
+
+
+def main() -> None:
+    """The entry point. Only the bare front page is answered here; everything else is click's."""
+    arguments = sys.argv[1:]
+    if arguments in ([], ["--help"], ["-h"]):
+        sys.stdout.write(front_page())
+        return
+    from inferometer.cli.run import run  # noqa: PLC0415 - click and the commands load only when one runs
+
+    sys.exit(run(arguments))

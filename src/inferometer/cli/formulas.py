@@ -1,0 +1,69 @@
+"""`inferometer formulas`."""
+
+import click
+
+from inferometer.cli.options import format_option, print_document, print_table, print_text
+from inferometer.cli.subcommands import Listing
+
+__all__ = ["command"]
+
+
+@click.group("formulas", cls=Listing, invoke_without_command=True)
+@click.option("--section", metavar="S", help="Only one section: cpu, gpu, latency, roofline, llm, energy …")
+@format_option
+@click.pass_context
+def command(context: click.Context, section: str | None, form: str) -> None:
+    """List the field's formulas, show one, or calculate with units.
+
+    \b
+    inferometer formulas --section llm
+    inferometer formulas show ring_allreduce
+    inferometer formulas calc ring_allreduce n=8 bytes=1GB bandwidth=50GB/s latency=5us
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from inferometer.formulas.listing import formula_records
+    from inferometer.report.listings import formula_table
+
+    print_table(formula_table(formula_records(section)), form)
+
+
+@command.command("show")
+@click.argument("name")
+@format_option
+def show(name: str, form: str) -> None:
+    """Show one formula: its arguments with units and limits, its source, its derivation, an example."""
+    from inferometer.formulas.listing import formula_document
+    from inferometer.formulas.registry import find_formula
+    from inferometer.report.cards import formula_facts
+    from inferometer.report.listings import fact_table
+
+    formula = find_formula(name)
+    if form == "json":
+        print_document(formula_document(formula))
+    elif form == "table":
+        from inferometer.report.terminal import draw_fields, draw_heading
+
+        print_text(draw_heading(formula.name, formula.title))
+        print_text(f"\n{formula.doc}\n")
+        print_text(draw_fields(formula_facts(formula)))
+    else:
+        print_table(fact_table(formula_facts(formula)), form)
+
+
+@command.command("calc")
+@click.argument("name")
+@click.argument("assignments", nargs=-1, metavar="KEY=VALUE …")
+@format_option
+def calc(name: str, assignments: tuple[str, ...], form: str) -> None:
+    """Calculate a formula. Values may have units: bandwidth=3.35TB/s. A list (1,2,4) gives a list."""
+    from inferometer.formulas.listing import calculation_record
+    from inferometer.report.listings import calculation_table
+
+    record = calculation_record(name, assignments)
+    if form == "table":
+        print_text(record["text"])
+    elif form == "json":
+        print_document({key: record[key] for key in ("formula", "inputs", "value", "unit")})
+    else:
+        print_table(calculation_table(record), form)

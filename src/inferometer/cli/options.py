@@ -1,0 +1,38 @@
+"""Options that every command has, and how a command's answer leaves it: data on stdout, words on stderr."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from inferometer.report.table import FORMATS, Table, render
+
+__all__ = ["format_option", "print_document", "print_table", "print_text", "say"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def format_option(function: F) -> F:
+    choice = click.Choice(FORMATS)
+    return click.option(
+        "--format", "form", type=choice, default="table", show_default=True, help="Form of the answer."
+    )(function)
+
+
+def print_text(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def print_table(table: Table, form: str) -> None:
+    print_text(render(table, form))
+
+
+def print_document(plain: Any) -> None:
+    print_text(json.dumps(plain, indent=2, ensure_ascii=False))
+
+
+def say(words: str) -> None:
+    """For people, not for pipes."""
+    sys.stderr.write(f"{words}\n")

@@ -1,0 +1,79 @@
+"""Running a command: click finds it, and every error is printed in this one place."""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from inferometer import __version__, settings
+from inferometer.cli import COMMANDS, front_page
+from inferometer.errors import InferometerError, UnknownNameError
+
+__all__ = ["cli", "run"]
+
+_INTERRUPTED = 130
+
+
+class _Commands(click.Group):
+    """A group whose commands live in modules of their own name."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name not in COMMANDS:
+            raise UnknownNameError("command", cmd_name, COMMANDS, listing="`inferometer --help` lists them.")
+        command: click.Command = importlib.import_module(f"inferometer.cli.{cmd_name}").command
+        return command
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        formatter.write(front_page())
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="inferometer")
+@click.option("--debug", is_flag=True, help="Show the traceback behind an error.")
+def cli(debug: bool) -> None:
+    """Predict, measure and explain how fast a model runs on a device."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code: 0 done, 1 a gate failed, 2 the user can fix it."""
+    arguments = list(arguments)
+    debug = settings.debug() or "--debug" in arguments
+    plain = [argument for argument in arguments if argument != "--debug"]
+    try:
+        result: Any = cli.main(args=plain, prog_name="inferometer", standalone_mode=False)
+    except InferometerError as error:
+        return _explain(str(error), error.exit_code, debug=debug)
+    except click.ClickException as error:
+        return _explain(_usage(error), error.exit_code if error.exit_code == 1 else 2, debug=debug)
+    except (KeyboardInterrupt, click.Abort):
+        return _explain("Interrupted.", _INTERRUPTED, debug=debug)
+    except BrokenPipeError:
+        return _close_quietly()
+    return result if isinstance(result, int) else 0
+
+
+def _explain(message: str, code: int, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    sys.stderr.write(f"inferometer: {message}\n")
+    return code
+
+
+def _usage(error: click.ClickException) -> str:
+    message = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"{message} `{context.command_path} --help` shows how." if context else message
+
+
+def _close_quietly() -> int:
+    """The reader of our output went away (`| head`): that is its right, and no error."""
+    import os  # noqa: PLC0415 - only here
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0

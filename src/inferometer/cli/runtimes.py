@@ -1,0 +1,21 @@
+"""`inferometer runtimes`."""
+
+import click
+
+from inferometer.cli.options import format_option, print_table, say
+
+__all__ = ["command"]
+
+
+@click.command("runtimes")
+@format_option
+def command(form: str) -> None:
+    """List the engines that can run a model, and what is missing for each. No engine is imported."""
+    from inferometer.plugins import listed
+    from inferometer.report.listings import runtime_table
+    from inferometer.runtimes.listing import runtime_records
+
+    records, broken = runtime_records(listed("inferometer.runtimes"))
+    print_table(runtime_table(records), form)
+    for error in broken:
+        say(f"inferometer: {error}")

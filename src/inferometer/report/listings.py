@@ -1,0 +1,88 @@
+"""The columns of each list a command prints."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from inferometer.report.table import Column, Table
+
+__all__ = ["calculation_table", "device_table", "fact_table", "formula_table", "model_table", "runtime_table"]
+
+_DEVICES = (
+    Column(key="name", heading="device"),
+    Column(key="unit", heading="unit"),
+    Column(key="year", heading="year"),
+    Column(key="memory", heading="memory", label="memory_bytes", unit="B"),
+    Column(key="bandwidth", heading="bandwidth", label="bandwidth_bytes_per_s", unit="B/s"),
+    Column(key="f32", heading="f32", label="f32_flop_per_s", unit="FLOP/s"),
+    Column(key="half", heading="bf16/f16", label="bf16_or_f16_flop_per_s", unit="FLOP/s"),
+    Column(key="i8", heading="i8", label="i8_op_per_s", unit="OP/s"),
+    Column(key="power", heading="power", label="power_w", unit="W"),
+    Column(key="price", heading="price", label="price_usd", unit="USD"),
+)
+_MODELS = (
+    Column(key="name", heading="model"),
+    Column(key="family", heading="family"),
+    Column(key="year", heading="year"),
+    Column(key="parameters", heading="parameters", exact=True),
+    Column(key="layers", heading="layers", exact=True),
+    Column(key="hidden", heading="hidden", exact=True),
+    Column(key="context", heading="context", exact=True),
+    Column(key="title", heading="title"),
+)
+_FORMULAS = (
+    Column(key="name", heading="formula"),
+    Column(key="section", heading="section"),
+    Column(key="title", heading="what"),
+    Column(key="arguments", heading="arguments"),
+    Column(key="unit", heading="gives"),
+)
+_RUNTIMES = (
+    Column(key="name", heading="runtime"),
+    Column(key="state", heading="state"),
+    Column(key="version", heading="version"),
+    Column(key="formats", heading="reads"),
+    Column(key="package", heading="from"),
+    Column(key="remedy", heading="to get it"),
+)
+_FACTS = (
+    Column(key="label", heading="what"),
+    Column(key="value", heading="value"),
+    Column(key="remark", heading="from"),
+)
+
+Records = Iterable[Mapping[str, Any]]
+
+
+def device_table(records: Records) -> Table:
+    return Table(columns=_DEVICES, rows=tuple(records))
+
+
+def model_table(records: Records) -> Table:
+    return Table(columns=_MODELS, rows=tuple(records))
+
+
+def formula_table(records: Records) -> Table:
+    return Table(columns=_FORMULAS, rows=tuple(records))
+
+
+def runtime_table(records: Records) -> Table:
+    return Table(columns=_RUNTIMES, rows=tuple(records))
+
+
+def calculation_table(record: Mapping[str, Any]) -> Table:
+    """One row a value: a list of values is a list of rows."""
+    values = record["value"] if isinstance(record["value"], list) else [record["value"]]
+    columns = (
+        Column(key="formula", heading="formula"),
+        Column(key="value", heading="value"),
+        Column(key="unit", heading="unit"),
+    )
+    return Table(
+        columns=columns,
+        rows=tuple({"formula": record["formula"], "value": value, "unit": record["unit"]} for value in values),
+    )
+
+
+def fact_table(facts: Iterable[tuple[str, str, str]]) -> Table:
+    rows = tuple({"label": label, "value": value, "remark": remark} for label, value, remark in facts)
+    return Table(columns=_FACTS, rows=rows)

@@ -1,0 +1,12 @@
+"""LiteRT, formerly TensorFlow Lite."""
+
+from inferometer.runtimes.base import Engine
+
+runtime = Engine(
+    name="litert",
+    title="LiteRT",
+    package="ai-edge-litert",
+    module="ai_edge_litert",
+    extra="litert",
+    formats=frozenset({"tflite"}),
+)

@@ -1,0 +1,15 @@
+"""PyTorch, as it runs by default and through its compiler."""
+
+from dataclasses import replace
+
+from inferometer.runtimes.base import Engine
+
+eager = Engine(
+    name="torch-eager",
+    title="PyTorch, eager",
+    package="torch",
+    module="torch",
+    extra="torch",
+    formats=frozenset({"pt2", "safetensors", "config"}),
+)
+compiled = replace(eager, name="torch-compile", title="PyTorch, torch.compile")

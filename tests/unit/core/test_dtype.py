@@ -1,0 +1,70 @@
+from fractions import Fraction
+
+import gguf
+import numpy as np
+import pytest
+
+from inferometer.core.dtype import DTYPES, dtype
+from inferometer.errors import UnknownNameError
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        ("f32", 32), ("tf32", 32), ("bf16", 16), ("f16", 16), ("f8e4m3", 8), ("f8e5m2", 8), ("i8", 8), ("i4", 4),
+        ("mxfp4", 4.25), ("nvfp4", 4.5), ("mxfp6", 6.25), ("mxfp8", 8.25), ("q4_0", 4.5), ("q4_1", 5), ("q5_0", 5.5),
+        ("q5_1", 6), ("q8_0", 8.5), ("q2_k", 2.625), ("q3_k", 3.4375), ("q4_k", 4.5), ("q5_k", 5.5), ("q6_k", 6.5625),
+        ("iq1_s", 1.5625), ("iq4_nl", 4.5), ("iq4_xs", 4.25), ("tq1_0", 1.6875), ("tq2_0", 2.0625),
+    ],
+)  # fmt: skip
+def test_stored_bits_count_the_scales(name, bits):
+    assert dtype(name).bits == Fraction(bits)
+
+
+GGML_TYPES = {kind: size for kind, size in gguf.GGML_QUANT_SIZES.items() if kind.name != "Q8_1"}
+
+
+@pytest.mark.parametrize("kind", GGML_TYPES, ids=lambda kind: kind.name)
+def test_every_gguf_type_takes_the_bytes_that_the_gguf_package_says(kind):
+    elements, size = GGML_TYPES[kind]
+    ours = next(entry for entry in DTYPES.values() if entry.gguf_type == int(kind))
+    assert ours.nbytes(elements * 7) == size * 7
+
+
+def test_q8_1_follows_ggml_itself():
+    """ggml's block_q8_1 is two halves and 32 bytes; the gguf package still says 40, from when they were floats."""
+    assert dtype("q8_1").nbytes(32) == 36
+
+
+def test_a_part_of_a_block_takes_the_whole_block():
+    assert dtype("q4_0").nbytes(33) == 36
+    assert dtype("i4").nbytes(3) == 2
+    assert dtype("f32").nbytes(0) == 0
+
+
+def test_bytes_are_counted_for_arrays_at_once():
+    assert dtype("q4_0").nbytes(np.array([32, 64, 65])).tolist() == [18, 36, 54]
+
+
+def test_arithmetic_names_formats_that_exist_and_begins_with_its_own_or_a_native_one():
+    for entry in DTYPES.values():
+        assert entry.arithmetic
+        assert all(name in DTYPES for name in entry.arithmetic)
+
+
+def test_a_weight_format_is_computed_in_what_the_device_has():
+    assert dtype("q4_0").computed_in({"f16", "f32"}) == "f16"
+    assert dtype("mxfp4").computed_in({"mxfp4": 1, "bf16": 1}) == "mxfp4"
+    assert dtype("mxfp4").computed_in({"bf16": 1}) == "bf16"
+    assert dtype("f64").computed_in({"f32": 1}) is None
+
+
+def test_other_libraries_names_are_known():
+    assert dtype("bfloat16") is dtype("bf16")
+    assert dtype("float32") is dtype("f32")
+    assert dtype("Q4_K") is dtype("q4_k")
+
+
+def test_an_unknown_format_is_an_error_with_suggestions():
+    with pytest.raises(UnknownNameError, match="Did you mean q4_0"):
+        dtype("q4_00")

@@ -1,0 +1,92 @@
+import numpy as np
+import pytest
+
+from inferometer.core import Binding, Block, Graph, Op, Precision, Symbol, Tensor, evaluate
+from inferometer.core.dims import symbols_in
+from inferometer.errors import DomainError
+
+BATCH, QUERY = Symbol("batch"), Symbol("query")
+
+
+def linear(name, inputs, outputs, *, weight=None):
+    return Op(
+        name=name,
+        kind="linear",
+        inputs=(Tensor(name="x", shape=(BATCH, QUERY, inputs)),),
+        outputs=(Tensor(name="y", shape=(BATCH, QUERY, outputs)),),
+        weights=(Tensor(name=weight or f"{name}.weight", shape=(outputs, inputs), role="weight"),),
+    )
+
+
+def test_a_dimension_is_arithmetic_over_symbols_bound_late():
+    rows = BATCH * (QUERY + 1) // 2
+    assert evaluate(rows, {"batch": 3, "query": 7}) == 12
+    assert str(rows) == "((batch * (query + 1)) // 2)"
+    assert symbols_in(rows) == {"batch", "query"}
+
+
+def test_a_dimension_may_be_bound_to_an_array():
+    assert evaluate(2 * BATCH - 1, {"batch": np.array([1, 2, 3])}).tolist() == [1, 3, 5]
+
+
+def test_constants_fold_away():
+    assert BATCH * 1 is BATCH
+    assert BATCH + 0 is BATCH
+    assert 1 * BATCH is BATCH
+    assert evaluate(10 - BATCH, {"batch": 3}) == 7
+    assert evaluate(-BATCH % 4, {"batch": 3}) == 1
+
+
+def test_an_unbound_size_is_an_error_that_names_it():
+    with pytest.raises(DomainError, match="'query' is not bound"):
+        evaluate(QUERY, {"batch": 1})
+
+
+def test_a_block_counts_its_weights_as_often_as_it_runs():
+    block = Block(name="decoder", ops=(linear("layers.{}.up", 4, 8),), count=3)
+    graph = Graph(name="g", blocks=(block,))
+    assert graph.parameters == 3 * 4 * 8
+    assert block.full_name("layers.{}.up", 2) == "layers.2.up"
+
+
+def test_a_tied_weight_counts_once():
+    embed = Block(name="embed", ops=(linear("embed", 16, 4, weight="table"),))
+    head = Block(name="head", ops=(linear("head", 4, 16, weight="table"),))
+    assert Graph(name="g", blocks=(embed, head)).parameters == 64
+
+
+def test_constants_are_not_parameters():
+    shape = Tensor(name="shape", shape=(3,), role="constant", dtype="i64")
+    op = Op(name="reshape", kind="view", weights=(shape,))
+    assert Graph(name="g", blocks=(Block(name="b", ops=(op,)),)).parameters == 0
+    assert shape.nbytes == 24
+
+
+def test_a_graph_says_which_sizes_a_workload_must_bind():
+    assert Graph(name="g", blocks=(Block(name="b", ops=(linear("up", 4, 8),)),)).symbols == {"batch", "query"}
+
+
+def test_names_from_files_are_not_format_strings():
+    block = Block(name="b", ops=(linear("{0.__class__}", 1, 1),))
+    assert block.full_name("{0.__class__}") == "{0.__class__}"
+
+
+def test_a_binding_gives_each_role_its_format():
+    binding = Binding(sizes={"batch": 2, "query": 3}, precision=Precision(weights="q4_0", activations="bf16"))
+    op = linear("up", 64, 32)
+    assert binding.nbytes(op.weights[0]) == 64 * 32 // 32 * 18
+    assert binding.nbytes(op.inputs[0]) == 2 * 3 * 64 * 2
+    assert binding.format(Tensor(name="k", shape=(1,), role="kv")).name == "bf16"
+    assert binding.arithmetic(op) == "bf16"
+
+
+def test_a_file_knows_its_own_bytes():
+    stored = Tensor(name="w", shape=(10, 10), dtype="q4_0", role="weight", stored_bytes=77)
+    assert stored.nbytes == 77
+    assert Binding().nbytes(stored) == 77
+    assert Tensor(name="w", shape=(BATCH,), dtype="f32").nbytes is None
+
+
+def test_a_tensor_without_a_format_is_an_error_not_a_guess():
+    with pytest.raises(DomainError, match="No format is known"):
+        Binding().format(Tensor(name="x", shape=(1,)))
