@@ -1,5 +1,54 @@
-"""Inferometer: predict, measure and explain how fast a model runs on a device."""
+"""Inferometer: predict, measure and explain how fast a model runs on a device.
+
+The public names load what they need when they are first used; `import inferometer` itself loads nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+from inferometer.lazy import attributes
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    from inferometer.catalog import device, devices, model, models
+    from inferometer.catalog.detect import detect_host
+    from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
+    from inferometer.core.codec import decode, encode
+    from inferometer.errors import InferometerError
+    from inferometer.units import format_quantity, parse_quantity
+
+_HOMES = {
+    "inferometer.catalog": ("device", "devices", "model", "models"),
+    "inferometer.catalog.detect": ("detect_host",),
+    "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
+    "inferometer.core.codec": ("decode", "encode"),
+    "inferometer.errors": ("InferometerError",),
+    "inferometer.units": ("format_quantity", "parse_quantity"),
+}
+
+__all__ = [
+    "Device",
+    "Graph",
+    "InferometerError",
+    "Profile",
+    "Work",
+    "Workload",
+    "__version__",
+    "decode",
+    "detect_host",
+    "device",
+    "devices",
+    "dtype",
+    "encode",
+    "format_quantity",
+    "model",
+    "models",
+    "parse_quantity",
+]
+
+
+__getattr__ = attributes(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

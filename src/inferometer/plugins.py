@@ -35,7 +35,7 @@ def found_in(group: str) -> tuple[EntryPoint, ...]:
 
 
 def listed(group: str) -> tuple[Listed, ...]:
-    """The plug-ins of a group, ours first, then others' by name. A name taken twice is an error: which would run?"""
+    """The plug-ins of a group, ours first, then others' by name. A name that two packages claim is an error."""
     if group not in GROUPS:
         raise UnknownNameError("plug-in group", group, GROUPS)
     by_name: dict[str, Listed] = {}

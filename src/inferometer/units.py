@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from inferometer.errors import UnitError
 
-__all__ = ["EXAMPLES", "Unit", "format_quantity", "parse_quantity", "parse_unit"]
+__all__ = ["EXAMPLES", "Unit", "format_capacity", "format_quantity", "parse_quantity", "parse_unit"]
 
 # Fractions, so that "5 us" is the float nearest to 5e-6 and not a product of two roundings.
 _LARGE = {name: Fraction(10) ** power for name, power in zip("kMGTPE", range(3, 21, 3), strict=True)}
@@ -70,7 +70,7 @@ SYMBOLS: dict[str, Symbol] = {
     "J": Symbol(base=(("J", 1),), prefixes=(_LARGE, _SMALL)),
     "g": Symbol(base=(("g", 1),), prefixes=({"k": _LARGE["k"], "m": _SMALL["m"]},)),
     "t": Symbol(base=(("g", 1),), factor=Fraction(10**6)),
-    "USD": Symbol(base=(("USD", 1),), prefixes=({name: _LARGE[name] for name in "kMG"},)),
+    "USD": Symbol(base=(("USD", 1),)),
     "$": Symbol(base=(("USD", 1),)),
     "dB": Symbol(base=(("dB", 1),)),
 }
@@ -180,6 +180,16 @@ def format_quantity(value: float | None, unit: str, *, digits: int = 4) -> str:
     number = _significant(value / scale, digits)
     suffix = f"{prefix}{head}" + (f"/{tail}" if tail else "")
     return number if suffix in {"1", ""} else f"{number} {suffix}"
+
+
+def format_capacity(value: float | None) -> str:
+    """Bytes of a memory as its maker counts them: `24 GiB` where that is a whole number, else `141 GB`."""
+    if value:
+        for prefix, step in reversed(_BINARY.items()):
+            count = value / float(step)
+            if 1 <= count < 10_000 and count == int(count):
+                return f"{int(count)} {prefix}B"
+    return format_quantity(value, "B")
 
 
 def _prefix(size: float, symbol: str, digits: int) -> tuple[str, float]:

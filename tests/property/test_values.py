@@ -20,7 +20,7 @@ COUNTS = st.integers(0, 2**70)
 WORKS = st.builds(
     Work,
     flops=st.dictionaries(st.sampled_from(["f32", "bf16", "i8"]), COUNTS),
-    **{stream: COUNTS for stream in STREAMS},
+    **dict.fromkeys(STREAMS, COUNTS),
 )
 
 

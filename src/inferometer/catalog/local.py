@@ -1,4 +1,4 @@
-"""This machine as a `Device`. Its peaks are not known until they are measured, so they are absent."""
+"""The machine we run on as a `Device`. Its peaks are not known until they are measured, so they are absent."""
 
 from datetime import UTC, datetime
 

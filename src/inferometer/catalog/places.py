@@ -1,4 +1,4 @@
-"""Where a model runs: cloud instances with their prices, electricity grids with their carbon, data centres' overhead."""
+"""Where a model runs: cloud instances with prices, electricity grids with their carbon, data centres' overhead."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

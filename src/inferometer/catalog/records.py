@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from inferometer.catalog.models import CatalogModel
+from inferometer.catalog.zoo import CatalogModel
 from inferometer.core.device import Device, Sourced
 from inferometer.core.dtype import DTYPES
 
@@ -14,7 +14,7 @@ DEVICE_FIELDS: dict[str, str | None] = {
     "name": None, "title": None, "vendor": None, "unit": None, "kind": None, "family": None, "chip": None,
     "year": "1", "memory": "B", "bandwidth": "B/s", "power": "W", "price": "USD", "cores": "1", "clock": "Hz",
     "half": "FLOP/s", "ops_per_joule": "FLOP/J",
-    **{name: "FLOP/s" for name in DTYPES},
+    **dict.fromkeys(DTYPES, "FLOP/s"),
 }  # fmt: skip
 MODEL_FIELDS: dict[str, str | None] = {
     "name": None, "title": None, "family": None, "year": "1", "parameters": "1", "active": "1", "context": "1",

@@ -19,7 +19,7 @@ COMMANDS: dict[str, str] = {
 
 
 def front_page() -> str:
-    from inferometer import __version__  # noqa: PLC0415 - as above
+    from inferometer import __version__
 
     width = max(map(len, COMMANDS)) + 2
     lines = "\n".join(f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items())
@@ -43,6 +43,6 @@ def main() -> None:
     if arguments in ([], ["--help"], ["-h"]):
         sys.stdout.write(front_page())
         return
-    from inferometer.cli.run import run  # noqa: PLC0415 - click and the commands load only when one runs
+    from inferometer.cli.run import run
 
     sys.exit(run(arguments))

@@ -2,7 +2,7 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_text
+from inferometer.cli.options import format_option, print_card, print_document, print_table
 from inferometer.cli.subcommands import Listing
 
 __all__ = ["command"]
@@ -15,7 +15,7 @@ __all__ = ["command"]
 @format_option
 @click.pass_context
 def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
-    """List devices, or show one with the source of every number.
+    r"""List devices, or show one with the source of every number.
 
     \b
     inferometer devices --where unit=gpu --where "memory>=80GB"
@@ -46,18 +46,10 @@ def show(name: str, form: str) -> None:
     """Show one device: a catalog name or alias, a TOML file, or `local`."""
     from inferometer.catalog import device
     from inferometer.core.codec import document
-    from inferometer.report.cards import device_facts
-    from inferometer.report.listings import fact_table
+    from inferometer.report.cards import device_card
 
     found = device(name)
     if form == "json":
         print_document(document(found))
-    elif form == "table":
-        from inferometer.report.terminal import draw_fields, draw_heading
-
-        print_text(
-            draw_heading(found.title, f"{found.name} · {found.vendor}{f' · {found.year}' if found.year else ''}")
-        )
-        print_text(draw_fields(device_facts(found)))
     else:
-        print_table(fact_table(device_facts(found)), form)
+        print_card(device_card(found), form)

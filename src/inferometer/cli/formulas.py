@@ -2,7 +2,7 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_text
+from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
 from inferometer.cli.subcommands import Listing
 
 __all__ = ["command"]
@@ -13,7 +13,7 @@ __all__ = ["command"]
 @format_option
 @click.pass_context
 def command(context: click.Context, section: str | None, form: str) -> None:
-    """List the field's formulas, show one, or calculate with units.
+    r"""List the field's formulas, show one, or calculate with units.
 
     \b
     inferometer formulas --section llm
@@ -35,20 +35,13 @@ def show(name: str, form: str) -> None:
     """Show one formula: its arguments with units and limits, its source, its derivation, an example."""
     from inferometer.formulas.listing import formula_document
     from inferometer.formulas.registry import find_formula
-    from inferometer.report.cards import formula_facts
-    from inferometer.report.listings import fact_table
+    from inferometer.report.cards import formula_card
 
     formula = find_formula(name)
     if form == "json":
         print_document(formula_document(formula))
-    elif form == "table":
-        from inferometer.report.terminal import draw_fields, draw_heading
-
-        print_text(draw_heading(formula.name, formula.title))
-        print_text(f"\n{formula.doc}\n")
-        print_text(draw_fields(formula_facts(formula)))
     else:
-        print_table(fact_table(formula_facts(formula)), form)
+        print_card(formula_card(formula), form)
 
 
 @command.command("calc")

@@ -2,7 +2,7 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_text
+from inferometer.cli.options import format_option, print_card, print_document, print_table
 from inferometer.cli.subcommands import Listing
 
 __all__ = ["command"]
@@ -15,7 +15,7 @@ __all__ = ["command"]
 @format_option
 @click.pass_context
 def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
-    """List models, or show one.
+    r"""List models, or show one.
 
     \b
     inferometer models --where family=llama
@@ -43,16 +43,10 @@ def show(name: str, form: str) -> None:
     import msgspec
 
     from inferometer.catalog import model
-    from inferometer.report.cards import model_facts
-    from inferometer.report.listings import fact_table
+    from inferometer.report.cards import model_card
 
     found = model(name)
     if form == "json":
         print_document(msgspec.to_builtins(found))
-    elif form == "table":
-        from inferometer.report.terminal import draw_fields, draw_heading
-
-        print_text(draw_heading(found.title, found.name))
-        print_text(draw_fields(model_facts(found)))
     else:
-        print_table(fact_table(model_facts(found)), form)
+        print_card(model_card(found), form)

@@ -3,13 +3,16 @@
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from inferometer.report.table import FORMATS, Table, render
 
-__all__ = ["format_option", "print_document", "print_table", "print_text", "say"]
+if TYPE_CHECKING:
+    from inferometer.report.cards import Card
+
+__all__ = ["format_option", "print_card", "print_document", "print_table", "print_text", "say"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +30,18 @@ def print_text(text: str) -> None:
 
 def print_table(table: Table, form: str) -> None:
     print_text(render(table, form))
+
+
+def print_card(card: "Card", form: str) -> None:
+    """A card as it is drawn, or its facts in the form asked for."""
+    if form == "table":
+        from inferometer.report.terminal import draw_card
+
+        print_text(draw_card(card))
+    else:
+        from inferometer.report.listings import card_table
+
+        print_table(card_table(card), form)
 
 
 def print_document(plain: Any) -> None:

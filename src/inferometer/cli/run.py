@@ -73,7 +73,7 @@ def _usage(error: click.ClickException) -> str:
 
 def _close_quietly() -> int:
     """The reader of our output went away (`| head`): that is its right, and no error."""
-    import os  # noqa: PLC0415 - only here
+    import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -1,28 +1,33 @@
 """The values everything else is made of: frozen, in SI base units, without I/O."""
 
-from inferometer.core.binding import Binding
-from inferometer.core.calibration import Calibration, Utilisation
-from inferometer.core.device import Device, Link, Memory, Sourced
-from inferometer.core.dims import Dim, Symbol, evaluate
-from inferometer.core.dtype import DTYPES, DType, dtype
-from inferometer.core.estimate import Estimate
-from inferometer.core.finding import Finding
-from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.core.profile import (
-    DeviceFacts,
-    Environment,
-    Headline,
-    ModelFacts,
-    OpTime,
-    Phase,
-    Profile,
-    Provenance,
-)
-from inferometer.core.run import Artifact, Run
-from inferometer.core.sample import Interval, Sample, Summary
-from inferometer.core.trace import Segment, Span, Trace
-from inferometer.core.work import Work
-from inferometer.core.workload import Parallel, Precision, Workload
+from typing import TYPE_CHECKING
+
+from inferometer.core.dtype import DTYPES, DType, dtype  # at once: the function has its module's name
+from inferometer.lazy import attributes
+
+if TYPE_CHECKING:
+    from inferometer.core.binding import Binding
+    from inferometer.core.calibration import Calibration, Utilisation
+    from inferometer.core.device import Device, Link, Memory, Sourced
+    from inferometer.core.dims import Dim, Symbol, evaluate
+    from inferometer.core.estimate import Estimate
+    from inferometer.core.finding import Finding
+    from inferometer.core.graph import Block, Graph, Op, Tensor
+    from inferometer.core.profile import (
+        DeviceFacts,
+        Environment,
+        Headline,
+        ModelFacts,
+        OpTime,
+        Phase,
+        Profile,
+        Provenance,
+    )
+    from inferometer.core.run import Artifact, Run
+    from inferometer.core.sample import Interval, Sample, Summary
+    from inferometer.core.trace import Segment, Span, Trace
+    from inferometer.core.work import Work
+    from inferometer.core.workload import Parallel, Precision, Workload
 
 __all__ = [
     "DTYPES", "Artifact", "Binding", "Block", "Calibration", "DType", "Device", "DeviceFacts", "Dim", "Environment",
@@ -30,3 +35,21 @@ __all__ = [
     "Phase", "Precision", "Profile", "Provenance", "Run", "Sample", "Segment", "Sourced", "Span", "Summary", "Symbol",
     "Tensor", "Trace", "Utilisation", "Work", "Workload", "dtype", "evaluate",
 ]  # fmt: skip
+
+__getattr__ = attributes(__name__, {
+    "inferometer.core.binding": ("Binding",),
+    "inferometer.core.calibration": ("Calibration", "Utilisation"),
+    "inferometer.core.device": ("Device", "Link", "Memory", "Sourced"),
+    "inferometer.core.dims": ("Dim", "Symbol", "evaluate"),
+    "inferometer.core.estimate": ("Estimate",),
+    "inferometer.core.finding": ("Finding",),
+    "inferometer.core.graph": ("Block", "Graph", "Op", "Tensor"),
+    "inferometer.core.profile": (
+        "DeviceFacts", "Environment", "Headline", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance",
+    ),
+    "inferometer.core.run": ("Artifact", "Run"),
+    "inferometer.core.sample": ("Interval", "Sample", "Summary"),
+    "inferometer.core.trace": ("Segment", "Span", "Trace"),
+    "inferometer.core.work": ("Work",),
+    "inferometer.core.workload": ("Parallel", "Precision", "Workload"),
+})  # fmt: skip

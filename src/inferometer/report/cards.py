@@ -1,32 +1,88 @@
-"""One thing's facts as rows of (label, value, remark): what `show` prints."""
+"""One thing on a card: what `show` prints. Facts cite their sources by number; the sources stand below them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.catalog.records import ops_per_joule
-from inferometer.units import format_quantity
+from inferometer.core.dtype import DTYPES
+from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:  # the formulas bring numpy, which a device's card does not need
     from collections.abc import Iterator
 
-    from inferometer.catalog.models import CatalogModel
+    from inferometer.catalog.zoo import CatalogModel
     from inferometer.core.device import Device, Link, Memory, Sourced
     from inferometer.formulas.registry import Formula
 
-__all__ = ["Fact", "device_facts", "formula_facts", "model_facts"]
+__all__ = ["Card", "Fact", "device_card", "formula_card", "model_card"]
 
-Fact = tuple[str, str, str]
+Fact = tuple[str, str, str]  # label, value, remark
 
 
-def device_facts(device: Device) -> list[Fact]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    title: str
+    subtitle: str
+    facts: tuple[Fact, ...]
+    text: str | None = None
+    sources: tuple[str, ...] = ()
+
+
+class _Sources:
+    """Numbers the sources in the order they are first cited."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def cite(self, sourced: Sourced) -> str:
+        number = self._numbers.setdefault(sourced.source, len(self._numbers) + 1)
+        note = f" {sourced.note}" if sourced.note else ""
+        return f"{sourced.origin} {sourced.date} [{number}]{note}"
+
+    def listed(self) -> tuple[str, ...]:
+        return tuple(f"[{number}] {source}" for source, number in self._numbers.items())
+
+
+def device_card(device: Device) -> Card:
+    sources = _Sources()
     facts: list[Fact] = [("unit", device.unit, " · ".join(filter(None, (device.kind, device.family, device.chip))))]
-    facts += [(f"peak {name}", _quantity(peak, "FLOP/s"), _remark(peak)) for name, peak in device.peaks.items()]
-    for memory in device.memories:
-        facts += _memory_facts(memory)
+    facts += [(f"peak {name}", _rate(name, peak), sources.cite(peak)) for name, peak in device.peaks.items()]
+    facts += [fact for memory in device.memories for fact in _memory_facts(memory, sources)]
     for end, link in (("host link", device.host_link), ("peer link", device.peer_link)):
         if link is not None:
-            facts.append(_link_fact(end, link))
+            facts.append(_link_fact(end, link, sources))
+    facts += _plain_facts(device, sources)
+    facts += [*_derived(device), *_words(device.aliases, device.notes)]
+    subtitle = " · ".join(filter(None, (device.name, device.vendor, str(device.year or ""))))
+    return Card(title=device.title, subtitle=subtitle, facts=tuple(facts), sources=sources.listed())
+
+
+def _rate(name: str, peak: Sourced) -> str:
+    return format_quantity(peak.value, "OP/s" if DTYPES[name].name.startswith("i") else "FLOP/s")
+
+
+def _memory_facts(memory: Memory, sources: _Sources) -> Iterator[Fact]:
+    named = f"{memory.level} ({memory.kind})" if memory.kind else memory.level
+    if memory.capacity_bytes:
+        yield f"{named} capacity", format_capacity(memory.capacity_bytes.value), sources.cite(memory.capacity_bytes)
+    for label, sourced, unit in (
+        ("bandwidth", memory.bandwidth_bytes_per_s, "B/s"),
+        ("latency", memory.latency_s, "s"),
+    ):
+        if sourced:
+            yield f"{named} {label}", format_quantity(sourced.value, unit), sources.cite(sourced)
+
+
+def _link_fact(end: str, link: Link, sources: _Sources) -> Fact:
+    bandwidth = link.bandwidth_bytes_per_s
+    if bandwidth is None:
+        return end, link.title, ""
+    return end, f"{link.title}, {format_quantity(bandwidth.value, 'B/s')} each way", sources.cite(bandwidth)
+
+
+def _plain_facts(device: Device, sources: _Sources) -> Iterator[Fact]:
     for label, sourced, unit in (
         ("cores", device.cores, "1"),
         ("clock", device.clock_hz, "Hz"),
@@ -36,26 +92,7 @@ def device_facts(device: Device) -> list[Fact]:
         ("price", device.price_usd, "USD"),
     ):
         if sourced is not None:
-            facts.append((label, _quantity(sourced, unit), _remark(sourced)))
-    return facts + list(_derived(device)) + _words(device.aliases, device.notes)
-
-
-def _memory_facts(memory: Memory) -> list[Fact]:
-    named = f"{memory.level} ({memory.kind})" if memory.kind else memory.level
-    rows = (
-        ("capacity", memory.capacity_bytes, "B"),
-        ("bandwidth", memory.bandwidth_bytes_per_s, "B/s"),
-        ("latency", memory.latency_s, "s"),
-    )
-    return [
-        (f"{named} {label}", _quantity(sourced, unit), _remark(sourced)) for label, sourced, unit in rows if sourced
-    ]
-
-
-def _link_fact(end: str, link: Link) -> Fact:
-    bandwidth = link.bandwidth_bytes_per_s
-    each_way = f", {_quantity(bandwidth, 'B/s')} each way" if bandwidth else ""
-    return end, f"{link.title}{each_way}", _remark(bandwidth) if bandwidth else ""
+            yield label, format_quantity(sourced.value, unit), sources.cite(sourced)
 
 
 def _derived(device: Device) -> Iterator[Fact]:
@@ -65,38 +102,54 @@ def _derived(device: Device) -> Iterator[Fact]:
     if efficiency is not None:
         yield "per watt", format_quantity(efficiency, "OP/J").replace("OP/J", "OP/s/W"), "computed: best peak / power"
     if memory is not None and memory.bandwidth_bytes_per_s is not None:
-        for name in ("bf16", "f16", "f32", "i8"):
-            if name in device.peaks:
-                ridge = device.peaks[name].value / memory.bandwidth_bytes_per_s.value
-                yield f"ridge {name}", format_quantity(ridge, "FLOP/B"), "computed: peak / main memory bandwidth"
-                return
+        name = next((name for name in ("bf16", "f16", "f32", "i8") if name in device.peaks), None)
+        if name is not None:
+            ridge = device.peaks[name].value / memory.bandwidth_bytes_per_s.value
+            yield f"ridge {name}", format_quantity(ridge, "FLOP/B"), "computed: peak / main memory bandwidth"
 
 
-def model_facts(model: CatalogModel) -> list[Fact]:
-    facts: list[Fact] = [("family", model.family, str(model.year or ""))]
+def model_card(model: CatalogModel) -> Card:
+    sources = _Sources()
+    facts: list[Fact] = [("family", model.family, "")]
     for label, sourced in (
         ("parameters", model.parameters),
         ("active", model.active_parameters),
         ("context", model.context),
     ):
         if sourced is not None:
-            facts.append((label, f"{int(sourced.value):,}", _remark(sourced)))
-    facts += [(f"config {key}", str(value), "") for key, value in model.config.items()]
-    return facts + _words(model.aliases, model.notes)
+            facts.append((label, f"{int(sourced.value):,}", sources.cite(sourced)))
+    facts += [(key, _text(value), "") for key, value in model.config.items()]
+    facts += _words(model.aliases, model.notes)
+    subtitle = " · ".join(filter(None, (model.name, str(model.year or ""))))
+    return Card(title=model.title, subtitle=subtitle, facts=tuple(facts), sources=sources.listed())
 
 
-def formula_facts(formula: Formula) -> list[Fact]:
-    facts: list[Fact] = [("section", formula.section, formula.row), ("source", formula.source, "")]
-    facts += [
-        (f"{name}", quantity.unit if quantity.unit != "1" else "number", _domain(quantity.low, quantity.high))
-        for name, quantity in formula.inputs.items()
-    ]
+def _text(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def formula_card(formula: Formula) -> Card:
     given = " ".join(f"{name}={value}" for name, value in formula.example.items())
-    return [
-        *facts,
-        ("gives", formula.unit if formula.unit != "1" else "number", ""),
-        ("example", given, f"= {formula.answer}"),
+    arguments = [
+        (name, _unit(quantity.unit), _domain(quantity.low, quantity.high)) for name, quantity in formula.inputs.items()
     ]
+    facts = (
+        ("section", formula.section, formula.row),
+        *arguments,
+        ("gives", _unit(formula.unit), ""),
+        ("example", given, f"= {formula.answer}"),
+    )
+    return Card(
+        title=formula.name,
+        subtitle=formula.title,
+        facts=facts,
+        text=formula.doc,
+        sources=(f"Source: {formula.source}",),
+    )
+
+
+def _unit(unit: str) -> str:
+    return "number" if unit == "1" else unit
 
 
 def _domain(low: float, high: float) -> str:
@@ -105,19 +158,8 @@ def _domain(low: float, high: float) -> str:
     return f"{low:g} or more" if low > float("-inf") else ""
 
 
-def _quantity(sourced: Sourced, unit: str) -> str:
-    return format_quantity(sourced.value, unit)
-
-
-def _remark(sourced: Sourced) -> str:
-    note = f" ({sourced.note})" if sourced.note else ""
-    return f"{sourced.origin}, {sourced.date}: {sourced.source}{note}"
-
-
-def _words(aliases: tuple[str, ...], notes: str | None) -> list[Fact]:
-    facts: list[Fact] = []
+def _words(aliases: tuple[str, ...], notes: str | None) -> Iterator[Fact]:
     if aliases:
-        facts.append(("also known as", ", ".join(aliases), ""))
+        yield "also known as", ", ".join(aliases), ""
     if notes:
-        facts.append(("note", notes, ""))
-    return facts
+        yield "note", notes, ""

@@ -3,15 +3,16 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from inferometer.report.cards import Card
 from inferometer.report.table import Column, Table
 
-__all__ = ["calculation_table", "device_table", "fact_table", "formula_table", "model_table", "runtime_table"]
+__all__ = ["calculation_table", "card_table", "device_table", "formula_table", "model_table", "runtime_table"]
 
 _DEVICES = (
     Column(key="name", heading="device"),
     Column(key="unit", heading="unit"),
     Column(key="year", heading="year"),
-    Column(key="memory", heading="memory", label="memory_bytes", unit="B"),
+    Column(key="memory", heading="memory", label="memory_bytes", capacity=True),
     Column(key="bandwidth", heading="bandwidth", label="bandwidth_bytes_per_s", unit="B/s"),
     Column(key="f32", heading="f32", label="f32_flop_per_s", unit="FLOP/s"),
     Column(key="half", heading="bf16/f16", label="bf16_or_f16_flop_per_s", unit="FLOP/s"),
@@ -83,6 +84,8 @@ def calculation_table(record: Mapping[str, Any]) -> Table:
     )
 
 
-def fact_table(facts: Iterable[tuple[str, str, str]]) -> Table:
-    rows = tuple({"label": label, "value": value, "remark": remark} for label, value, remark in facts)
-    return Table(columns=_FACTS, rows=rows)
+def card_table(card: Card) -> Table:
+    """A card's facts as a table, for the forms that are not drawn."""
+    facts = tuple({"label": label, "value": value, "remark": remark} for label, value, remark in card.facts)
+    sources = tuple({"label": "source", "value": source} for source in card.sources)
+    return Table(columns=_FACTS, rows=(*facts, *sources))

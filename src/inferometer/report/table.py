@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferometer.units import format_quantity
+from inferometer.units import format_capacity, format_quantity
 
 __all__ = ["FORMATS", "Column", "Table", "cell_text", "render"]
 
@@ -18,7 +18,8 @@ FORMATS = ("table", "json", "csv", "md")
 class Column:
     """`key` finds the value in a row, `heading` names it for people, `label` for machines (`memory_bytes`).
 
-    `unit` turns a number into text with a prefix; `exact` shows every digit instead.
+    `unit` turns a number into text with a prefix; `exact` shows every digit instead; `capacity` counts as memory makers
+    do.
     """
 
     key: str
@@ -26,10 +27,11 @@ class Column:
     label: str | None = None
     unit: str | None = None
     exact: bool = False
+    capacity: bool = False
 
     @property
     def numeric(self) -> bool:
-        return self.unit is not None or self.exact
+        return self.unit is not None or self.exact or self.capacity
 
     @property
     def machine_name(self) -> str:
@@ -50,13 +52,19 @@ def cell_text(column: Column, value: Any) -> str:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if column.unit is not None and isinstance(value, int | float):
-        return format_quantity(value, column.unit)
-    if column.exact and isinstance(value, int | float):
-        return f"{value:,.0f}"
+    if isinstance(value, int | float):
+        return _number_text(column, value)
     if isinstance(value, list | tuple):
         return ", ".join(str(part) for part in value) or "–"
     return str(value)
+
+
+def _number_text(column: Column, value: float) -> str:
+    if column.capacity:
+        return format_capacity(value)
+    if column.unit is not None:
+        return format_quantity(value, column.unit)
+    return f"{value:,.0f}" if column.exact else str(value)
 
 
 def render(table: Table, form: str) -> str:

@@ -1,51 +1,95 @@
-"""The terminal: the only module that draws with rich. It returns text; who prints it is not its business."""
+"""The terminal: tables, facts and verdicts as text; nothing is printed here. Only what must wrap is drawn with rich."""
+
+from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Sequence
+import textwrap
+from itertools import zip_longest
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console, RenderableType
-from rich.table import Table as RichTable
-from rich.text import Text
+from inferometer.report.table import cell_text
 
-from inferometer.report.table import Table, cell_text
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-__all__ = ["draw_fields", "draw_heading", "draw_table", "draw_verdicts"]
+    from rich.console import RenderableType
+
+    from inferometer.report.cards import Card
+    from inferometer.report.table import Table
+
+__all__ = ["draw_card", "draw_fields", "draw_heading", "draw_table", "draw_verdicts"]
 
 _VERDICT_STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "unknown": "dim"}
 _VERDICT_MARKS = {"good": "✓", "warn": "!", "bad": "✗", "unknown": "·"}
 _LEAST_WIDTH = 60
+_PIPE_WIDTH = 160
+_GAP = "  "
+
+
+def _on_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def _width() -> int:
+    """The terminal's width; a pipe has none, and gets lines that a pager shows whole."""
+    return max(shutil.get_terminal_size((100, 40)).columns, _LEAST_WIDTH) if _on_terminal() else _PIPE_WIDTH
+
+
+def _bold(text: str) -> str:
+    return f"\x1b[1m{text}\x1b[0m" if _on_terminal() else text
+
+
+def draw_table(table: Table) -> str:
+    """Aligned columns under a rule. Written by hand: a list of devices must not wait for a layout engine."""
+    cells = [[cell_text(column, row.get(column.key)) for column in table.columns] for row in table.rows]
+    widths = _fitted([column.heading for column in table.columns], cells)
+    right = [column.numeric for column in table.columns]
+    head = _lines([column.heading for column in table.columns], widths, right)
+    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    body = [line for row in cells for line in _lines(row, widths, right)]
+    title = [_bold(table.title)] if table.title else []
+    return "\n".join([*title, *map(_bold, head), rule, *body, *([table.note] if table.note else [])])
+
+
+def _fitted(headings: list[str], cells: list[list[str]]) -> list[int]:
+    """Widths of the columns; where they do not fit, the widest gives way."""
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - _width()
+    if surplus > 0:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        widths[widest] = max(widths[widest] - surplus, 12)
+    return widths
+
+
+def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
+    """A row, wrapped where a cell is wider than its column."""
+    parts = [
+        [cell] if len(cell) <= width else textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)
+    ]
+    return [
+        _GAP.join(
+            text.rjust(width) if numeric else text.ljust(width)
+            for text, width, numeric in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in zip_longest(*parts, fillvalue="")
+    ]
 
 
 def _drawn(*parts: RenderableType) -> str:
-    """Text as wide as the terminal, coloured if it is one; a pipe gets plain text that is not cut."""
-    on_terminal = sys.stdout.isatty()
-    width = max(shutil.get_terminal_size((100, 40)).columns, _LEAST_WIDTH) if on_terminal else 200
-    console = Console(width=width, force_terminal=on_terminal, no_color=not on_terminal, highlight=False)
+    """What rich makes of it: as wide as the terminal, coloured if it is one."""
+    from rich.console import Console  # noqa: PLC0415 - lists do without it
+
+    console = Console(width=_width(), force_terminal=_on_terminal(), no_color=not _on_terminal(), highlight=False)
     with console.capture() as captured:
         for part in parts:
             console.print(part)
     return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
-def draw_table(table: Table) -> str:
-    grid = RichTable(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1))
-    for index, column in enumerate(table.columns):
-        grid.add_column(
-            column.heading,
-            justify="right" if column.numeric else "left",
-            no_wrap=column.numeric or index == 0,
-            overflow="fold",
-        )
-    for row in table.rows:
-        grid.add_row(*(Text(cell_text(column, row.get(column.key))) for column in table.columns))
-    head = [Text(table.title, style="bold")] if table.title else []
-    foot = [Text(table.note, style="dim")] if table.note else []
-    return _drawn(*head, grid, *foot)
-
-
 def draw_heading(title: str, subtitle: str | None = None) -> str:
+    from rich.text import Text  # noqa: PLC0415 - as above
+
     line = Text(title, style="bold")
     if subtitle:
         line.append(f"  {subtitle}", style="dim")
@@ -54,7 +98,10 @@ def draw_heading(title: str, subtitle: str | None = None) -> str:
 
 def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
     """Label, value, remark: three columns without rules, for one thing's facts."""
-    grid = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    from rich.table import Table as Grid  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     grid.add_column(style="dim", overflow="fold")
@@ -63,9 +110,21 @@ def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
     return _drawn(grid)
 
 
+def draw_card(card: Card) -> str:
+    parts = [draw_heading(card.title, card.subtitle)]
+    if card.text:
+        parts.append(f"\n{card.text}\n")
+    parts.append(draw_fields(card.facts))
+    parts += card.sources
+    return "\n".join(parts)
+
+
 def draw_verdicts(rows: Sequence[tuple[str, str, str, str | None]]) -> str:
     """Verdict, title, found, remedy: a checklist with the remedy under the line it belongs to."""
-    grid = RichTable(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    from rich.table import Table as Grid  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")

@@ -1,20 +1,19 @@
-"""Device rows → `Device`."""
+"""Device and link rows → `Device`, `Link`."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from inferometer.catalog.files import rows_of
-from inferometer.catalog.links import link_named, links
 from inferometer.catalog.load import Row, Rows, read_rows
 from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import CatalogError, UnknownNameError, nearest
 
-__all__ = ["device", "device_from_row", "devices"]
+__all__ = ["device", "device_from_row", "devices", "link", "links"]
 
 _KEYS = (
-    "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "clock", "launch", "power",
-    "price", "links", "notes", "memory",
+    "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "clock", "launch",
+    "power", "price", "links", "notes", "memory",
 )  # fmt: skip
 
 
@@ -58,8 +57,8 @@ def device_from_row(row: Row) -> Device:
         year=row.whole("year"),
         peaks=_peaks(row.inner("peaks")),
         memories=tuple(_memory(part) for part in row.inners("memory")),
-        host_link=_link(connected, "host"),
-        peer_link=_link(connected, "peer"),
+        host_link=_linked(connected, "host"),
+        peer_link=_linked(connected, "peer"),
         cores=row.number("cores", "1"),
         clock_hz=row.number("clock", "Hz"),
         launch_s=row.number("launch", "s"),
@@ -104,11 +103,11 @@ def _memory(row: Row) -> Memory:
     )
 
 
-def _link(row: Row, end: str) -> Link | None:
+def _linked(row: Row, end: str) -> Link | None:
     name = row.text(end)
     if name is None:
         return None
-    found = link_named(name)
+    found = _link_named(name)
     if found is None:
         near = nearest(name, links(), count=1)
         raise row.place.at(end).error(
@@ -126,3 +125,35 @@ def _only_one(file: Path) -> Device:
             remedy="A device file has one [devices.NAME] table.",
         )
     return device_from_row(next(iter(rows.by_name.values())))
+
+
+def links() -> Mapping[str, Link]:
+    return {name: link_from_row(row) for name, row in rows_of("links").by_name.items()}
+
+
+def _link_named(name: str) -> Link | None:
+    rows = rows_of("links")
+    canonical = rows.canonical(name)
+    return None if canonical is None else link_from_row(rows.by_name[canonical])
+
+
+def link(name: str) -> Link:
+    found = _link_named(name)
+    if found is None:
+        rows = rows_of("links")
+        raise UnknownNameError("link", name, (*rows.by_name, *rows.aliases))
+    return found
+
+
+def link_from_row(row: Row) -> Link:
+    row.allow("title", "kind", "topology", "bandwidth", "latency", "direction", "aliases", "year")
+    if row.text("direction") not in {None, "per-direction"}:
+        raise row.place.at("direction").error("must be 'per-direction': a link's bandwidth is stored one way.")
+    return Link(
+        name=row.name,
+        title=row.required_text("title"),
+        kind=row.required_text("kind"),
+        topology=row.text("topology"),
+        bandwidth_bytes_per_s=row.number("bandwidth", "B/s"),
+        latency_s=row.number("latency", "s"),
+    )

@@ -1,0 +1,28 @@
+"""How long the command line takes to answer, against a bare interpreter in the same run."""
+
+import sys
+from pathlib import Path
+
+from figure import Figure, command_seconds
+
+COMMAND = str(Path(sys.executable).with_name("inferometer"))
+
+
+def figures():
+    bare, page, listing, formulas = command_seconds(
+        [sys.executable, "-c", "pass"],
+        [COMMAND, "--help"],
+        [COMMAND, "devices"],
+        [COMMAND, "formulas"],
+    )
+    ratio = page / bare
+    yield Figure(
+        name="help_over_bare_python",
+        value=ratio,
+        unit="×",
+        target="≤ 5",
+        met=ratio <= 5,
+        note=f"{page * 1e3:.1f} ms over {bare * 1e3:.1f} ms",
+    )
+    yield Figure(name="devices_command", value=listing, unit="s", target="≤ 0.3", met=listing <= 0.3)
+    yield Figure(name="formulas_command", value=formulas, unit="s", target="none", met=True)

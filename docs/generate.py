@@ -1,0 +1,185 @@
+"""Write the pages of `docs/` that come from the code: formulas, devices, models, commands, settings, checks.
+
+`make docs` runs it; a test fails when a page is not what this would write.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from inferometer import settings
+from inferometer.catalog import devices, grids, instances, links, memory_levels, models, pues
+from inferometer.catalog.health import CHECKS
+from inferometer.catalog.records import device_record, model_record
+from inferometer.cli import COMMANDS
+from inferometer.cli.run import cli
+from inferometer.core.dtype import DTYPES
+from inferometer.formulas.registry import SECTIONS, Formula, all_formulas
+from inferometer.plugins import GROUPS, listed
+from inferometer.report.listings import device_table, model_table
+from inferometer.report.table import Column, Table, render
+from inferometer.units import format_quantity
+
+FOLDER = Path(__file__).parent
+NOTICE = "<!-- Written by `make docs`; edit the code instead. -->\n"
+
+
+def pages() -> dict[str, str]:
+    """File name → text of every generated page."""
+    return {
+        "formulas.md": formulas_page(),
+        "devices.md": devices_page(),
+        "models.md": models_page(),
+        "reference.md": reference_page(),
+        "commands.md": commands_page(),
+        "settings.md": settings_page(),
+        "checks.md": checks_page(),
+        "plugins.md": plugins_page(),
+    }
+
+
+def formulas_page() -> str:
+    parts = [
+        "# Formulas",
+        """Every formula is a function with keyword arguments in SI base units; numbers or numpy arrays.
+`inferometer formulas calc NAME key=value …` takes units.""",
+    ]
+    for section, title in SECTIONS.items():
+        parts.append(f"## {title} (`formulas.{section}`)")
+        parts += [_formula(formula) for formula in all_formulas().values() if formula.section == section]
+    return _page(parts)
+
+
+def _formula(formula: Formula) -> str:
+    example = ", ".join(f"{name}={value}" for name, value in formula.example.items())
+    head = f"### `{formula.name}`\n\n{formula.row}. Source: {formula.source}.\n\n`{formula.signature}`"
+    return f"{head}\n\n{formula.doc}\n\nExample: `{formula.name}({example})` = `{formula.answer}`"
+
+
+def devices_page() -> str:
+    table = device_table(device_record(device) for device in devices().values())
+    return _page([
+        "# Devices",
+        f"""{len(table.rows)} rows. Peaks are dense. A dash is unknown. `inferometer devices show NAME` prints the
+source, date and origin of every number.""",
+        render(table, "md"),
+    ])  # fmt: skip
+
+
+def models_page() -> str:
+    table = model_table(model_record(model) for model in models().values())
+    return _page(
+        ["# Models", f"{len(table.rows)} rows. `inferometer models show NAME` prints one.", render(table, "md")]
+    )
+
+
+def reference_page() -> str:
+    return _page([
+        "# Reference tables",
+        "## Number formats",
+        _rows(("format", "bits stored", "computed in"), (
+            (name, f"{float(entry.bits):g}", ", ".join(entry.arithmetic)) for name, entry in DTYPES.items()
+        )),
+        "## Links",
+        "Bandwidth is one way, per device.",
+        _rows(("link", "what", "bandwidth", "latency"), (
+            (name, link.title, _text(link.bandwidth_bytes_per_s, "B/s"), _text(link.latency_s, "s"))
+            for name, link in links().items()
+        )),
+        "## Cloud instances",
+        _rows(("instance", "devices", "region", "on demand", "as of"), (
+            (name, f"{row.count} × {row.device}", row.region or "–", _text(row.usd_per_hour, "USD/h"),
+             row.usd_per_hour.date if row.usd_per_hour else "–")
+            for name, row in instances().items()
+        )),
+        "## Memory hierarchy",
+        _rows(("level", "latency", "bandwidth"), (
+            (row.title, f"{_text(row.latency_low_s, 's')} to {_text(row.latency_high_s, 's')}",
+             f"{_text(row.bandwidth_low_bytes_per_s, 'B/s')} to {_text(row.bandwidth_high_bytes_per_s, 'B/s')}")
+            for row in memory_levels().values()
+        )),
+        "## Carbon intensity",
+        _rows(("grid", "where", "g/kWh", "as of"), (
+            (name, row.title, f"{row.carbon_g_per_kwh.value:g}", row.carbon_g_per_kwh.date)
+            for name, row in grids().items()
+        )),
+        "## Power usage effectiveness",
+        _rows(("row", "whose", "PUE", "as of"), (
+            (name, row.title, f"{row.pue.value:g}", row.pue.date) for name, row in pues().items()
+        )),
+    ])  # fmt: skip
+
+
+def commands_page() -> str:
+    parts = [
+        "# Commands",
+        "Data goes to stdout, words to stderr. Exit codes: 0 done, 1 a gate failed, 2 you can fix it.",
+    ]
+    context = click.Context(cli, info_name="inferometer")
+    for name in COMMANDS:
+        command = cli.get_command(context, name)
+        if command is None:
+            raise LookupError(name)
+        parts.append(f"## `inferometer {name}`")
+        parts.append(_help(command, context, name))
+        if isinstance(command, click.Group):
+            inner = click.Context(command, info_name=name, parent=context)
+            parts += [_help(child, inner, child_name) for child_name, child in command.commands.items()]
+    return _page(parts)
+
+
+def _help(command: click.Command, parent: click.Context, name: str) -> str:
+    with click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100) as context:
+        return f"```text\n{command.get_help(context)}\n```"
+
+
+def settings_page() -> str:
+    rows = ((f"`{s.name}`", s.default or "unset", s.meaning) for s in settings.SETTINGS)
+    return _page(
+        ["# Settings", "Environment variables; there are no others.", _rows(("name", "default", "meaning"), rows)]
+    )
+
+
+def checks_page() -> str:
+    parts = ["# Checks", "What `inferometer doctor` looks at, and what to do about it."]
+    parts += [f"## `{code}`\n\n{text}" for code, text in CHECKS.items()]
+    return _page(parts)
+
+
+def plugins_page() -> str:
+    parts = [
+        "# Plug-ins",
+        """A plug-in is an entry point of its group, in any installed package.
+Ours are declared in `pyproject.toml` the same way.""",
+    ]
+    for group, meaning in GROUPS.items():
+        names = ", ".join(f"`{plugin.name}`" for plugin in listed(group) if plugin.package == "inferometer")
+        parts.append(f"## `{group}`\n\n{meaning}\n\nBuilt in: {names or 'none yet'}.")
+    return _page(parts)
+
+
+def _rows(headings: tuple[str, ...], rows: object) -> str:
+    columns = tuple(Column(key=heading, heading=heading) for heading in headings)
+    return render(Table(columns=columns, rows=tuple(dict(zip(headings, row, strict=True)) for row in rows)), "md")
+
+
+def _text(sourced: object, unit: str) -> str:
+    return "–" if sourced is None else format_quantity(float(sourced), unit)
+
+
+def _page(parts: list[str]) -> str:
+    return NOTICE + "\n" + "\n\n".join(parts) + "\n"
+
+
+def main() -> int:
+    for name, text in pages().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"docs/{name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""What machine this is: `detect_host()`.
+
+Each system has a module of pure parsers (text → values); `Machine` is the only edge, so that a folder of recorded
+files can stand for a machine. Unknown is None, never a guess, and nothing raises because a file is missing or garbage.
+"""
+
+from inferometer.catalog.detect.host import (
+    Cache,
+    CoreGroup,
+    Cpu,
+    Gpu,
+    Host,
+    Limits,
+    MemoryFacts,
+    NumaNode,
+    OperatingSystem,
+    PowerSensor,
+)
+from inferometer.catalog.detect.isa import architecture_name
+from inferometer.catalog.detect.machine import Disk, LocalMachine, Machine
+from inferometer.catalog.detect.recorded import RecordedMachine, Recorder, load_machine
+
+__all__ = [
+    "Cache",
+    "CoreGroup",
+    "Cpu",
+    "Disk",
+    "Gpu",
+    "Host",
+    "Limits",
+    "LocalMachine",
+    "Machine",
+    "MemoryFacts",
+    "NumaNode",
+    "OperatingSystem",
+    "PowerSensor",
+    "RecordedMachine",
+    "Recorder",
+    "detect_host",
+    "load_machine",
+]
+
+
+def detect_host(machine: Machine | None = None) -> Host:
+    """The machine this runs on, or the one given."""
+    machine = machine or LocalMachine()
+    if machine.system == "Linux":
+        from inferometer.catalog.detect.linux import linux_host  # noqa: PLC0415 - one system of three is needed
+
+        return linux_host(machine)
+    if machine.system == "Darwin":
+        from inferometer.catalog.detect.macos import macos_host  # noqa: PLC0415 - as above
+
+        return macos_host(machine)
+    if machine.system == "Windows":
+        from inferometer.catalog.detect.windows import windows_host  # noqa: PLC0415 - as above
+
+        return windows_host(machine)
+    return _unknown(machine)
+
+
+def _unknown(machine: Machine) -> Host:
+    """A system that cannot be asked: only what Python itself knows."""
+    nothing = dict.fromkeys(
+        (
+            "model",
+            "vendor",
+            "physical_cores",
+            "logical_cores",
+            "performance_cores",
+            "efficiency_cores",
+            "sockets",
+            "base_hz",
+            "max_hz",
+        )
+    )
+    return Host(
+        board=None,
+        cpu=Cpu(
+            architecture=architecture_name(machine.architecture),
+            flags=(),
+            flags_absent=(),
+            caches=(),
+            groups=(),
+            **nothing,
+        ),
+        memory=MemoryFacts(
+            total_bytes=None, available_bytes=None, swap_total_bytes=None, swap_free_bytes=None, numa_nodes=()
+        ),
+        gpus=(),
+        os=OperatingSystem(name=machine.system or None, version=None, kernel=None),
+        python=machine.python,
+        limits=Limits(
+            affinity_cpus=machine.affinity(),
+            cpuset_cpus=None,
+            quota_cpus=None,
+            memory_bytes=None,
+            cgroup_version=None,
+            container=None,
+            virtualised=None,
+            hypervisor=None,
+        ),
+        sensors=(),
+    )

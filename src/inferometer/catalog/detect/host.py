@@ -1,0 +1,175 @@
+"""What was found out about a machine. Unknown is None (or empty where it is a list), never a guess.
+
+Host
+├── cpu: Cpu              model, instruction sets, cores, clocks, caches
+├── memory: MemoryFacts   bytes, swap, NUMA nodes
+├── gpus: Gpu …           whatever can be asked
+├── limits: Limits        what a container, a virtual machine or an affinity mask leaves of it
+└── sensors: PowerSensor … which energy readings there are, and why not
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "Cache",
+    "CoreGroup",
+    "Cpu",
+    "Gpu",
+    "Host",
+    "Limits",
+    "MemoryFacts",
+    "NumaNode",
+    "OperatingSystem",
+    "PowerSensor",
+]
+
+CacheKind = Literal["data", "instruction", "unified"]
+CoreKind = Literal["performance", "middle", "efficiency"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cache:
+    """One kind of cache. `size_bytes` is one instance, `total_bytes` all `count` of them.
+
+    `shared_by` counts the logical CPUs that share one. Windows knows the total alone.
+    """
+
+    level: int
+    kind: CacheKind
+    size_bytes: int | None
+    shared_by: int | None
+    count: int | None
+    total_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreGroup:
+    """Cores of one design: all of them on most machines, P and E cores apart where there are both."""
+
+    name: str | None
+    kind: CoreKind | None
+    cores: int | None
+    logical_cores: int | None
+    max_hz: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cpu:
+    """`flags` are instruction sets known to be present, `flags_absent` those known to be missing.
+
+    A flag in neither is one the system did not tell about. The names are Linux's; see `isa.FLAGS`.
+    """
+
+    model: str | None
+    vendor: str | None
+    architecture: str | None
+    flags: tuple[str, ...]
+    flags_absent: tuple[str, ...]
+    physical_cores: int | None
+    logical_cores: int | None
+    performance_cores: int | None
+    efficiency_cores: int | None
+    sockets: int | None
+    base_hz: float | None
+    max_hz: float | None
+    caches: tuple[Cache, ...]
+    groups: tuple[CoreGroup, ...]
+
+    def has(self, flag: str) -> bool | None:
+        """Whether the instruction set is there; None where the system did not tell."""
+        if flag in self.flags:
+            return True
+        return False if flag in self.flags_absent else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumaNode:
+    index: int
+    cpus: tuple[int, ...]
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryFacts:
+    total_bytes: int | None
+    available_bytes: int | None
+    swap_total_bytes: int | None
+    swap_free_bytes: int | None
+    numa_nodes: tuple[NumaNode, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """`shared_memory`: the memory is the host's own, as on a phone, a Jetson or a Mac.
+
+    `cuda` is the newest CUDA version that the driver runs; `source` says who told.
+    """
+
+    name: str | None
+    vendor: str | None
+    memory_bytes: int | None
+    shared_memory: bool | None
+    driver: str | None
+    cuda: str | None
+    compute_capability: str | None
+    cores: int | None
+    max_hz: float | None
+    power_limit_w: float | None
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatingSystem:
+    name: str | None
+    version: str | None
+    kernel: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What this process may use of the machine. `quota_cpus` is the cgroup's CPU time per wall time."""
+
+    affinity_cpus: int | None
+    cpuset_cpus: int | None
+    quota_cpus: float | None
+    memory_bytes: int | None
+    cgroup_version: Literal[1, 2] | None
+    container: str | None
+    virtualised: bool | None
+    hypervisor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerSensor:
+    """A source of energy or power readings: what it would measure, and if it cannot be used, why."""
+
+    name: str
+    available: bool
+    why: str | None
+    domains: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    board: str | None
+    cpu: Cpu
+    memory: MemoryFacts
+    gpus: tuple[Gpu, ...]
+    os: OperatingSystem
+    python: str | None
+    limits: Limits
+    sensors: tuple[PowerSensor, ...]
+
+    @property
+    def usable_cpus(self) -> float | None:
+        """The smallest of: logical CPUs, affinity, cpuset, quota."""
+        limits = self.limits
+        known = (self.cpu.logical_cores, limits.affinity_cpus, limits.cpuset_cpus, limits.quota_cpus)
+        return min((cpus for cpus in known if cpus is not None), default=None)
+
+    @property
+    def usable_memory_bytes(self) -> int | None:
+        """The smaller of the memory there is and the memory the cgroup allows."""
+        known = (self.memory.total_bytes, self.limits.memory_bytes)
+        return min((size for size in known if size is not None), default=None)

@@ -1,0 +1,135 @@
+"""Is this machine fit to measure on? The one-minute checklist as checks, each with a verdict and a remedy.
+
+`examine(machine, host)` reads twice, an interval apart, and returns a `Check` for every row of `CHECKS`; `overall`
+says whether it is quiet enough.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from inferometer.catalog.detect.host import Host
+from inferometer.catalog.detect.machine import Machine
+from inferometer.catalog.health import clocks, cpu, memory, storage, surroundings
+from inferometer.catalog.health.check import Bearing, Check, Topic, Verdict
+from inferometer.catalog.health.readings import Absent, Counters, Readings, State
+
+__all__ = [
+    "CHECKS",
+    "Absent",
+    "Check",
+    "Overall",
+    "Readings",
+    "Topic",
+    "Verdict",
+    "examine",
+    "judge",
+    "overall",
+    "take",
+]
+
+CHECKS: Mapping[str, Topic] = {
+    topic.code: topic for topic in (*cpu.TOPICS, *memory.TOPICS, *storage.TOPICS, *clocks.TOPICS, *surroundings.TOPICS)
+}
+
+INTERVAL_S = 1.0
+_TELLING = ("load-high", "cpu-pressure", "cpu-busy")  # without one of these, quiet cannot be told from busy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overall:
+    """`quiet`: measure now, or not; None where nothing that would tell could be read."""
+
+    verdict: Verdict
+    quiet: bool | None
+    found: str
+    disturbed_by: tuple[str, ...]
+    reservations: tuple[str, ...]
+
+
+def examine(
+    machine: Machine,
+    host: Host,
+    *,
+    interval_s: float = INTERVAL_S,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.perf_counter,
+) -> tuple[Check, ...]:
+    """Every check, in the order of the checklist."""
+    return judge(take(machine, host, interval_s=interval_s, sleep=sleep, clock=clock))
+
+
+def take(
+    machine: Machine,
+    host: Host,
+    *,
+    interval_s: float = INTERVAL_S,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Readings:
+    """Read the counters, wait, read them again; the state, which takes longer, comes before both."""
+    state = _state(machine, host)
+    before, started = _counters(machine, host), clock()
+    sleep(interval_s)
+    elapsed = clock() - started
+    return Readings(
+        host=host,
+        before=before,
+        after=_counters(machine, host),
+        elapsed_s=max(elapsed, 0.0),
+        state=state,
+        pid=machine.pid,
+    )
+
+
+def judge(readings: Readings) -> tuple[Check, ...]:
+    return tuple(topic(readings) for topic in CHECKS.values())
+
+
+def overall(checks: Iterable[Check]) -> Overall:
+    """Quiet enough: nothing that disturbs a measurement is bad, and at least one reading of the load could be had."""
+    found = {check.code: check for check in checks}
+    disturbing = tuple(code for code, check in found.items() if check.verdict == "bad" and _bearing(code) == "disturbs")
+    others = tuple(
+        code
+        for code, check in found.items()
+        if check.verdict in {"warn", "bad"} and code not in disturbing and _bearing(code) != "none"
+    )
+    told = any(found[code].verdict != "unknown" for code in _TELLING if code in found)
+    if disturbing:
+        return Overall(
+            verdict="bad",
+            quiet=False,
+            found=f"not quiet enough to measure: {', '.join(disturbing)}",
+            disturbed_by=disturbing,
+            reservations=others,
+        )
+    if not told:
+        why = "cannot tell whether it is quiet: neither load nor CPU use can be read here"
+        return Overall(verdict="unknown", quiet=None, found=why, disturbed_by=(), reservations=others)
+    text = f"quiet enough to measure, with reservations: {', '.join(others)}" if others else "quiet enough to measure"
+    return Overall(verdict="warn" if others else "good", quiet=True, found=text, disturbed_by=(), reservations=others)
+
+
+def _bearing(code: str) -> Bearing:
+    return CHECKS[code].bearing if code in CHECKS else "none"
+
+
+def _counters(machine: Machine, host: Host) -> Counters:
+    if machine.system == "Linux":
+        from inferometer.catalog.health.linux import linux_counters  # noqa: PLC0415 - one system of three is needed
+
+        return linux_counters(machine, host)
+    from inferometer.catalog.health.portable import portable_counters  # noqa: PLC0415 - as above
+
+    return portable_counters(machine)
+
+
+def _state(machine: Machine, host: Host) -> State:
+    if machine.system == "Linux":
+        from inferometer.catalog.health.linux_state import linux_state  # noqa: PLC0415 - as above
+
+        return linux_state(machine, host)
+    from inferometer.catalog.health.portable import portable_state  # noqa: PLC0415 - as above
+
+    return portable_state(machine)

@@ -1,0 +1,220 @@
+"""What the checks look at: counters, read twice an interval apart, and a state, read once.
+
+Whatever could not be read is an `Absent` with the reason, which the check repeats. Units are SI; shares are of 1.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from inferometer.catalog.detect.host import Host
+from inferometer.catalog.detect.machine import Disk
+
+__all__ = [
+    "Absent",
+    "BoardThrottle",
+    "ClockPolicy",
+    "Counters",
+    "CpuTime",
+    "GpuState",
+    "KernelEvent",
+    "LinkCounts",
+    "Load",
+    "MemoryState",
+    "Paging",
+    "Pressure",
+    "ProcessTime",
+    "QuotaCounts",
+    "Readings",
+    "RunQueue",
+    "State",
+    "Supply",
+    "TcpCounts",
+    "Temperature",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """A reading that is not there, and why: "no cpufreq in this VM"."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Averages of runnable tasks (on Linux also of tasks waiting for a disk) over 1, 5 and 15 minutes."""
+
+    one: float
+    five: float
+    fifteen: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunQueue:
+    running: int
+    blocked: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pressure:
+    """Share of time in which some (or all) tasks waited for the resource; `stalled_s` counts up since boot."""
+
+    some_avg10: float
+    full_avg10: float | None
+    stalled_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuTime:
+    """Seconds since boot. `steal_s` is what a hypervisor gave to others; None where the system does not count it."""
+
+    busy_s: float
+    idle_s: float
+    steal_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessTime:
+    name: str
+    cpu_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryState:
+    total_bytes: int
+    available_bytes: int
+    swap_total_bytes: int
+    swap_used_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paging:
+    """Bytes swapped in and out since boot."""
+
+    in_bytes: int
+    out_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkCounts:
+    packets: int
+    errors: int
+    drops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpCounts:
+    sent: int
+    retransmitted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaCounts:
+    """How often, and how long, the cgroup's CPU quota stopped this container."""
+
+    stops: int
+    stopped_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    load: Load | Absent
+    queue: RunQueue | Absent
+    pressure: Mapping[str, Pressure] | Absent
+    cpu: CpuTime | Absent
+    cpus: tuple[CpuTime, ...]
+    processes: Mapping[int, ProcessTime] | Absent
+    memory: MemoryState | Absent
+    paging: Paging | Absent
+    links: Mapping[str, LinkCounts] | Absent
+    tcp: TcpCounts | Absent
+    disk_busy_s: Mapping[str, float] | Absent
+    throttle_events: int | Absent
+    quota: QuotaCounts | Absent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockPolicy:
+    """How one CPU's clock is chosen: by whom, and up to where."""
+
+    cpu: int
+    governor: str | None
+    driver: str | None
+    current_hz: float | None
+    allowed_hz: float | None
+    max_hz: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Temperature:
+    name: str
+    celsius: float
+    high_c: float | None
+    critical_c: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuState:
+    """A GPU now. `throttle` are NVML's clock event reasons, a set of bits."""
+
+    name: str
+    celsius: float | None
+    busy: float | None
+    memory_used_bytes: float | None
+    memory_total_bytes: float | None
+    clock_hz: float | None
+    max_clock_hz: float | None
+    power_w: float | None
+    power_limit_w: float | None
+    throttle: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelEvent:
+    """A line of the kernel's log that should not be there. `age_s` is None where the line has no time."""
+
+    kind: str
+    age_s: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardThrottle:
+    """What a board's firmware or a system's thermal control says about the clock, now and since boot."""
+
+    now: tuple[str, ...]
+    since_boot: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Supply:
+    """`charge` is the battery's, as a share."""
+
+    has_battery: bool
+    on_mains: bool | None
+    charge: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    clocks: tuple[ClockPolicy, ...] | Absent
+    temperatures: tuple[Temperature, ...] | Absent
+    gpus: tuple[GpuState, ...] | Absent
+    kernel: tuple[KernelEvent, ...] | Absent
+    board: BoardThrottle | Absent
+    supply: Supply | Absent
+    disks: tuple[Disk, ...] | Absent
+    clock_source: str | Absent
+    packages: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readings:
+    """Everything a check may look at."""
+
+    host: Host
+    before: Counters
+    after: Counters
+    elapsed_s: float
+    state: State
+    pid: int | None = None

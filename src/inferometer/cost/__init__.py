@@ -1,0 +1,17 @@
+"""What a graph costs: the work of its ops, and the memory they need."""
+
+from inferometer.cost.count import Coverage, Uncovered, coverage, graph_work, op_works
+from inferometer.cost.memory import Footprint, footprint
+from inferometer.cost.rules import covered, work_of
+
+__all__ = [
+    "Coverage",
+    "Footprint",
+    "Uncovered",
+    "coverage",
+    "covered",
+    "footprint",
+    "graph_work",
+    "op_works",
+    "work_of",
+]

@@ -1,0 +1,108 @@
+"""How many bytes of activations are alive at each step of a graph's execution.
+
+A tensor lives from the op that makes it to the last op that reads it; the graph's inputs from the start, its outputs to
+the end. Blocks run repetition after repetition, so what one repetition hands to the next, or to a later block, lives
+across. A view is its input under another name and takes nothing. While an op runs its inputs and outputs both exist.
+
+A name may be written again (a residual stream that is `hidden` in every layer): that is a new tensor. One that no op
+makes and that is no input of the graph lives from its first reader to its last. Weights, caches and states are not
+activations; see `cost.memory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.graph import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.core.graph import Block, Graph, Op
+
+__all__ = ["live_bytes"]
+
+_PASSING = ("activation", "index")
+
+
+@dataclass(slots=True)
+class _Life:
+    """A buffer's size, the step it is made at and the last step that reads it."""
+
+    size: Any
+    born: int
+    last: int
+
+
+@dataclass(slots=True)
+class _Record:
+    """What a walk over the ops has found: every buffer, and the one each name stands for now."""
+
+    size_of: Callable[[Tensor], Any]
+    lives: list[_Life] = field(default_factory=list)
+    current: dict[str, _Life] = field(default_factory=dict)
+
+    def make(self, name: str, tensor: Tensor, step: int) -> _Life:
+        life = _Life(size=self.size_of(tensor), born=step, last=step)
+        self.lives.append(life)
+        self.current[name] = life
+        return life
+
+    def read(self, name: str, tensor: Tensor, step: int) -> None:
+        life = self.current.get(name) or self.make(name, tensor, step)
+        life.last = step
+
+    def reach(self, name: str, step: int) -> None:
+        """An op inside another reads a tensor from outside it, if the name stands for one."""
+        if name in self.current:
+            self.current[name].last = step
+
+
+def live_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> list[tuple[str, Any]]:
+    """Every op that runs, by its full name, with the bytes of activations alive while it does."""
+    record = _Record(size_of)
+    for tensor in graph.inputs:
+        if tensor.role in _PASSING:
+            record.make(tensor.name, tensor, 0)
+    names = []
+    for step, (block, op, repetition) in enumerate(_steps(graph)):
+        names.append(block.full_name(op.name, repetition))
+        _run(op, block, repetition, step, record)
+    for tensor in graph.outputs:
+        if tensor.name in record.current:
+            record.current[tensor.name].last = len(names) - 1
+    return list(zip(names, _totals(record.lives, len(names)), strict=True))
+
+
+def _steps(graph: Graph) -> Iterator[tuple[Block, Op, int]]:
+    return ((block, op, repetition) for block in graph.blocks for repetition in range(block.count) for op in block.ops)
+
+
+def _run(op: Op, block: Block, repetition: int, step: int, record: _Record) -> None:
+    for tensor in op.inputs:
+        if tensor.role in _PASSING:
+            record.read(block.full_name(tensor.name, repetition), tensor, step)
+    for inner in (inner for body in op.get("bodies", ()) for inner in body):
+        for tensor in inner.inputs:
+            record.reach(block.full_name(tensor.name, repetition), step)
+    seen = record.current.get(block.full_name(op.inputs[0].name, repetition)) if op.inputs else None
+    for tensor in op.outputs:
+        name = block.full_name(tensor.name, repetition)
+        if op.kind == "view" and seen is not None:
+            record.current[name] = seen
+        elif tensor.role in _PASSING:
+            record.make(name, tensor, step)
+
+
+def _totals(lives: list[_Life], steps: int) -> list[Any]:
+    changes: list[Any] = [0] * (steps + 1)
+    for life in lives:
+        changes[life.born] = changes[life.born] + life.size
+        changes[life.last + 1] = changes[life.last + 1] - life.size
+    totals, alive = [], 0
+    for change in changes[:steps]:
+        alive = alive + change
+        totals.append(alive)
+    return totals

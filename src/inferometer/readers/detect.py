@@ -1,0 +1,53 @@
+"""Choosing the reader of a file by its content."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.errors import FormatError
+from inferometer.plugins import load_all
+from inferometer.readers.base import GROUP, Peek, Reader, look
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inferometer.core.graph import Graph
+
+__all__ = ["choose_reader", "read_graph"]
+
+_LEAST = 0.1  # less confidence than this is no match
+
+
+def read_graph(path: Path | str, *, readers: Iterable[Reader] | None = None) -> Graph:
+    """The graph of a model file or folder. The reader that is most confident of the content reads it."""
+    path = Path(path)
+    return choose_reader(look(path), readers=readers).read(path)
+
+
+def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Reader:
+    """The most confident reader; the name decides a tie, so that the choice does not depend on the order of loading."""
+    broken: tuple[str, ...] = ()
+    if readers is None:
+        loaded, errors = load_all(GROUP)
+        readers, broken = loaded.values(), tuple(error.message for error in errors)
+    candidates = tuple(readers)
+    ranked = sorted(((reader.match(peek), reader) for reader in candidates), key=lambda pair: (-pair[0], pair[1].name))
+    if not ranked or ranked[0][0] < _LEAST:
+        raise _unmatched(peek, candidates, broken)
+    return ranked[0][1]
+
+
+def _unmatched(peek: Peek, readers: tuple[Reader, ...], broken: tuple[str, ...]) -> FormatError:
+    known = ", ".join(sorted({name for reader in readers for name in reader.formats})) or "none"
+    remedy = " ".join((f"Formats that are known: {known}.", *broken))
+    return FormatError(f"No reader knows {str(peek.path)!r}: {_seen(peek)}.", remedy=remedy)
+
+
+def _seen(peek: Peek) -> str:
+    if peek.is_folder:
+        shown = ", ".join(peek.names[:8]) + (", …" if len(peek.names) > 8 else "")
+        return f"a folder with {shown}" if peek.names else "an empty folder"
+    if not peek.head:
+        return "an empty file"
+    return f"{peek.size} bytes that start with {peek.head[:16]!r}"

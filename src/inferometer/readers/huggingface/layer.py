@@ -1,0 +1,164 @@
+"""What a transformer layer is, as values, and how layers become blocks.
+
+A template turns a config into one `Layer` value a layer. Equal neighbours are one Block, so a model whose layers
+alternate between local and global attention has a Block for each change, in the order of execution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface.attention import Attention, Latent, attend, attend_latent
+from inferometer.readers.huggingface.mlp import Experts, Mlp, feed, route
+from inferometer.readers.huggingface.parts import add, multiply, norm, output, tensor, weight, width
+from inferometer.readers.huggingface.ssm import Mamba, Mamba2, scan, scan2
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.core.dims import Dim
+
+__all__ = ["Layer", "Norms", "named_norm", "stack"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norms:
+    """Where a layer normalises: a slot holds the norm's module, or is empty.
+
+    `pre_` norms a sub-layer's input, `post_` its output before it is added, `sum_` the sum after that (BERT).
+    `scale_` is a learned factor for each feature of a sub-layer's output (layer scale), named in full.
+    """
+
+    kind: str = "rms"
+    bias: bool = False
+    pre_attention: str = ""
+    post_attention: str = ""
+    sum_attention: str = ""
+    scale_attention: str = ""
+    pre_cross: str = ""
+    pre_mlp: str = ""
+    post_mlp: str = ""
+    sum_mlp: str = ""
+    scale_mlp: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    norms: Norms
+    mixer: Attention | Latent | Mamba | Mamba2
+    cross: Attention | None = None
+    ffn: Mlp | Experts | None = None
+    parallel: bool = False  # attention and MLP read the same input and are added together
+
+
+def stack(
+    layers: Sequence[Layer], at: str, hidden: Tensor, *, block: str, context: Dim = 0, source: Tensor | None = None
+) -> tuple[Block, ...]:
+    """The layers as blocks. Each block reads the tensor `hidden` and its last op writes it again."""
+    blocks: list[Block] = []
+    first = 0
+    for layer, run in groupby(layers):
+        count = sum(1 for _ in run)
+        ops = _expand(layer, f"{at}layers.{{}}", hidden, context, source)
+        blocks.append(Block(name=block, ops=ops, count=count, first=first))
+        first += count
+    return tuple(blocks)
+
+
+def named_norm(name: str, x: Tensor, norms: Norms, module: str) -> Op:
+    """A norm of the layer's kind."""
+    return norm(name, x, norms.kind, module, bias=norms.bias)
+
+
+def _expand(layer: Layer, at: str, hidden: Tensor, context: Dim, source: Tensor | None) -> tuple[Op, ...]:
+    if layer.parallel:
+        ops = _parallel(layer, at, hidden, context)
+    else:
+        ops = list(_attention(layer, at, hidden, context))
+        if layer.cross is not None:
+            ops += _cross(layer, at, output(ops), layer.cross, source)
+        if layer.ffn is not None:
+            ops += _mlp(layer, at, output(ops), layer.ffn)
+    last = replace(ops[-1], outputs=(hidden,))
+    return (*ops[:-1], last)
+
+
+def _attention(layer: Layer, at: str, x: Tensor, context: Dim) -> Iterable[Op]:
+    norms, at = layer.norms, f"{at}.{_sublayer(layer.mixer)}"
+    inner = _normed(at, x, norms, norms.pre_attention)
+    inner += _mix(layer.mixer, at, output(inner) if inner else x, context)
+    return _joined(at, x, inner, norms, (norms.post_attention, norms.scale_attention, norms.sum_attention))
+
+
+def _cross(layer: Layer, at: str, x: Tensor, cross: Attention, source: Tensor | None) -> Iterable[Op]:
+    at = f"{at}.cross"
+    inner = _normed(at, x, layer.norms, layer.norms.pre_cross)
+    inner += attend(cross, at, output(inner) if inner else x, 0, source)
+    return _joined(at, x, inner, layer.norms, ("", "", ""))
+
+
+def _mlp(layer: Layer, at: str, x: Tensor, ffn: Mlp | Experts) -> Iterable[Op]:
+    norms, at = layer.norms, f"{at}.mlp"
+    inner = _normed(at, x, norms, norms.pre_mlp)
+    inner += _feed(ffn, at, output(inner) if inner else x)
+    return _joined(at, x, inner, norms, (norms.post_mlp, norms.scale_mlp, norms.sum_mlp))
+
+
+def _parallel(layer: Layer, at: str, x: Tensor, context: Dim) -> list[Op]:
+    """One addition joins both; where the MLP has no norm of its own it shares attention's."""
+    norms = layer.norms
+    ops = _normed(f"{at}.attn", x, norms, norms.pre_attention)
+    shared = output(ops) if ops else x
+    ops += _mix(layer.mixer, f"{at}.attn", shared, context)
+    attended = output(ops)
+    own = _normed(f"{at}.mlp", x, norms, norms.pre_mlp)
+    if layer.ffn is None:
+        raise TypeError("A parallel layer has an MLP.")
+    fed = _feed(layer.ffn, f"{at}.mlp", output(own) if own else shared)
+    return [*ops, *own, *fed, add(f"{at}.residual", x, attended, output(fed))]
+
+
+def _joined(at: str, x: Tensor, inner: list[Op], norms: Norms, slots: tuple[str, str, str]) -> Iterable[Op]:
+    """A sub-layer's ops, then what is done to its output, then the residual addition."""
+    post, scale, after = slots
+    ops = list(inner)
+    if post:
+        ops.append(named_norm(f"{at}.post_norm", output(ops), norms, post))
+    if scale:
+        ops.append(multiply(f"{at}.scale", output(ops), weights=(weight(scale, width(x)),)))
+    ops.append(add(f"{at}.residual", x, output(ops)))
+    if after:
+        ops.append(named_norm(f"{at}.norm", output(ops), norms, after))
+    return ops
+
+
+def _normed(at: str, x: Tensor, norms: Norms, module: str) -> list[Op]:
+    return [named_norm(f"{at}.norm", x, norms, module)] if module else []
+
+
+def _sublayer(mixer: Attention | Latent | Mamba | Mamba2) -> str:
+    return "ssm" if isinstance(mixer, Mamba | Mamba2) else "attn"
+
+
+def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, context: Dim) -> Iterable[Op]:
+    match mixer:
+        case Attention():
+            return attend(mixer, at, x, context)
+        case Latent():
+            return attend_latent(mixer, at, x, context)
+        case Mamba():
+            return scan(mixer, at, x)
+        case Mamba2():
+            return scan2(mixer, at, x)
+
+
+def _feed(ffn: Mlp | Experts, at: str, x: Tensor) -> Iterable[Op]:
+    return feed(ffn, at, x) if isinstance(ffn, Mlp) else route(ffn, at, x)
+
+
+def hidden_state(name: str, batch: Dim, tokens: Dim, features: int) -> Tensor:
+    """The residual stream between blocks."""
+    return tensor(name, batch, tokens, features)

@@ -1,0 +1,28 @@
+"""What can be wrong with a file, before it is known which file it is."""
+
+__all__ = ["Fault", "UnknownShapeError"]
+
+
+class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError that names the file
+    """Something the file says that cannot be: why, and where (a byte offset, a node, a tensor)."""
+
+    def __init__(self, reason: str, *, offset: int | None = None, where: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.offset = offset
+        self.where = where
+
+    def at(self, where: str) -> "Fault":
+        """The same fault, told from one level further out."""
+        self.where = where if self.where is None else f"{where}, {self.where}"
+        return self
+
+    def __str__(self) -> str:
+        place = [] if self.where is None else [self.where]
+        if self.offset is not None:
+            place.append(f"byte {self.offset:,}")
+        return f"{self.reason} ({', '.join(place)})" if place else self.reason
+
+
+class UnknownShapeError(Exception):
+    """A shape that cannot be told from the file. No error of the user's: the tensor is reported as unknown."""

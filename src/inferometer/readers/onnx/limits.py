@@ -1,0 +1,11 @@
+"""The bounds that keep a hostile file cheap to refuse. Each lies far above what real models need."""
+
+MAX_FIELDS = 20_000_000  # protobuf fields read in one file: some ten seconds' work
+MAX_NODES = 200_000  # nodes looked at, those of inlined functions and repeated loop bodies included
+MAX_NESTING = 48  # graphs within graphs, types within types, functions that call functions
+MAX_RANK = 64
+MAX_TEXT = 1 << 16  # bytes of a name; longer ones are no names
+MAX_ITEMS = 4096  # elements of a constant whose values are read
+MAX_NUMBER = (1 << 63) - 1
+MAX_DIM_PARTS = 160  # symbols and operators in one size expression; above it the size is called unknown
+MAX_NOTES = 50  # examples kept of each remark; all are counted

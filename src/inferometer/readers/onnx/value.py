@@ -1,0 +1,198 @@
+"""What is known of a tensor while a graph is walked, and one node as a rule sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from inferometer.core.dims import Dim
+from inferometer.readers.onnx.content import Content, Item
+from inferometer.readers.onnx.faults import Fault, UnknownShapeError
+from inferometer.readers.onnx.limits import MAX_NOTES
+from inferometer.readers.onnx.messages import GraphDef, Node, TensorDef
+
+__all__ = ["Call", "Loose", "Notes", "Out", "Shape", "Stored", "Value"]
+
+Shape = tuple[Dim, ...]
+Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A tensor that is there before the model runs. `origin` is initializer, constant (a node) or made (computed from
+    others once, when a runtime loads the model).
+    """
+
+    name: str
+    shape: Shape
+    dtype: str | None
+    origin: str
+    nbytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A tensor, or a sequence, map or optional of them. A constant one is made of `stored` tensors alone."""
+
+    name: str
+    shape: Shape | None
+    dtype: str | None
+    content: Content | None = None
+    stored: tuple[Stored, ...] = ()
+    source: TensorDef | None = None  # whose few numbers can still be read
+    group: str = "tensor"
+    dequantized: str | None = None  # the 8-bit format it was dequantised from
+    length: Item = None  # of a sequence
+
+    @property
+    def constant(self) -> bool:
+        return bool(self.stored)
+
+
+class Out(NamedTuple):
+    """What a rule says of one output. `shape` None: not even the rank is known."""
+
+    shape: Loose | None
+    dtype: str | None
+    content: Content | None = None
+    group: str = "tensor"
+    length: Item = None
+
+
+@dataclass(slots=True)
+class Notes:
+    """Remarks collected on the way: each kind has a count and its first examples."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    invented: dict[str, str] = field(default_factory=dict)  # symbols for sizes the file does not tell, and whose
+    examples: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def add(self, kind: str, what: str, why: str = "") -> None:
+        examples = self.examples.setdefault(kind, {})
+        if what in examples:
+            return
+        self.counts[kind] = self.counts.get(kind, 0) + 1
+        if len(examples) < MAX_NOTES:
+            examples[what] = why
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """One node with what is known of its inputs: what rules look at."""
+
+    node: Node
+    inputs: tuple[Value | None, ...]
+    opset: int
+    notes: Notes
+    read: Callable[[TensorDef], Content | None]
+
+    # inputs
+
+    def has(self, index: int) -> bool:
+        return index < len(self.inputs) and self.inputs[index] is not None
+
+    def value(self, index: int) -> Value:
+        found = self.inputs[index] if index < len(self.inputs) else None
+        if found is None:
+            raise Fault(f"{self.node.op_type} has no input {index}")
+        return found
+
+    def shape(self, index: int) -> Shape:
+        shape = self.value(index).shape
+        if shape is None:
+            raise UnknownShapeError
+        return shape
+
+    def dtype(self, index: int) -> str | None:
+        return self.value(index).dtype if self.has(index) else None
+
+    def content(self, index: int) -> Content | None:
+        if not self.has(index):
+            return None
+        value = self.value(index)
+        if value.content is not None:
+            return value.content
+        return None if value.source is None else self.read(value.source)
+
+    def items(self, index: int) -> tuple[Item, ...] | None:
+        content = self.content(index)
+        return None if content is None else content.items
+
+    def whole(self, index: int) -> tuple[int, ...] | None:
+        """An input's elements where all are known whole numbers."""
+        items = self.items(index)
+        if items is None or not all(isinstance(item, int) for item in items):
+            return None
+        return tuple(item for item in items if isinstance(item, int))
+
+    # attributes
+
+    def has_attribute(self, name: str) -> bool:
+        return name in self.node.attributes
+
+    def _attribute(self, name: str, kind: type | tuple[type, ...]) -> Any:
+        attribute = self.node.attributes.get(name)
+        if attribute is None:
+            return None
+        if not isinstance(attribute.value, kind):
+            raise Fault(f"attribute {name!r} is not what {self.node.op_type} takes")
+        return attribute.value
+
+    def integer(self, name: str, default: int = 0) -> int:
+        found = self._attribute(name, int)
+        return default if found is None else int(found)
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        found = self._attribute(name, (int, float))
+        return default if found is None else float(found)
+
+    def text(self, name: str, default: str = "") -> str:
+        found = self._attribute(name, str)
+        return default if found is None else str(found)
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        found = self._attribute(name, tuple)
+        if found is not None and not all(isinstance(item, int) for item in found):
+            raise Fault(f"attribute {name!r} is not a list of whole numbers")
+        return found  # type: ignore[no-any-return]  # checked above
+
+    def tensor(self, name: str) -> TensorDef | None:
+        return self._attribute(name, TensorDef)  # type: ignore[no-any-return]  # checked there
+
+    def graph(self, name: str) -> GraphDef:
+        found = self._attribute(name, GraphDef)
+        if found is None:
+            raise Fault(f"{self.node.op_type} has no {name!r}")
+        return found  # type: ignore[no-any-return]  # checked there
+
+    def count(self, name: str) -> int:
+        """How many entries a list attribute has in the file."""
+        attribute = self.node.attributes.get(name)
+        return 0 if attribute is None else attribute.count
+
+    # arguments that are attributes in old operator sets and inputs in new ones
+
+    def listed(self, name: str, index: int) -> tuple[int, ...] | None:
+        """Whole numbers from an attribute, or else from an input whose elements are known.
+
+        UnknownShapeError: the input is there and its elements are not known.
+        """
+        if self.has_attribute(name):
+            return self.integers(name)
+        if not self.has(index):
+            return None
+        found = self.whole(index)
+        if found is None:
+            raise UnknownShapeError
+        return found
+
+    # helpers every rule needs
+
+    def axis(self, axis: int, rank: int) -> int:
+        if not -rank <= axis < rank:
+            raise Fault(f"axis {axis} of a tensor of {rank} dimensions")
+        return axis % rank
+
+    def assume(self, why: str) -> None:
+        self.notes.add("assumptions", self.node.outputs[0] if self.node.outputs else self.node.name, why)

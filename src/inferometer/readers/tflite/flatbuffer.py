@@ -1,0 +1,139 @@
+"""Tables of a flatbuffer, read where they lie and never beyond the file.
+
+A table starts with a signed distance back to its vtable; the vtable holds, for each field by number, how far into the
+table its value lies, or 0 where the default holds. Vectors, texts and other tables are reached by unsigned distances
+forward. Any of these may be wrong in a damaged file, and many may point to the same place in a hostile one, so every
+step is checked against the file's end and everything visited is counted.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from mmap import mmap
+    from pathlib import Path
+
+__all__ = ["Buffer", "Table"]
+
+_VISITS = 1 << 23  # vector elements and tables; real models have some ten thousand
+_TEXT_LIMIT = 1 << 16  # bytes of a name; longer ones are cut
+_LAYOUTS = {letter: struct.Struct("<" + letter) for letter in "bBhHiIqQf?"}
+
+
+class Buffer:
+    """A whole file's bytes and how many more things may be visited in it."""
+
+    def __init__(self, data: mmap | bytes, path: Path, *, label: str | None = None) -> None:
+        self.data = data
+        self.size = len(data)
+        self.label = label or str(path)
+        self._left = _VISITS
+
+    def fault(self, problem: str, at: int | None = None) -> FormatError:
+        place = "" if at is None else f" at byte {at:,}"
+        return FormatError(
+            f"{self.label!r} is not a sound TFLite file: {problem}{place}.",
+            remedy="Fetch or convert the file again: it is cut short or damaged.",
+        )
+
+    def visit(self, count: int, what: str, at: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise self.fault(f"{what} brings the elements to more than {_VISITS:,}", at)
+
+    def number(self, letter: str, at: int, what: str) -> Any:
+        layout = _LAYOUTS[letter]
+        if not 0 <= at <= self.size - layout.size:
+            raise self.fault(f"{what} lies outside the {self.size:,} bytes of the file", at)
+        return layout.unpack_from(self.data, at)[0]
+
+    def follow(self, at: int, what: str) -> int:
+        """Where a forward distance leads."""
+        distance: int = self.number("I", at, what)
+        target = at + distance
+        if distance == 0 or target > self.size - 4:
+            raise self.fault(f"{what} points to byte {target:,} of {self.size:,}", at)
+        return target
+
+    def root(self) -> Table:
+        return Table(self, self.follow(0, "the root"), "the model")
+
+
+class Table:
+    """One table. `what` names it in messages."""
+
+    __slots__ = ("_buffer", "_position", "_vtable", "_vtable_bytes", "what")
+
+    def __init__(self, buffer: Buffer, position: int, what: str) -> None:
+        buffer.visit(1, what, position)
+        self._buffer, self._position, self.what = buffer, position, what
+        self._vtable = position - buffer.number("i", position, what)
+        self._vtable_bytes = buffer.number("H", self._vtable, f"the vtable of {what}")
+        if self._vtable_bytes < 4 or self._vtable + self._vtable_bytes > buffer.size:
+            raise buffer.fault(f"the vtable of {what} claims {self._vtable_bytes} bytes", self._vtable)
+
+    def fault(self, problem: str) -> FormatError:
+        return self._buffer.fault(f"{self.what} {problem}", self._position)
+
+    def _place(self, field: int) -> int | None:
+        """Where a field's value lies, or None where it has its default."""
+        entry = 4 + 2 * field
+        if entry + 2 > self._vtable_bytes:
+            return None
+        offset = self._buffer.number("H", self._vtable + entry, f"the vtable of {self.what}")
+        return self._position + offset if offset else None
+
+    def number(self, field: int, letter: str, default: Any = 0) -> Any:
+        place = self._place(field)
+        return default if place is None else self._buffer.number(letter, place, f"field {field} of {self.what}")
+
+    def table(self, field: int, what: str) -> Table | None:
+        place = self._place(field)
+        return None if place is None else Table(self._buffer, self._buffer.follow(place, what), what)
+
+    def text(self, field: int, what: str) -> str | None:
+        found = self.span(field, 1, what)
+        if found is None:
+            return None
+        start, length = found
+        raw = bytes(self._buffer.data[start : start + min(length, _TEXT_LIMIT)])
+        return raw.decode("utf-8", errors="replace")
+
+    def span(self, field: int, width: int, what: str) -> tuple[int, int] | None:
+        """Where a vector's elements start and how many there are, once the file is seen to hold them all."""
+        place = self._place(field)
+        if place is None:
+            return None
+        start = self._buffer.follow(place, what)
+        count = self._buffer.number("I", start, f"the length of {what}")
+        if start + 4 + count * width > self._buffer.size:
+            raise self._buffer.fault(f"{what} claims {count:,} elements, more than the file holds", start)
+        return start + 4, count
+
+    def count(self, field: int, width: int, what: str) -> int:
+        found = self.span(field, width, what)
+        return 0 if found is None else found[1]
+
+    def numbers(self, field: int, letter: str, what: str) -> tuple[Any, ...]:
+        found = self.span(field, _LAYOUTS[letter].size, what)
+        if found is None:
+            return ()
+        start, count = found
+        self._buffer.visit(count, what, start)
+        return struct.unpack_from(f"<{count}{letter}", self._buffer.data, start)
+
+    def tables(self, field: int, what: str, *, most: int) -> Iterator[Table]:
+        found = self.span(field, 4, f"the list of {what}s")
+        if found is None:
+            return
+        start, count = found
+        if count > most:
+            raise self._buffer.fault(f"the list of {what}s claims {count:,}; more than {most:,} are not read", start)
+        for index in range(count):
+            label = f"{what} {index}"
+            yield Table(self._buffer, self._buffer.follow(start + 4 * index, label), label)

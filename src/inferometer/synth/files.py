@@ -1,0 +1,75 @@
+"""Files that are complete or absent: written under another name in the same folder, renamed at the end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.errors import InferometerError
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["landing", "refuse_existing", "require_room"]
+
+
+@contextmanager
+def landing(*paths: Path, overwrite: bool, needs_bytes: int) -> Iterator[tuple[Path, ...]]:
+    """Temporary names for files that belong together; they take their own names when the body has ended well.
+
+    The last path is the one a reader opens: it is renamed last. Whatever goes wrong, nothing partial is left.
+    """
+    for path in paths:
+        refuse_existing(path, overwrite=overwrite)
+    folder = paths[-1].parent
+    require_room(folder, needs_bytes)
+    partial = tuple(path.with_name(f".{path.name}.{os.getpid()}.partial") for path in paths)
+    try:
+        yield partial
+        for temporary, path in zip(partial, paths, strict=True):
+            temporary.replace(path)
+    except OSError as error:
+        raise _unwritable(folder, error) from error
+    finally:
+        for temporary in partial:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    if path.is_dir():
+        raise InferometerError(f"{str(path)!r} is a folder.", remedy="Give the name of a file.")
+    if path.exists() and not overwrite:
+        raise InferometerError(
+            f"{str(path)!r} exists already.", remedy="Give another name, or say that it may be overwritten."
+        )
+
+
+def require_room(folder: Path, needs_bytes: int) -> None:
+    """Refuse before writing what will not fit; a folder that is missing is made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise _unwritable(folder, error) from None
+    if needs_bytes > free:
+        raise InferometerError(
+            f"{format_quantity(needs_bytes, 'B')} do not fit in {str(folder)!r}: {format_quantity(free, 'B')} are free.",
+            remedy="Choose another folder, or a smaller format of the weights.",
+        )
+
+
+def _unwritable(folder: Path, error: OSError) -> InferometerError:
+    if error.errno == errno.ENOSPC:
+        return InferometerError(
+            f"The disk of {str(folder)!r} is full.", remedy="Choose another folder, or a smaller format of the weights."
+        )
+    reason = error.strerror or str(error)
+    return InferometerError(
+        f"Nothing can be written in {str(folder)!r}: {reason}.", remedy="Choose a folder you may write to."
+    )

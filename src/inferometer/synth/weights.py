@@ -1,0 +1,139 @@
+"""Random weights: the same seed and name give the same numbers, in every format and in pieces of any size.
+
+A weight's numbers are centre + spread · u with u uniform in [−1, 1). What is multiplied has a variance of one over the
+length of its dot products, so that activations stay of the size they come in with; norms are 1, biases small. As the
+range is known before a number is drawn, a quantised format needs no search for its scales.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from math import prod, sqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.core.graph import Graph, Op, Tensor
+
+__all__ = ["CHUNK", "Weight", "numbers", "planned", "units", "whole"]
+
+CHUNK = 1 << 22  # numbers in one piece: 16 MB as f32
+_BIAS = 0.02
+_FULL = 32768  # one is 2¹⁵ of an int16
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weight:
+    """A tensor to be made. `parameter` is False for what a file stores but nobody trains: running statistics."""
+
+    name: str
+    shape: tuple[int, ...]
+    centre: float = 0.0
+    spread: float = 0.0
+    parameter: bool = True
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+def units(weight: Weight, seed: int, *, chunk: int = CHUNK) -> Iterator[Array]:
+    """The weight's u as int16, 2¹⁵ being one: pieces of `chunk` numbers (a multiple of 4), the last one shorter.
+
+    They are the raw words of a bit generator, whose stream numpy keeps the same from version to version.
+    """
+    source = np.random.PCG64(_key(weight.name, seed))
+    for start in range(0, weight.elements, chunk):
+        count = min(chunk, weight.elements - start)
+        words = source.random_raw(-(-count // 4))
+        yield words.astype("<u8", copy=False).view("<i2")[:count]
+
+
+def numbers(weight: Weight, seed: int, *, chunk: int = CHUNK) -> Iterator[Array]:
+    """The weight's numbers in row-major order, as f32."""
+    if not weight.spread:
+        for start in range(0, weight.elements, chunk):
+            yield np.full(min(chunk, weight.elements - start), weight.centre, np.float32)
+        return
+    for piece in units(weight, seed, chunk=chunk):
+        values = piece.astype(np.float32)
+        values *= np.float32(weight.spread / _FULL)
+        if weight.centre:
+            values += np.float32(weight.centre)
+        yield values
+
+
+def whole(weight: Weight, seed: int) -> Array:
+    """The weight as one array, for what fits in memory."""
+    pieces = list(numbers(weight, seed))
+    return (np.concatenate(pieces) if pieces else np.empty(0, np.float32)).reshape(weight.shape)
+
+
+def _key(name: str, seed: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=16).digest(), "little")
+
+
+def planned(graph: Graph) -> tuple[Weight, ...]:
+    """Every weight of the graph once, in the order of execution, under its full name.
+
+    A stack of experts whose name has a `*` is one tensor an expert, as checkpoints hold it.
+    """
+    found: dict[str, Weight] = {}
+    for block in graph.blocks:
+        for repetition in range(block.count):
+            for op in block.ops:
+                for place, tensor in enumerate(op.weights):
+                    name = block.full_name(tensor.name, repetition)
+                    for weight in _unstacked(_weight(op, place, tensor, name)):
+                        found.setdefault(weight.name, weight)
+    return tuple(found.values())
+
+
+def _weight(op: Op, place: int, tensor: Tensor, name: str) -> Weight:
+    shape = tuple(_whole(size, name) for size in tensor.shape)
+    centre, spread = _range(op, place, tensor, shape)
+    return Weight(name=name, shape=shape, centre=centre, spread=spread, parameter=tensor.role == "weight")
+
+
+def _unstacked(weight: Weight) -> Iterator[Weight]:
+    if "*" not in weight.name:
+        yield weight
+        return
+    for index in range(weight.shape[0]):
+        yield Weight(
+            name=weight.name.replace("*", str(index)),
+            shape=weight.shape[1:],
+            centre=weight.centre,
+            spread=weight.spread,
+            parameter=weight.parameter,
+        )
+
+
+def _range(op: Op, place: int, tensor: Tensor, shape: tuple[int, ...]) -> tuple[float, float]:
+    """Centre and spread. A uniform number within ±s has variance s²/3."""
+    if op.kind == "norm":
+        return (1.0, 0.0) if place == 0 or tensor.name.endswith("running_var") else (0.0, 0.0)
+    if op.kind in {"linear", "embedding", "moe_router"} and len(shape) == 2:
+        fan_in = shape[0] if op.get("layout") == "in_out" else shape[1]
+        return 0.0, sqrt(3 / fan_in)
+    if op.kind == "convolution" and len(shape) > 2:
+        # the √2 makes up for the half that the activation after it takes away
+        fan_in = shape[0] * prod(shape[2:]) if op.get("transposed") else prod(shape[1:])
+        return 0.0, sqrt(6 / fan_in)
+    if op.kind == "moe_experts" and len(shape) == 3:
+        fan_in = shape[1] if op.get("layout") == "in_out" else shape[2]
+        return 0.0, sqrt(3 / fan_in)
+    if op.kind == "elementwise" and op.get("function") == "multiply":
+        return 1.0, 0.0  # a layer scale
+    return 0.0, _BIAS
+
+
+def _whole(size: object, name: str) -> int:
+    if not isinstance(size, int):
+        raise TypeError(f"The weight {name} has a size that is no number: {size}.")
+    return size

@@ -1,0 +1,170 @@
+"""What is built is documented, and what is documented holds."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from inferometer import settings
+from inferometer.catalog.health import CHECKS
+from inferometer.cli import COMMANDS
+from inferometer.formulas.registry import SECTIONS, all_formulas
+from inferometer.plugins import GROUPS
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=cwd, timeout=120, check=False
+    )
+
+
+def text_of(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def generated():
+    return generator().pages()
+
+
+def test_the_generated_pages_are_what_the_code_says_today(generated):
+    for name, text in generated.items():
+        assert text_of(f"docs/{name}") == text, f"docs/{name} is stale: run `make docs`"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_is_documented(command):
+    assert f"## `inferometer {command}`" in text_of("docs/commands.md")
+    assert f"inferometer {command}" in text_of("README.md")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_plug_in_group_is_declared_and_documented(group):
+    assert group in PROJECT["project"]["entry-points"]
+    assert f"## `{group}`" in text_of("docs/plugins.md")
+
+
+def test_no_group_is_declared_that_is_not_known():
+    assert set(PROJECT["project"]["entry-points"]) == set(GROUPS)
+
+
+def test_every_setting_is_documented():
+    for setting in settings.SETTINGS:
+        assert f"`{setting.name}`" in text_of("docs/settings.md")
+
+
+def test_every_check_code_is_documented():
+    for code in CHECKS:
+        assert f"## `{code}`" in text_of("docs/checks.md")
+
+
+@pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
+def test_every_formula_says_what_it_is_why_in_which_units_and_what_it_leaves_out(formula):
+    lines = formula.doc.splitlines()
+    assert lines[0].strip()
+    for part in ("Derivation:", "Units:", "Ignores:"):
+        assert any(line.startswith(part) for line in lines), f"{formula.name} has no line that begins with {part}"
+    assert f"### `{formula.name}`" in text_of("docs/formulas.md")
+
+
+def test_every_section_has_formulas():
+    assert {formula.section for formula in all_formulas().values()} == set(SECTIONS)
+
+
+def test_the_extras_are_all_there():
+    extras = set(PROJECT["project"]["optional-dependencies"])
+    assert {"onnxruntime", "openvino", "litert", "torch", "llamacpp", "hub", "dask", "charts", "dev", "all"} <= extras
+
+
+def test_every_package_that_a_test_run_needs_is_pinned():
+    pinned = {line.partition("==")[0].lower() for line in text_of("constraints.txt").splitlines() if "==" in line}
+    wanted = [*PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"]["dev"]]
+    for requirement in wanted:
+        assert re.match(r"[\w.-]+", requirement)[0].lower() in pinned
+
+
+def test_every_lint_ignore_says_why():
+    lines = text_of("pyproject.toml").splitlines()
+    for line in lines:
+        if re.match(r'\s+"[A-Z]+\d*",', line):
+            assert "#" in line, line
+
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+README_BLOCKS = BLOCK.findall(text_of("README.md"))
+CONSOLE = [
+    line.removeprefix("$ ")
+    for language, block in README_BLOCKS
+    if language == "console"
+    for line in block.splitlines()
+    if line.startswith("$ inferometer")
+]
+
+
+def test_the_readme_has_blocks_to_run():
+    assert CONSOLE
+    assert any(language == "python" for language, _ in README_BLOCKS)
+
+
+@pytest.mark.parametrize("line", CONSOLE)
+def test_every_command_in_the_readme_runs(line):
+    arguments = shlex.split(line, comments=True)[1:]
+    result = run("-m", "inferometer", *arguments)
+    assert result.returncode == 0, result.stderr
+
+
+def test_what_the_readme_shows_is_what_the_command_prints():
+    """Each `$ inferometer` line is followed by the first lines of its true output, or by none."""
+    for language, block in README_BLOCKS:
+        if language != "console":
+            continue
+        for shown in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            line, _, rest = shown.partition("\n")
+            expected = [text.rstrip() for text in rest.strip().splitlines() if text.strip() not in {"", "…"}]
+            if not line.startswith("inferometer") or not expected:
+                continue
+            result = run("-m", "inferometer", *shlex.split(line, comments=True)[1:])
+            printed = (result.stdout + result.stderr).splitlines()
+            for text in expected:
+                assert text in [row.rstrip() for row in printed], f"`{line}` does not print {text!r}"
+
+
+@pytest.mark.parametrize("block", [block for language, block in README_BLOCKS if language == "python"])
+def test_every_python_block_in_the_readme_runs(block, tmp_path):
+    result = run("-c", block, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_runs(example, tmp_path):
+    result = run(str(example), cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+LINKS = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
+
+
+@pytest.mark.parametrize(
+    "page",
+    sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "design").glob("*.md")]),
+    ids=lambda p: p.name,
+)
+def test_no_link_leads_nowhere(page):
+    for target in LINKS.findall(page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -1,0 +1,187 @@
+"""The commands as a user runs them: a process, its two streams and its exit code."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from inferometer.cli import COMMANDS, front_page
+
+
+def inferometer(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "inferometer", *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},  # noqa: TID251 - a child needs PATH
+    )
+
+
+def test_the_front_page_needs_no_arguments():
+    for arguments in ([], ["--help"], ["-h"]):
+        result = inferometer(*arguments)
+        assert result.returncode == 0
+        assert result.stdout == front_page()
+    assert inferometer("--debug", "--help").stdout.rstrip("\n") == front_page().rstrip("\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_that_begins_as_the_front_page_says(command):
+    result = inferometer(command, "--help")
+    assert result.returncode == 0
+    assert result.stdout.startswith(f"Usage: inferometer {command}")
+
+
+def test_the_version_is_the_packages():
+    from inferometer import __version__
+
+    assert inferometer("--version").stdout.strip() == f"inferometer, version {__version__}"
+
+
+def test_ring_allreduce_with_units():
+    result = inferometer("formulas", "calc", "ring_allreduce", "n=8", "bytes=1GB", "bandwidth=50GB/s", "latency=5us")
+    assert result.returncode == 0
+    assert result.stdout.startswith("0.03507 s")
+
+
+def test_a_device_as_json_has_a_source_for_every_number():
+    result = inferometer("devices", "show", "nvidia-h200", "--format", "json")
+    document = json.loads(result.stdout)
+    assert document["schema"] == "inferometer.device/1"
+    assert document["name"] == "nvidia-h200"
+    assert document["memories"][0]["bandwidth_bytes_per_s"]["value"] == 4.8e12
+    for peak in document["peaks"].values():
+        assert peak["value"] > 0
+        assert peak["source"]
+        assert peak["date"]
+        assert peak["origin"] == "datasheet"
+
+
+@pytest.mark.parametrize("form", ["table", "json", "csv", "md"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("devices",),
+        ("devices", "show", "raspberry-pi-5"),
+        ("models",),
+        ("models", "show", "llama-3.2-1b"),
+        ("formulas",),
+        ("formulas", "show", "ring_allreduce"),
+        ("formulas", "calc", "clock_period", "f=3.2GHz,1GHz"),
+        ("runtimes",),
+        ("doctor",),
+    ],
+    ids=" ".join,
+)
+def test_every_answer_has_every_form(arguments, form):
+    result = inferometer(*arguments, "--format", form)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+    if form == "json":
+        json.loads(result.stdout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "found", "do"),
+    [
+        (("devices", "show", "nvidia-h20"), "no device named 'nvidia-h20'", "nvidia-h200"),
+        (("devices", "show", "rasberry-pi-5"), "no device named 'rasberry-pi-5'", "raspberry-pi-5"),
+        (("devices", "shwo"), "no devices subcommand named 'shwo'", "show"),
+        (("devices", "--where", "memry>=8GB"), "no field named 'memry'", "memory"),
+        (("devices", "--where", "memory>=8GBs"), "'8GBs' cannot be read", "Accepted"),
+        (("devices", "--format", "xml"), "'xml' is not one of", "--help"),
+        (("devices", "show"), "Missing argument", "--help"),
+        (("devices", "show", "nowhere.toml"), "nowhere.toml: cannot be read", "No such file"),
+        (("models", "show", "llama-3.2-1bb"), "no model named 'llama-3.2-1bb'", "llama-3.2-1b"),
+        (("formulas", "--section", "lmm"), "no section named 'lmm'", "llm"),
+        (("formulas", "show", "ring_alreduce"), "no formula named", "ring_allreduce"),
+        (("formulas", "calc", "ring_allreduce", "n=8"), "bytes, bandwidth", "ring_allreduce("),
+        (("formulas", "calc", "ring_allreduce", "n"), "'n' is not an assignment", "KEY=VALUE"),
+        (("formulas", "calc", "clock_period", "f=1GHz", "f=2GHz"), "given twice", "1GHz"),
+        (("formulas", "calc", "clock_period", "f=0"), "greater than 0", "clock_period"),
+        (("formulas", "calc", "clock_period", "f=3 Ghz"), "'3 Ghz' cannot be read", "Accepted"),
+        (("frobnicate",), "no command named 'frobnicate'", "--help"),
+        (("device",), "no command named 'device'", "devices"),
+        (("--frob", "devices"), "No such option", "--help"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else " ".join(part),
+)
+def test_a_mistake_is_one_sentence_on_stderr_and_exit_2(arguments, found, do):
+    result = inferometer(*arguments)
+    assert result.returncode == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("inferometer: ")
+    assert found in result.stderr
+    assert do in result.stderr
+    assert "Traceback" not in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_debug_shows_the_traceback():
+    for result in (
+        inferometer("--debug", "devices", "show", "nvidia-h20"),
+        inferometer("devices", "show", "nvidia-h20", INFEROMETER_DEBUG="1"),
+    ):
+        assert result.returncode == 2
+        assert "Traceback" in result.stderr
+        assert "no device named" in result.stderr
+
+
+def test_a_malformed_row_of_the_users_is_told_with_its_place(tmp_path):
+    (tmp_path / "mine.toml").write_text(
+        '[devices.box]\ntitle = "Box"\nvendor = "V"\nunit = "gpu"\npeaks = { f32 = "1 TF" }\n'
+    )
+    result = inferometer("devices", INFEROMETER_CATALOG=str(tmp_path))
+    assert result.returncode == 2
+    assert result.stderr.startswith("inferometer: mine.toml: devices.box.peaks.f32: ")
+
+
+def test_words_in_a_pipe_are_plain_and_a_closed_pipe_is_no_error():
+    assert "\x1b" not in inferometer("devices").stdout
+    command = f"{sys.executable} -m inferometer devices --format csv | head -n 1; exit ${{PIPESTATUS[0]}}"
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0
+    assert result.stderr == ""
+
+
+def test_filters_keep_what_they_say():
+    result = inferometer("devices", "--where", "unit=gpu", "--where", "memory>=141GB", "--format", "json")
+    devices = json.loads(result.stdout)
+    assert {"nvidia-h200"} <= {device["name"] for device in devices}
+    assert all(device["unit"] == "gpu" and device["memory_bytes"] >= 141e9 for device in devices)
+
+
+def test_an_answer_nobody_fits_is_empty_not_an_error():
+    result = inferometer("devices", "--where", "memory>=1EB", "--format", "json")
+    assert (result.returncode, json.loads(result.stdout)) == (0, [])
+
+
+def test_the_demo_says_what_it_knows_and_ends():
+    result = inferometer("demo")
+    assert result.returncode == 0, result.stderr
+    assert "ring_allreduce" in result.stdout
+    assert re.search(r"NVIDIA H200", result.stdout)
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_is_said_in_a_word():
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inferometer", "doctor", "--interval", "30s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert "30 s" in process.stderr.readline()  # it is watching now
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert words.strip().endswith("Interrupted.")
+    assert "Traceback" not in words

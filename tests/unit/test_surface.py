@@ -1,0 +1,98 @@
+"""The public surface: what it has, and what importing it costs."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import inferometer
+
+HEAVY = [
+    "torch", "onnxruntime", "onnx", "openvino", "ai_edge_litert", "xllamacpp", "fastapi", "sqlalchemy", "dask",
+    "distributed", "vl_convert", "scipy",
+]  # fmt: skip
+SLOW_FOR_HELP = [*HEAVY, "numpy", "msgspec", "rich", "psutil", "click"]
+
+
+def test_the_public_names_are_these_and_all_of_them_load():
+    assert sorted(inferometer.__all__) == list(inferometer.__all__)
+    for name in inferometer.__all__:
+        assert getattr(inferometer, name) is not None
+    assert dir(inferometer) == sorted(inferometer.__all__)
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'frobnicate'"):
+        inferometer.frobnicate  # noqa: B018 - the access is the test
+
+
+def test_every_lazy_name_is_typed_and_listed():
+    lazy = {name for names in inferometer._HOMES.values() for name in names}
+    assert lazy | {"__version__"} == set(inferometer.__all__)
+
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(inferometer.__path__, "inferometer.")
+    if not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_what_a_module_says_is_public_is_there(name):
+    module = importlib.import_module(name)
+    assert all(hasattr(module, public) for public in getattr(module, "__all__", ()))
+
+
+def imported_by(*arguments):
+    """The modules a fresh interpreter has after running something."""
+    code = f"import sys, runpy; sys.argv = {list(arguments)!r}; {{}}; print(*sys.modules, file=sys.stderr)"
+    run = "import inferometer" if not arguments else "from inferometer.cli import main; main()"
+    result = subprocess.run(
+        [sys.executable, "-c", code.format(run)], capture_output=True, text=True, timeout=60, check=True
+    )
+    return {name.partition(".")[0] for name in result.stderr.split()}
+
+
+def test_importing_inferometer_imports_no_library():
+    assert imported_by().isdisjoint(SLOW_FOR_HELP)
+
+
+def test_the_front_page_imports_no_library_at_all():
+    assert imported_by("inferometer", "--help").isdisjoint(SLOW_FOR_HELP)
+
+
+def test_every_commands_help_imports_none_of_the_heavy_ones():
+    code = """
+import sys
+from inferometer.cli import COMMANDS
+from inferometer.cli.run import run
+for command in COMMANDS:
+    try:
+        run([command, "--help"])
+    except SystemExit:
+        pass
+print(*sys.modules, file=sys.stderr)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert {name.partition(".")[0] for name in result.stderr.split()}.isdisjoint([*HEAVY, "numpy"])
+
+
+def test_listing_runtimes_imports_no_engine():
+    code = "from inferometer.cli.run import run; run(['runtimes']); import sys; print(*sys.modules, file=sys.stderr)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert {name.partition(".")[0] for name in result.stderr.split()}.isdisjoint(HEAVY)
+
+
+def test_heavy_libraries_are_imported_at_their_edge_only_when_used():
+    source = Path(inferometer.__file__).parent
+    for file in source.rglob("*.py"):
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+                tops = {name.partition(".")[0] for name in names}
+                assert tops.isdisjoint(HEAVY), f"{file.relative_to(source)} imports {tops} when it is imported"
