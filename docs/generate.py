@@ -145,7 +145,7 @@ def settings_page() -> str:
 
 def checks_page() -> str:
     parts = ["# Checks", "What `inferometer doctor` looks at, and what to do about it."]
-    parts += [f"## `{code}`\n\n{text}" for code, text in CHECKS.items()]
+    parts += [f"## `{code}`\n\n**{topic.title}.** {topic.about}" for code, topic in CHECKS.items()]
     return _page(parts)
 
 

@@ -6,8 +6,8 @@ from inferometer.formulas import llm
 from inferometer.units import format_quantity
 
 contexts = np.array([1_024, 8_192, 32_768, 131_072])
-per_token = llm.kv_bytes_per_token(layers=80, kv_heads=8, head_dim=128, bytes_per_element=2)
-totals = llm.kv_total(bytes_per_token=per_token, tokens=contexts, sequences=1)
+per_token = llm.kv_bytes_per_token(layers=80, kv_heads=8, head_dim=128, element_bytes=2)
+totals = llm.kv_cache_bytes(bytes_per_token=per_token, tokens=contexts)
 
 print(f"one token: {format_quantity(per_token, 'B')}")
 for context, total in zip(contexts, totals, strict=True):

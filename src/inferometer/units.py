@@ -148,7 +148,9 @@ def parse_quantity(text: str, unit: str, *, bare: bool = True) -> float:
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise UnitError(f"{text!r} is not a quantity.", remedy=_accepted(unit))
-    digits, written = match[2].replace("_", ""), match[3] or ("$" if match[1] else None)
+    digits, written = match[2].replace("_", ""), match[3]
+    if match[1]:  # "$98/h"
+        written = f"USD{written or ''}"
     number = float(digits)
     if not math.isfinite(number):
         raise UnitError(f"{text!r} is not a finite number.", remedy=_accepted(unit))

@@ -294,7 +294,6 @@ BAD = [
     float("nan"),
     float("inf"),
     float("-inf"),
-    -1e308,
     "8",
     "",
     b"8",
@@ -321,15 +320,13 @@ BAD = [
     np.array(["2024-01-01"], dtype="datetime64[D]"),
     np.array([object()]),
 ]
-ANY = {("ttft", "request"), ("percentile_linear", "samples"), ("percentile_nearest_rank", "samples")}
 
 
 @pytest.mark.parametrize("formula", all_formulas().values(), ids=lambda formula: formula.name)
 def test_bad_values_are_refused_by_name_and_nothing_else_happens(formula):
     for name, quantity in formula.inputs.items():
-        for bad in BAD:
-            if bad == -1e308 and quantity.low == -math.inf and type(bad) is float:
-                continue  # a point on a clock or a reading may be any finite number
+        below = [-1e308] if quantity.low > -math.inf else []  # a point on a clock or a reading may be any finite number
+        for bad in BAD + below:
             with pytest.raises(DomainError, match=rf"^{formula.name}: .*{name}"):
                 formula.function(**{**formula.example, name: bad})
 
@@ -364,7 +361,8 @@ def test_numbers_inside_every_range_give_a_finite_result_or_say_why_not(data, na
         result = formula.function(**arguments)
     except DomainError:
         return
-    assert isinstance(result, str | bool) or np.all(np.isfinite(result))
+    finite = math.isfinite if isinstance(result, int | float) else np.isfinite
+    assert isinstance(result, str) or np.all(finite(result))
 
 
 def inside(quantity):

@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.core import Block, Graph
+from inferometer.core import Block, Graph, Op, Tensor
 from inferometer.core.work import STREAMS
 from inferometer.cost import footprint, graph_work, work_of
 from inferometer.cost.exact import ceil_log2, larger, smaller
+from inferometer.cost.liveness import live_bytes
 from inferometer.cost.rules.attention import causal_pairs, mutual_pairs
 from unit.cost.decoders import LLAMA_3_1_8B, at, attend
 from unit.cost.examples import EXAMPLES, IDS
@@ -24,6 +25,7 @@ SIZES = st.fixed_dictionaries({
 })  # fmt: skip
 SMALL = [example for example in EXAMPLES if example.kind != "control"]
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=IDS)
+briefly = settings(max_examples=25)  # of each example: there are forty
 
 
 def counts(work):
@@ -31,12 +33,14 @@ def counts(work):
 
 
 @every_example
+@briefly
 @given(sizes=SIZES)
 def test_work_is_never_negative_and_whole(example, sizes):
     assert all(type(count) is int and count >= 0 for count in counts(work_of(example, at(**sizes))).values())
 
 
 @every_example
+@briefly
 @given(many=st.lists(SIZES, min_size=1, max_size=4))
 def test_an_array_of_sizes_gives_what_each_size_gives(example, many):
     together = counts(work_of(example, at(**{name: np.array([sizes[name] for sizes in many]) for name in many[0]})))
@@ -46,6 +50,15 @@ def test_an_array_of_sizes_gives_what_each_size_gives(example, many):
 
 
 @every_example
+def test_sizes_may_be_the_axes_of_a_grid(example):
+    batches, queries, contexts = np.array([[[1]], [[4]]]), np.array([[[3], [8], [9]]]), np.array([[[0, 5, 50, 99]]])
+    grid = counts(work_of(example, at(batch=batches, query=queries, context=contexts, encoder=7, image=4)))
+    corner = counts(work_of(example, at(batch=4, query=8, context=99, encoder=7, image=4)))
+    assert {name: np.broadcast_to(count, (2, 3, 4))[1, 1, 3] for name, count in grid.items()} == corner
+
+
+@every_example
+@briefly
 @given(sizes=SIZES, times=st.integers(2, 5))
 def test_twice_the_batch_is_twice_the_work_but_not_twice_the_weights(example, sizes, times):
     once = counts(work_of(example, at(**sizes)))
@@ -124,3 +137,30 @@ def test_memory_grows_with_every_size(query, context, more):
     least = footprint(LLAMA_3_1_8B, at(query=query, context=context))
     for longer in (at(query=query + more, context=context), at(query=query, context=context + more)):
         assert footprint(LLAMA_3_1_8B, longer).peak_bytes > least.peak_bytes
+
+
+@st.composite
+def programs(draw):
+    """Ops in a row, each of which makes one tensor from some that exist: (name, size, names it reads)."""
+    made = []
+    for number in range(draw(st.integers(1, 12))):
+        read = draw(st.lists(st.sampled_from(made), max_size=3, unique=True)) if made else []
+        made.append((f"t{number}", draw(st.integers(1, 1000)), tuple(name for name, _, _ in read)))
+    return made
+
+
+@given(programs())
+def test_a_tensor_is_alive_between_its_maker_and_its_last_reader_and_at_no_other_time(program):
+    tensors = {name: Tensor(name=name, shape=(size,), dtype="u8") for name, size, _ in program}
+    ops = tuple(
+        Op(name=name, kind="elementwise", inputs=tuple(tensors[other] for other in read), outputs=(tensors[name],))
+        for name, _, read in program
+    )
+    last = {name: max([i, *(j for j, (_, _, read) in enumerate(program) if name in read)])
+            for i, (name, _, _) in enumerate(program)}  # fmt: skip
+    expected = [
+        sum(size for made, (name, size, _) in enumerate(program) if made <= step <= last[name])
+        for step in range(len(program))
+    ]
+    graph = Graph(name="program", blocks=(Block(name="all", ops=ops),))
+    assert [size for _, size in live_bytes(graph, at().nbytes)] == expected

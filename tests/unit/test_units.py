@@ -29,6 +29,7 @@ from inferometer.units import format_quantity, parse_quantity, parse_unit
         ("700W", "W", 700),
         ("$98", "USD", 98),
         ("98 USD/h", "USD/h", 98),
+        ("$98/h", "USD/h", 98),
         ("400 g/kWh", "g/kWh", 400),
         ("0.4 kg/kWh", "g/kWh", 400),
         ("90 %", "1", 0.9),

@@ -11,7 +11,7 @@ from inferometer.units import parse_quantity
 
 __all__ = ["Condition", "matching", "parse_condition"]
 
-_CONDITION = re.compile(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<|~)\s*(.*\S)\s*")
+_CONDITION = re.compile(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<|~)\s*([^=<>~\s].*?)\s*")
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,

@@ -75,9 +75,17 @@ class Op:
     def get(self, key: str, default: Any = None) -> Any:
         return self.attributes.get(key, default)
 
+    def nested(self) -> Iterator[Op]:
+        """The op itself, and for control flow every op of its bodies."""
+        yield self
+        for body in self.get("bodies", ()):
+            for op in body:
+                yield from op.nested()
+
     @property
     def parameters(self) -> int:
-        return sum(w.elements for w in self.weights if w.role == "weight" and isinstance(w.elements, int))
+        weights = (tensor for op in self.nested() for tensor in op.weights if tensor.role == "weight")
+        return sum(tensor.elements for tensor in weights if isinstance(tensor.elements, int))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +118,14 @@ class Graph:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def ops(self) -> Iterator[tuple[Block, Op]]:
-        """Each op once, with the block it stands in."""
+        """Each op once, with the block it stands in; the ops inside a loop or a branch stand inside their op."""
         return ((block, op) for block in self.blocks for op in block.ops)
 
     def weights(self) -> Iterator[tuple[Tensor, int]]:
         """Each weight once with how often it exists. One that several ops share (a tied embedding) counts once."""
         seen: set[str] = set()
-        for block, op in self.ops():
-            for tensor in op.weights:
+        for block, outer in self.ops():
+            for tensor in (tensor for op in outer.nested() for tensor in op.weights):
                 full = block.full_name(tensor.name)
                 if full not in seen:
                     seen.add(full)

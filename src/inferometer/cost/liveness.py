@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.graph import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from inferometer.core.graph import Block, Graph, Op
 
@@ -61,7 +61,10 @@ class _Record:
 
 
 def live_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> list[tuple[str, Any]]:
-    """Every op that runs, by its full name, with the bytes of activations alive while it does."""
+    """The ops in the order they run, by their full names, with the bytes of activations alive while each does.
+
+    Repetitions in which nothing new can happen are left out; see `_repetitions`.
+    """
     record = _Record(size_of)
     for tensor in graph.inputs:
         if tensor.role in _PASSING:
@@ -77,14 +80,62 @@ def live_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> list[tuple[str
 
 
 def _steps(graph: Graph) -> Iterator[tuple[Block, Op, int]]:
-    return ((block, op, repetition) for block in graph.blocks for repetition in range(block.count) for op in block.ops)
+    crossing = _crossing(graph)
+    return (
+        (block, op, repetition)
+        for block in graph.blocks
+        for repetition in _repetitions(block, crossing)
+        for op in block.ops
+    )
+
+
+def _repetitions(block: Block, crossing: frozenset[str]) -> Iterable[int]:
+    """The repetitions worth looking at: the first, the second and the last, as those between are like the second.
+
+    All of them where a tensor with a repetition's index in its name passes to or from another block (the skips of a
+    U-Net), because those pile up.
+    """
+    if block.count > 3 and crossing.isdisjoint(_indexed(block, _read(block) | _made(block))):
+        return (0, 1, block.count - 1)
+    return range(block.count)
+
+
+def _crossing(graph: Graph) -> frozenset[str]:
+    """Full names with an index that one block makes and another reads; outside, inputs are made and outputs read."""
+    makers: dict[str, set[int]] = {tensor.name: {-1} for tensor in graph.inputs}
+    readers: dict[str, set[int]] = {tensor.name: {-1} for tensor in graph.outputs}
+    for number, block in enumerate(graph.blocks):
+        for places, names in ((makers, _made(block)), (readers, _read(block))):
+            for name in (*names, *_indexed(block, names)):
+                places.setdefault(name, set()).add(number)
+    return frozenset(name for name, where in makers.items() if readers.get(name, where) - where)
+
+
+def _made(block: Block) -> set[str]:
+    return {tensor.name for op in block.ops for tensor in op.outputs}
+
+
+def _read(block: Block) -> set[str]:
+    return {tensor.name for op in _with_inner(block.ops) for tensor in op.inputs}
+
+
+def _indexed(block: Block, names: set[str]) -> set[str]:
+    """The full names, in every repetition, of those that have the repetition's index in them."""
+    return {block.full_name(name, number) for name in names if "{}" in name for number in range(block.count)}
+
+
+def _with_inner(ops: Iterable[Op]) -> Iterator[Op]:
+    for op in ops:
+        yield op
+        for body in op.get("bodies", ()):
+            yield from _with_inner(body)
 
 
 def _run(op: Op, block: Block, repetition: int, step: int, record: _Record) -> None:
     for tensor in op.inputs:
         if tensor.role in _PASSING:
             record.read(block.full_name(tensor.name, repetition), tensor, step)
-    for inner in (inner for body in op.get("bodies", ()) for inner in body):
+    for inner in _with_inner((op,)):
         for tensor in inner.inputs:
             record.reach(block.full_name(tensor.name, repetition), step)
     seen = record.current.get(block.full_name(op.inputs[0].name, repetition)) if op.inputs else None

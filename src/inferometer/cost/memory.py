@@ -38,7 +38,7 @@ class Footprint:
     activations_bytes: Any  # the most that is alive at once
     workspace_bytes: Any
     peak_bytes: Any
-    peak_at: Any  # the op that runs when the most is alive; None for a graph without ops
+    peak_at: Any  # the op that runs when the most is alive; None where nothing is
     kv_bytes_per_token: Any  # of one sequence, while no layer's window is full
 
 
@@ -93,14 +93,14 @@ def _resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> An
     return sum(held.values())
 
 
-def _self_caches(ops: list[tuple[Block, Op]]) -> Iterator[tuple[Block, Op]]:
+def _caches(ops: list[tuple[Block, Op]]) -> Iterator[tuple[Block, Op]]:
     return ((block, op) for block, op in ops if op.kind == "attention" and op.get("cached"))
 
 
 def _cache_bytes(ops: list[tuple[Block, Op]], binding: Binding) -> Any:
     """Each attention's cache: the tokens there and the new ones, at most the window; an encoder's length for cross."""
     total: Any = 0
-    for block, op in _self_caches(ops):
+    for block, op in _caches(ops):
         tokens = binding.size(op.get("context", 0))
         if not op.get("cross"):
             tokens = tokens + binding.size(op["query"])
@@ -122,9 +122,7 @@ def _loose_cache_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> Any:
 
 
 def _cache_growth(ops: list[tuple[Block, Op]], binding: Binding) -> int:
-    return sum(
-        block.count * cached_bytes_per_token(op, binding) for block, op in _self_caches(ops) if not op.get("cross")
-    )
+    return sum(block.count * cached_bytes_per_token(op, binding) for block, op in _caches(ops) if not op.get("cross"))
 
 
 def _workspace(op: Op, binding: Binding, size_of: Callable[[Tensor], Any]) -> Any:
@@ -152,14 +150,10 @@ def _of_body(body: tuple[Op, ...], size_of: Callable[[Tensor], Any]) -> Callable
 def _most(timeline: list[tuple[str, Any]]) -> tuple[Any, Any]:
     """The largest number of a timeline and the first name that has it; both by element where numbers are arrays."""
     most: Any = 0
-    where: Any = None
-    for name, size in timeline:
+    place: Any = -1
+    for step, (_, size) in enumerate(timeline):
         above = size > most
-        most, where = larger(most, size), _chosen(above, name, where)
-    return most, where
-
-
-def _chosen(above: Any, name: str, otherwise: Any) -> Any:
-    if isinstance(above, np.ndarray):
-        return np.where(above, np.array(name, dtype=object), otherwise)
-    return name if above else otherwise
+        place = np.where(above, step, place) if isinstance(above, np.ndarray) else step if above else place
+        most = larger(most, size)
+    names = [*(name for name, _ in timeline), None]  # the last one, at -1, for a timeline on which nothing lives
+    return most, np.array(names, dtype=object)[place] if isinstance(place, np.ndarray) else names[place]

@@ -173,7 +173,7 @@ def all_to_all_seed(
     example={"tokens": 8 * 2048, "hidden": 4096, "experts_per_token": 2, "devices": 8, "bandwidth": 50e9},
     answer=0.00058720256,
 )
-def all_to_all(  # noqa: PLR0913 - three make the bytes of a token, three the machine
+def all_to_all(
     *,
     tokens: Tokens,
     hidden: Count,

@@ -48,7 +48,7 @@ def sm_occupancy(*, active_warps: CountOrNone, max_warps: Count) -> Fraction:
     example={"registers_per_thread": 64, "threads_per_block": 256},
     answer=0.5,
 )
-def occupancy_from_resources(  # noqa: PLR0913 - a kernel's two needs and five limits of the SM
+def occupancy_from_resources(
     *,
     registers_per_thread: Count,
     threads_per_block: Count,

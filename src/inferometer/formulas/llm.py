@@ -66,7 +66,7 @@ def ttft(*, first_token: Instant, request: Instant = 0) -> Seconds:
     },
     answer=0.9172,
 )
-def ttft_model(  # noqa: PLR0913 - the roofline of the prefill has six, and three times stand around it
+def ttft_model(
     *,
     flops: Flops,
     bytes: Bytes,

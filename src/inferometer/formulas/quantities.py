@@ -20,6 +20,7 @@ Numbers = Sequence[float] | NDArray[Any]
 
 _LARGEST = sys.float_info.max
 _INFINITY = float("inf")
+_EXACT = 2**53  # every whole number up to here is a float64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +79,7 @@ def _plain(value: Any) -> Any:
     if type(value) is int and abs(value) > _LARGEST:
         raise ValueError("is too large a number")
     if type(value) in (int, float):
-        return value
+        return value if abs(value) <= _EXACT else float(value)  # numpy takes no integer beyond 64 bits
     try:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError):

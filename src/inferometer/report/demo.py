@@ -22,12 +22,17 @@ def demo_page() -> str:
         draw_fields(host_facts(detect_host())),
         "",
         draw_heading("A device of the catalog", f"inferometer devices show {_DEVICE}"),
-        draw_fields([("device", found.title, found.name), *device_card(found).facts[:12]]),
+        draw_fields([("device", found.title, ""), *_values(device_card(found).facts[1:13])]),
         "",
         draw_heading("A formula", "inferometer formulas lists them all"),
         f"$ inferometer formulas calc {name} {' '.join(assignments)}",
         answer,
     ))  # fmt: skip
+
+
+def _values(facts: tuple[Fact, ...]) -> list[Fact]:
+    """Facts without their remarks: the sources they cite are on the card, not here."""
+    return [(label, value, "") for label, value, _ in facts]
 
 
 def host_facts(host: Host) -> list[Fact]:

@@ -1,12 +1,26 @@
 """The columns of each list a command prints."""
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from __future__ import annotations
 
-from inferometer.report.cards import Card
+from typing import TYPE_CHECKING, Any
+
 from inferometer.report.table import Column, Table
 
-__all__ = ["calculation_table", "card_table", "device_table", "formula_table", "model_table", "runtime_table"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from inferometer.catalog.health import Check
+    from inferometer.report.cards import Card
+
+__all__ = [
+    "calculation_table",
+    "card_table",
+    "check_table",
+    "device_table",
+    "formula_table",
+    "model_table",
+    "runtime_table",
+]
 
 _DEVICES = (
     Column(key="name", heading="device"),
@@ -45,28 +59,32 @@ _RUNTIMES = (
     Column(key="package", heading="from"),
     Column(key="remedy", heading="to get it"),
 )
+_CHECKS = (
+    Column(key="code", heading="check"),
+    Column(key="verdict", heading="verdict"),
+    Column(key="found", heading="found"),
+    Column(key="remedy", heading="remedy"),
+)
 _FACTS = (
     Column(key="label", heading="what"),
     Column(key="value", heading="value"),
     Column(key="remark", heading="from"),
 )
 
-Records = Iterable[Mapping[str, Any]]
 
-
-def device_table(records: Records) -> Table:
+def device_table(records: Iterable[Mapping[str, Any]]) -> Table:
     return Table(columns=_DEVICES, rows=tuple(records))
 
 
-def model_table(records: Records) -> Table:
+def model_table(records: Iterable[Mapping[str, Any]]) -> Table:
     return Table(columns=_MODELS, rows=tuple(records))
 
 
-def formula_table(records: Records) -> Table:
+def formula_table(records: Iterable[Mapping[str, Any]]) -> Table:
     return Table(columns=_FORMULAS, rows=tuple(records))
 
 
-def runtime_table(records: Records) -> Table:
+def runtime_table(records: Iterable[Mapping[str, Any]]) -> Table:
     return Table(columns=_RUNTIMES, rows=tuple(records))
 
 
@@ -82,6 +100,11 @@ def calculation_table(record: Mapping[str, Any]) -> Table:
         columns=columns,
         rows=tuple({"formula": record["formula"], "value": value, "unit": record["unit"]} for value in values),
     )
+
+
+def check_table(checks: Iterable[Check]) -> Table:
+    rows = ({column.key: getattr(check, column.key) for column in _CHECKS} for check in checks)
+    return Table(columns=_CHECKS, rows=tuple(rows))
 
 
 def card_table(card: Card) -> Table:

@@ -47,7 +47,9 @@ def save(
     shards = [weights] if single else sharded(weights, size, shard_bytes)
     folder = path.parent if single else path
     if not single and path.exists() and not path.is_dir():
-        raise InferometerError(f"{str(path)!r} is a file.", remedy="Give a folder, or a name that ends in .safetensors.")
+        raise InferometerError(
+            f"{str(path)!r} is a file.", remedy="Give a folder, or a name that ends in .safetensors."
+        )
     targets = [path] if single else _shard_paths(folder, len(shards))
     extra = [folder / "model.safetensors.index.json"] if len(shards) > 1 else []
     config_path = folder / "config.json"

@@ -55,6 +55,13 @@ def test_a_tied_weight_counts_once():
     assert Graph(name="g", blocks=(embed, head)).parameters == 64
 
 
+def test_weights_inside_a_branch_or_a_loop_are_counted():
+    inner = linear("inner", 4, 8)
+    loop = Op(name="loop", kind="control", attributes={"bodies": ((inner,), (linear("other", 2, 2),))})
+    assert loop.parameters == 36
+    assert Graph(name="g", blocks=(Block(name="b", ops=(loop,)),)).parameters == 36
+
+
 def test_constants_are_not_parameters():
     shape = Tensor(name="shape", shape=(3,), role="constant", dtype="i64")
     op = Op(name="reshape", kind="view", weights=(shape,))

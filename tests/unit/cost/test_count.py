@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from inferometer.core import Binding, Block, Graph, Precision, Symbol, Work
@@ -70,6 +71,12 @@ def test_the_graphs_own_precision_holds_where_none_is_asked_for():
     assert graph_work(LLAMA_3_1_8B, unasked) == graph_work(LLAMA_3_1_8B, at())
     halved = at(precision=Precision(weights="f8e4m3"))
     assert graph_work(LLAMA_3_1_8B, halved).weights == PARAMETERS - TABLE + HIDDEN
+
+
+def test_sizes_whose_work_passes_64_bits_may_be_bound_as_floats():
+    huge = 10**9
+    work = graph_work(LLAMA_3_1_8B, at(query=np.array([huge], dtype=np.float64)))
+    assert work.total_flops[0] == pytest.approx(graph_work(LLAMA_3_1_8B, at(query=huge)).total_flops, rel=1e-12)
 
 
 def test_an_empty_graph_has_no_work():

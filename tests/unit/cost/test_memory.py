@@ -133,10 +133,24 @@ def test_what_a_repetition_hands_to_the_next_lives_across():
 
 def test_skips_of_a_u_net_pile_up_until_they_are_used():
     hidden, skip = numbers("hidden", 10), numbers("skip.{}", 200)
-    down = Block(name="down", ops=(step("down.{}", [hidden], [hidden, skip]),), count=3)
-    up = Block(name="up", ops=(step("up.{}", [hidden, skip], [hidden]),), count=3)
+    down = Block(name="half", ops=(step("down.{}", [hidden], [hidden, skip]),), count=5)
+    up = Block(name="half", ops=(step("up.{}", [hidden, skip], [hidden]),), count=5)
     sizes = live_bytes(Graph(name="u", blocks=(down, up)), lambda tensor: tensor.nbytes)
-    assert [size for _, size in sizes] == [220, 420, 620, 620, 420, 220]
+    assert [size for _, size in sizes] == [220, 420, 620, 820, 1020, 1020, 820, 620, 420, 220]
+
+
+def test_outputs_of_every_layer_pile_up_until_the_end():
+    hidden, kept = numbers("hidden", 10), numbers("kept.{}", 200)
+    layers = Block(name="layers", ops=(step("layer.{}", [hidden], [hidden, kept]),), count=9)
+    outputs = tuple(numbers(f"kept.{index}", 200) for index in range(9))
+    sizes = live_bytes(Graph(name="g", blocks=(layers,), outputs=outputs), lambda tensor: tensor.nbytes)
+    assert [size for _, size in sizes] == [20 + 200 * n for n in range(1, 10)]
+
+
+def test_layers_that_are_alike_are_looked_at_three_times():
+    few, many = (live_bytes(decoder(layers=n, **SMALL), at().nbytes) for n in (3, 500))
+    assert [size for _, size in few] == [size for _, size in many]
+    assert many[-4][0] == "layers.499.ffn_add"
 
 
 def test_a_prefill_peaks_where_gate_and_up_stand_beside_their_product():

@@ -147,6 +147,8 @@ def _board(machine: Machine, info: CpuInfo) -> str | None:
         return tree
     parts = (stripped(machine.read(f"{_DMI}/{name}")) for name in ("sys_vendor", "product_name"))
     named = [part for part in parts if part and part.lower() not in _PLACEHOLDERS]
+    if len(named) == 2 and named[1].startswith(named[0]):  # Google · Google Compute Engine
+        return named[1]
     return " ".join(named) or stripped(info.board.get("Model"))
 
 

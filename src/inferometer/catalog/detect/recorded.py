@@ -2,7 +2,7 @@
 
 A recording has three files, all meant to be read and trimmed by hand:
 
-    machine.json   the facts about the process, the packages, the disks, and what could not be read
+    machine.json   the facts about the process, packages and disks, and the paths that are there without text
     files.txt      the text of each file that was read
     commands.txt   the output of each program that was run
 
@@ -39,7 +39,10 @@ def render_entries(entries: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedMachine:
-    """A machine that answers from what was written down. What was not written down is not there."""
+    """A machine that answers from what was written down. What was not written down is not there.
+
+    `bare` are paths that exist but have no text: folders, and files that only root may read.
+    """
 
     system: str
     architecture: str
@@ -49,7 +52,7 @@ class RecordedMachine:
     page_bytes: int = 4096
     affinity_cpus: int | None = None
     files: Mapping[str, str] = field(default_factory=dict)
-    unreadable: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
     commands: Mapping[str, str] = field(default_factory=dict)
     packages: Mapping[str, str] = field(default_factory=dict)
     room: tuple[Disk, ...] = ()
@@ -61,7 +64,7 @@ class RecordedMachine:
 
     def names(self, folder: str) -> tuple[str, ...]:
         start = folder.rstrip("/") + "/"
-        paths = (*self.files, *self.unreadable)
+        paths = (*self.files, *self.bare)
         return tuple(sorted({path[len(start) :].split("/")[0] for path in paths if path.startswith(start)}))
 
     def run(self, *argv: str) -> str | None:
@@ -105,7 +108,7 @@ def load_machine(folder: Path) -> RecordedMachine:
         page_bytes=int(facts.get("page_bytes", 4096)),
         affinity_cpus=facts.get("affinity"),
         files=_entries(folder / "files.txt"),
-        unreadable=frozenset(facts.get("unreadable", ())),
+        bare=frozenset(facts.get("bare", ())),
         commands=_entries(folder / "commands.txt"),
         packages=table(facts.get("packages")),
         room=tuple(
@@ -126,7 +129,7 @@ class Recorder:
 
     machine: Machine
     files: dict[str, str] = field(default_factory=dict)
-    unreadable: set[str] = field(default_factory=set)
+    bare: set[str] = field(default_factory=set)
     commands: dict[str, str] = field(default_factory=dict)
     packages: dict[str, str] = field(default_factory=dict)
     features: dict[int, bool] = field(default_factory=dict)
@@ -159,14 +162,12 @@ class Recorder:
         text = self.machine.read(path)
         if text is not None:
             self.files[path] = text.replace("\0", "")
-        else:
-            folder, _, name = path.rpartition("/")
-            if name in self.machine.names(folder or "/"):
-                self.unreadable.add(path)
         return text
 
     def names(self, folder: str) -> tuple[str, ...]:
-        return self.machine.names(folder)
+        found = self.machine.names(folder)
+        self.bare.update(f"{folder.rstrip('/')}/{name}" for name in found)
+        return found
 
     def run(self, *argv: str) -> str | None:
         text = self.machine.run(*argv)
@@ -202,6 +203,7 @@ class Recorder:
         """Write the recording; paths that begin with one of `leave_out` stay behind."""
         kept_back = tuple(leave_out)
         files = {path: text for path, text in self.files.items() if not path.startswith(kept_back)}
+        above = {path[:end] for path in files for end in range(len(path)) if path[end] == "/"} | files.keys()
         facts = {
             "system": self.system,
             "architecture": self.architecture,
@@ -209,7 +211,7 @@ class Recorder:
             "privileged": self.privileged,
             "page_bytes": self.page_bytes,
             "affinity": self.affinity(),
-            "unreadable": sorted(path for path in self.unreadable if not path.startswith(kept_back)),
+            "bare": sorted(path for path in self.bare - above if not path.startswith(kept_back)),
             "packages": self.packages,
             "disks": [
                 {"name": disk.name, "total_bytes": disk.total_bytes, "free_bytes": disk.free_bytes}

@@ -184,9 +184,11 @@ def temperature_high(readings: Readings) -> Outcome:
     hottest = max(every, key=lambda reading: reading.celsius)
     margin = _margin(nearest)
     named = nearest if margin < 10 else hottest
-    found = f"{named.name} {named.celsius:.0f} °C, hottest of {len(every)} sensors"
+    found = f"{named.name} {named.celsius:.0f} °C"
     if margin < 10:
-        found = f"{named.name} {named.celsius:.0f} °C, {max(margin, 0.0):.0f} °C below its limit"
+        found += f", {margin:.0f} °C below its limit" if margin > 0 else ", at its limit"
+    elif len(every) > 1:
+        found += f", the hottest of {len(every)} sensors"
     numbers = {"hottest_c": hottest.celsius, "margin_c": margin}
     if margin <= 0:
         return bad(found, numbers)

@@ -69,7 +69,7 @@ def portable_state(machine: Machine) -> State:
 def _asked(ps: Any, read: Callable[[], T]) -> T | Absent:
     """One question to psutil; its errors and a missing psutil are reasons."""
     if ps is None:
-        return Absent("psutil is not installed")
+        return Absent("psutil is not there to be asked")
     try:
         return read()
     except (ps.Error, OSError, AttributeError, NotImplementedError, RuntimeError) as error:

@@ -57,8 +57,8 @@ def attention(op: Op, binding: Binding) -> Work:
     if cache and op.get("cross"):
         moved["reads"] = binding.nbytes(op.inputs[0])  # the encoder's keys and values come from the cache
     moved |= cache
-    moved["reads"] += expanded_bytes(op, binding)
-    moved["writes"] += expanded_bytes(op, binding)
+    moved["reads"] = moved["reads"] + expanded_bytes(op, binding)
+    moved["writes"] = moved["writes"] + expanded_bytes(op, binding)
     return Work(flops={binding.arithmetic(op): flops + 2 * expanded * _rank(op)}, **moved)
 
 

@@ -137,7 +137,7 @@ def resize(op: Op, binding: Binding) -> Work:
 
 @rule("cast")
 def cast(op: Op, binding: Binding) -> Work:
-    """Bytes in one format in, bytes in another out."""
+    """The same numbers in another format: read in the one, written in the other. Converting is no arithmetic."""
     return Work(**streams(op, binding))
 
 

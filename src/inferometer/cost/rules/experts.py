@@ -49,8 +49,8 @@ def moe_experts(op: Op, binding: Binding) -> Work:
     moved = streams(op, binding)
     inner = hidden_bytes(op, binding)
     moved["weights"] = _part(moved["weights"], share_touched(op["experts"], op["top_k"], count))
-    moved["reads"] += inner
-    moved["writes"] += inner
+    moved["reads"] = moved["reads"] + inner
+    moved["writes"] = moved["writes"] + inner
     return Work(flops={binding.arithmetic(op): count * op["top_k"] * each}, **moved)
 
 

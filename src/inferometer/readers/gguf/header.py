@@ -230,7 +230,9 @@ def _placed(cursor: Cursor, info: _Info, data_offset: int, alignment: int, size:
             at=info.place,
         )
     if info.offset % alignment:
-        raise cursor.fault(f"tensor {info.name!r} starts at {info.offset:,}, not a multiple of {alignment}", at=info.place)
+        raise cursor.fault(
+            f"tensor {info.name!r} starts at {info.offset:,}, not a multiple of {alignment}", at=info.place
+        )
     nbytes: int = entry.nbytes(prod(info.shape))
     start = data_offset + info.offset
     if nbytes and start + nbytes > size:

@@ -99,9 +99,7 @@ def attend(spec: Attention, at: str, x: Tensor, context: Dim, source: Tensor | N
     return ops
 
 
-def _projected(
-    spec: Attention, at: str, x: Tensor, source: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, list[Op]]:
+def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor, list[Op]]:
     wide, narrow = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     if spec.qkv:
         both = linear(
@@ -156,18 +154,14 @@ def attend_latent(spec: Latent, at: str, x: Tensor, context: Dim) -> list[Op]:
     head_dim = spec.nope_dim + spec.rope_dim
     ops = _latent_query(spec, at, x, heads * head_dim)
     q = output(ops)
-    down = linear(
-        f"{at}.kv_a_proj", x, spec.kv_rank + spec.rope_dim, f"{spec.at}.kv_a_proj_with_mqa", bias=spec.bias
-    )
+    down = linear(f"{at}.kv_a_proj", x, spec.kv_rank + spec.rope_dim, f"{spec.at}.kv_a_proj_with_mqa", bias=spec.bias)
     parts = split(f"{at}.kv_a", output(down), latent=(*rows, spec.kv_rank), rope=(*rows, spec.rope_dim))
     latent, rope = parts.outputs
     normed = norm(f"{at}.kv_a_norm", latent, spec.norm, f"{spec.at}.kv_a_layernorm")
     per_head = spec.nope_dim + spec.value_dim
     up = linear(f"{at}.kv_b_proj", output(normed), heads * per_head, f"{spec.at}.kv_b_proj")
     turned = rotary_op(f"{at}.rotary", q, rope, heads=heads, head_dim=head_dim, rotated=spec.rope_dim)
-    kv = split(
-        f"{at}.kv_b", output(up), k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim)
-    )
+    kv = split(f"{at}.kv_b", output(up), k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim))
     core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), context)
     out = linear(f"{at}.o_proj", output(core), _features(x), f"{spec.at}.o_proj", bias=spec.bias)
     return [*ops, down, parts, normed, up, turned, kv, core, out]
@@ -194,7 +188,7 @@ def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], context
 
 
 def soft_capped(name: str, x: Tensor) -> Op:
-    """cap · tanh(x / cap)."""
+    """Cap · tanh(x / cap)."""
     return elementwise(name, "soft_cap", x, flops=3)
 
 

@@ -24,7 +24,8 @@ _NEEDED: Any = object()
 class Config:
     """A config's values under the names the templates use; `aliases` says what a family calls them instead.
 
-    A key that is absent, or null, takes the family's default, then the caller's; with neither it is an error.
+    A key that is absent takes the family's default, then the caller's; with neither it is an error. A key that is null
+    is meant to be nothing, so the family's default does not replace it.
     """
 
     name: str
@@ -34,11 +35,13 @@ class Config:
     inside: str = ""  # the path of a nested config: `text_config.`
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The raw value, or the default where it is absent or null."""
-        for name in (*self.aliases.get(key, ()), key):
+        """The raw value, or a default."""
+        names = (*self.aliases.get(key, ()), key)
+        for name in names:
             if (value := self.values.get(name)) is not None:
                 return value
-        return self.defaults.get(key, default)
+        said = any(name in self.values for name in names)
+        return default if said else self.defaults.get(key, default)
 
     def whole(self, key: str, default: int | None = _NEEDED, *, least: int = 1, most: int = LARGEST) -> Any:
         value = self._needed(key, default)

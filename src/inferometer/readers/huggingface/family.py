@@ -107,9 +107,7 @@ def family_of(config: Config) -> Family:
 def prepared(config: Config, family: Family, *, nested: bool = False) -> Config:
     """The config with the family's names of keys and its defaults, checked for what it needs."""
     defaults = {**(family.nested_defaults if nested else {}), **family.defaults}
-    ready = Config(
-        name=config.name, values=config.values, aliases=family.keys, defaults=defaults, inside=config.inside
-    )
+    ready = Config(name=config.name, values=config.values, aliases=family.keys, defaults=defaults, inside=config.inside)
     ready.require(family.needs)
     return ready
 

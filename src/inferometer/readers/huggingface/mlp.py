@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.huggingface.parts import activation, add, linear, multiply, output, split, tensor, weight, width
+from inferometer.readers.huggingface.parts import (
+    activation,
+    add,
+    linear,
+    multiply,
+    output,
+    split,
+    tensor,
+    weight,
+    width,
+)
 
 __all__ = ["Experts", "Mlp", "feed", "route"]
 
@@ -60,16 +70,12 @@ def feed(spec: Mlp, at: str, x: Tensor) -> list[Op]:
         ops.append(linear(f"{at}.up_proj", x, spec.width, spec.up, bias=spec.bias))
         gate, up = output(ops[0]), output(ops[1])
     else:
-        ops.append(
-            linear(f"{at}.up_proj", x, spec.width, spec.up, bias=spec.bias, transposed=spec.transposed)
-        )
+        ops.append(linear(f"{at}.up_proj", x, spec.width, spec.up, bias=spec.bias, transposed=spec.transposed))
         gate, up = output(ops), None
     ops.append(activation(f"{at}.act", gate, spec.function))
     if up is not None:
         ops.append(multiply(f"{at}.mul", output(ops), up))
-    down = linear(
-        f"{at}.down_proj", output(ops), width(x), spec.down, bias=spec.bias, transposed=spec.transposed
-    )
+    down = linear(f"{at}.down_proj", output(ops), width(x), spec.down, bias=spec.bias, transposed=spec.transposed)
     return [*ops, down]
 
 

@@ -123,7 +123,7 @@ def view(name: str, x: Tensor, *shape: Dim) -> Op:
     return Op(name=name, kind="view", inputs=(x,), outputs=(tensor(name, *shape),))
 
 
-def split(name: str, x: Tensor, **parts: tuple[Dim, ...]) -> Op:
+def split(name: str, x: Tensor, /, **parts: tuple[Dim, ...]) -> Op:
     """One tensor seen as several."""
     outputs = tuple(tensor(f"{name}.{part}", *shape) for part, shape in parts.items())
     return Op(name=name, kind="view", inputs=(x,), outputs=outputs)
@@ -137,9 +137,7 @@ def reshaped(x: Tensor, *shape: Dim) -> Tensor:
 def copy(name: str, function: str, inputs: tuple[Tensor, ...], *shape: Dim, weights: tuple[Tensor, ...] = ()) -> Op:
     """Bytes that really move: concatenations, padding, transposes that are written out."""
     y = tensor(name, *shape)
-    return Op(
-        name=name, kind="copy", inputs=inputs, outputs=(y,), weights=weights, attributes={"function": function}
-    )
+    return Op(name=name, kind="copy", inputs=inputs, outputs=(y,), weights=weights, attributes={"function": function})
 
 
 def convolution(

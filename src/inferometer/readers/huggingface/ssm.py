@@ -88,9 +88,7 @@ def scan2(spec: Mamba2, at: str, x: Tensor) -> list[Op]:
     batch, tokens = x.shape[0], x.shape[1]
     shared = spec.groups * spec.state
     channels = spec.inner + 2 * shared
-    both = linear(
-        f"{at}.in_proj", x, spec.inner + channels + spec.heads, f"{spec.at}.in_proj", bias=spec.bias
-    )
+    both = linear(f"{at}.in_proj", x, spec.inner + channels + spec.heads, f"{spec.at}.in_proj", bias=spec.bias)
     parts = split(
         f"{at}.parts", output(both), gate=(batch, tokens, spec.inner), xbc=(batch, channels, tokens),
         dt=(batch, tokens, spec.heads),

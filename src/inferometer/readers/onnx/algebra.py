@@ -52,7 +52,7 @@ def normal(dim: Dim) -> Dim:
 
 
 def floordiv(one: Dim, other: Dim) -> Dim:
-    """one // other, for a divisor greater than 0."""
+    """One // other, for a divisor greater than 0."""
     if isinstance(other, int):
         if other <= 0:
             raise Fault(f"a size divided by {other}")

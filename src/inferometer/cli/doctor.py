@@ -1,0 +1,45 @@
+"""`inferometer doctor`."""
+
+import click
+
+from inferometer.cli.options import format_option, print_document, print_table, print_text, say
+from inferometer.errors import GateError
+from inferometer.units import format_quantity, parse_quantity
+
+__all__ = ["command"]
+
+
+@click.command("doctor")
+@click.option("--interval", default="1 s", show_default=True, help="How long to watch what changes.")
+@click.option("--strict", is_flag=True, help="Exit with 1 where the machine is not quiet enough to measure on.")
+@format_option
+def command(interval: str, strict: bool, form: str) -> None:
+    """Check in one minute whether this machine is fit to measure on.
+
+    Load, pressure, steal, memory, disk, network, kernel errors, clocks, throttling, limits and versions: a verdict for
+    each, and a remedy where one is needed. What cannot be read here is said, with the reason.
+    """
+    from inferometer.catalog.detect import LocalMachine, detect_host
+    from inferometer.catalog.health import examine, overall
+
+    seconds = parse_quantity(interval, "s")
+    machine = LocalMachine()
+    say(f"Watching for {format_quantity(seconds, 's')} …")
+    checks = examine(machine, detect_host(machine), interval_s=seconds)
+    verdict = overall(checks)
+    if form == "json":
+        import msgspec
+
+        print_document({"overall": msgspec.to_builtins(verdict), "checks": msgspec.to_builtins(checks)})
+    elif form == "table":
+        from inferometer.report.terminal import draw_verdicts
+
+        print_text(draw_verdicts([(check.verdict, check.title, check.found, check.remedy) for check in checks]))
+        print_text("")
+        print_text(draw_verdicts([(verdict.verdict, "Overall", verdict.found, None)]))
+    else:
+        from inferometer.report.listings import check_table
+
+        print_table(check_table(checks), form)
+    if strict and not verdict.quiet:
+        raise GateError(f"This machine is not fit to measure on: {verdict.found}.")

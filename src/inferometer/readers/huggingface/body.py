@@ -1,0 +1,59 @@
+"""What a template gives: the blocks of a model, or of one part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface.parts import once, output, tensor
+
+__all__ = ["Body", "ending_in", "function_of", "labels_of", "once_only"]
+
+# What configs call an activation → what the work rules do.
+_FUNCTIONS = {
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "gelu_fast": "gelu",
+    "gelu_10": "gelu",
+    "gelu_python": "gelu",
+    "quick_gelu": "gelu",
+    "gelu-approximate": "gelu",
+    "geglu": "gelu",
+    "swish": "silu",
+    "linear-silu": "silu",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """`metadata` holds sizes by name; `default_sizes` in it are those of symbols that the model itself suggests."""
+
+    blocks: tuple[Block, ...]
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    context_limit: int | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def function_of(name: str) -> str:
+    return _FUNCTIONS.get(name, name)
+
+
+def ending_in(ops: list[Op], name: str) -> tuple[Op, ...]:
+    """The ops with the last one's output under that name: what the next block reads."""
+    last = replace(ops[-1], outputs=(tensor(name, *output(ops).shape), *ops[-1].outputs[1:]))
+    return (*ops[:-1], last)
+
+
+def once_only(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Blocks that run once a request."""
+    return tuple(replace(block, ops=once(block.ops)) for block in blocks)
+
+
+def labels_of(config: Any) -> int:
+    """How many classes a classifier has; two, as the library takes it, where the config does not say."""
+    labels = config.get("id2label")
+    count: int = config.whole("num_labels", len(labels) if isinstance(labels, Mapping) and labels else 2)
+    return count

@@ -1,0 +1,80 @@
+"""From a config to a Graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.dtype import dtype
+from inferometer.core.graph import Graph
+from inferometer.errors import FormatError, UnknownNameError
+from inferometer.readers.huggingface.body import Body
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.decoder import decoder
+from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["graph_from_config"]
+
+Template = "Callable[[Family, Config, tuple[str, ...]], Body]"
+
+
+def graph_from_config(config: Mapping[str, Any], *, name: str) -> Graph:
+    """The graph of a model from its config alone: every weight's shape, every op, no weight read.
+
+    The keys are Hugging Face's (`config.json` of transformers or diffusers). Weights have the checkpoint's names, with
+    `{}` for the layer's index and `*` for the expert's.
+    """
+    plain = Config(name=name, values=config)
+    family = family_of(plain)
+    ready = prepared(plain, family)
+    body = _expand(family, ready)
+    return Graph(
+        name=name,
+        blocks=body.blocks,
+        inputs=body.inputs,
+        outputs=body.outputs,
+        architecture=family.name,
+        precision=_precision(plain),
+        context_limit=body.context_limit,
+        metadata=body.metadata,
+    )
+
+
+def _expand(family: Family, config: Config) -> Body:
+    heads = heads_of(family, config)
+    match family.template:
+        case "decoder":
+            prefix = f"{family.base}." if heads and family.base else ""
+            return decoder(family, config, heads, prefix=prefix)
+        case other:
+            raise ValueError(f"The row of {family.name} names an unknown template {other!r}.")
+
+
+def heads_of(family: Family, config: Config) -> tuple[str, ...]:
+    """The heads of the class the config names; the family's first where it names none."""
+    if not family.tasks:
+        return ()
+    asked = class_name(config)
+    if not asked:
+        return tuple(next(iter(family.tasks.values())))
+    ends = [task for task in family.tasks if asked.endswith(task)]
+    if not ends:
+        known = ", ".join(family.tasks)
+        raise FormatError(
+            f"The config of {config.name!r} names the class {asked[:80]!r}, which is not known of {family.name}.",
+            remedy=f"Classes of {family.name} that are known end in {known}.",
+        )
+    return tuple(family.tasks[max(ends, key=len)])
+
+
+def _precision(config: Config) -> str | None:
+    """What the weights are stored in, where the config says it in a name that is known."""
+    said = config.get("dtype", config.get("torch_dtype"))
+    if not isinstance(said, str):
+        return None
+    try:
+        return dtype(said.removeprefix("torch.")).name
+    except UnknownNameError:
+        return None

@@ -1,0 +1,88 @@
+"""Which format each tensor of a GGUF file has.
+
+A format's plain name (`q4_0`, `q6_k`) means every matrix in it. `q4_k_m` and `q5_k_m` are llama.cpp's mixtures: more
+bits where they help most. Norms, biases, routers and other small tensors stay f32, as llama.cpp keeps them. Rows that
+are no whole number of blocks take the next format that fits. Source: llama.cpp, src/llama-quant.cpp.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inferometer.core.dtype import DTYPES
+from inferometer.errors import InferometerError
+from inferometer.synth.gguf.blocks import BLOCK_FORMATS
+
+if TYPE_CHECKING:
+    from inferometer.synth.gguf.names import Target
+
+__all__ = ["FORMATS", "Model", "file_type", "format_of", "require_format"]
+
+# our name → llama.cpp's number for the file
+_FILE_TYPES = {
+    "f32": 0, "f16": 1, "bf16": 32, "q8_0": 7, "q4_0": 2, "q4_1": 3, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k": 11,
+    "q4_k": 14, "q5_k": 16, "q6_k": 18, "q4_k_m": 15, "q5_k_m": 17,
+}  # fmt: skip
+FORMATS = tuple(_FILE_TYPES)
+_MIXTURES = {"q4_k_m": "q4_k", "q5_k_m": "q5_k"}
+# where rows are no multiple of 256, and then of 32
+_NARROWER = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6_k": "q8_0"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """What the mixtures look at."""
+
+    layers: int
+    heads: int = 1
+    kv_heads: int = 1
+    experts: int = 0
+    tied: bool = False
+
+
+def require_format(name: str) -> None:
+    if name not in _FILE_TYPES:
+        raise InferometerError(
+            f"GGUF cannot be written with {name} weights here.", remedy=f"Choose one of {', '.join(FORMATS)}."
+        )
+
+
+def file_type(name: str) -> int:
+    return _FILE_TYPES[name]
+
+
+def format_of(target: Target, name: str, model: Model) -> str:
+    """The format of one tensor in a file of that format."""
+    if not target.matrix:
+        return "f32"
+    chosen = _mixed(target, name, model) if name in _MIXTURES else name
+    row = target.shape[-1]
+    if chosen in _NARROWER and row % 256:
+        chosen = _NARROWER[chosen]
+    return "f16" if chosen in BLOCK_FORMATS and row % DTYPES[chosen].elements else chosen
+
+
+def _mixed(target: Target, name: str, model: Model) -> str:
+    base = _MIXTURES[name]
+    part = target.stem
+    if part == "output" or (part == "token_embd" and model.tied):
+        return "q6_k"
+    if model.experts == 8 and part in {"attn_k", "attn_v"}:
+        return "q8_0"
+    if part == "attn_v":
+        large = model.layers == 80 and model.kv_heads < model.heads
+        return "q6_k" if _more(target.layer, model.layers) else "q5_k" if large else base
+    if part in {"ffn_down", "ffn_down_exps", "ffn_down_shexp"} and _more(target.layer, model.layers):
+        return "q6_k"
+    if part == "attn_output" and model.experts == 8:
+        return "q5_k"
+    if part == "attn_qkv":
+        return "q5_k" if base == "q4_k" else "q6_k"
+    return base
+
+
+def _more(layer: int, layers: int) -> bool:
+    """The first and last eighth of the layers, and every third between."""
+    eighth = layers // 8
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2

@@ -1,0 +1,96 @@
+"""GGUF version 3 on disk: header, metadata, tensor infos, then the tensors, one piece at a time.
+
+Source: the GGUF specification (ggml, docs/gguf.md).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+from inferometer.core.dtype import DTYPES
+from inferometer.synth.gguf.blocks import BLOCK_FORMATS, pack
+from inferometer.synth.safetensors import as_stored
+from inferometer.synth.weights import numbers, units
+
+if TYPE_CHECKING:
+    from inferometer.synth.gguf.names import Target
+    from inferometer.synth.weights import Weight
+
+__all__ = ["ALIGNMENT", "Value", "data_bytes", "write"]
+
+ALIGNMENT = 32
+Value = bool | int | float | str | Sequence[str] | Sequence[int] | Sequence[float] | Sequence[bool]
+_UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9
+
+
+def write(file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tuple[Target, str]], seed: int) -> None:
+    """`tensors` are with their formats, in the order they are stored in."""
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
+    head += b"".join(_text(key) + _value(value) for key, value in metadata.items())
+    offset = 0
+    for target, dtype in tensors:
+        head += _info(target, dtype, offset)
+        offset += _padded(DTYPES[dtype].nbytes(target.elements))
+    file.write(head + bytes(-len(head) % ALIGNMENT))
+    for target, dtype in tensors:
+        for part in target.parts:
+            _write_part(file, part, dtype, seed)
+        file.write(bytes(-DTYPES[dtype].nbytes(target.elements) % ALIGNMENT))
+
+
+def data_bytes(tensors: Sequence[tuple[Target, str]]) -> int:
+    return sum(_padded(DTYPES[dtype].nbytes(target.elements)) for target, dtype in tensors)
+
+
+def _write_part(file: IO[bytes], part: Weight, dtype: str, seed: int) -> None:
+    if dtype in BLOCK_FORMATS:
+        for piece in units(part, seed):
+            file.write(pack(piece, part.spread, dtype).data)
+        return
+    for piece in numbers(part, seed):
+        file.write(as_stored(piece, dtype).data)
+
+
+def _info(target: Target, dtype: str, offset: int) -> bytes:
+    """The innermost axis stands first."""
+    axes = target.shape[::-1]
+    number = DTYPES[dtype].gguf_type
+    return _text(target.name) + struct.pack(f"<I{len(axes)}QIQ", len(axes), *axes, number, offset)
+
+
+def _padded(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _text(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
+
+
+def _value(value: Value) -> bytes:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        kind, letter = _kind(value[0])
+        head = struct.pack("<IIQ", _ARRAY, kind, len(value))
+        if kind == _STRING:
+            return head + b"".join(_text(str(text)) for text in value)
+        return head + struct.pack(f"<{len(value)}{letter}", *value)
+    kind, letter = _kind(value)
+    if kind == _STRING:
+        return struct.pack("<I", kind) + _text(str(value))
+    return struct.pack(f"<I{letter}", kind, value)
+
+
+def _kind(value: Any) -> tuple[int, str]:
+    match value:
+        case bool():
+            return _BOOL, "?"
+        case int():
+            return (_UINT32, "I") if value >= 0 else (_INT32, "i")
+        case float():
+            return _FLOAT32, "f"
+        case str():
+            return _STRING, ""
+        case _:
+            raise TypeError(f"GGUF metadata cannot hold {value!r}.")
