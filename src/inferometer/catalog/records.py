@@ -25,8 +25,10 @@ _LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decode
 _HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model", "dim")
 
 
-def device_record(device: Device) -> dict[str, Any]:
+def device_record(device: Device, *, efficiency: bool = False) -> dict[str, Any]:
+    """`efficiency` also computes operations per joule, which needs the formulas and so numpy: lists do without."""
     memory = device.memory
+    computed = {"ops_per_joule": ops_per_joule(device)} if efficiency else {}
     return {
         "name": device.name,
         "title": device.title,
@@ -43,17 +45,19 @@ def device_record(device: Device) -> dict[str, Any]:
         "cores": _number(device.cores),
         "clock": _number(device.clock_hz),
         "half": _number(device.peaks.get("bf16") or device.peaks.get("f16")),
-        "ops_per_joule": ops_per_joule(device),
+        **computed,
         **{name: _number(peak) for name, peak in device.peaks.items()},
     }
 
 
 def ops_per_joule(device: Device) -> float | None:
     """The best dense peak of an 8-bit or wider format over the power limit: computed, never stored."""
+    from inferometer.formulas.edge import ops_per_watt  # noqa: PLC0415 - brings numpy
+
     wide = [peak.value for name, peak in device.peaks.items() if DTYPES[name].bits >= 8]
     if not wide or device.power_w is None or device.power_w.value == 0:
         return None
-    return max(wide) / device.power_w.value
+    return float(ops_per_watt(ops=max(wide), power=device.power_w.value))
 
 
 def model_record(model: CatalogModel) -> dict[str, Any]:

@@ -35,8 +35,9 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     from inferometer.catalog.where import matching
     from inferometer.report.listings import device_table
 
-    records = matching(map(device_record, devices().values()), where, DEVICE_FIELDS)
-    print_table(device_table(records), form)
+    efficiency = any("ops_per_joule" in condition for condition in where)
+    records = [device_record(found, efficiency=efficiency) for found in devices().values()]
+    print_table(device_table(matching(records, where, DEVICE_FIELDS)), form)
 
 
 @command.command("show")

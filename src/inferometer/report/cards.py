@@ -97,6 +97,8 @@ def _plain_facts(device: Device, sources: _Sources) -> Iterator[Fact]:
 
 def _derived(device: Device) -> Iterator[Fact]:
     """Figures that follow from the others; they are computed here and stored nowhere."""
+    from inferometer.formulas.roofline import ridge_point  # noqa: PLC0415 - brings numpy, which lists do without
+
     memory = device.memory
     efficiency = ops_per_joule(device)
     if efficiency is not None:
@@ -104,7 +106,7 @@ def _derived(device: Device) -> Iterator[Fact]:
     if memory is not None and memory.bandwidth_bytes_per_s is not None:
         name = next((name for name in ("bf16", "f16", "f32", "i8") if name in device.peaks), None)
         if name is not None:
-            ridge = device.peaks[name].value / memory.bandwidth_bytes_per_s.value
+            ridge = ridge_point(peak=device.peaks[name].value, bandwidth=memory.bandwidth_bytes_per_s.value)
             yield f"ridge {name}", format_quantity(ridge, "FLOP/B"), "computed: peak / main memory bandwidth"
 
 

@@ -17,9 +17,9 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inferometer.core.graph import Graph, Op, Tensor
+    from inferometer.core.graph import Block, Graph, Op, Tensor
 
-__all__ = ["CHUNK", "Weight", "numbers", "planned", "units", "whole"]
+__all__ = ["CHUNK", "Weight", "numbers", "planned", "planned_op", "units", "whole"]
 
 CHUNK = 1 << 22  # numbers in one piece: 16 MB as f32
 _BIAS = 0.02
@@ -87,11 +87,15 @@ def planned(graph: Graph) -> tuple[Weight, ...]:
     for block in graph.blocks:
         for repetition in range(block.count):
             for op in block.ops:
-                for place, tensor in enumerate(op.weights):
-                    name = block.full_name(tensor.name, repetition)
-                    for weight in _unstacked(_weight(op, place, tensor, name)):
-                        found.setdefault(weight.name, weight)
+                for weight in planned_op(block, op, repetition):
+                    found.setdefault(weight.name, weight)
     return tuple(found.values())
+
+
+def planned_op(block: Block, op: Op, repetition: int = 0) -> tuple[Weight, ...]:
+    """The weights of one op in one repetition of its block."""
+    named = [(place, tensor, block.full_name(tensor.name, repetition)) for place, tensor in enumerate(op.weights)]
+    return tuple(weight for place, tensor, name in named for weight in _unstacked(_weight(op, place, tensor, name)))
 
 
 def _weight(op: Op, place: int, tensor: Tensor, name: str) -> Weight:
@@ -126,8 +130,8 @@ def _range(op: Op, place: int, tensor: Tensor, shape: tuple[int, ...]) -> tuple[
         fan_in = shape[0] * prod(shape[2:]) if op.get("transposed") else prod(shape[1:])
         return 0.0, sqrt(6 / fan_in)
     if op.kind == "moe_experts" and len(shape) == 3:
-        fan_in = shape[1] if op.get("layout") == "in_out" else shape[2]
-        return 0.0, sqrt(3 / fan_in)
+        last = max(place for place, other in enumerate(op.weights) if len(other.shape) == 3)
+        return 0.0, sqrt(3 / (op["intermediate"] if place == last else op["hidden"]))
     if op.kind == "elementwise" and op.get("function") == "multiply":
         return 1.0, 0.0  # a layer scale
     return 0.0, _BIAS

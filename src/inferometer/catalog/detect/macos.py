@@ -63,14 +63,14 @@ def parse_vm_stat(text: str | None) -> int | None:
     """Bytes that a new program can have: free, inactive and speculative pages, as psutil counts them."""
     page = re.search(r"page size of ([0-9]{1,9}) bytes", text or "", re.ASCII)
     told = pairs(text)
-    free, inactive = whole_page(told.get("Pages free")), whole_page(told.get("Pages inactive"))
+    free, inactive, speculative = (_pages(told.get(f"Pages {kind}")) for kind in ("free", "inactive", "speculative"))
     if page is None or free is None or inactive is None:
         return None
-    return (free + inactive) * int(page[1])
+    return (free + inactive + (speculative or 0)) * int(page[1])
 
 
-def whole_page(text: str | None) -> int | None:
-    """vm_stat ends each count with a full stop."""
+def _pages(text: str | None) -> int | None:
+    """A count of pages; vm_stat ends each with a full stop."""
     return whole((text or "").strip().removesuffix("."))
 
 

@@ -69,17 +69,17 @@ def cpu_clock_capped(readings: Readings) -> Outcome:
     clocks = readings.state.clocks
     if isinstance(clocks, Absent):
         return unknown(clocks)
-    caps = [cap for cap in (_cap(policy) for policy in clocks) if cap is not None]
+    caps = [(cap, policy.max_hz or 0.0) for policy in clocks if (cap := _cap(policy)) is not None]
     if not caps:
         return unknown("no CPU tells its highest clock")
     now = [policy.current_hz for policy in clocks if policy.current_hz is not None]
-    top = max(policy.max_hz for policy in clocks if policy.max_hz is not None)
+    share, top = min(caps, key=lambda pair: (pair[0], -pair[1]))  # the CPU with the tightest cap, the fastest of them
     current = f", now up to {format_quantity(max(now), 'Hz', digits=3)}" if now else ""
-    found = f"{min(caps):.0%} of {format_quantity(top, 'Hz', digits=3)} allowed{current}"
-    numbers = {"allowed": min(caps), "max_hz": top} | ({"current_hz": max(now)} if now else {})
-    if min(caps) < 0.70:
+    found = f"{share:.0%} of {format_quantity(top, 'Hz', digits=3)} allowed{current}"
+    numbers = {"allowed": share, "max_hz": top} | ({"current_hz": max(now)} if now else {})
+    if share < 0.70:
         return bad(found, numbers)
-    return warn(found, numbers) if min(caps) < 0.95 else good(found, numbers)
+    return warn(found, numbers) if share < 0.95 else good(found, numbers)
 
 
 @topic(

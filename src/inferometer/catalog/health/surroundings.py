@@ -72,7 +72,7 @@ def container_limits(readings: Readings) -> Outcome:
     stops = after.stops - before.stops if not isinstance(after, Absent) and not isinstance(before, Absent) else 0
     parts = [f"{usable:g} of {logical} CPUs"] if usable is not None and logical and usable < logical else []
     if limits.quota_cpus is not None:
-        parts.append(f"a quota of {limits.quota_cpus:g} CPUs")
+        parts.append(f"by a quota of {limits.quota_cpus:g}")
     if memory is not None and (host.memory.total_bytes is None or memory < host.memory.total_bytes):
         parts.append(f"{format_quantity(memory, 'B', digits=3)} of memory")
     numbers = {"usable_cpus": usable} if usable is not None else {}

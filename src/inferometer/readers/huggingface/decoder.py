@@ -6,331 +6,93 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Latent, last_positions, soft_capped
-from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
-from inferometer.readers.huggingface.layer import Layer, Norms, stack
+from inferometer.readers.huggingface.body import Body, ending_in, labels_of
+from inferometer.readers.huggingface.embed import embedded
+from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.mlp import Experts, Mlp
-from inferometer.readers.huggingface.parts import (
-    BATCH,
-    CONTEXT,
-    LOGITS,
-    QUERY,
-    add,
-    elementwise,
-    embedding,
-    linear,
-    norm,
-    output,
-    tensor,
-)
-from inferometer.readers.huggingface.ssm import Mamba, Mamba2
-from inferometer.readers.huggingface.windows import windows_of
+from inferometer.readers.huggingface.parts import BATCH, CONTEXT, LOGITS, QUERY, linear, norm, output, tensor
+from inferometer.readers.huggingface.plan import layers_of
 
 if TYPE_CHECKING:
     from inferometer.readers.huggingface.config import Config
     from inferometer.readers.huggingface.family import Family
 
-__all__ = ["attention_of", "decoder", "mlp_of", "norms_of"]
+__all__ = ["decoder", "sizes_of"]
 
 
 def decoder(
     family: Family, config: Config, heads: tuple[str, ...], *, prefix: str, outer: str = "", tied: bool | None = None
 ) -> Body:
     """`prefix` is the body's module in weight names, `outer` that of its head."""
-    hidden = config.whole("hidden_size")
     layers = layers_of(family, config, prefix)
     ids = tensor("input_ids", BATCH, QUERY, role="index")
-    embed = Block(name="embed", ops=ending_in(_embedded(family, config, ids, prefix), "hidden"))
-    stream = tensor("hidden", BATCH, QUERY, hidden)
+    embed = Block(name="embed", ops=ending_in(embedded(family, config, ids, prefix), "hidden"))
+    stream = tensor("hidden", BATCH, QUERY, config.whole("hidden_size"))
     blocks = stack(layers, "", stream, block="decoder", context=CONTEXT)
-    end = _ending(family, config, stream, heads, prefix, outer, tied)
+    normed = _final(family, config, stream, prefix)
+    head = _head(family, config, output(normed) if normed else stream, heads, prefix, outer, tied)
+    ops = (*normed, *head)
+    end = (Block(name="head", ops=ops),) if ops else ()
     return Body(
         blocks=(embed, *blocks, *end),
         inputs=(ids,),
-        outputs=(output(end[-1].ops),) if end else (stream,),
+        outputs=(output(ops) if ops else stream,),
         context_limit=config.whole("context", None),
-        metadata=_metadata(family, config, layers),
+        metadata={**sizes_of(config, layers), "default_sizes": {"logits": 1}},
     )
 
 
-def layers_of(family: Family, config: Config, prefix: str) -> list[Layer]:
-    """One value a layer, in order."""
-    count = config.layers("num_hidden_layers")
-    windows = windows_of(family, config, count)
-    at = f"{prefix}{family.names['layers']}.{{}}."
-    norms = norms_of(family, at)
-    return [
-        Layer(
-            norms=norms,
-            mixer=_mixer(family, config, at, index, windows[index]),
-            ffn=_ffn(family, config, at, index),
-            parallel=family.parallel,
-        )
-        for index in range(count)
-    ]
-
-
-def norms_of(family: Family, at: str) -> Norms:
-    slots = {slot: family.names.get(slot, "") for slot in Norms.__slots__ if slot not in {"kind", "bias"}}
-    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
-    return Norms(kind=family.norm, bias=family.norm_bias, **named)
-
-
-def _mixer(
-    family: Family, config: Config, at: str, index: int, window: int | None
-) -> Attention | Latent | Mamba | Mamba2:
-    kind = family.mixer
-    if kind == "jamba":
-        period, offset = config.whole("attn_layer_period"), config.whole("attn_layer_offset", least=0)
-        kind = "attention" if index % period == offset else "mamba"
-    if kind == "latent":
-        return _latent(family, config, at)
-    if kind == "mamba":
-        return _mamba(family, config, at)
-    if kind == "mamba2":
-        return _mamba2(family, config, at)
-    return attention_of(family, config, at, window=window, index=index)
-
-
-def attention_of(
-    family: Family, config: Config, at: str, *, window: int | None = None, index: int = 0, cached: bool = True
-) -> Attention:
-    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
-    head_dim = config.whole("head_dim", None)
-    if head_dim is None:
-        if hidden % heads:
-            raise config.error("hidden_size", f"is {hidden}, which {heads} heads do not divide")
-        head_dim = hidden // heads
-    kv_heads = 1 if family.kv_heads == "one" else config.whole("num_key_value_heads", heads)
-    if heads % kv_heads:
-        raise config.error("num_attention_heads", f"is {heads}, which {kv_heads} key-value heads do not divide")
-    fused = ("qkv", "o") if family.fused_qkv else ("q", "k", "v", "o")
-    wanted = (*fused, *(("q_norm", "k_norm") if family.qk_norm else ()), *(("sinks",) if family.sinks else ()))
-    return Attention(
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        **{key: f"{at}{family.names[key]}" for key in wanted},
-        bias=family.attention_bias,
-        transposed=family.transposed,
-        norm=family.norm,
-        qk_norm=family.qk_norm,
-        rotary=_rotated(family, config, head_dim, index),
-        window=window,
-        soft_cap=config.get("attn_logit_softcapping") is not None,
-        causal=family.causal,
-        cached=cached,
-        biased=family.positions in {"alibi", "relative"},
-    )
-
-
-def _rotated(family: Family, config: Config, head_dim: int, index: int) -> int:
-    """How many features of a head are rotated in a layer."""
-    if family.positions != "rotary":
-        return 0
-    skips = config.get("no_rope_layers")
-    if isinstance(skips, list) and index < len(skips) and not skips[index]:
-        return 0
-    every = config.whole("no_rope_layer_interval", 0, least=0) if not isinstance(skips, list) else 0
-    if every and (index + 1) % every == 0:
-        return 0
-    if family.rotary_dim_key:
-        return min(config.whole("rotary_dim", head_dim), head_dim)
-    inside = config.get("rope_parameters")
-    said = inside.get("partial_rotary_factor") if isinstance(inside, dict) else None
-    share = config.number("rotary_share", said if isinstance(said, float) else family.rotary_share)
-    if not 0 < share <= 1:
-        raise config.error("rotary_share", f"must be over 0 and at most 1, and is {share}")
-    return int(head_dim * share)
-
-
-def _latent(family: Family, config: Config, at: str) -> Latent:
-    return Latent(
-        heads=config.whole("num_attention_heads"),
-        query_rank=config.whole("q_lora_rank", 0, least=0),
-        kv_rank=config.whole("kv_lora_rank"),
-        nope_dim=config.whole("qk_nope_head_dim"),
-        rope_dim=config.whole("qk_rope_head_dim"),
-        value_dim=config.whole("v_head_dim"),
-        at=f"{at}{family.names['attention']}",
-        bias=config.flag("attention_bias", False),  # noqa: FBT003 - the default of a config's key
-    )
-
-
-def _inner(config: Config) -> int:
-    return config.whole("inner", None) or config.whole("expand") * config.whole("hidden_size")
-
-
-def _mamba(family: Family, config: Config, at: str) -> Mamba:
-    hidden = config.whole("hidden_size")
-    rank = -(-hidden // 16) if config.get("time_step_rank") == "auto" else config.whole("time_step_rank")
-    return Mamba(
-        at=f"{at}{family.names['mixer']}",
-        inner=_inner(config),
-        state=config.whole("state_size"),
-        kernel=config.whole("conv_kernel"),
-        rank=rank,
-        bias=config.flag("use_bias"),
-        conv_bias=config.flag("use_conv_bias"),
-        normed=family.mixer == "jamba",
-        function=function_of(config.text("hidden_act", "silu")),
-    )
-
-
-def _mamba2(family: Family, config: Config, at: str) -> Mamba2:
-    heads, inner = config.whole("num_heads"), config.whole("expand") * config.whole("hidden_size")
-    if heads * config.whole("head_dim") != inner:
-        raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
-    return Mamba2(
-        at=f"{at}{family.names['mixer']}",
-        inner=inner,
-        state=config.whole("state_size"),
-        kernel=config.whole("conv_kernel"),
-        heads=heads,
-        groups=config.whole("n_groups"),
-        bias=config.flag("use_bias"),
-        conv_bias=config.flag("use_conv_bias"),
-        function=function_of(config.text("hidden_act", "silu")),
-    )
-
-
-def _ffn(family: Family, config: Config, at: str, index: int) -> Mlp | Experts | None:
-    if family.experts and _routes(family, config, index):
-        return _experts(family, config, at)
-    return mlp_of(family, config, at) if "up" in family.names or "gate_up" in family.names else None
-
-
-def _routes(family: Family, config: Config, index: int) -> bool:
-    """Whether a layer has experts."""
-    if config.whole("num_experts", least=0) <= (1 if family.experts == "period" else 0):
-        return False
-    match family.experts:
-        case "step":
-            dense = config.get("mlp_only_layers", [])
-            step = config.whole("decoder_sparse_step", 1)
-            return index not in (dense if isinstance(dense, list) else []) and (index + 1) % step == 0
-        case "after":
-            first = config.whole("first_k_dense_replace", least=0)
-            return bool(index >= first and index % config.whole("moe_layer_freq") == 0)
-        case "period":
-            period, offset = config.whole("expert_layer_period"), config.whole("expert_layer_offset", least=0)
-            return bool(index % period == offset)
-        case _:
-            return True
-
-
-def mlp_of(family: Family, config: Config, at: str, *, gated: bool | None = None) -> Mlp:
-    gated = family.gated if gated is None else gated
-    keys = ("gate_up", "down") if family.fused_mlp else ("gate", "up", "down") if gated else ("up", "down")
-    return Mlp(
-        width=config.whole("intermediate_size", family.mlp_ratio * config.whole("hidden_size")),
-        function=function_of(config.text("hidden_act", "silu")),
-        **{key: f"{at}{family.names[key]}" for key in keys},
-        bias=family.mlp_bias,
-        transposed=family.transposed,
-    )
-
-
-def _experts(family: Family, config: Config, at: str) -> Experts:
-    names, count = family.names, config.whole("num_experts")
-    top_k = config.whole("num_experts_per_tok", most=count)
-    keys = ("gate_up", "down") if family.stacked else ("gate", "up", "down")
-    width = config.whole("expert_width")
-    return Experts(
-        experts=count,
-        top_k=top_k,
-        width=width,
-        function=function_of(config.text("hidden_act", "silu")),
-        router=f"{at}{names['router']}",
-        **{key: f"{at}{names[f'expert_{key}']}" for key in keys},
-        router_bias=family.router_bias,
-        correction=f"{at}{names['correction']}" if family.correction else "",
-        stacked=family.stacked,
-        shared=_shared(family, config, at, width),
-        shared_gate=f"{at}{names['shared_switch']}" if "shared_switch" in names else "",
-    )
-
-
-def _shared(family: Family, config: Config, at: str, expert_width: int) -> Mlp | None:
-    if family.shared == "width":
-        width = config.whole("shared_expert_intermediate_size")
-    elif family.shared == "count" and (count := config.whole("n_shared_experts", 0, least=0)):
-        width = count * expert_width
-    else:
-        return None
-    names = {key: f"{at}{family.names[f'shared_{key}']}" for key in ("gate", "up", "down")}
-    return Mlp(width=width, function=function_of(config.text("hidden_act", "silu")), **names)
-
-
-def _embedded(family: Family, config: Config, ids: Tensor, prefix: str) -> list[Op]:
-    names, hidden = family.names, config.whole("hidden_size")
-    narrow = config.whole("word_embed_proj_dim", hidden) if "project_in" in names else hidden
-    ops = [embedding("embed", ids, config.whole("vocab_size"), narrow, f"{prefix}{names['embed']}.weight")]
-    if narrow != hidden:
-        ops.append(linear("embed.project", output(ops), hidden, f"{prefix}{names['project_in']}"))
-    if family.embed_scale or config.get("embedding_multiplier", 1.0) != 1.0:
-        ops.append(elementwise("embed.scale", "multiply", output(ops)))
-    if family.positions == "learned":
-        words, rows = output(ops), config.whole("context") + family.position_offset
-        places = tensor("position_ids", *ids.shape, role="index")
-        ops.append(embedding("embed.positions", places, rows, hidden, f"{prefix}{names['positions']}.weight"))
-        ops.append(add("embed.add", words, output(ops)))
-    if module := names.get("embed_norm"):
-        ops.append(norm("embed.norm", output(ops), family.norm, f"{prefix}{module}", bias=family.norm_bias))
+def _final(family: Family, config: Config, stream: Tensor, prefix: str) -> list[Op]:
+    """The final norm, and OPT's way back to the width of its words."""
+    names, ops = family.names, list[Op]()
+    if names["final_norm"]:
+        ops.append(norm("final_norm", stream, family.norm, f"{prefix}{names['final_norm']}", bias=family.norm_bias))
+    narrow = config.whole("word_embed_proj_dim", None) if "project_out" in names else None
+    if narrow is not None and narrow != config.whole("hidden_size"):
+        ops.append(linear("project_out", output(ops) if ops else stream, narrow, f"{prefix}{names['project_out']}"))
     return ops
 
 
-def _ending(
+def _head(
     family: Family,
     config: Config,
-    stream: Tensor,
+    x: Tensor,
     heads: tuple[str, ...],
     prefix: str,
     outer: str,
     tied: bool | None,
-) -> tuple[Block, ...]:
-    """Final norm, and the head on the positions whose logits are asked for."""
-    names, ops = family.names, list[Op]()
-    if names["final_norm"]:
-        ops.append(norm("final_norm", stream, family.norm, f"{prefix}{names['final_norm']}", bias=family.norm_bias))
-    if heads:
-        ops.append(last_positions("last", output(ops) if ops else stream, LOGITS))
-    hidden, narrow = config.whole("hidden_size"), config.whole("word_embed_proj_dim", None)
-    if "project_out" in names and narrow is not None and narrow != hidden:
-        ops.append(linear("project_out", output(ops) if ops else stream, narrow, f"{prefix}{names['project_out']}"))
-    if "lm" in heads:
-        shared = config.flag("tie_word_embeddings", family.tied) if tied is None else tied
-        table = f"{prefix}{names['embed']}.weight" if shared else ""
-        vocab = config.whole("vocab_size")
-        ops.append(
-            linear("lm_head", output(ops), vocab, f"{outer}{names['head']}", tied=table, bias=family.head_bias)
-        )
-        if config.get("final_logit_softcapping") is not None:
-            ops.append(soft_capped("lm_head.soft_cap", output(ops)))
-    elif "score" in heads:
-        ops.append(linear("score", output(ops), labels_of(config), f"{outer}{names['score']}"))
-    return (Block(name="head", ops=tuple(ops)),) if ops else ()
+) -> list[Op]:
+    """The head, on the positions whose logits are asked for."""
+    if not heads:
+        return []
+    ops, names = [last_positions("last", x, LOGITS)], family.names
+    if "score" in heads:
+        return [*ops, linear("score", output(ops), labels_of(config), f"{outer}{names['score']}")]
+    shared = config.flag("tie_word_embeddings", family.tied) if tied is None else tied
+    table = f"{prefix}{names['embed']}.weight" if shared else ""
+    head = f"{outer}{names['head']}"
+    ops.append(linear("lm_head", output(ops), config.whole("vocab_size"), head, tied=table, bias=family.head_bias))
+    if config.get("final_logit_softcapping") is not None:
+        ops.append(soft_capped("lm_head.soft_cap", output(ops)))
+    return ops
 
 
-def _metadata(family: Family, config: Config, layers: list[Layer]) -> dict[str, Any]:
+def sizes_of(config: Config, layers: list[Layer]) -> dict[str, Any]:
     """Sizes that people ask for by name."""
-    found: dict[str, Any] = {
-        "layers": len(layers),
-        "hidden_size": config.whole("hidden_size"),
-        "vocab_size": config.whole("vocab_size"),
-        "default_sizes": {"logits": 1},
-    }
-    attention = next((layer.mixer for layer in layers if isinstance(layer.mixer, Attention)), None)
-    if attention is not None:
-        found |= {"heads": attention.heads, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim}
-    latent = next((layer.mixer for layer in layers if isinstance(layer.mixer, Latent)), None)
-    if latent is not None:
-        found |= {"heads": latent.heads, "kv_latent": latent.kv_rank + latent.rope_dim}
-    experts = next((layer.ffn for layer in layers if isinstance(layer.ffn, Experts)), None)
-    if experts is not None:
-        found |= {"experts": experts.experts, "experts_per_token": experts.top_k}
-    dense = next((layer.ffn for layer in layers if isinstance(layer.ffn, Mlp)), None)
-    if dense is not None:
-        found["intermediate_size"] = dense.width
-    if family.mixer in {"mamba", "mamba2", "jamba"}:
-        found["state_size"] = config.whole("state_size")
+    found: dict[str, Any] = {"layers": len(layers), "hidden_size": config.whole("hidden_size")}
+    if (vocab := config.whole("vocab_size", None)) is not None:
+        found["vocab_size"] = vocab
+    for layer in layers:
+        match layer.mixer:
+            case Attention() as attention:
+                found |= {"heads": attention.heads, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim}
+            case Latent() as latent:
+                found |= {"heads": latent.heads, "kv_latent": latent.kv_rank + latent.rope_dim}
+            case ssm:
+                found["state_size"] = ssm.state
+        match layer.ffn:
+            case Experts() as experts:
+                found |= {"experts": experts.experts, "experts_per_token": experts.top_k, "expert_size": experts.width}
+            case Mlp() as mlp:
+                found["intermediate_size"] = mlp.width
     return found

@@ -44,6 +44,7 @@ class Family:
     norm_bias: bool = False
     mixer: str = "attention"  # attention | latent | mamba | mamba2 | jamba
     parallel: bool = False  # attention and MLP side by side
+    bare_first: bool = False  # the first layer's attention has no norm before it
     positions: str = "rotary"  # rotary | learned | alibi | relative | none
     position_offset: int = 0  # rows the position table has beyond the positions
     rotary_share: float = 1.0  # of a head's features, where the config does not say

@@ -10,6 +10,7 @@ from inferometer.errors import FormatError, UnknownNameError
 from inferometer.readers.huggingface.body import Body
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.decoder import decoder
+from inferometer.readers.huggingface.encoder import encoder
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
 
 if TYPE_CHECKING:
@@ -43,22 +44,25 @@ def graph_from_config(config: Mapping[str, Any], *, name: str) -> Graph:
 
 
 def _expand(family: Family, config: Config) -> Body:
-    heads = heads_of(family, config)
+    heads, bare = heads_of(family, config)
+    prefix = f"{family.base}." if family.base and not bare else ""
     match family.template:
         case "decoder":
-            prefix = f"{family.base}." if heads and family.base else ""
             return decoder(family, config, heads, prefix=prefix)
+        case "encoder":
+            return encoder(family, config, heads, prefix=prefix)
         case other:
             raise ValueError(f"The row of {family.name} names an unknown template {other!r}.")
 
 
-def heads_of(family: Family, config: Config) -> tuple[str, ...]:
-    """The heads of the class the config names; the family's first where it names none."""
+def heads_of(family: Family, config: Config) -> tuple[tuple[str, ...], bool]:
+    """The heads of the class the config names (the family's first where it names none), and whether it is bare.
+
+    A bare model (`LlamaModel`) is the body itself, so its weights do not have the body's module before their names.
+    """
     if not family.tasks:
-        return ()
-    asked = class_name(config)
-    if not asked:
-        return tuple(next(iter(family.tasks.values())))
+        return (), False
+    asked = class_name(config) or next(iter(family.tasks))
     ends = [task for task in family.tasks if asked.endswith(task)]
     if not ends:
         known = ", ".join(family.tasks)
@@ -66,7 +70,8 @@ def heads_of(family: Family, config: Config) -> tuple[str, ...]:
             f"The config of {config.name!r} names the class {asked[:80]!r}, which is not known of {family.name}.",
             remedy=f"Classes of {family.name} that are known end in {known}.",
         )
-    return tuple(family.tasks[max(ends, key=len)])
+    task = max(ends, key=len)
+    return tuple(family.tasks[task]), task == "Model"
 
 
 def _precision(config: Config) -> str | None:

@@ -195,3 +195,10 @@ def once(ops: Iterable[Op]) -> tuple[Op, ...]:
 
 def elements(x: Tensor) -> Dim:
     return product(x.shape)
+
+
+def reduce(name: str, x: Tensor, function: str, axis: int) -> Op:
+    y = tensor(name, *x.shape[:axis], *x.shape[axis + 1 :])
+    return Op(
+        name=name, kind="reduce", inputs=(x,), outputs=(y,), attributes={"function": function, "axes": (axis,)}
+    )

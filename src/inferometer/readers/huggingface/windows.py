@@ -14,11 +14,14 @@ __all__ = ["windows_of"]
 def windows_of(family: Family, config: Config, count: int) -> list[int | None]:
     """The window of each layer, or None where it attends to everything. A window counts the token itself.
 
+    Where attention is not causal the config's window is split over both sides, and the token itself comes on top.
     `layer_types` in a config says it layer by layer; without it the family's pattern holds.
     """
     window = config.whole("sliding_window", None)
     if window is None or not family.window:
         return [None] * count
+    if not family.causal:
+        window = 2 * (window // 2) + 1
     types = config.get("layer_types")
     if types is not None:
         said = config.texts("layer_types")

@@ -72,6 +72,8 @@ def _text(text: str) -> bytes:
 def _value(value: Value) -> bytes:
     if isinstance(value, Sequence) and not isinstance(value, str):
         kind, letter = _kind(value[0])
+        if kind == _UINT32:
+            kind, letter = _INT32, "i"  # llama.cpp takes token types in no other format
         head = struct.pack("<IIQ", _ARRAY, kind, len(value))
         if kind == _STRING:
             return head + b"".join(_text(str(text)) for text in value)

@@ -1,0 +1,231 @@
+"""From a family's row and a config to one `Layer` value a layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.readers.huggingface.attention import Attention, Latent
+from inferometer.readers.huggingface.body import function_of
+from inferometer.readers.huggingface.layer import Layer, Norms
+from inferometer.readers.huggingface.mlp import Experts, Mlp
+from inferometer.readers.huggingface.ssm import Mamba, Mamba2
+from inferometer.readers.huggingface.windows import windows_of
+
+if TYPE_CHECKING:
+    from inferometer.readers.huggingface.config import Config
+    from inferometer.readers.huggingface.family import Family
+
+__all__ = ["attention_of", "layers_of", "mlp_of", "norms_of"]
+
+
+def layers_of(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
+    """One value a layer, in order. `cached`: keys and values stay for the next step."""
+    count = config.layers("num_hidden_layers")
+    windows = windows_of(family, config, count)
+    at = f"{prefix}{family.names['layers']}.{{}}."
+    norms = norms_of(family, at)
+    layers = [
+        Layer(
+            norms=norms,
+            mixer=_mixer(family, config, at, index, windows[index], cached=cached),
+            ffn=_ffn(family, config, at, index),
+            parallel=family.parallel,
+        )
+        for index in range(count)
+    ]
+    if family.bare_first:
+        layers[0] = replace(layers[0], norms=replace(norms, pre_attention=""))
+    return layers
+
+
+def norms_of(family: Family, at: str) -> Norms:
+    slots = {slot: family.names.get(slot, "") for slot in Norms.__slots__ if slot not in {"kind", "bias"}}
+    named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
+    return Norms(kind=family.norm, bias=family.norm_bias, **named)
+
+
+def _mixer(
+    family: Family, config: Config, at: str, index: int, window: int | None, *, cached: bool
+) -> Attention | Latent | Mamba | Mamba2:
+    kind = family.mixer
+    if kind == "jamba":
+        period, offset = config.whole("attn_layer_period"), config.whole("attn_layer_offset", least=0)
+        kind = "attention" if index % period == offset else "mamba"
+    if kind == "latent":
+        return _latent(family, config, at)
+    if kind == "mamba":
+        return _mamba(family, config, at)
+    if kind == "mamba2":
+        return _mamba2(family, config, at)
+    return attention_of(family, config, at, window=window, index=index, cached=cached)
+
+
+def attention_of(
+    family: Family, config: Config, at: str, *, window: int | None = None, index: int = 0, cached: bool = True
+) -> Attention:
+    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    head_dim = config.whole("head_dim", None)
+    if head_dim is None:
+        if hidden % heads:
+            raise config.error("hidden_size", f"is {hidden}, which {heads} heads do not divide")
+        head_dim = hidden // heads
+    kv_heads = 1 if family.kv_heads == "one" else config.whole("num_key_value_heads", heads)
+    if heads % kv_heads:
+        raise config.error("num_attention_heads", f"is {heads}, which {kv_heads} key-value heads do not divide")
+    fused = ("qkv", "o") if family.fused_qkv else ("q", "k", "v", "o")
+    wanted = (*fused, *(("q_norm", "k_norm") if family.qk_norm else ()), *(("sinks",) if family.sinks else ()))
+    return Attention(
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        **{key: f"{at}{family.names[key]}" for key in wanted},
+        bias=family.attention_bias,
+        transposed=family.transposed,
+        norm=family.norm,
+        qk_norm=family.qk_norm,
+        rotary=_rotated(family, config, head_dim, index),
+        window=window,
+        soft_cap=config.get("attn_logit_softcapping") is not None,
+        causal=family.causal,
+        cached=cached,
+        biased=family.positions in {"alibi", "relative"},
+    )
+
+
+def _rotated(family: Family, config: Config, head_dim: int, index: int) -> int:
+    """How many features of a head are rotated in a layer."""
+    if family.positions != "rotary":
+        return 0
+    skips = config.get("no_rope_layers")
+    if isinstance(skips, list) and index < len(skips) and not skips[index]:
+        return 0
+    every = config.whole("no_rope_layer_interval", 0, least=0) if not isinstance(skips, list) else 0
+    if every and (index + 1) % every == 0:
+        return 0
+    if family.rotary_dim_key:
+        return min(config.whole("rotary_dim", head_dim), head_dim)
+    inside = config.get("rope_parameters")
+    said = inside.get("partial_rotary_factor") if isinstance(inside, dict) else None
+    share = config.number("rotary_share", said if isinstance(said, float) else family.rotary_share)
+    if not 0 < share <= 1:
+        raise config.error("rotary_share", f"must be over 0 and at most 1, and is {share}")
+    return int(head_dim * share)
+
+
+def _latent(family: Family, config: Config, at: str) -> Latent:
+    return Latent(
+        heads=config.whole("num_attention_heads"),
+        query_rank=config.whole("q_lora_rank", 0, least=0),
+        kv_rank=config.whole("kv_lora_rank"),
+        nope_dim=config.whole("qk_nope_head_dim"),
+        rope_dim=config.whole("qk_rope_head_dim"),
+        value_dim=config.whole("v_head_dim"),
+        at=f"{at}{family.names['attention']}",
+        bias=config.flag("attention_bias", False),  # noqa: FBT003 - the default of a config's key
+    )
+
+
+def _inner(config: Config) -> int:
+    return config.whole("inner", None) or config.whole("expand") * config.whole("hidden_size")
+
+
+def _mamba(family: Family, config: Config, at: str) -> Mamba:
+    hidden = config.whole("hidden_size")
+    rank = -(-hidden // 16) if config.get("time_step_rank") == "auto" else config.whole("time_step_rank")
+    return Mamba(
+        at=f"{at}{family.names['mixer']}",
+        inner=_inner(config),
+        state=config.whole("state_size"),
+        kernel=config.whole("conv_kernel"),
+        rank=rank,
+        bias=config.flag("use_bias"),
+        conv_bias=config.flag("use_conv_bias"),
+        normed=family.mixer == "jamba",
+        function=function_of(config.text("hidden_act", "silu")),
+    )
+
+
+def _mamba2(family: Family, config: Config, at: str) -> Mamba2:
+    heads, inner = config.whole("num_heads"), config.whole("expand") * config.whole("hidden_size")
+    if heads * config.whole("head_dim") != inner:
+        raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
+    return Mamba2(
+        at=f"{at}{family.names['mixer']}",
+        inner=inner,
+        state=config.whole("state_size"),
+        kernel=config.whole("conv_kernel"),
+        heads=heads,
+        groups=config.whole("n_groups"),
+        bias=config.flag("use_bias"),
+        conv_bias=config.flag("use_conv_bias"),
+        function=function_of(config.text("hidden_act", "silu")),
+    )
+
+
+def _ffn(family: Family, config: Config, at: str, index: int) -> Mlp | Experts | None:
+    if family.experts and _routes(family, config, index):
+        return _experts(family, config, at)
+    return mlp_of(family, config, at) if "up" in family.names or "gate_up" in family.names else None
+
+
+def _routes(family: Family, config: Config, index: int) -> bool:
+    """Whether a layer has experts."""
+    if config.whole("num_experts", least=0) <= (1 if family.experts == "period" else 0):
+        return False
+    match family.experts:
+        case "step":
+            dense = config.get("mlp_only_layers", [])
+            step = config.whole("decoder_sparse_step", 1)
+            return index not in (dense if isinstance(dense, list) else []) and (index + 1) % step == 0
+        case "after":
+            first = config.whole("first_k_dense_replace", least=0)
+            return bool(index >= first and index % config.whole("moe_layer_freq") == 0)
+        case "period":
+            period, offset = config.whole("expert_layer_period"), config.whole("expert_layer_offset", least=0)
+            return bool(index % period == offset)
+        case _:
+            return True
+
+
+def mlp_of(family: Family, config: Config, at: str, *, gated: bool | None = None) -> Mlp:
+    gated = family.gated if gated is None else gated
+    keys = ("gate_up", "down") if family.fused_mlp else ("gate", "up", "down") if gated else ("up", "down")
+    return Mlp(
+        width=config.whole("intermediate_size", family.mlp_ratio * config.whole("hidden_size")),
+        function=function_of(config.text("hidden_act", "silu")),
+        **{key: f"{at}{family.names[key]}" for key in keys},
+        bias=family.mlp_bias,
+        transposed=family.transposed,
+    )
+
+
+def _experts(family: Family, config: Config, at: str) -> Experts:
+    names, count = family.names, config.whole("num_experts")
+    top_k = config.whole("num_experts_per_tok", most=count)
+    keys = ("gate_up", "down") if family.stacked else ("gate", "up", "down")
+    width = config.whole("expert_width")
+    return Experts(
+        experts=count,
+        top_k=top_k,
+        width=width,
+        function=function_of(config.text("hidden_act", "silu")),
+        router=f"{at}{names['router']}",
+        **{key: f"{at}{names[f'expert_{key}']}" for key in keys},
+        router_bias=family.router_bias,
+        correction=f"{at}{names['correction']}" if family.correction else "",
+        stacked=family.stacked,
+        shared=_shared(family, config, at, width),
+        shared_gate=f"{at}{names['shared_switch']}" if "shared_switch" in names else "",
+    )
+
+
+def _shared(family: Family, config: Config, at: str, expert_width: int) -> Mlp | None:
+    if family.shared == "width":
+        width = config.whole("shared_expert_intermediate_size")
+    elif family.shared == "count" and (count := config.whole("n_shared_experts", 0, least=0)):
+        width = count * expert_width
+    else:
+        return None
+    names = {key: f"{at}{family.names[f'shared_{key}']}" for key in ("gate", "up", "down")}
+    return Mlp(width=width, function=function_of(config.text("hidden_act", "silu")), **names)

@@ -1,0 +1,83 @@
+"""Whole layers as one op: normalisations, recurrent cells, quantisation."""
+
+from collections.abc import Callable
+
+from inferometer.core.dims import Dim
+from inferometer.readers.onnx.elements import ELEMENTS
+from inferometer.readers.onnx.faults import Fault
+from inferometer.readers.onnx.value import Call, Out
+
+__all__ = ["batch_norm", "dequantize", "dynamic_quantize", "layer_norm", "quantize", "recurrent"]
+
+_GATES = {"LSTM": 4, "DynamicQuantizeLSTM": 4, "GRU": 3, "RNN": 1}
+
+
+def batch_norm(call: Call) -> list[Out]:
+    """The outputs after the first are statistics: running ones, or those of old operator sets."""
+    outs = [Out(call.shape(0), call.dtype(0))]
+    statistics = (3, 4, 3, 4)
+    for index in range(1, len(call.node.outputs)):
+        source = statistics[(index - 1) % 4]
+        outs.append(Out(call.shape(source), call.dtype(source)))
+    return outs
+
+
+def layer_norm(call: Call) -> list[Out]:
+    """Mean and 1/σ, where asked for, have one number for each row."""
+    shape = call.shape(0)
+    axis = call.axis(call.integer("axis", -1), len(shape)) if shape else 0
+    rows: tuple[Dim, ...] = (*shape[:axis], *((1,) * (len(shape) - axis)))
+    outs = [Out(shape, call.dtype(0)), Out(rows, "f32"), Out(rows, "f32")]
+    return outs[: len(call.node.outputs)]
+
+
+def recurrent(call: Call) -> list[Out]:
+    """X is [steps, batch, input], or [batch, steps, input] with layout 1."""
+    x = call.shape(0)
+    if len(x) != 3:
+        raise Fault(f"a recurrent layer over {len(x)} dimensions")
+    hidden, directions = hidden_size(call), directions_of(call)
+    dtype = call.dtype(0)
+    if call.integer("layout"):
+        batch, steps = x[0], x[1]
+        every, last = (batch, steps, directions, hidden), (batch, directions, hidden)
+    else:
+        steps, batch = x[0], x[1]
+        every, last = (steps, directions, batch, hidden), (directions, batch, hidden)
+    return [Out(every, dtype), Out(last, dtype), Out(last, dtype)][: len(call.node.outputs)]
+
+
+def directions_of(call: Call) -> int:
+    return 2 if call.text("direction", "forward") == "bidirectional" else 1
+
+
+def hidden_size(call: Call) -> Dim | None:
+    if call.has_attribute("hidden_size"):
+        return call.integer("hidden_size")
+    weights = call.value(2).shape
+    return None if not weights else weights[-1]
+
+
+def quantize(call: Call) -> list[Out]:
+    number = call.integer("output_dtype")
+    dtype = ELEMENTS[number].name if number in ELEMENTS else call.dtype(2) or "u8"
+    return [Out(call.shape(0), dtype)]
+
+
+def dequantize(call: Call) -> list[Out]:
+    number = call.integer("output_dtype")
+    dtype = ELEMENTS[number].name if number in ELEMENTS else call.dtype(1)
+    return [Out(call.shape(0), dtype)]
+
+
+def dynamic_quantize(call: Call) -> list[Out]:
+    return [Out(call.shape(0), "u8"), Out((), "f32"), Out((), "u8")][: len(call.node.outputs)]
+
+
+def shaped_like(index: int, dtype: str | None = None) -> Callable[[Call], list[Out]]:
+    """One output with the shape of that input, and its format or a fixed one."""
+
+    def infer(call: Call) -> list[Out]:
+        return [Out(call.shape(index), dtype or call.dtype(index)) for _ in call.node.outputs]
+
+    return infer

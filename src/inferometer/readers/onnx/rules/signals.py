@@ -1,0 +1,88 @@
+"""Fourier transforms, windows and filter banks; text and images as files hold them."""
+
+from inferometer.core.dims import Dim
+from inferometer.readers.onnx import algebra
+from inferometer.readers.onnx.elements import ELEMENTS
+from inferometer.readers.onnx.rules.common import as_dim, first_is_whole
+from inferometer.readers.onnx.value import Call, Out
+
+__all__ = ["determinant", "dft", "image_decoder", "mel_weights", "stft", "string_split", "tf_idf", "window_function"]
+
+
+def transform_axis(call: Call, rank: int) -> int:
+    """The axis of a DFT: an attribute until operator set 19, an input after."""
+    if call.opset < 20 or call.has_attribute("axis"):
+        return call.axis(call.integer("axis", 1), rank)
+    given = first_is_whole(call, 2) if call.has(2) else -2
+    return call.axis(-2 if given is None else given, rank)
+
+
+def dft(call: Call) -> list[Out]:
+    """The last axis holds real and imaginary parts."""
+    shape = call.shape(0)
+    axis = transform_axis(call, len(shape))
+    size: Dim | None = shape[axis]
+    inverse, one_sided = bool(call.integer("inverse")), bool(call.integer("onesided"))
+    if call.has(1):
+        items = call.items(1)
+        size = as_dim(items[0]) if items else None
+    elif inverse and one_sided:
+        size = algebra.mul(algebra.sub(shape[axis], 1), 2)
+    if one_sided and not inverse and size is not None:
+        size = algebra.add(algebra.floordiv(size, 2), 1)
+    parts = 1 if inverse and one_sided else 2
+    return [Out((*shape[:axis], size, *shape[axis + 1 : -1], parts), call.dtype(0))]
+
+
+def stft(call: Call) -> list[Out]:
+    signal, step = call.shape(0), call.items(1)
+    length = _frame_length(call)
+    hop = as_dim(step[0]) if step else None
+    frames = bins = None
+    if length is not None:
+        bins = algebra.add(algebra.floordiv(length, 2), 1) if call.integer("onesided", 1) else length
+    if length is not None and isinstance(hop, int) and hop > 0:
+        frames = algebra.add(algebra.floordiv(algebra.sub(signal[1], length), hop), 1)
+    return [Out((signal[0], frames, bins, 2), call.dtype(0))]
+
+
+def _frame_length(call: Call) -> Dim | None:
+    if call.has(3):
+        items = call.items(3)
+        return as_dim(items[0]) if items else None
+    return call.shape(2)[0] if call.has(2) and call.shape(2) else None
+
+
+def window_function(call: Call) -> list[Out]:
+    items = call.items(0)
+    return [Out((as_dim(items[0]) if items else None,), _format(call))]
+
+
+def mel_weights(call: Call) -> list[Out]:
+    bins, length = first_is_whole(call, 0), first_is_whole(call, 1)
+    return [Out((None if length is None else length // 2 + 1, bins), _format(call))]
+
+
+def _format(call: Call) -> str:
+    number = call.integer("output_datatype", 1)
+    return ELEMENTS[number].name if number in ELEMENTS else "f32"
+
+
+def determinant(call: Call) -> list[Out]:
+    return [Out(call.shape(0)[:-2], call.dtype(0))]
+
+
+def image_decoder(call: Call) -> list[Out]:
+    channels = 1 if call.text("pixel_format", "RGB") == "Grayscale" else 3
+    return [Out((None, None, channels), "u8")]
+
+
+def tf_idf(call: Call) -> list[Out]:
+    shape = call.shape(0)
+    indexes = call.integers("ngram_indexes") or ()
+    columns = max(indexes, default=-1) + 1 if call.count("ngram_indexes") == len(indexes) else None
+    return [Out((*shape[:-1], columns), "f32")]
+
+
+def string_split(call: Call) -> list[Out]:
+    return [Out((*call.shape(0), None), "string"), Out(call.shape(0), "i64")][: len(call.node.outputs)]

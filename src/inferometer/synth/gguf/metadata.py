@@ -1,0 +1,239 @@
+"""What llama.cpp wants to know of a model: read off the graph's ops where they say it, off the config where not.
+
+Keys: the GGUF specification and llama.cpp's src/llama-arch.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import InferometerError
+from inferometer.synth.gguf.vocabulary import vocabulary
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Graph, Op
+    from inferometer.synth.gguf.write import Value
+
+__all__ = ["ARCHITECTURES", "architecture_of", "metadata_of", "model_metadata", "token_metadata"]
+
+# model_type of a config → GGUF's architecture
+ARCHITECTURES = {
+    "llama": "llama", "mistral": "llama", "mixtral": "llama", "smollm3": "smollm3", "granite": "granite",
+    "qwen2": "qwen2", "qwen3": "qwen3", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmo2": "olmo2",
+    "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3", "phi": "phi2", "phi3": "phi3",
+    "starcoder2": "starcoder2", "stablelm": "stablelm", "cohere": "command-r", "gpt2": "gpt2", "gpt_neox": "gptneox",
+    "falcon": "falcon", "bloom": "bloom", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
+    "gpt_oss": "gpt-oss", "mamba": "mamba", "mamba2": "mamba2", "jamba": "jamba",
+}  # fmt: skip
+_EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+_TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant:"
+
+
+def architecture_of(graph: Graph) -> str:
+    found = ARCHITECTURES.get(graph.architecture or "")
+    if found is None:
+        raise InferometerError(
+            f"{graph.name!r} cannot be written as GGUF: its architecture is {graph.architecture or 'not known'}.",
+            remedy=f"GGUF is written for {', '.join(ARCHITECTURES)}. Other models: .onnx or .safetensors.",
+        )
+    return found
+
+
+def metadata_of(graph: Graph, config: Mapping[str, Any], *, file_type: int, seed: int) -> dict[str, Value]:
+    architecture = architecture_of(graph)
+    general: dict[str, Value] = {
+        "general.architecture": architecture,
+        "general.type": "model",
+        "general.name": graph.name,
+        "general.description": f"Random weights, seed {seed}: the shapes are the model's, the numbers are not.",
+        "general.file_type": file_type,
+        "general.quantization_version": 2,
+    }
+    own = {f"{architecture}.{key}": value for key, value in model_metadata(graph, config, architecture).items()}
+    return general | own | token_metadata(_rows(graph))
+
+
+def token_metadata(size: int) -> dict[str, Value]:
+    made = vocabulary(size)
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": made.tokens,
+        "tokenizer.ggml.token_type": made.types,
+        # an array must have an element to have a type; this pair of bytes makes no token
+        "tokenizer.ggml.merges": made.merges or ("! !",),
+        "tokenizer.ggml.bos_token_id": made.begin,
+        "tokenizer.ggml.eos_token_id": made.end,
+        "tokenizer.ggml.add_bos_token": True,
+        "tokenizer.chat_template": _TEMPLATE,
+    }
+
+
+def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -> dict[str, Value]:
+    """Without the architecture's own prefix."""
+    ops = [op for _, op in graph.ops()]
+    embed = next(op for op in ops if op.kind == "embedding")
+    hidden = _last(embed)
+    norm = next(op for op in ops if op.kind == "norm")
+    epsilon = next((float(config[key]) for key in _EPSILON if config.get(key) is not None), 1e-5)
+    found: dict[str, Value] = {
+        "vocab_size": _rows(graph),
+        "context_length": graph.context_limit or 4096,
+        "embedding_length": hidden,
+        "block_count": _layers(graph),
+        "feed_forward_length": _widths(graph),
+        f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon,
+    }
+    found |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
+    if architecture == "deepseek2" and "leading_dense_block_count" not in found:
+        found["leading_dense_block_count"] = _dense_first(graph)
+    return found
+
+
+def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
+    cores = [op for _, op in graph.ops() if op.kind == "attention"]
+    if not cores:
+        return {"attention.head_count": 0}
+    core = cores[0]
+    found: dict[str, Value] = {
+        "attention.head_count": core["heads"],
+        "attention.head_count_kv": _kv_heads(graph),
+        "attention.key_length": core["head_dim"],
+        "attention.value_length": core["value_dim"],
+    }
+    if core.get("kv_latent"):
+        found |= _latent(core, config)
+    windows = [op["window"] for op in cores if op.get("window")]
+    if windows:
+        found["attention.sliding_window"] = windows[0]
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if config.get(key) is not None:
+            found[key] = float(config[key])
+    scales = {
+        "attention_multiplier": "attention.scale",
+        "embedding_multiplier": "embedding_scale",
+        "residual_multiplier": "residual_scale",
+        "logits_scaling": "logit_scale",
+        "logit_scale": "logit_scale",
+    }
+    return found | {ours: float(config[key]) for key, ours in scales.items() if config.get(key) is not None}
+
+
+def _latent(core: Op, config: Mapping[str, Any]) -> dict[str, Value]:
+    """The cache holds one latent vector a token, which llama.cpp treats as one key head."""
+    found: dict[str, Value] = {
+        "attention.head_count_kv": 1,
+        "attention.key_length": core["kv_latent"],
+        "attention.value_length": core["kv_rank"],
+        "attention.key_length_mla": core["head_dim"],
+        "attention.value_length_mla": core["value_dim"],
+        "attention.kv_lora_rank": core["kv_rank"],
+    }
+    if config.get("q_lora_rank"):
+        found["attention.q_lora_rank"] = int(config["q_lora_rank"])
+    return found
+
+
+def _rotary(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
+    turned = next((op for op in ops if op.kind == "rotary"), None)
+    if turned is None:
+        return {}
+    inside = config.get("rope_parameters")
+    said = inside if isinstance(inside, Mapping) else {}
+    base = config.get("rope_theta", said.get("rope_theta", config.get("rotary_emb_base", 10_000.0)))
+    return {"rope.dimension_count": turned["rotary_dim"], "rope.freq_base": float(base)}
+
+
+def _experts(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
+    stack = next((op for op in ops if op.kind == "moe_experts"), None)
+    if stack is None:
+        return {}
+    found: dict[str, Value] = {
+        "expert_count": stack["experts"],
+        "expert_used_count": stack["top_k"],
+        "expert_feed_forward_length": stack["intermediate"],
+    }
+    shared = next((op for op in ops if op.name.endswith("mlp.shared.up_proj")), None)
+    if shared is not None:
+        width = _last(shared)
+        found["expert_shared_feed_forward_length"] = width
+        found["expert_shared_count"] = max(1, width // stack["intermediate"])
+    if config.get("routed_scaling_factor") is not None:
+        found["expert_weights_scale"] = float(config["routed_scaling_factor"])
+    if config.get("scoring_func") is not None or any(len(op.weights) > 1 for op in ops if op.kind == "moe_router"):
+        found["expert_gating_func"] = 2 if config.get("scoring_func", "sigmoid") == "sigmoid" else 1
+    return found
+
+
+def _scan(ops: list[Op]) -> dict[str, Value]:
+    scan = next((op for op in ops if op.kind == "ssm_scan"), None)
+    if scan is None:
+        return {}
+    rank = next((op.inputs[0].shape[-1] for op in ops if op.name.endswith("ssm.dt_proj")), scan["heads"])
+    found: dict[str, Value] = {
+        "ssm.conv_kernel": scan["conv_kernel"],
+        "ssm.inner_size": scan["inner"],
+        "ssm.state_size": scan["state"],
+        "ssm.time_step_rank": int(rank) if isinstance(rank, int) else scan["heads"],
+    }
+    return found | ({"ssm.group_count": scan["groups"]} if scan["version"] == 2 else {})
+
+
+def _rows(graph: Graph) -> int:
+    """The vocabulary: rows of the embedding."""
+    for _, op in graph.ops():
+        if op.kind == "embedding" and isinstance(op.weights[0].shape[0], int):
+            return op.weights[0].shape[0]
+    raise InferometerError(f"{graph.name!r} has no vocabulary.", remedy="GGUF is written for language models.")
+
+
+def _layers(graph: Graph) -> int:
+    return sum(block.count for block in graph.blocks if any(op.name.startswith("layers.") for op in block.ops))
+
+
+def _by_layer(graph: Graph, one: Any) -> list[int]:
+    """A number for each layer."""
+    inside = [block for block in graph.blocks if any(op.name.startswith("layers.") for op in block.ops)]
+    return [one(block) for block in inside for _ in range(block.count)]
+
+
+def _same(values: list[int]) -> Value:
+    """One number where all layers agree, a list where not."""
+    return values[0] if len(set(values)) == 1 else values
+
+
+def _kv_heads(graph: Graph) -> Value:
+    return _same(
+        _by_layer(graph, lambda block: next((op["kv_heads"] for op in block.ops if op.kind == "attention"), 0))
+    )
+
+
+def _widths(graph: Graph) -> Value:
+    """The MLP's width; for layers with experts only, an expert's."""
+
+    def width(block: Any) -> int:
+        for op in block.ops:
+            if op.name.endswith(".mlp.down_proj"):
+                return int(op["in_features"])
+        return next((int(op["intermediate"]) for op in block.ops if op.kind == "moe_experts"), 0)
+
+    values = _by_layer(graph, width)
+    dense = [value for block_width, value in zip(_routed(graph), values, strict=True) if not block_width]
+    return _same(dense or values) if any(_routed(graph)) and len(set(dense or values)) == 1 else _same(values)
+
+
+def _routed(graph: Graph) -> list[int]:
+    return _by_layer(graph, lambda block: int(any(op.kind == "moe_experts" for op in block.ops)))
+
+
+def _dense_first(graph: Graph) -> int:
+    routed = _routed(graph)
+    return routed.index(1) if 1 in routed else len(routed)
+
+
+def _last(op: Op) -> int:
+    size = op.outputs[0].shape[-1]
+    if not isinstance(size, int):
+        raise InferometerError(f"The features of {op.name!r} are no fixed number: {size}.")
+    return size
