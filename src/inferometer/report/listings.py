@@ -55,9 +55,9 @@ _RUNTIMES = (
     Column(key="name", heading="runtime"),
     Column(key="state", heading="state"),
     Column(key="version", heading="version"),
+    Column(key="remedy", heading="to get it"),
     Column(key="formats", heading="reads"),
     Column(key="package", heading="from"),
-    Column(key="remedy", heading="to get it"),
 )
 _CHECKS = (
     Column(key="code", heading="check"),

@@ -24,6 +24,7 @@ _VERDICT_STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "unknow
 _VERDICT_MARKS = {"good": "✓", "warn": "!", "bad": "✗", "unknown": "·"}
 _LEAST_WIDTH = 60
 _PIPE_WIDTH = 160
+_LEAST_COLUMN = 24
 _GAP = "  "
 
 
@@ -43,27 +44,41 @@ def _bold(text: str) -> str:
 def draw_table(table: Table) -> str:
     """Aligned columns under a rule. Written by hand: a list of devices must not wait for a layout engine."""
     cells = [[cell_text(column, row.get(column.key)) for column in table.columns] for row in table.rows]
-    widths = _fitted([column.heading for column in table.columns], cells)
     right = [column.numeric for column in table.columns]
-    head = _lines([column.heading for column in table.columns], widths, right)
-    rule = "─" * (sum(widths) + len(_GAP) * (len(widths) - 1))
+    headings = [column.heading for column in table.columns]
+    widths = _fitted([list(texts) for texts in zip(headings, *cells, strict=True)], right)
+    head = _lines(headings, widths, right)
+    rule = "─" * _total(widths)
     body = [line for row in cells for line in _lines(row, widths, right)]
+    notes = [table.note] if table.note else []
+    if len(widths) < len(table.columns):
+        notes.append(f"Too narrow here for: {', '.join(headings[len(widths) :])}.")
     title = [_bold(table.title)] if table.title else []
-    return "\n".join([*title, *map(_bold, head), rule, *body, *([table.note] if table.note else [])])
+    return "\n".join([*title, *map(_bold, head), rule, *body, *notes])
 
 
-def _fitted(headings: list[str], cells: list[list[str]]) -> list[int]:
-    """Widths of the columns; where they do not fit, the widest gives way."""
-    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
-    surplus = sum(widths) + len(_GAP) * (len(widths) - 1) - _width()
-    if surplus > 0:
-        widest = max(range(len(widths)), key=widths.__getitem__)
-        widths[widest] = max(widths[widest] - surplus, 12)
+def _total(widths: list[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _fitted(columns: list[list[str]], right: list[bool]) -> list[int]:
+    """Widths of the columns that fit: text gives way, down to a few words; then columns go, from the last.
+
+    The first column is the name by which a row is asked for again: it stays whole.
+    """
+    widths = [max(map(len, column)) for column in columns]
+    for index in sorted(range(1, len(widths)), key=widths.__getitem__, reverse=True):
+        surplus = _total(widths) - _width()
+        if surplus > 0 and not right[index]:
+            widths[index] = max(widths[index] - surplus, min(widths[index], _LEAST_COLUMN))
+    while _total(widths) > _width() and len(widths) > 1:
+        widths.pop()
     return widths
 
 
 def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
     """A row, wrapped where a cell is wider than its column."""
+    row, right = row[: len(widths)], right[: len(widths)]  # what did not fit is left out
     parts = [
         [cell] if len(cell) <= width else textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)
     ]

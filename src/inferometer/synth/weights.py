@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHUNK", "Weight", "numbers", "planned", "planned_op", "units", "whole"]
 
-CHUNK = 1 << 22  # numbers in one piece: 16 MB as f32
+CHUNK = 1 << 20  # numbers in one piece: 4 MB as f32
 _BIAS = 0.02
 _FULL = 32768  # one is 2¹⁵ of an int16
 Array = np.ndarray[Any, Any]

@@ -13,6 +13,7 @@ from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.health import clocks, cpu, memory, storage, surroundings
 from inferometer.catalog.health.check import Bearing, Check, Topic, Verdict
 from inferometer.catalog.health.readings import Absent, Counters, Readings, State
+from inferometer.errors import DomainError
 
 __all__ = [
     "CHECKS",
@@ -68,6 +69,11 @@ def take(
     clock: Callable[[], float] = time.perf_counter,
 ) -> Readings:
     """Read the counters, wait, read them again; the state, which takes longer, comes before both."""
+    if not 0 < interval_s < 3600:
+        raise DomainError(
+            f"The interval between the two readings cannot be {interval_s:g} s.",
+            remedy="Give a time above 0 and below an hour, such as 1 s.",
+        )
     state = _state(machine, host)
     before, started = _counters(machine, host), clock()
     sleep(interval_s)

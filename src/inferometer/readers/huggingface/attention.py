@@ -88,7 +88,7 @@ def attend(spec: Attention, at: str, x: Tensor, context: Dim, source: Tensor | N
         ops.append(rotary_op(f"{at}.rotary", q, k, heads=spec.heads, head_dim=spec.head_dim, rotated=spec.rotary))
         q, k = ops[-1].outputs
     if spec.relative:
-        ops += _relative(spec, at, x)
+        ops += _relative(spec, at, x, context)
     core = attention_op(f"{at}.attention", q, k, v, spec, context, cross=source)
     ops.append(core)
     if spec.o:
@@ -138,10 +138,10 @@ def rotary_op(name: str, q: Tensor, k: Tensor, *, heads: int, head_dim: int, rot
     return Op(name=name, kind="rotary", inputs=(q, k), outputs=outputs, attributes=attributes)
 
 
-def _relative(spec: Attention, at: str, x: Tensor) -> Iterable[Op]:
+def _relative(spec: Attention, at: str, x: Tensor, context: Dim) -> Iterable[Op]:
     """T5 looks a bias up for every (query, key) distance; all layers of a stack then add the same one."""
     tokens = x.shape[-2]
-    distances = tensor(f"{at}.distances", tokens, tokens, role="index")
+    distances = tensor(f"{at}.distances", tokens, tokens + context, role="index")
     yield embedding(f"{at}.relative_bias", distances, spec.buckets, spec.heads, f"{spec.relative}.weight")
 
 

@@ -25,7 +25,8 @@ def embedded(family: Family, config: Config, ids: Tensor, prefix: str, *, at: st
         ops.append(elementwise(f"{at}.scale", "multiply", output(ops)))
     added = [output(ops)]
     for part, rows in _tables(family, config):
-        places = tensor(f"{at}.{part}.ids", *ids.shape, role="index")
+        shape = ids.shape if part == "types" else ids.shape[-1:]  # every sequence has the same positions
+        places = tensor(f"{at}.{part}.ids", *shape, role="index")
         ops.append(embedding(f"{at}.{part}", places, rows, hidden, f"{prefix}{names[part]}.weight"))
         added.append(output(ops))
     if len(added) > 1:

@@ -35,6 +35,7 @@ class Family:
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # our name of a key → the family's
     defaults: Mapping[str, Any] = field(default_factory=dict)  # for keys its configs leave out
     nested_defaults: Mapping[str, Any] = field(default_factory=dict)  # for keys left out where it is a part of a model
+    parts: Mapping[str, str] = field(default_factory=dict)  # the rows of a model's parts
     names: Mapping[str, str] = field(default_factory=dict)  # our name of a module → the checkpoint's; "" is none
     tasks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # the end of a class name → its heads
     heads: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)  # a head's steps
@@ -90,9 +91,9 @@ def families() -> tuple[str, ...]:
     return tuple(sorted(name for name, row in _rows().items() if not row.get("abstract")))
 
 
-def family_of(config: Config) -> Family:
-    """The family of a config, with the variants its values call for."""
-    name = model_type(config)
+def family_of(config: Config, name: str = "") -> Family:
+    """The family of a config (or the one named), with the variants its values call for."""
+    name = name or model_type(config)
     row = _merged(name)
     known = dict(row.get("defaults", {}))
     for variant in row.get("variants", ()):
@@ -111,6 +112,13 @@ def prepared(config: Config, family: Family, *, nested: bool = False) -> Config:
     ready = Config(name=config.name, values=config.values, aliases=family.keys, defaults=defaults, inside=config.inside)
     ready.require(family.needs)
     return ready
+
+
+def part_of(family: Family, part: str, config: Config) -> tuple[Family, Config]:
+    """The row of a part that shares the whole model's config, and that config in the part's terms."""
+    plain = Config(name=config.name, values=config.values, inside=config.inside)
+    row = family_of(plain, family.parts[part])
+    return row, prepared(plain, row)
 
 
 def model_type(config: Config) -> str:
@@ -150,13 +158,14 @@ def _missing(asked: str, config: Config) -> str:
     near = UnknownNameError("architecture", asked[:80], known).suggestions or ("llama",)
     said = []
     for name in near:
-        row = _merged(name)
-        family = _family(name, row)
+        family = _family(name, _merged(name))
         ready = Config(name=config.name, values=config.values, aliases=family.keys, defaults=family.defaults)
         lacking = [family.keys.get(key, (key,))[0] for key in family.needs if ready.get(key) is None]
-        said.append(f"as {name} it lacks {', '.join(lacking)}" if lacking else f"it has every key that {name} needs")
-    known_text = ", ".join(known)
-    return f"Read {'; '.join(said)}. Where it is built the same, set model_type to that. Known: {known_text}."
+        said.append(f"to be read as {name} it lacks {', '.join(lacking)}" if lacking else f"{name}'s keys are all there")
+    return (
+        f"Of its keys: {'; '.join(said)}. Where it is built as one of these, set model_type to that name. "
+        f"Known: {', '.join(known)}."
+    )
 
 
 def _merged(name: str) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.decoder import decoder
 from inferometer.readers.huggingface.encoder import encoder
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
+from inferometer.readers.huggingface.seq2seq import seq2seq
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,6 +52,8 @@ def _expand(family: Family, config: Config) -> Body:
             return decoder(family, config, heads, prefix=prefix)
         case "encoder":
             return encoder(family, config, heads, prefix=prefix)
+        case "seq2seq":
+            return seq2seq(family, config, heads, prefix=prefix)
         case other:
             raise ValueError(f"The row of {family.name} names an unknown template {other!r}.")
 

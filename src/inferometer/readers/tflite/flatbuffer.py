@@ -119,11 +119,13 @@ class Table:
         found = self.span(field, width, what)
         return 0 if found is None else found[1]
 
-    def numbers(self, field: int, letter: str, what: str) -> tuple[Any, ...]:
+    def numbers(self, field: int, letter: str, what: str, *, most: int) -> tuple[Any, ...]:
         found = self.span(field, _LAYOUTS[letter].size, what)
         if found is None:
             return ()
         start, count = found
+        if count > most:
+            raise self._buffer.fault(f"{what} has {count:,} elements; more than {most:,} are not read", start)
         self._buffer.visit(count, what, start)
         return struct.unpack_from(f"<{count}{letter}", self._buffer.data, start)
 

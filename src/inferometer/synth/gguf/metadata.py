@@ -31,7 +31,13 @@ _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['con
 
 
 def architecture_of(graph: Graph) -> str:
+    """GGUF's name for the graph's architecture, where llama.cpp can run what the graph has."""
     found = ARCHITECTURES.get(graph.architecture or "")
+    ops = [op for _, op in graph.ops()]
+    if found == "falcon" and any(op.kind == "linear" and len(op.weights) > 1 for op in ops):
+        raise InferometerError(f"{graph.name!r} cannot be written as GGUF: llama.cpp's falcon has no biases.")
+    if found == "qwen3moe" and any(op.name.endswith(".mlp.up_proj") for op in ops):
+        raise InferometerError(f"{graph.name!r} cannot be written as GGUF: llama.cpp's qwen3moe has no dense layers.")
     if found is None:
         raise InferometerError(
             f"{graph.name!r} cannot be written as GGUF: its architecture is {graph.architecture or 'not known'}.",
@@ -86,8 +92,13 @@ def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -
         f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon,
     }
     found |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
-    if architecture == "deepseek2" and "leading_dense_block_count" not in found:
-        found["leading_dense_block_count"] = _dense_first(graph)
+    match architecture:
+        case "deepseek2":
+            found["leading_dense_block_count"] = _dense_first(graph)
+        case "gptneox":
+            found["use_parallel_residual"] = any(op.name == "layers.{}.residual" for op in ops)
+        case "granite" | "command-r":
+            found.setdefault("logit_scale", 1.0)
     return found
 
 

@@ -88,7 +88,7 @@ _RENAMED = {
     ("falcon", "mlp.norm", "ln_mlp"): "attn_norm",
     ("gpt-oss", "mlp.norm", ""): "post_attention_norm",
 }
-_NEVER_QUANTISED = {"ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "ssm_conv1d"}
+_NEVER_QUANTISED = {"ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "ssm_conv1d", "ssm_norm"}
 
 
 def targets(graph: Graph, architecture: str) -> tuple[Target, ...]:
@@ -121,19 +121,20 @@ def _of_op(
     elif part == "attn.kv_b_proj":
         made = _latent(block, weights[0])
     else:
-        made = _plain(op, part, weights, architecture)
+        groups = next((other["groups"] for other in block.ops if other.kind == "ssm_scan"), 1)
+        made = _plain(op, part, weights, architecture, groups)
     for target in made:
         yield replace(target, name=before + target.name, layer=layer)
 
 
-def _plain(op: Op, part: str, weights: tuple[Weight, ...], architecture: str) -> Iterator[Target]:
+def _plain(op: Op, part: str, weights: tuple[Weight, ...], architecture: str, groups: int) -> Iterator[Target]:
     stem = _stem(part, weights[0].name, architecture)
     for weight in weights:
         last = weight.name.rpartition(".")[2]
         if last == "e_score_correction_bias":
             yield _target("exp_probs_b", "bias", weight, weight.shape)
             continue
-        shape = _stored(op, weight)
+        shape = _stored(op, weight, groups)
         ending = "bias" if last == "bias" else "weight"
         matrix = len(shape) > 1 and ending == "weight" and stem not in _NEVER_QUANTISED
         yield _target(stem, ending, weight, shape, matrix=matrix)
@@ -151,10 +152,12 @@ def _stem(part: str, source: str, architecture: str) -> str:
     return _STEMS[part]
 
 
-def _stored(op: Op, weight: Weight) -> tuple[int, ...]:
-    """GGUF's shape: [out, in] always, and no axes of size one."""
+def _stored(op: Op, weight: Weight, groups: int) -> tuple[int, ...]:
+    """GGUF's shape: [out, in] always, no axes of size one, Mamba-2's norm by groups."""
     if op.get("layout") == "in_out" and len(weight.shape) == 2:
         return weight.shape[::-1]
+    if op.name.endswith("ssm.out_norm"):
+        return groups, weight.shape[0] // groups
     if op.kind in {"convolution", "linear"}:
         return tuple(size for size in weight.shape if size > 1) or (1,)
     return weight.shape

@@ -1,7 +1,7 @@
 """A vocabulary that works: byte-level pairs, every token reachable, exactly as many as the model has.
 
 The first 256 tokens are the bytes, written as GPT-2 writes them. Then come pairs of letters, and pairs of pairs, each
-with the merge that makes it; the last two are the beginning and the end of a text. Any text can be tokenised and every
+with the merge that makes it; the last four are the marks llama.cpp looks for by name. Any text can be tokenised and every
 token can be printed; what it says is noise, as the weights are.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["LEAST", "Vocabulary", "vocabulary"]
 
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
-_SPECIAL = ("<|begin|>", "<|end|>")
+_SPECIAL = ("<unk>", "<s>", "</s>", "<|endoftext|>")
 _NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # GGUF's token types
 LEAST = 256 + len(_SPECIAL)
 
@@ -36,7 +36,7 @@ class Vocabulary:
 def vocabulary(size: int) -> Vocabulary:
     if size < LEAST:
         raise InferometerError(
-            f"A vocabulary of {size} tokens is asked for, and a working one has at least {LEAST}: the bytes and two marks.",
+            f"A vocabulary of {size} tokens is asked for, and a working one has at least {LEAST}: bytes and four marks.",
             remedy=f"Give a config whose vocab_size is {LEAST} or more.",
         )
     made = tuple(islice(_merges(), size - LEAST))
@@ -46,8 +46,8 @@ def vocabulary(size: int) -> Vocabulary:
         tokens=(*tokens, *unused, *_SPECIAL),
         merges=tuple(f"{left} {right}" for left, right in made),
         types=(_NORMAL,) * len(tokens) + (_UNUSED,) * len(unused) + (_CONTROL,) * len(_SPECIAL),
-        begin=size - 2,
-        end=size - 1,
+        begin=size - 3,
+        end=size - 2,
     )
 
 

@@ -1,0 +1,159 @@
+"""Encoder–decoders: T5 reads text, Whisper sound. The encoder runs once a request, the decoder at every step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface.attention import Attention, last_positions
+from inferometer.readers.huggingface.body import Body, ending_in, once_only
+from inferometer.readers.huggingface.decoder import sizes_of
+from inferometer.readers.huggingface.embed import embedded
+from inferometer.readers.huggingface.family import part_of
+from inferometer.readers.huggingface.layer import Layer, stack
+from inferometer.readers.huggingface.parts import (
+    BATCH,
+    CONTEXT,
+    ENCODER,
+    FRAMES,
+    LOGITS,
+    QUERY,
+    activation,
+    add,
+    convolution,
+    embedding,
+    linear,
+    norm,
+    output,
+    tensor,
+    view,
+)
+from inferometer.readers.huggingface.plan import attention_of, layers_of
+
+if TYPE_CHECKING:
+    from inferometer.readers.huggingface.config import Config
+    from inferometer.readers.huggingface.family import Family
+
+__all__ = ["seq2seq"]
+
+
+def seq2seq(family: Family, config: Config, heads: tuple[str, ...], *, prefix: str) -> Body:
+    alone = "encoder only" in heads
+    if alone and family.base:  # the encoder as a model of its own has its modules at the top
+        prefix = ""
+    encoder = _encoder(family, config, prefix, alone=alone)
+    if alone:
+        return encoder
+    decoder = _decoder(family, config, heads, prefix, encoder.outputs[0])
+    return Body(
+        blocks=(*once_only(encoder.blocks), *decoder.blocks),
+        inputs=(*encoder.inputs, *decoder.inputs),
+        outputs=decoder.outputs,
+        context_limit=decoder.context_limit,
+        metadata={
+            **decoder.metadata,
+            "encoder_layers": encoder.metadata["layers"],
+            "default_sizes": {**encoder.metadata["default_sizes"], "logits": 1},
+        },
+    )
+
+
+def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Body:
+    part, ready = part_of(family, "encoder", config)
+    hears = "conv" in family.names
+    # WhisperEncoder is the module `encoder` itself
+    cut = "encoder." if hears and alone else ""
+    names = {key: value.removeprefix(cut) for key, value in part.names.items()}
+    own = {key: value.removeprefix(cut) for key, value in family.names.items()}
+    part, family = replace(part, names=names), replace(family, names=own)
+    stem, source = _heard(family, ready, prefix) if hears else _read(part, ready, prefix)
+    tokens = output(stem).shape[-2]
+    stream = tensor("encoder.hidden", BATCH, tokens, ready.whole("hidden_size"))
+    layers = _with_relative(part, ready, layers_of(part, ready, prefix, cached=False), prefix)
+    final = norm(
+        "encoder.final_norm", stream, family.norm, f"{prefix}{family.names['encoder_norm']}", bias=family.norm_bias
+    )
+    sizes = {"frames": 2 * config.whole("max_source_positions")} if hears else {}
+    if not hears and (limit := config.whole("n_positions", None)) is not None:
+        sizes = {"encoder": limit}
+    return Body(
+        blocks=(
+            Block(name="encoder.embed", ops=ending_in(stem, stream.name)),
+            *stack(layers, "encoder.", stream, block="encoder"),
+            Block(name="encoder.head", ops=(final,)),
+        ),
+        inputs=(source,),
+        outputs=(output(final),),
+        metadata={**sizes_of(ready, layers), "default_sizes": sizes},
+    )
+
+
+def _read(part: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
+    ids = tensor("encoder.input_ids", BATCH, ENCODER, role="index")
+    return embedded(part, config, ids, prefix, at="encoder.embed"), ids
+
+
+def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
+    """Mel frames pass two convolutions, the second of which halves them, and get fixed positions."""
+    hidden, names = config.whole("hidden_size"), family.names
+    mel = tensor("input_features", BATCH, config.whole("num_mel_bins"), FRAMES)
+    ops: list[Op] = []
+    x = mel
+    for number, stride in ((1, 1), (2, 2)):
+        module = f"{prefix}{names['conv']}{number}"
+        at = f"encoder.conv{number}"
+        ops.append(convolution(at, x, hidden, (3,), module, strides=(stride,), padding=(1,), bias=True))
+        ops.append(activation(f"{at}.act", output(ops), "gelu"))
+        x = output(ops)
+    tokens = x.shape[-1]
+    rows = view("encoder.rows", x, BATCH, tokens, hidden)
+    places = tensor("encoder.position_ids", tokens, role="index")
+    table = f"{prefix}{names['encoder_positions']}.weight"
+    positions = embedding("encoder.positions", places, config.whole("max_source_positions"), hidden, table)
+    return [*ops, rows, positions, add("encoder.embed", output(rows), output(positions))], mel
+
+
+def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str, source: Tensor) -> Body:
+    part, ready = part_of(family, "decoder", config)
+    ids = tensor("decoder_input_ids", BATCH, QUERY, role="index")
+    words = embedded(part, ready, ids, prefix, at="decoder.embed")
+    stream = tensor("decoder.hidden", BATCH, QUERY, ready.whole("hidden_size"))
+    layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in layers_of(part, ready, prefix)]
+    layers = _with_relative(part, ready, layers, prefix)
+    blocks = stack(layers, "decoder.", stream, block="decoder", context=CONTEXT, source=source)
+    module = f"{prefix}{family.names['decoder_norm']}"
+    ops = [norm("decoder.final_norm", stream, family.norm, module, bias=family.norm_bias)]
+    if heads:
+        ops.append(last_positions("last", output(ops), LOGITS))
+        shared = config.flag("tie_word_embeddings", family.tied)
+        table = f"{prefix}{family.names['embed']}.weight" if shared else ""
+        ops.append(linear("lm_head", output(ops), ready.whole("vocab_size"), family.names["head"], tied=table))
+    return Body(
+        blocks=(
+            Block(name="decoder.embed", ops=ending_in(words, stream.name)),
+            *blocks,
+            Block(name="head", ops=tuple(ops)),
+        ),
+        inputs=(ids,),
+        outputs=(output(ops),),
+        context_limit=ready.whole("context", None),
+        metadata=sizes_of(ready, layers),
+    )
+
+
+def _cross(part: Family, config: Config, prefix: str) -> Attention:
+    """Queries of the decoder, keys and values of the encoder's output: made once, kept for every step."""
+    at = f"{prefix}{part.names['layers']}.{{}}."
+    named = {letter: f"{at}{part.names[f'cross_{letter}']}" for letter in "qkvo"}
+    return replace(attention_of(part, config, at), **named, causal=False, window=None, biased=False)
+
+
+def _with_relative(part: Family, config: Config, layers: list[Layer], prefix: str) -> list[Layer]:
+    """The first layer of a T5 stack owns the table of relative positions that all of its layers use."""
+    first = layers[0].mixer
+    if part.positions != "relative" or not isinstance(first, Attention):
+        return layers
+    module = f"{prefix}{part.names['layers']}.{{}}.{part.names['relative']}"
+    buckets = config.whole("relative_attention_num_buckets", 32)
+    return [replace(layers[0], mixer=replace(first, relative=module, buckets=buckets)), *layers[1:]]

@@ -1,0 +1,135 @@
+"""A node that has been looked at, the table row that says what it is, and the maker of ops from both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.core.dims import Dim, Symbol
+from inferometer.core.graph import Op, Role, Tensor
+from inferometer.readers.onnx.value import Call, Out, Stored, Value
+
+__all__ = ["Lowering", "Maker", "Row", "Rule", "Step", "lower_plain"]
+
+Rule = Callable[[Call], list[Out]]
+Lowering = Callable[["Step", "Maker"], list[Op]]
+
+# Formats the core has no row for, as the one that takes the same bytes, or the nearest above.
+_CORE_FORMATS = {"string": "u8", "f8e8m0": "u8", "u2": "i2", "f6e2m3": "u8", "f6e3m2": "u8"}
+
+
+@dataclass(slots=True, kw_only=True)
+class Step:
+    """One node of the walk. `bodies` are the steps of its subgraphs, `trips` how often a loop runs."""
+
+    name: str
+    call: Call
+    row: Row
+    outs: tuple[Value, ...]
+    bodies: tuple[tuple[Step, ...], ...] = ()
+    trips: Dim | None = None
+
+    @property
+    def op_type(self) -> str:
+        node = self.call.node
+        return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+
+
+def lower_plain(step: Step, maker: Maker) -> list[Op]:
+    return [maker.op(step)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What a table says of an operator.
+
+    `weights` are the inputs that hold parameters where they are stored, the main one first; `indices` those that
+    address; `settings` those that only say how (shapes, axes, scales) and carry no data.
+    """
+
+    kind: str
+    infer: Rule
+    lower: Lowering = lower_plain
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    weights: tuple[int, ...] = ()
+    indices: tuple[int, ...] = ()
+    settings: tuple[int, ...] = ()
+    least: int = 0  # inputs it cannot do without
+    passes: bool = False  # a stored tensor that goes in comes out as itself, in another order or format
+    folds: bool = True  # made of constants alone it is computed once, when the model is loaded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """Makes tensors and ops. `roles` are those of activations, `parameters` the names of stored tensors that are
+    learned.
+    """
+
+    roles: Mapping[str, Role]
+    parameters: frozenset[str]
+
+    def tensor(self, value: Value, role: Role | None = None) -> Tensor:
+        shape = value.shape if value.shape is not None else (Symbol(f"{value.name}.size"),)
+        found: Role = role or self.roles.get(value.name, "activation")
+        return Tensor(name=value.name, shape=shape, dtype=core_format(value.dtype), role=found)
+
+    def stored(self, stored: Stored, role: Role | None = None) -> Tensor:
+        found: Role = role or ("weight" if stored.name in self.parameters else "constant")
+        return Tensor(
+            name=stored.name,
+            shape=stored.shape,
+            dtype=core_format(stored.dtype),
+            role=found,
+            stored_bytes=stored.nbytes,
+        )
+
+    def op(self, step: Step, kind: str | None = None, **attributes: Any) -> Op:
+        """The whole node as one op: what is stored among its inputs becomes weights, the main one first."""
+        row, inputs = step.row, step.call.inputs
+        order = (*row.weights, *(i for i in range(len(inputs)) if i not in row.weights))
+        return self.op_of(
+            step,
+            kind or row.kind,
+            [value for i, value in enumerate(inputs) if value is not None and self._counts(value, i, row)],
+            [inputs[i] for i in order if i < len(inputs) and i not in row.settings],
+            {**row.attributes, **attributes},
+        )
+
+    @staticmethod
+    def _counts(value: Value, index: int, row: Row) -> bool:
+        return not value.constant and index not in row.settings
+
+    def op_of(
+        self,
+        step: Step,
+        kind: str,
+        inputs: Iterable[Value],
+        weights: Iterable[Value | None],
+        attributes: Mapping[str, Any],
+    ) -> Op:
+        """An op with these inputs and with what is stored of these weights."""
+        return Op(
+            name=step.name,
+            kind=kind,
+            inputs=tuple(self.tensor(value) for value in inputs),
+            outputs=tuple(self.tensor(value) for value in step.outs if value.name),
+            weights=self.weights(weights),
+            attributes=dict(attributes),
+            source_type=step.op_type,
+        )
+
+    def weights(self, values: Iterable[Value | None]) -> tuple[Tensor, ...]:
+        """Main tensors first, then what belongs to them (scales, zero points), each once."""
+        constants = [value for value in values if value is not None and value.constant]
+        mains = [value.stored[0] for value in constants]
+        extras = [stored for value in constants for stored in value.stored[1:]]
+        unique = dict.fromkeys((*mains, *extras))
+        return tuple(self.stored(stored) for stored in unique)
+
+    def custom(self, step: Step, reason: str) -> list[Op]:
+        return [self.op(step, "custom", reason=reason)]
+
+
+def core_format(dtype: str | None) -> str | None:
+    return None if dtype is None else _CORE_FORMATS.get(dtype, dtype)

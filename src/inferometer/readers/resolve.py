@@ -1,0 +1,58 @@
+"""From what a user calls a model to its graph: a catalog name, a file, a folder with a config, or a live module."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferometer.catalog.files import rows_of
+from inferometer.catalog.zoo import model
+from inferometer.errors import FormatError, UnknownNameError
+from inferometer.readers.detect import read_graph
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Graph
+
+__all__ = ["read"]
+
+
+def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:
+    """The graph of a model, without loading its weights.
+
+    `source` is a catalog name (`"llama-3.2-1b"`), a path, or a `torch.nn.Module` with inputs to trace it with.
+    """
+    if not isinstance(source, str | Path):
+        return _read_module(source, example_inputs)
+    if isinstance(source, str) and rows_of("models").canonical(source) is not None:
+        return _read_row(source)
+    path = Path(source)
+    if path.exists():
+        return read_graph(path)
+    raise _unknown(str(source))
+
+
+def _read_row(name: str) -> Graph:
+    from inferometer.readers.huggingface import graph_from_config  # noqa: PLC0415 - only catalog names need templates
+
+    row = model(name)
+    return graph_from_config(row.config, name=row.name)
+
+
+def _read_module(module: Any, example_inputs: tuple[Any, ...] | None) -> Graph:
+    from inferometer.readers.torch import read_module  # noqa: PLC0415 - brings torch
+
+    if example_inputs is None:
+        raise FormatError(
+            "A live module is read by tracing it, and no inputs were given.",
+            remedy="Say read(module, (tensor, …)) with inputs of the shapes it takes.",
+        )
+    return read_module(module, example_inputs)
+
+
+def _unknown(source: str) -> Exception:
+    """A path that is not there, or a name that is not known: which was meant shows in how it is written."""
+    if "/" in source or "\\" in source or Path(source).suffix in {".onnx", ".gguf", ".tflite", ".safetensors", ".pt2"}:
+        return FormatError(f"There is no file or folder {source!r}.", remedy="Check the path.")
+    rows = rows_of("models")
+    listing = "`inferometer models` lists them; a file or folder may be given by its path."
+    return UnknownNameError("model", source, (*rows.by_name, *rows.aliases), listing=listing)
