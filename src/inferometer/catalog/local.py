@@ -19,19 +19,26 @@ def device_of_host(host: Host, *, date: str) -> Device:
         return None if value is None else Sourced(value=value, origin="measured", source="operating system", date=date)
 
     cpu = host.cpu
-    usable = host.limits.memory_bytes or host.memory.total_bytes
-    caches = [cache for cache in sorted(cpu.caches, key=lambda c: -c.level) if cache.kind != "instruction"]
     return Device(
         name="local",
-        title=cpu.model or "This machine",
+        title=host.board or cpu.model or "This machine",
         vendor=cpu.vendor or "unknown",
         unit="cpu",
         family=cpu.architecture,
         memories=(
-            Memory(level="dram", capacity_bytes=found(usable)),
-            *(Memory(level=f"l{cache.level}", capacity_bytes=found(cache.total_bytes)) for cache in caches),
+            Memory(level="dram", capacity_bytes=found(host.usable_memory_bytes)),
+            *(Memory(level=f"l{level}", capacity_bytes=found(size)) for level, size in _caches(host).items()),
         ),
         cores=found(cpu.physical_cores),
         clock_hz=found(cpu.max_hz),
         notes="Detected on this machine. Peaks and bandwidths are unknown until they are measured.",
     )
+
+
+def _caches(host: Host) -> dict[int, int]:
+    """Bytes of each level for data, all cores together, far to near. P and E cores each have their own."""
+    totals: dict[int, int] = {}
+    for cache in sorted(host.cpu.caches, key=lambda cache: -cache.level):
+        if cache.kind != "instruction" and cache.total_bytes is not None:
+            totals[cache.level] = totals.get(cache.level, 0) + cache.total_bytes
+    return totals

@@ -2,8 +2,9 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table
+from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
 from inferometer.cli.subcommands import Listing
+from inferometer.errors import DomainError
 
 __all__ = ["command"]
 
@@ -36,17 +37,61 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("model")
+@click.option("--batch", default=1, show_default=True, metavar="N")
+@click.option("--prompt", type=int, metavar="N", help="New tokens of each sequence.  [default: 512]")
+@click.option("--context", type=int, metavar="N", help="Tokens already in the cache.  [default: 0]")
+@click.option("--image", type=int, metavar="N", help="Side of the image in pixels.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open.")
+@click.option("--weights", metavar="FORMAT", help="Count the weights in another number format.")
+@click.option("--activations", metavar="FORMAT")
+@click.option("--kv", metavar="FORMAT", help="The number format of the KV cache.")
 @format_option
-def show(name: str, form: str) -> None:
-    """Show one model of the catalog: what was published of it, and its config."""
-    import msgspec
+def show(
+    model: str,
+    batch: int,
+    prompt: int | None,
+    context: int | None,
+    image: int | None,
+    sizes: tuple[str, ...],
+    weights: str | None,
+    activations: str | None,
+    kv: str | None,
+    form: str,
+) -> None:
+    r"""Show a model's layers: what each holds, computes and moves. No weights are loaded.
 
-    from inferometer.catalog import model
-    from inferometer.report.cards import model_card
+    MODEL is a name of the catalog, a file (.onnx, .gguf, .tflite, .safetensors, .pt2), or a folder with a config.json.
 
-    found = model(name)
+    \b
+    inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
+    inferometer models show model.onnx --size sequence=128
+    """
+    from inferometer.core.workload import Precision, Workload
+    from inferometer.cost.inventory import inventory
+    from inferometer.readers.resolve import published_parameters, read
+    from inferometer.readers.sizes import bind
+    from inferometer.report.inventories import inventory_card, inventory_document, layer_table
+
+    precision = Precision(weights=weights, activations=activations, kv=kv)
+    workload = Workload(batch=batch, prompt=prompt, context=context, image=image, precision=precision)
+    graph = read(model)
+    binding = bind(graph, workload, _sizes(sizes))
+    found = inventory(graph, binding)
     if form == "json":
-        print_document(msgspec.to_builtins(found))
-    else:
-        print_card(model_card(found), form)
+        print_document(inventory_document(found, binding.precision))
+        return
+    if form == "table":
+        print_card(inventory_card(found, published=published_parameters(model)), form)
+        print_text("")
+    print_table(layer_table(found), form)
+
+
+def _sizes(assignments: tuple[str, ...]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for assignment in assignments:
+        name, _, value = assignment.partition("=")
+        if not name or not value.isdecimal() or int(value) < 1:
+            raise DomainError(f"{assignment!r} is not a size.", remedy="Write NAME=N, as in sequence=128.")
+        sizes[name] = int(value)
+    return sizes

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from inferometer.core.dims import Dim, product, symbols_in
+from inferometer.core.dims import Dim, Expression, Symbol, product, symbols_in
 from inferometer.core.dtype import dtype
 
 if TYPE_CHECKING:
@@ -83,6 +83,12 @@ class Op:
                 yield from op.nested()
 
     @property
+    def symbols(self) -> frozenset[str]:
+        """The sizes in its shapes and attributes, and in those of the ops inside it."""
+        shapes = (tensor.symbols for tensor in (*self.inputs, *self.outputs, *self.weights))
+        return frozenset().union(*shapes, *map(_symbols, self.attributes.values()))
+
+    @property
     def parameters(self) -> int:
         weights = (tensor for op in self.nested() for tensor in op.weights if tensor.role == "weight")
         return sum(tensor.elements for tensor in weights if isinstance(tensor.elements, int))
@@ -142,5 +148,16 @@ class Graph:
     @property
     def symbols(self) -> frozenset[str]:
         """The sizes a workload must bind."""
-        tensors = [tensor for _, op in self.ops() for tensor in (*op.inputs, *op.outputs)]
-        return frozenset().union(*(tensor.symbols for tensor in (*self.inputs, *self.outputs, *tensors)))
+        ends = (tensor.symbols for tensor in (*self.inputs, *self.outputs))
+        return frozenset().union(*ends, *(op.symbols for _, op in self.ops()))
+
+
+def _symbols(value: Any) -> frozenset[str]:
+    """The sizes in an attribute: a dimension, ops, or a sequence of either."""
+    if isinstance(value, Symbol | Expression):
+        return symbols_in(value)
+    if isinstance(value, Op):
+        return value.symbols
+    if isinstance(value, tuple | list):
+        return frozenset().union(*map(_symbols, value))
+    return frozenset()

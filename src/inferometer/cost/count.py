@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Expression, Symbol, symbols_in
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Block, Graph, Op
 
 __all__ = [
-    "SYMBOLS", "Coverage", "Uncovered", "coverage", "graph_work", "op_symbols", "op_works", "unknown_sizes",
-    "with_formats",
+    "SYMBOLS", "Coverage", "Uncovered", "coverage", "graph_work", "op_works", "unknown_sizes", "with_formats",
 ]  # fmt: skip
 
 # Sizes a workload can bind in any graph; a file's inputs may name more.
@@ -97,22 +96,7 @@ def unknown_sizes(graph: Graph, binding: Binding) -> frozenset[str]:
     A size that a workload can bind and did not is no unknown: counting with it is an error that names it.
     """
     known = SYMBOLS.union(binding.sizes, *(tensor.symbols for tensor in graph.inputs))
-    return frozenset().union(*(op_symbols(op) for _, op in graph.ops())) - known
-
-
-def op_symbols(op: Op) -> frozenset[str]:
-    """Every symbol in the shapes and attributes of an op and of the ops inside it."""
-    shapes = (tensor.symbols for tensor in (*op.inputs, *op.outputs, *op.weights))
-    attributes = (_symbols(value) for value in op.attributes.values())
-    return frozenset().union(*shapes, *attributes, *(op_symbols(inner) for inner in _inside(op)))
-
-
-def _symbols(value: Any) -> frozenset[str]:
-    if isinstance(value, Symbol | Expression):
-        return symbols_in(value)
-    if isinstance(value, tuple | list):
-        return frozenset().union(*(_symbols(item) for item in value))
-    return frozenset()
+    return frozenset().union(*(op.symbols for _, op in graph.ops())) - known
 
 
 def _inside(op: Op) -> Iterator[Op]:
@@ -124,8 +108,9 @@ def _own_symbols(op: Op) -> frozenset[str]:
     if op.kind == "view":
         return frozenset()
     if op.kind == "control":
-        return _symbols(op.get("trips"))
-    return op_symbols(op)
+        trips = op.get("trips")
+        return symbols_in(trips) if isinstance(trips, Symbol | Expression) else frozenset()
+    return op.symbols
 
 
 def _reason(op: Op, unknown: frozenset[str]) -> str | None:

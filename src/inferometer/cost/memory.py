@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.graph import Block, Graph
-from inferometer.cost.count import op_symbols, unknown_sizes, with_formats
+from inferometer.cost.count import unknown_sizes, with_formats
 from inferometer.cost.exact import larger, smaller
 from inferometer.cost.liveness import live_bytes
 from inferometer.cost.rules.attention import cached_bytes_per_token, expanded_bytes, sequences
@@ -50,7 +50,7 @@ def footprint(graph: Graph, binding: Binding) -> Footprint:
     def size_of(tensor: Tensor) -> Any:
         return 0 if tensor.symbols & unknown else bound.nbytes(tensor)
 
-    ops = [(block, op) for block, op in _every_op(graph) if op.kind == "control" or not op_symbols(op) & unknown]
+    ops = [(block, op) for block, op in _every_op(graph) if op.kind == "control" or not op.symbols & unknown]
     weights = _resident(graph, size_of, "weight", "constant")
     kv = _cache_bytes(ops, bound) + _loose_cache_bytes(graph, size_of)
     state = _resident(graph, size_of, "state")

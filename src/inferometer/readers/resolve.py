@@ -13,7 +13,7 @@ from inferometer.readers.detect import read_graph
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
-__all__ = ["read"]
+__all__ = ["published_parameters", "read"]
 
 
 def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:
@@ -31,8 +31,16 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:
     raise _unknown(str(source))
 
 
+def published_parameters(source: str) -> int | None:
+    """What was published of a catalog model; None for a file."""
+    if rows_of("models").canonical(source) is None:
+        return None
+    published = model(source).parameters
+    return None if published is None else int(published.value)
+
+
 def _read_row(name: str) -> Graph:
-    from inferometer.readers.huggingface import graph_from_config  # noqa: PLC0415 - only catalog names need templates
+    from inferometer.readers.huggingface.graph import graph_from_config  # noqa: PLC0415 - only catalog names need templates
 
     row = model(name)
     return graph_from_config(row.config, name=row.name)

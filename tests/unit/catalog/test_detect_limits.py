@@ -19,8 +19,9 @@ def test_controllers_and_their_paths():
 
 
 def test_mounts_and_their_roots():
-    text = "1 2 0:3 /docker/a /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct\n4 5 0:6 / /sys/fs/cgroup rw - cgroup2 x rw"
-    found = parse_cgroup_mounts(text)
+    first = "1 2 0:3 /docker/a /sys/fs/cgroup/cpu,cpuacct ro - cgroup cgroup rw,cpu,cpuacct"
+    second = "4 5 0:6 / /sys/fs/cgroup rw - cgroup2 x rw"
+    found = parse_cgroup_mounts(f"{first}\n{second}")
     assert found["cpu"] == ("/docker/a", "/sys/fs/cgroup/cpu,cpuacct")
     assert found[""] == ("/", "/sys/fs/cgroup")
 

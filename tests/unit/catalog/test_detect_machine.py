@@ -20,10 +20,10 @@ def test_this_machine_is_detected():
 @pytest.mark.skipif(sys.platform != "linux", reason="the promise is for Linux")
 def test_detection_is_quick_without_programs():
     class Deaf(LocalMachine):
-        def run(self, *argv):
+        def run(self, *_):
             return None
 
-        def module(self, name):
+        def module(self, _):
             return None
 
     machine = Deaf()

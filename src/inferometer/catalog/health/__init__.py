@@ -75,7 +75,8 @@ def take(
             remedy="Give a time above 0 and below an hour, such as 1 s.",
         )
     state = _state(machine, host)
-    before, started = _counters(machine, host), clock()
+    started = clock()
+    before = _counters(machine, host)
     sleep(interval_s)
     elapsed = clock() - started
     return Readings(

@@ -163,7 +163,7 @@ def cpu_hog(readings: Readings) -> Outcome:
     if readings.elapsed_s <= 0:
         return unknown("no time passed between the two readings")
     used = [
-        (max(process.cpu_s - before[pid].cpu_s, 0.0) / readings.elapsed_s, process.name)
+        (max(process.cpu_s - before[pid].cpu_s, 0.0) / readings.elapsed_s, f"{process.name} (pid {pid})")
         for pid, process in after.items()
         if pid in before and pid != readings.pid
     ]

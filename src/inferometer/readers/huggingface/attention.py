@@ -13,6 +13,7 @@ from inferometer.readers.huggingface.parts import (
     norm,
     once,
     output,
+    reshaped,
     split,
     tensor,
     view,
@@ -58,6 +59,7 @@ class Attention:
     relative: str = ""  # table of relative position biases, where this layer owns one
     buckets: int = 0
     biased: bool = False  # scores get a position bias: ALiBi, T5's relative one, Swin's table
+    chunk: int = 0  # tokens see only those of their own chunk of this size
     hidden: int = 0  # features that the output projection gives, where not those that came in
 
 
@@ -89,14 +91,23 @@ def attend(spec: Attention, at: str, x: Tensor, context: Dim, source: Tensor | N
         q, k = ops[-1].outputs
     if spec.relative:
         ops += _relative(spec, at, x, context)
+    if spec.chunk:
+        q, k, v = (_chunked(part, spec.chunk) for part in (q, k, v))
     core = attention_op(f"{at}.attention", q, k, v, spec, context, cross=source)
     ops.append(core)
+    if spec.chunk:
+        ops.append(view(f"{at}.joined", output(core), *x.shape[:-1], spec.heads * spec.head_dim))
     if spec.o:
         features = spec.hidden or _features(x)
         ops.append(
-            linear(f"{at}.o_proj", output(core), features, spec.o, bias="o" in spec.bias, transposed=spec.transposed)
+            linear(f"{at}.o_proj", output(ops), features, spec.o, bias="o" in spec.bias, transposed=spec.transposed)
         )
     return ops
+
+
+def _chunked(x: Tensor, chunk: int) -> Tensor:
+    batch, tokens, features = x.shape
+    return reshaped(x, batch * ((tokens + (chunk - 1)) // chunk), chunk, features)
 
 
 def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor, list[Op]]:
@@ -114,7 +125,8 @@ def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tu
         linear(f"{at}.{letter}_proj", source or x, narrow, module, bias=letter in spec.bias)
         for letter, module in (("k", spec.k), ("v", spec.v))
     )
-    ops = [query, *(once(keys) if source is not None else keys)]
+    kept = source is not None and spec.cached  # keys of cross-attention that stay need making only once
+    ops = [query, *(once(keys) if kept else keys)]
     return output(ops[0]), output(ops[1]), output(ops[2]), ops
 
 

@@ -19,7 +19,7 @@ from inferometer.readers.huggingface.config import Config
 
 __all__ = ["Family", "families", "family_of"]
 
-_MERGED = ("names", "keys", "defaults", "nested_defaults", "tasks", "heads")
+_MERGED = ("names", "parts", "keys", "defaults", "nested_defaults", "tasks", "heads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class Family:
     template: str
     classes: tuple[str, ...] = ()  # class names, or their beginnings, for configs without a model_type
     base: str = ""  # the module that holds the body where a head stands beside it
-    wrapped: bool = True  # the body's module is dropped from names where the model is the bare body
+    keeps_base: bool = False  # even the bare body's weights have its module before their names
     needs: tuple[str, ...] = ()  # keys without which nothing can be said
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # our name of a key → the family's
     defaults: Mapping[str, Any] = field(default_factory=dict)  # for keys its configs leave out
@@ -72,7 +72,8 @@ class Family:
     tied: bool = False  # where the config does not say
     head_bias: bool = False
     conv_bias: bool = True  # of a vision stem
-    class_tokens: int = 0
+    class_tokens: int = 0  # learned tokens before the patches
+    flat_tokens: bool = False  # they and the position table are stored without axes of one
 
 
 @cache

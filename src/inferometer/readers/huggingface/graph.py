@@ -9,10 +9,17 @@ from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
 from inferometer.readers.huggingface.body import Body
 from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.contrastive import contrastive
 from inferometer.readers.huggingface.decoder import decoder
+from inferometer.readers.huggingface.dit import diffusers_dit, dit
 from inferometer.readers.huggingface.encoder import encoder
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
+from inferometer.readers.huggingface.mmdit import flux, sd3
+from inferometer.readers.huggingface.multimodal import llava, qwen_vl
 from inferometer.readers.huggingface.seq2seq import seq2seq
+from inferometer.readers.huggingface.swin import swin
+from inferometer.readers.huggingface.unet import unet
+from inferometer.readers.huggingface.vision import vision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +53,7 @@ def graph_from_config(config: Mapping[str, Any], *, name: str) -> Graph:
 
 def _expand(family: Family, config: Config) -> Body:
     heads, bare = heads_of(family, config)
-    prefix = f"{family.base}." if family.base and not bare else ""
+    prefix = f"{family.base}." if family.base and (family.keeps_base or not bare) else ""
     match family.template:
         case "decoder":
             return decoder(family, config, heads, prefix=prefix)
@@ -54,6 +61,26 @@ def _expand(family: Family, config: Config) -> Body:
             return encoder(family, config, heads, prefix=prefix)
         case "seq2seq":
             return seq2seq(family, config, heads, prefix=prefix)
+        case "vision":
+            return vision(family, config, heads, prefix=prefix)
+        case "swin":
+            return swin(family, config, heads, prefix=prefix)
+        case "contrastive":
+            return contrastive(family, config, heads)
+        case "llava":
+            return llava(family, config, heads)
+        case "qwen_vl":
+            return qwen_vl(family, config, heads)
+        case "unet":
+            return unet(config)
+        case "dit":
+            return dit(config)
+        case "diffusers_dit":
+            return diffusers_dit(config)
+        case "flux":
+            return flux(config)
+        case "sd3":
+            return sd3(config)
         case other:
             raise ValueError(f"The row of {family.name} names an unknown template {other!r}.")
 

@@ -202,3 +202,8 @@ def reduce(name: str, x: Tensor, function: str, axis: int) -> Op:
     return Op(
         name=name, kind="reduce", inputs=(x,), outputs=(y,), attributes={"function": function, "axes": (axis,)}
     )
+
+
+def resize(name: str, x: Tensor, mode: str, space: tuple[Dim, ...]) -> Op:
+    y = tensor(name, *x.shape[:2], *space)
+    return Op(name=name, kind="resize", inputs=(x,), outputs=(y,), attributes={"mode": mode})

@@ -5,8 +5,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.dtype import DTYPES
 from inferometer.readers.tflite.flatbuffer import Buffer, Table
 from inferometer.readers.tflite.operators import CUSTOM, Operator, operator_of
 from inferometer.readers.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields
@@ -186,9 +188,11 @@ class _Parser:
             raise entry.fault(f"has the unknown type {kind}")
         buffer = entry.number(2, "I")
         dtype = TENSOR_TYPES[kind]
-        external = entry.number(10, "I") != 0
         size = self._buffers.size(buffer, what) if buffer else 0
         shape = _shape(entry, what)
+        sparsity = entry.table(6, f"the sparsity of {what}")
+        if size and dtype is not None and sparsity is None:
+            _require_room(entry, shape, dtype, size)
         name = (entry.text(3, f"the name of {what}") or f"tensor_{index}").replace("{}", "{ }")
         return TensorInfo(
             index=index,
@@ -196,11 +200,11 @@ class _Parser:
             shape=shape,
             dtype=dtype,
             buffer=buffer,
-            nbytes=size or None,
+            nbytes=size + (0 if sparsity is None else _index_bytes(sparsity, what)) if size else None,
             values=self._buffers.whole_numbers(buffer, dtype, what) if size and dtype in {"i32", "i64"} else None,
             variable=entry.number(5, "?", default=False),
-            sparse=entry.table(6, f"the sparsity of {what}") is not None,
-            external=external,
+            sparse=sparsity is not None,
+            external=entry.number(10, "I") != 0,
             quantization=_quantization(entry, what),
         )
 
@@ -233,6 +237,26 @@ def _shape(entry: Table, what: str) -> tuple[int, ...]:
     if any(size < -1 for size in shape):
         raise entry.fault(f"has the shape {shape}")
     return shape
+
+
+def _require_room(entry: Table, shape: tuple[int, ...], dtype: str, size: int) -> None:
+    """A constant that claims more numbers than its buffer holds is a damaged one."""
+    needed = DTYPES[dtype].nbytes(prod(shape))
+    if min(shape, default=0) >= 0 and needed > size:
+        shown = f"{needed:,}" if needed < 1 << 63 else "2^63 or more"
+        raise entry.fault(f"has the shape {shape} of {dtype}, {shown} bytes, in a buffer of {size:,}; it stands")
+
+
+def _index_bytes(sparsity: Table, what: str) -> int:
+    """Bytes that say where a sparse tensor's numbers belong: segments and indices of each axis that is compressed."""
+    total = 0
+    for axis in sparsity.tables(2, f"sparse axis of {what}", most=_MANY_AXES):
+        for kind, place in ((2, 3), (4, 5)):
+            width = {1: 4, 2: 2, 3: 1}.get(axis.number(kind, "B"))
+            table = axis.table(place, f"the indices of {axis.what}") if width else None
+            if width and table is not None:
+                total += width * table.count(0, width, f"the indices of {axis.what}")
+    return total
 
 
 def _quantization(entry: Table, what: str) -> Quantization | None:

@@ -228,11 +228,10 @@ def _sliced(side: Dim, begin: int | None, end: int | None, step: int) -> Dim:
         if (begin, end) != (None, None):
             raise KeyError("step")
         return (side + (-step - 1)) // -step
-    start = begin or 0
-    if start >= 0 and end is not None and end >= 0:
+    start, stop = begin or 0, 0 if end is None else end
+    if end is not None and end >= 0:
         raise KeyError("end")  # whether the side reaches that far is not known
-    length = (0 if end is None else end) - start if start >= 0 else (0 if end is None else end) - start
-    taken = side + length if start >= 0 else length
+    taken = (side if start >= 0 else 0) + (stop - start)
     return (taken + (step - 1)) // step
 
 
@@ -307,7 +306,7 @@ def _last_replaced(info: OperatorInfo, given: list[Operand], place: int) -> Shap
 _BY_NAME: dict[str, _Infer] = {
     "RESHAPE": _reshape, "STABLEHLO_RESHAPE": _reshape, "TRANSPOSE": _transpose, "STABLEHLO_TRANSPOSE": _transpose,
     "CONCATENATION": _concat, "STABLEHLO_CONCATENATE": _concat, "PACK": _pack, "UNPACK": _unpack, "PAD": _pad,
-    "PADV2": _pad, "EXPAND_DIMS": _expand_dims, "SQUEEZE": _squeeze, "STRIDED_SLICE": _strided, "SLICE": _slice,
+    "PADV2": _pad, "MIRROR_PAD": _pad, "EXPAND_DIMS": _expand_dims, "SQUEEZE": _squeeze, "STRIDED_SLICE": _strided, "SLICE": _slice,
     "GATHER": _gather, "EMBEDDING_LOOKUP": _lookup, "BATCH_MATMUL": _matmul, "FILL": _by_values(0),
     "BROADCAST_TO": _by_values(1), "TILE": _tile, "SPACE_TO_DEPTH": _rearranged, "DEPTH_TO_SPACE": _rearranged,
     "SPLIT": _split, "SPLIT_V": _split, "ZEROS_LIKE": _same, "REVERSE_V2": _same, "REVERSE_SEQUENCE": _same,

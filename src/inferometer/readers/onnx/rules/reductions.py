@@ -6,7 +6,7 @@ from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.items import BINARY
 from inferometer.readers.onnx.value import Call, Out
 
-__all__ = ["arg_reduce", "loss", "reduce", "reduce_axes"]
+__all__ = ["arg_reduce", "loss", "loss_and_log", "reduce", "reduce_axes"]
 
 _FOLDS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
@@ -56,7 +56,13 @@ def arg_reduce(call: Call) -> list[Out]:
 
 
 def loss(call: Call) -> list[Out]:
-    """Losses, one number or one for each label; the second output is the logarithm of the probabilities."""
+    """One number, or one for each label."""
+    labels = call.shape(1) if call.text("reduction", "mean") == "none" else ()
+    return [Out(labels, call.dtype(0))]
+
+
+def loss_and_log(call: Call) -> list[Out]:
+    """As `loss`, from scores that are no probabilities yet; the second output is the logarithm of those."""
     labels = call.shape(1) if call.text("reduction", "mean") == "none" else ()
     outs = [Out(labels, call.dtype(0)), Out(call.shape(0), call.dtype(0))]
     return outs[: len(call.node.outputs)]

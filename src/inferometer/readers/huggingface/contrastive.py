@@ -1,0 +1,67 @@
+"""CLIP and SigLIP: an image tower and a text tower that end in the same space."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface.body import Body
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.encoder import encoder
+from inferometer.readers.huggingface.family import family_of, prepared
+from inferometer.readers.huggingface.parts import BATCH, norm, output, tensor, weight, width
+from inferometer.readers.huggingface.vision import vision
+
+if TYPE_CHECKING:
+    from inferometer.readers.huggingface.family import Family
+
+__all__ = ["contrastive"]
+
+
+def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
+    """Images and texts come in equal numbers: every image is compared with every text."""
+    seen = _tower(family, config, "vision", heads)
+    read = _tower(family, config, "text", heads)
+    ops = _compared(family, seen.outputs[0], read.outputs[0])
+    sizes = {**seen.metadata["default_sizes"]}
+    if read.context_limit is not None:
+        sizes["query"] = read.context_limit
+    return Body(
+        blocks=(*seen.blocks, *read.blocks, Block(name="compare", ops=ops)),
+        inputs=(*seen.inputs, *read.inputs),
+        outputs=(output(ops),),
+        context_limit=read.context_limit,
+        metadata={
+            "vision": {key: value for key, value in seen.metadata.items() if key != "default_sizes"},
+            "text": dict(read.metadata),
+            "default_sizes": sizes,
+        },
+    )
+
+
+def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) -> Body:
+    plain = config.table(f"{side}_config")
+    shared = {"projection_dim": config.get("projection_dim")} if "projection" in heads else {}
+    plain = Config(name=config.name, values={**plain.values, **shared}, inside=plain.inside)
+    row = family_of(plain, family.parts[side])
+    ready = prepared(plain, row, nested=True)
+    ends = (*row.tasks["Model"], *heads)
+    expand = vision if side == "vision" else encoder
+    return expand(row, ready, ends, prefix=f"{row.base}.", at=f"{side}.")
+
+
+def _compared(family: Family, image: Tensor, text: Tensor) -> tuple[Op, ...]:
+    images, texts = norm("compare.image_norm", image, "l2"), norm("compare.text_norm", text, "l2")
+    # CLIP stores its scale as a scalar, SigLIP scale and bias as one number each
+    weights = [weight(family.names["scale"], *((1,) if "bias" in family.names else ()))]
+    if "bias" in family.names:
+        weights.append(weight(family.names["bias"], 1))
+    scores = Op(
+        name="compare.scores",
+        kind="matmul",
+        inputs=(output(images), output(texts)),
+        outputs=(tensor("compare.scores", BATCH, BATCH),),
+        weights=tuple(weights),
+        attributes={"contracted": width(image)},
+    )
+    return images, texts, scores

@@ -1,0 +1,127 @@
+"""Heads as steps in a family's row: pick a token, project, activate, normalise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.graph import Op, Tensor
+from inferometer.readers.huggingface.attention import Attention, attention_op
+from inferometer.readers.huggingface.body import function_of, labels_of
+from inferometer.readers.huggingface.mlp import Mlp, feed
+from inferometer.readers.huggingface.parts import (
+    activation,
+    add,
+    copy,
+    linear,
+    norm,
+    output,
+    reduce,
+    split,
+    tensor,
+    view,
+    weight,
+    width,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.readers.huggingface.config import Config
+    from inferometer.readers.huggingface.family import Family
+
+__all__ = ["headed"]
+
+
+def headed(
+    family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], places: tuple[str, str, str]
+) -> list[Op]:
+    """The steps of each head, one after the other; the step `stream` starts again from the encoder's output.
+
+    `places` are the body's module, the head's module, and what goes before the names of ops.
+    """
+    ops: list[Op] = []
+    x = stream
+    for head in heads:
+        for step in family.heads[head]:
+            if step["step"] == "stream":
+                x = stream
+                continue
+            ops += _step(family, config, x, step, places)
+            x = output(ops)
+    return ops
+
+
+def _step(
+    family: Family, config: Config, x: Tensor, step: Mapping[str, Any], places: tuple[str, str, str]
+) -> list[Op]:
+    """`inside` says that a module belongs to the body, so its name starts with the body's."""
+    prefix, outer, at = places
+    module = step.get("module", "")
+    full = f"{prefix if step.get('inside') else outer}{module}"
+    name = f"{at}head.{step.get('name', module.replace('cls.predictions.', 'mlm.'))}"
+    match step["step"]:
+        case "first" | "last":
+            return [view(name, x, x.shape[0], x.shape[-1])]
+        case "first and mean":
+            mean = reduce(f"{name}.mean", x, "mean", axis=1)
+            first = view(f"{name}.first", x, x.shape[0], x.shape[-1])
+            return [mean, first, copy(name, "concat", (output(first), output(mean)), x.shape[0], 2 * width(x))]
+        case "activation":
+            return [activation(name, x, function_of(step.get("function") or config.text("hidden_act", "gelu")))]
+        case "norm":
+            return [norm(name, x, family.norm, full, bias=family.norm_bias)]
+        case "probe":
+            return _probe(family, config, x, name, full)
+        case _:
+            return [_linear(family, config, x, step, (name, full, prefix, outer))]
+
+
+def _linear(
+    family: Family, config: Config, x: Tensor, step: Mapping[str, Any], names: tuple[str, str, str, str]
+) -> Op:
+    name, full, prefix, outer = names
+    bias = step.get("bias", False)
+    shared = step.get("tied", False) and config.flag("tie_word_embeddings", family.tied)
+    table = f"{prefix}{family.names['embed']}.weight" if shared else ""
+    features = _features(config, step["to"])
+    return linear(name, x, features, full, bias=f"{outer}{bias}" if isinstance(bias, str) else bias, tied=table)
+
+
+def _features(config: Config, to: str) -> int:
+    if to == "labels":
+        return labels_of(config)
+    return int(to) if to.isdigit() else int(config.whole(to))
+
+
+def _probe(family: Family, config: Config, x: Tensor, at: str, module: str) -> list[Op]:
+    """SigLIP pools by attention: one learned query looks at every patch, then an MLP with a residual."""
+    hidden, heads = width(x), config.whole("num_attention_heads")
+    query = tensor(f"{at}.probe", x.shape[0], 1, hidden)
+    probe = copy(f"{at}.probe", "expand", (), *query.shape, weights=(weight(f"{module}.probe", 1, 1, hidden),))
+    asked = _packed(f"{at}.q_proj", output(probe), hidden, f"{module}.attention")
+    keys = _packed(f"{at}.kv_proj", x, 2 * hidden, f"{module}.attention")
+    parts = split(f"{at}.kv", output(keys), k=x.shape, v=x.shape)
+    k, v = parts.outputs
+    spec = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, causal=False, cached=False)
+    core = attention_op(f"{at}.attention", output(asked), k, v, spec, 0, cross=x)
+    out = linear(f"{at}.o_proj", output(core), hidden, f"{module}.attention.out_proj", bias=True)
+    normed = norm(f"{at}.norm", output(out), family.norm, f"{module}.layernorm", bias=True)
+    mlp = Mlp(
+        width=config.whole("intermediate_size"),
+        function=function_of(config.text("hidden_act", "gelu")),
+        up=f"{module}.mlp.fc1",
+        down=f"{module}.mlp.fc2",
+        bias=True,
+    )
+    fed = feed(mlp, f"{at}.mlp", output(normed))
+    joined = add(f"{at}.residual", output(out), output(fed))
+    return [probe, asked, keys, parts, core, out, normed, *fed, joined, view(at, output(joined), x.shape[0], hidden)]
+
+
+def _packed(name: str, x: Tensor, features: int, module: str) -> Op:
+    """A part of torch's packed projection: the tensor holds q, k and v, an op uses its own rows of it."""
+    hidden = width(x)
+    weights = (weight(f"{module}.in_proj_weight", 3 * hidden, hidden), weight(f"{module}.in_proj_bias", 3 * hidden))
+    y = tensor(name, *x.shape[:-1], features)
+    attributes = {"in_features": hidden, "out_features": features}
+    return Op(name=name, kind="linear", inputs=(x,), outputs=(y,), weights=weights, attributes=attributes)

@@ -1,0 +1,268 @@
+"""The conditional U-Net of diffusers: Stable Diffusion 1.x, 2.x and XL."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface.attention import Attention
+from inferometer.readers.huggingface.body import Body, ending_in
+from inferometer.readers.huggingface.conditioning import LATENT, timestep, two_layers
+from inferometer.readers.huggingface.layer import Layer, Norms, stack
+from inferometer.readers.huggingface.mlp import Mlp
+from inferometer.readers.huggingface.parts import (
+    BATCH,
+    ENCODER,
+    IMAGE,
+    activation,
+    add,
+    convolution,
+    copy,
+    linear,
+    norm,
+    output,
+    resize,
+    tensor,
+    view,
+)
+
+if TYPE_CHECKING:
+    from inferometer.readers.huggingface.config import Config
+
+__all__ = ["unet"]
+
+_TOKENS = 77  # of the CLIP text encoders that these networks are conditioned on
+_KNOWN = {
+    "DownBlock2D": False,
+    "CrossAttnDownBlock2D": True,
+    "UpBlock2D": False,
+    "CrossAttnUpBlock2D": True,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One resolution: its width, how many resnets, and its transformers where it has any."""
+
+    channels: int
+    resnets: int
+    layers: int  # transformer layers after each resnet, 0 for none
+    heads: int
+
+
+def unet(config: Config) -> Body:
+    levels, ups = _levels(config)
+    side = IMAGE // LATENT
+    latent = tensor("latent", BATCH, config.whole("in_channels"), side, side)
+    text = tensor("prompt", BATCH, ENCODER, config.whole("cross_attention_dim"))
+    told = _condition(config, levels[0].channels)
+    first = convolution("conv_in", latent, levels[0].channels, (3, 3), "conv_in", padding=(1, 1), bias=True)
+    net = _Net(config, output(told), text)
+    blocks = [Block(name="embed", ops=(*told, first))]
+    x, skips = output(first), [output(first)]
+    for index, level in enumerate(levels):
+        blocks += (made := net.down(index, level, x, skips, last=index == len(levels) - 1))
+        x = output(made[-1].ops)
+    blocks += (made := net.middle(levels[-1], x))
+    x = output(made[-1].ops)
+    for index, (level, resnets) in enumerate(zip(reversed(levels), ups, strict=True)):
+        blocks += (made := net.up(index, level, x, skips, resnets=resnets, last=index == len(levels) - 1))
+        x = output(made[-1].ops)
+    blocks.append(_end(config, x))
+    return Body(
+        blocks=tuple(blocks),
+        inputs=(latent, text),
+        outputs=(output(blocks[-1].ops),),
+        metadata={
+            "hidden_size": levels[-1].channels,
+            "default_sizes": {"image": LATENT * config.whole("sample_size"), "encoder": _TOKENS},
+        },
+    )
+
+
+def _levels(config: Config) -> tuple[list[Level], list[int]]:
+    """The levels on the way down, and how many resnets each has on the way up, the last level first."""
+    widths = config.wholes("block_out_channels")
+    count = len(widths)
+    kinds, ups = config.texts("down_block_types"), config.texts("up_block_types")
+    for key, said in (("down_block_types", kinds), ("up_block_types", ups)):
+        if len(said) != count or any(kind not in _KNOWN for kind in said):
+            raise config.error(key, f"must be {count} of {', '.join(_KNOWN)}, and is {', '.join(said)[:80]}")
+    if [_KNOWN[kind] for kind in ups] != [_KNOWN[kind] for kind in reversed(kinds)]:
+        raise config.error("up_block_types", "must mirror down_block_types")
+    resnets = config.wholes("layers_per_block", count=count)
+    layers = config.wholes("transformer_layers_per_block", count=count)
+    heads = config.wholes("heads", count=count)
+    for key, values in (("layers_per_block", resnets), ("transformer_layers_per_block", layers), ("heads", heads)):
+        if len(values) != count:
+            raise config.error(key, f"has {len(values)} entries for {count} levels")
+    levels = [
+        Level(channels=widths[i], resnets=resnets[i], layers=layers[i] if _KNOWN[kinds[i]] else 0, heads=heads[i])
+        for i in range(count)
+    ]
+    return levels, [resnet + 1 for resnet in reversed(resnets)]
+
+
+def _condition(config: Config, channels: int) -> list[Op]:
+    """The time step's vector; SDXL adds one of the pooled prompt and the picture's size and crop."""
+    features = 4 * channels
+    ops = timestep("condition.time", "time_embedding", features, frequencies=channels)
+    if config.get("addition_embed_type") is None:
+        return ops
+    if config.get("addition_embed_type") != "text_time":
+        raise config.error("addition_embed_type", "other than text_time is not known")
+    step = output(ops)
+    said = tensor("pooled_prompt", BATCH, config.whole("projection_class_embeddings_input_dim"))
+    ops += two_layers("condition.text", said, "add_embedding", features)
+    return [*ops, add("condition", step, output(ops))]
+
+
+def _end(config: Config, x: Tensor) -> Block:
+    normed = norm("out.norm", x, "group", "conv_norm_out", bias=True, axis=1)
+    act = activation("out.act", output(normed), "silu")
+    channels = config.whole("out_channels")
+    last = convolution("conv_out", output(act), channels, (3, 3), "conv_out", padding=(1, 1), bias=True)
+    return Block(name="head", ops=(normed, act, last))
+
+
+class _Net:
+    """The parts of the network that share a condition and a text."""
+
+    def __init__(self, config: Config, condition: Tensor, text: Tensor) -> None:
+        self._linear = config.flag("use_linear_projection")
+        self._config = config
+        self._condition = condition
+        self._text = text
+
+    def down(self, index: int, level: Level, x: Tensor, skips: list[Tensor], *, last: bool) -> list[Block]:
+        blocks: list[Block] = []
+        name, module = f"down.{index}", f"down_blocks.{index}"
+        for number in range(level.resnets):
+            blocks += self._pair(name, module, number, level, x)
+            x = output(blocks[-1].ops)
+            skips.append(x)
+        if not last:
+            at, conv = f"{name}.downsample", f"{module}.downsamplers.0.conv"
+            op = convolution(at, x, level.channels, (3, 3), conv, strides=(2, 2), padding=(1, 1), bias=True)
+            blocks.append(Block(name=name, ops=(op,)))
+            skips.append(output(op))
+        return blocks
+
+    def middle(self, level: Level, x: Tensor) -> list[Block]:
+        blocks = [self._resnet("mid.resnets.0", "mid_block.resnets.0", x, level.channels, "mid")]
+        layers = self._config.wholes("transformer_layers_per_block", count=1)[-1]
+        deep = Level(channels=level.channels, resnets=2, layers=layers, heads=level.heads)
+        blocks += self._transformer("mid.attentions.0", "mid_block.attentions.0", output(blocks[0].ops), deep, "mid")
+        x = output(blocks[-1].ops)
+        return [*blocks, self._resnet("mid.resnets.1", "mid_block.resnets.1", x, level.channels, "mid")]
+
+    def up(
+        self, index: int, level: Level, x: Tensor, skips: list[Tensor], *, resnets: int, last: bool
+    ) -> list[Block]:
+        """Each resnet reads the stream beside what the way down left at the same size."""
+        blocks: list[Block] = []
+        name, module = f"up.{index}", f"up_blocks.{index}"
+        for number in range(resnets):
+            skip = skips.pop()
+            channels = _channels(x) + _channels(skip)
+            joined = copy(f"{name}.concat.{number}", "concat", (x, skip), BATCH, channels, *x.shape[2:])
+            blocks.append(Block(name=name, ops=(joined,)))
+            blocks += self._pair(name, module, number, level, output(joined))
+            x = output(blocks[-1].ops)
+        if not last:
+            larger = resize(f"{name}.resize", x, "nearest", skips[-1].shape[2:])
+            conv = f"{module}.upsamplers.0.conv"
+            op = convolution(f"{name}.upsample", output(larger), level.channels, (3, 3), conv, padding=(1, 1), bias=True)
+            blocks.append(Block(name=name, ops=(larger, op)))
+        return blocks
+
+    def _pair(self, name: str, module: str, number: int, level: Level, x: Tensor) -> list[Block]:
+        """A resnet, and its transformer where the level has them."""
+        place = f"resnets.{number}"
+        blocks = [self._resnet(f"{name}.{place}", f"{module}.{place}", x, level.channels, name)]
+        if level.layers:
+            place = f"attentions.{number}"
+            blocks += self._transformer(f"{name}.{place}", f"{module}.{place}", output(blocks[0].ops), level, name)
+        return blocks
+
+    def _resnet(self, at: str, module: str, x: Tensor, channels: int, block: str) -> Block:
+        """Norm, SiLU, 3 × 3, plus the condition; norm, SiLU, 3 × 3; added to the input, which a 1 × 1 may widen."""
+        ops = [norm(f"{at}.norm1", x, "group", f"{module}.norm1", bias=True, axis=1)]
+        ops.append(activation(f"{at}.act1", output(ops), "silu"))
+        ops.append(_square(f"{at}.conv1", output(ops), channels, f"{module}.conv1"))
+        inner = output(ops)
+        active = activation(f"{at}.time_act", self._condition, "silu")
+        told = linear(f"{at}.time_proj", output(active), channels, f"{module}.time_emb_proj", bias=True)
+        ops += [active, told, add(f"{at}.time_add", inner, output(told))]
+        ops.append(norm(f"{at}.norm2", output(ops), "group", f"{module}.norm2", bias=True, axis=1))
+        ops.append(activation(f"{at}.act2", output(ops), "silu"))
+        ops.append(_square(f"{at}.conv2", output(ops), channels, f"{module}.conv2"))
+        inner = output(ops)
+        if _channels(x) != channels:
+            ops.append(convolution(f"{at}.shortcut", x, channels, (1, 1), f"{module}.conv_shortcut", bias=True))
+            x = output(ops)
+        return Block(name=block, ops=(*ops, add(f"{at}.residual", x, inner)))
+
+    def _transformer(self, at: str, module: str, x: Tensor, level: Level, block: str) -> list[Block]:
+        """The plane as a sequence: self-attention, attention to the text, a gated MLP, in each layer."""
+        channels, side = level.channels, x.shape[2]
+        normed = norm(f"{at}.norm", x, "group", f"{module}.norm", bias=True, axis=1)
+        rows = (BATCH, side * side, channels)
+        if self._linear:
+            flat = view(f"{at}.rows", output(normed), *rows)
+            start = [normed, flat, linear(f"{at}.proj_in", output(flat), channels, f"{module}.proj_in", bias=True)]
+        else:
+            conv = convolution(f"{at}.proj_in", output(normed), channels, (1, 1), f"{module}.proj_in", bias=True)
+            start = [normed, conv, view(f"{at}.rows", output(conv), *rows)]
+        stream = tensor(f"{at}.hidden", *rows)
+        layer = self._layer(f"{module}.transformer_blocks.{{}}.", level)
+        inside = stack([layer] * level.layers, f"{at}.", stream, block=block, source=self._text)
+        if self._linear:
+            last = linear(f"{at}.proj_out", stream, channels, f"{module}.proj_out", bias=True)
+            end = [last, view(f"{at}.plane", output(last), *x.shape)]
+        else:
+            plane = view(f"{at}.plane", stream, *x.shape)
+            end = [plane, convolution(f"{at}.proj_out", output(plane), channels, (1, 1), f"{module}.proj_out", bias=True)]
+        joined = add(f"{at}.residual", x, output(end))
+        return [
+            Block(name=block, ops=ending_in(start, stream.name)), *inside, Block(name=block, ops=(*end, joined)),
+        ]  # fmt: skip
+
+    def _layer(self, at: str, level: Level) -> Layer:
+        if level.channels % level.heads:
+            problem = f"has {level.heads} heads, which do not divide {level.channels} channels"
+            raise self._config.error("heads", problem)
+        itself, other = (
+            Attention(
+                heads=level.heads,
+                kv_heads=level.heads,
+                head_dim=level.channels // level.heads,
+                q=f"{at}{name}.to_q",
+                k=f"{at}{name}.to_k",
+                v=f"{at}{name}.to_v",
+                o=f"{at}{name}.to_out.0",
+                bias="o",
+                causal=False,
+                cached=False,
+            )
+            for name in ("attn1", "attn2")
+        )
+        norms = Norms(
+            kind="layer", bias=True, pre_attention=f"{at}norm1", pre_cross=f"{at}norm2", pre_mlp=f"{at}norm3"
+        )
+        mlp = Mlp(
+            width=4 * level.channels, function="gelu", gate_up=f"{at}ff.net.0.proj", down=f"{at}ff.net.2", bias=True
+        )
+        return Layer(norms=norms, mixer=itself, cross=other, ffn=mlp)
+
+
+def _square(name: str, x: Tensor, channels: int, module: str) -> Op:
+    return convolution(name, x, channels, (3, 3), module, padding=(1, 1), bias=True)
+
+
+def _channels(x: Tensor) -> int:
+    channels = x.shape[1]
+    if not isinstance(channels, int):
+        raise TypeError(f"The channels of {x.name} are not a fixed number.")
+    return channels

@@ -1,0 +1,192 @@
+"""Names of sizes: what the file calls them, and what we call them.
+
+A file's own names become symbols. Those that are usual for a batch, a sequence, a cache or an image become ours, so
+that a workload binds them; a nameless size gets a name from where it stands. Which is which is kept in the metadata.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from inferometer.core.dims import Dim, Symbol
+from inferometer.readers.onnx import algebra
+from inferometer.readers.onnx.elements import is_float
+from inferometer.readers.onnx.messages import Axis, TypeDef
+
+__all__ = ["Symbols", "read_symbols"]
+
+_NAMES = {
+    "batch": ("batch", "batchsize", "bs", "nbatch", "n", "b", "batchdim", "dynamicbatch"),
+    "query": (
+        "query", "sequence", "sequencelength", "seq", "seqlen", "seqlength", "maxseqlen", "s", "querylength",
+        "decodersequence", "decodersequencelength", "tokens", "numtokens",
+    ),
+    "context": (
+        "context", "pastsequencelength", "pastsequence", "pastseqlen", "pastlength", "pastdecodersequencelength",
+        "pastdecodersequence", "pastkvlen", "kvlen",
+    ),
+    "encoder": ("encoder", "encodersequencelength", "encodersequence", "encoderlength", "encoderseqlen"),
+    "frames": ("frames", "nframes", "numframes"),
+    "height": ("height", "h", "imageheight", "imgheight"),
+    "width": ("width", "w", "imagewidth", "imgwidth"),
+}  # fmt: skip
+_OURS = {spelling: ours for ours, spellings in _NAMES.items() for spelling in spellings}
+_TOTAL = frozenset({"totalsequencelength", "totalseqlen", "totallength", "attentionmasklength", "totalsequence"})
+
+# Names that exporters give to sizes which have none.
+_NAMELESS = re.compile(r"unk__\d+|p2o\.DynamicDimension\.\d+|\?|None|-1|dim_\d+|.*_dim_\d+|.*dynamic_axes_\d+", re.DOTALL)
+_TOKEN = re.compile(r"\s*(?:(\d{1,18})|([A-Za-z_][\w.]*)|([-+*()]))")
+_CHANNELS = frozenset({1, 3, 4})
+
+
+@dataclass(slots=True)
+class Symbols:
+    """`ours` maps the file's names to sizes; `told` says where each of our names comes from."""
+
+    ours: dict[str, Dim] = field(default_factory=dict)
+    told: dict[str, str] = field(default_factory=dict)
+    nameless: dict[tuple[str, int], Dim] = field(default_factory=dict)
+
+    def dim(self, axis: Axis) -> Dim | None:
+        """A size as declared; None where the declaration says nothing."""
+        if axis is None or isinstance(axis, int):
+            return axis
+        if axis in self.ours:
+            return self.ours[axis]
+        return None if _NAMELESS.fullmatch(axis) else self._of_name(axis)
+
+    def input_dim(self, name: str, place: int, axis: Axis) -> Dim:
+        known = self.dim(axis)
+        if known is None:
+            known = self.nameless.get((name, place))
+        return Symbol(f"{name}.{place}") if known is None else known
+
+    def _of_name(self, name: str) -> Dim:
+        """A name that no input has: an expression over known ones, or a symbol of its own."""
+        found = _evaluate(name, self.ours)
+        self.ours[name] = Symbol(name) if found is None else found
+        return self.ours[name]
+
+
+def read_symbols(inputs: list[tuple[str, TypeDef]]) -> Symbols:
+    """Decide on names from the graph's inputs."""
+    symbols = Symbols()
+    named: dict[str, list[TypeDef]] = {}
+    for _, kind in inputs:
+        for axis in kind.axes or ():
+            if isinstance(axis, str) and not _NAMELESS.fullmatch(axis):
+                named.setdefault(axis, []).append(kind)
+    taken = _take_usual(symbols, named)
+    for name in named:
+        if name not in symbols.ours and _plain(name) not in _TOTAL and _evaluate(name, symbols.ours) is None:
+            symbols.ours[name] = Symbol(name)
+    _take_totals(symbols, named, taken)
+    for name, kind in inputs:
+        _name_by_place(symbols, name, kind, taken)
+    return symbols
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z]", "", name.casefold())
+
+
+def _take_usual(symbols: Symbols, named: dict[str, list[TypeDef]]) -> set[str]:
+    """Give each of our names to one of the file's: the same one first, then the first usual one."""
+    taken: set[str] = set()
+    for name in sorted(named, key=lambda n: (n not in _NAMES, list(named).index(n))):
+        ours = _OURS.get(_plain(name)) if re.fullmatch(r"[\w.\-]+", name) else None
+        if ours is None or ours in taken or (ours == "query" and not _tells_tokens(named[name])):
+            continue
+        if name != ours and ours in named:
+            continue
+        taken.add(ours)
+        symbols.ours[name] = Symbol(ours)
+        symbols.told[ours] = f"named {name!r} in the file"
+    return taken
+
+
+def _tells_tokens(kinds: list[TypeDef]) -> bool:
+    """Whether a sequence is one of tokens: ids, or vectors. A plain signal keeps its own name."""
+    return any(not is_float(kind.dtype) or len(kind.axes or ()) > 2 for kind in kinds)
+
+
+def _take_totals(symbols: Symbols, named: dict[str, list[TypeDef]], taken: set[str]) -> None:
+    """A name for all tokens, cached and new, is their sum where both have names; a sum of names is one."""
+    for name in named:
+        if name in symbols.ours:
+            continue
+        if _plain(name) in _TOTAL and {"query", "context"} <= taken:
+            symbols.ours[name] = algebra.add(Symbol("context"), Symbol("query"))
+            symbols.told.setdefault("context + query", f"named {name!r} in the file")
+        else:
+            symbols.dim(name)
+
+
+def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) -> None:
+    axes = kind.axes or ()
+    for place, axis in enumerate(axes):
+        if isinstance(axis, int) or (isinstance(axis, str) and not _NAMELESS.fullmatch(axis)):
+            continue
+        if isinstance(axis, str) and axis in symbols.ours and not axis.startswith("?"):
+            continue
+        usual = _usual_at(kind, place)
+        if usual is None:
+            continue
+        if usual not in taken:
+            symbols.told.setdefault(usual, f"nameless in the file: axis {place} of input {name!r}")
+        elif not symbols.told[usual].startswith("nameless") and usual != "batch":
+            continue  # two sizes of one kind, and the file names the other
+        taken.add(usual)
+        if isinstance(axis, str) and axis not in {"?", "None", "-1"}:
+            symbols.ours[axis] = Symbol(usual)
+        symbols.nameless[name, place] = Symbol(usual)
+
+
+def _usual_at(kind: TypeDef, place: int) -> str | None:
+    """What stands at an axis by custom: the batch first, an image's sides where its channels show, tokens of ids."""
+    axes, rank = kind.axes or (), len(kind.axes or ())
+    if place == 0:
+        return "batch" if rank > 1 else None
+    if rank == 4 and is_float(kind.dtype):
+        if axes[1] in _CHANNELS and place in {2, 3}:
+            return "height" if place == 2 else "width"
+        if axes[3] in _CHANNELS and place in {1, 2}:
+            return "height" if place == 1 else "width"
+    return "query" if rank == 2 and kind.dtype in {"i32", "i64"} else None
+
+
+def _evaluate(text: str, known: dict[str, Dim]) -> Dim | None:
+    """A sum or product of known names and numbers, as exporters write `past_sequence_length + 1`; else None."""
+    if len(text) > 200 or not re.search(r"[-+*]", text):
+        return None
+    tokens: list[str] = []
+    position = 0
+    while position < len(text.rstrip()):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            return None
+        tokens.append(match.group().strip())
+        position = match.end()
+    return _sum_of(tokens, known)
+
+
+def _sum_of(tokens: list[str], known: dict[str, Dim]) -> Dim | None:
+    """Without parentheses: products, added and subtracted."""
+    total: Dim = 0
+    sign, product, expects = 1, None, "operand"
+    for token in (*tokens, "+"):
+        if expects == "operand":
+            operand = int(token) if token.isdecimal() else known.get(token)
+            if operand is None:
+                return None
+            product = operand if product is None else algebra.mul(product, operand)
+            expects = "operator"
+            continue
+        if token not in {"+", "-", "*"} or product is None:
+            return None
+        if token != "*":
+            total = algebra.add(total, algebra.mul(product, sign))
+            sign, product = 1 if token == "+" else -1, None
+        expects = "operand"
+    return total

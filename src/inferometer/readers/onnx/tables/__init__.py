@@ -1,0 +1,32 @@
+"""The operator tables: every operator as a row of data, by domain."""
+
+from collections.abc import Mapping
+from functools import cache
+
+from inferometer.readers.onnx.step import Row
+
+__all__ = ["rows_of", "table"]
+
+
+@cache
+def table() -> Mapping[tuple[str, str], Row]:
+    """(domain, operator) → row. Built when first asked for: importing a reader costs nothing."""
+    from inferometer.readers.onnx.tables.classic import CLASSIC  # noqa: PLC0415 - see above
+    from inferometer.readers.onnx.tables.microsoft import MICROSOFT, NCHWC  # noqa: PLC0415
+    from inferometer.readers.onnx.tables.standard import PREVIEW, STANDARD  # noqa: PLC0415
+    from inferometer.readers.onnx.tables.training import TRAINING  # noqa: PLC0415
+
+    by_domain = {
+        "": STANDARD,
+        "ai.onnx.ml": CLASSIC,
+        "ai.onnx.preview": PREVIEW,
+        "ai.onnx.preview.training": TRAINING,
+        "com.microsoft": MICROSOFT,
+        "com.microsoft.nchwc": NCHWC,
+        "com.ms.internal.nhwc": {},
+    }
+    return {(domain, name): row for domain, rows in by_domain.items() for name, row in rows.items()}
+
+
+def rows_of(domain: str) -> dict[str, Row]:
+    return {name: row for (owner, name), row in table().items() if owner == domain}

@@ -1,0 +1,47 @@
+"""From what a user asks to the sizes a graph is counted at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.binding import Binding
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Precision, Workload
+
+__all__ = ["bind"]
+
+_DEFAULT_PROMPT = 512
+_FORMAT = "f32"
+
+
+def bind(graph: Graph, workload: Workload, sizes: Mapping[str, int] | None = None) -> Binding:
+    """The binding of a workload: batch, prompt and context, the model's own defaults, then what was asked by name."""
+    defaults = graph.metadata.get("default_sizes", {})
+    asked = {
+        "batch": workload.batch,
+        "query": workload.prompt or _DEFAULT_PROMPT,
+        "context": workload.context or 0,
+        "logits": 1,
+        **defaults,
+    }
+    if workload.image is not None:
+        asked |= dict.fromkeys(("image", "height", "width"), workload.image)
+    known = graph.symbols
+    for name in sizes or {}:
+        if name not in known:
+            raise DomainError(
+                f"{graph.name} has no size {name!r}.", remedy=f"Its sizes: {', '.join(sorted(known)) or 'none'}."
+            )
+    chosen = {name: size for name, size in {**asked, **(sizes or {})}.items() if name in known}
+    return Binding(sizes=chosen, precision=_filled(workload.precision, graph.precision or _FORMAT))
+
+
+def _filled(asked: Precision, otherwise: str) -> Precision:
+    """A model that names no format is counted in f32, as frameworks make it."""
+    return replace(asked, weights=asked.weights or otherwise, activations=asked.activations or otherwise)

@@ -1,0 +1,101 @@
+"""Opening TFLite files and bundles of them."""
+
+from __future__ import annotations
+
+import mmap
+import io
+import struct
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.errors import FormatError
+from inferometer.readers.tflite.graph import graph_of, merged
+from inferometer.readers.tflite.model import parse_model
+from inferometer.readers.tflite.schema import IDENTIFIER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.core.graph import Graph
+    from inferometer.readers.base import Peek
+
+__all__ = ["TfliteReader", "read_tflite"]
+
+_ZIP = b"PK\x03\x04"
+_MANY_MEMBERS = 1024
+_MEMBER_LIMIT = 1 << 28  # bytes that a compressed member may have once it is unpacked
+_BUNDLED = (".tflite", ".task", "TF_LITE")  # how members that are models or bundles end
+
+
+class TfliteReader:
+    name = "tflite"
+    formats = frozenset({"tflite", "task"})
+
+    def match(self, peek: Peek) -> float:
+        """The flatbuffer's identifier; or a zip whose first member is a model."""
+        if peek.head[4:8] == IDENTIFIER:
+            return 1.0
+        if peek.head[:4] == _ZIP and len(peek.head) >= 30:
+            (length,) = struct.unpack_from("<H", peek.head, 26)
+            first = peek.head[30 : 30 + length].decode("utf-8", errors="replace")
+            return 0.9 if first.endswith(_BUNDLED) else 0.0
+        return 0.0
+
+    def read(self, path: Path) -> Graph:
+        return read_tflite(path)
+
+
+def read_tflite(path: Path, *, signature: str | None = None) -> Graph:
+    """The graph of a model, or of all models of a bundle. `signature` chooses among a model's entry points."""
+    path = Path(path)
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            if data[:4] == _ZIP:
+                return _bundle(path)
+            model = parse_model(data, path)
+    except FileNotFoundError:
+        raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
+    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
+        raise FormatError(f"{str(path)!r} cannot be read as a TFLite file: {error}.") from None
+    return graph_of(model, name=path.stem, label=str(path), signature=signature)
+
+
+def _bundle(path: Path) -> Graph:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            graphs = list(_members(archive, path, prefix="", depth=0))
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+        raise FormatError(f"{str(path)!r} is not a sound zip file: {error}.") from None
+    if not graphs:
+        raise FormatError(f"The bundle {str(path)!r} holds no TFLite model.")
+    return graphs[0] if len(graphs) == 1 else merged(graphs, name=path.stem)
+
+
+def _members(archive: zipfile.ZipFile, path: Path, *, prefix: str, depth: int) -> Iterator[Graph]:
+    """Each member that is a model. A bundle may hold bundles, one level deep."""
+    entries = archive.infolist()
+    if len(entries) > _MANY_MEMBERS:
+        raise FormatError(f"The bundle {str(path)!r} holds {len(entries):,} members; {_MANY_MEMBERS:,} are read.")
+    for entry in entries:
+        label = f"{path}:{prefix}{entry.filename}"
+        if entry.is_dir() or not entry.filename.endswith(_BUNDLED):
+            continue
+        data = _unpacked(archive, entry, label)
+        name = prefix + entry.filename.replace("{}", "{ }")
+        if data[4:8] == IDENTIFIER:
+            yield graph_of(parse_model(data, path, label=label), name=name, label=label, prefix=f"{name}/")
+        elif data[:4] == _ZIP and depth == 0:
+            with zipfile.ZipFile(io.BytesIO(data)) as inner:
+                yield from _members(inner, path, prefix=f"{name}/", depth=1)
+
+
+def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, label: str) -> bytes:
+    """A member's bytes, and never more of them than the limit, whatever its header says."""
+    with archive.open(entry) as file:
+        data = file.read(_MEMBER_LIMIT + 1)
+    if len(data) > _MEMBER_LIMIT:
+        raise FormatError(
+            f"{label!r} unpacks to more than {_MEMBER_LIMIT:,} bytes.", remedy="Unpack the bundle and read its members."
+        )
+    return data

@@ -1,0 +1,148 @@
+"""The tensors of one subgraph as an op sees them: with their role, their format, and sizes followed from the inputs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.dims import Dim, Symbol
+from inferometer.core.graph import Role, Tensor
+from inferometer.readers.tflite.shapes import Operand, Shape, output_shapes, output_values
+
+if TYPE_CHECKING:
+    from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TensorInfo
+
+__all__ = ["Names", "Scope"]
+
+_SHAPING = frozenset({"i32", "i64", "bool", "u32", "u64"})  # formats that parameters have only as a quantised bias
+
+
+@dataclass(slots=True)
+class Names:
+    """Names for the tensors of a whole model. A file may use one name twice, and one buffer under two names.
+
+    Constants in the same buffer are the same numbers, so they get the same name and count once.
+    """
+
+    prefix: str = ""
+    _taken: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _buffers: dict[int, str] = field(default_factory=dict)
+
+    def name(self, info: TensorInfo, subgraph: int) -> str:
+        if info.nbytes is not None and info.buffer in self._buffers:
+            return self._buffers[info.buffer]
+        name = self.prefix + info.name
+        if self._taken.setdefault(name, (subgraph, info.index)) != (subgraph, info.index):
+            name = f"{name}#{subgraph}.{info.index}"
+            self._taken[name] = (subgraph, info.index)
+        if info.nbytes is not None:
+            self._buffers[info.buffer] = name
+        return name
+
+
+class Scope:
+    """Reads `info` as the file has it; `alias` makes one tensor stand for another, as a decompressed constant does."""
+
+    def __init__(self, graph: SubGraph, index: int, names: Names, *, inputs: dict[int, Shape] | None = None) -> None:
+        self._graph, self._index, self._names = graph, index, names
+        self._shapes: dict[int, Shape] = dict(inputs or {})
+        self._values: dict[int, Shape] = {}
+        self._aliases: dict[int, int] = {}
+        self._variables: dict[int, str] = {}
+        for place in graph.inputs:
+            if place >= 0:
+                self._shapes.setdefault(place, self._open_shape(place, batch=True))
+
+    def info(self, place: int) -> TensorInfo:
+        """The tensor as stored: behind an alias the constant it is made from."""
+        return self._graph.tensors[self._aliases.get(place, place)]
+
+    def is_constant(self, place: int) -> bool:
+        info = self.info(place)
+        return (info.nbytes is not None or info.external) and not info.variable
+
+    def alias(self, made: int, source: int) -> None:
+        self._aliases[made] = self._aliases.get(source, source)
+
+    def is_widened(self, place: int) -> bool:
+        """Whether an operator turned it into another format before its use."""
+        return place in self._aliases
+
+    def values(self, place: int) -> Shape | None:
+        return self._values.get(place, self.info(place).values)
+
+    def numbers(self, place: int) -> tuple[int, ...] | None:
+        """Values that are plain numbers, all of them."""
+        values = self.values(place)
+        if values is None:
+            return None
+        plain = tuple(value for value in values if isinstance(value, int))
+        return plain if len(plain) == len(values) else None
+
+    def shape(self, place: int) -> Shape:
+        if place not in self._shapes:
+            self._shapes[place] = self._open_shape(place)
+        return self._shapes[place]
+
+    def tensor(self, place: int, role: Role | None = None) -> Tensor:
+        info = self.info(place)
+        return Tensor(
+            name=self._names.name(info, self._index),
+            shape=self.shape(place),
+            dtype=info.dtype,
+            role=role or self._role(info),
+            stored_bytes=info.nbytes,
+        )
+
+    def weight(self, place: int) -> Tensor:
+        """A tensor in a place that parameters have, whatever its format."""
+        return self.tensor(place, "weight" if self.is_constant(place) else None)
+
+    def follow(self, info: OperatorInfo) -> None:
+        """Work out what the operator's outputs look like, from what is known of its inputs."""
+        operands = [self._operand(place) for place in info.inputs]
+        places = [place for place in info.outputs if place >= 0]
+        shapes = output_shapes(info, operands, [len(self._graph.tensors[place].shape) for place in places])
+        for place, found in zip(places, shapes, strict=True):
+            self._shapes.setdefault(place, self._filled(place, found))
+        values = output_values(info, operands)
+        if values is not None and places:
+            self._values[places[0]] = values
+
+    def name_variable(self, handle: int, name: str) -> None:
+        self._variables[handle] = name
+
+    def variable(self, handle: int, like: int) -> Tensor:
+        """The memory that a handle stands for. It has the shape of what is read from or written to it."""
+        name = self._variables.get(handle) or self._names.name(self.info(handle), self._index)
+        found = self.tensor(like, "state")
+        return replace(found, name=f"{self._names.prefix}{name}", stored_bytes=None)
+
+    def _operand(self, place: int) -> Operand | None:
+        return None if place < 0 else Operand(shape=self.shape(place), values=self.values(place))
+
+    def _role(self, info: TensorInfo) -> Role:
+        if info.variable:
+            return "state"
+        if info.nbytes is None and not info.external:
+            return "activation"
+        single = all(size == 1 for size in info.shape)
+        shaping = info.dtype is None or (info.dtype in _SHAPING and info.quantization is None)
+        return "constant" if single or shaping else "weight"
+
+    def _open_shape(self, place: int, *, batch: bool = False) -> Shape:
+        return self._filled(place, None, batch=batch)
+
+    def _filled(self, place: int, found: Shape | None, *, batch: bool = False) -> Shape:
+        """The file's sizes, with what was worked out, or a symbol, where the file has none."""
+        info = self._graph.tensors[place]
+        name = self._names.prefix + info.name
+
+        def size(axis: int, stated: int) -> Dim:
+            if stated >= 0:
+                return stated
+            if found is not None:
+                return found[axis]
+            return Symbol("batch") if batch and axis == 0 else Symbol(f"{name}.{axis}")
+
+        return tuple(size(axis, stated) for axis, stated in enumerate(info.shape))

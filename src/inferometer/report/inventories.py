@@ -1,0 +1,104 @@
+"""A model's inventory as a card and a table: what `inferometer models show` prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from inferometer.report.cards import Card
+from inferometer.report.table import Column, Table
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from inferometer.core.workload import Precision
+    from inferometer.cost.inventory import Inventory, Layer
+    from inferometer.report.cards import Fact
+
+__all__ = ["inventory_card", "inventory_document", "layer_table"]
+
+_LAYERS = (
+    Column(key="name", heading="layer"),
+    Column(key="kind", heading="kind"),
+    Column(key="count", heading="×", exact=True),
+    Column(key="shape", heading="output"),
+    Column(key="parameters", heading="parameters", exact=True),
+    Column(key="flops", heading="work", label="flops", unit="FLOP"),
+    Column(key="bytes", heading="moved", label="bytes", unit="B"),
+    Column(key="intensity", heading="intensity", label="flop_per_byte", unit="FLOP/B"),
+    Column(key="weights", heading="stored as"),
+)
+
+
+def layer_table(found: Inventory) -> Table:
+    rows = tuple({**asdict(layer), "shape": _shape(layer)} for layer in found.layers)
+    return Table(columns=_LAYERS, rows=rows)
+
+
+def inventory_card(found: Inventory, *, published: int | None) -> Card:
+    """The totals. `published` is the catalog's count, shown where it differs from what was counted."""
+    memory = found.footprint
+    sizes = ", ".join(f"{name} {size}" for name, size in found.sizes.items())
+    facts: list[Fact] = [
+        ("parameters", f"{found.parameters:,}", _difference(found.parameters, published)),
+        ("weights", format_quantity(found.weight_bytes, "B"), _formats(found)),
+        ("work", format_quantity(found.flops, "FLOP"), f"at {sizes}" if sizes else ""),
+        ("moved", format_quantity(found.bytes, "B"), "weights, activations and cache, each read or write counted"),
+    ]
+    if memory.kv_bytes_per_token:
+        facts.append(("KV cache", f"{format_quantity(memory.kv_bytes_per_token, 'B')} a token", ""))
+    facts += [("peak memory", format_quantity(memory.peak_bytes, "B"), _parts(found)), ("covered", *_covered(found))]
+    return Card(title=found.name, subtitle=found.architecture or "", facts=tuple(facts))
+
+
+def inventory_document(found: Inventory, precision: Precision) -> dict[str, Any]:
+    """The inventory for machines; names follow the profile document's."""
+    return {
+        "schema": "inferometer.model/1",
+        "name": found.name,
+        "architecture": found.architecture,
+        "parameters": found.parameters,
+        "weight_bytes": found.weight_bytes,
+        "weight_bytes_by_format": dict(found.bytes_by_format),
+        "kv_bytes_per_token": found.footprint.kv_bytes_per_token,
+        "flops": found.flops,
+        "bytes": found.bytes,
+        "sizes": dict(found.sizes),
+        "precision": asdict(precision),
+        "memory": asdict(found.footprint),
+        "coverage": {**asdict(found.coverage), "share": found.coverage.share},
+        "layers": [asdict(layer) for layer in found.layers],
+    }
+
+
+def _shape(layer: Layer) -> str:
+    return " × ".join(map(str, layer.shape))
+
+
+def _difference(counted: int, published: int | None) -> str:
+    if published is None or published == counted:
+        return ""
+    return f"published: {published:,}"
+
+
+def _formats(found: Inventory) -> str:
+    return ", ".join(f"{name} {format_quantity(size, 'B')}" for name, size in found.bytes_by_format.items())
+
+
+def _parts(found: Inventory) -> str:
+    memory = found.footprint
+    parts = (
+        ("weights", memory.weights_bytes),
+        ("cache", memory.kv_bytes),
+        ("state", memory.state_bytes),
+        ("activations", memory.activations_bytes),
+        ("workspace", memory.workspace_bytes),
+    )
+    shown = ", ".join(f"{name} {format_quantity(size, 'B')}" for name, size in parts if size)
+    return f"{shown}; highest at {memory.peak_at}" if memory.peak_at else shown
+
+
+def _covered(found: Inventory) -> tuple[str, str]:
+    coverage = found.coverage
+    missing = sorted({entry.source_type or entry.kind for entry in coverage.uncovered})
+    shown = f"not counted: {', '.join(missing)}" if missing else ""
+    return f"{coverage.covered} of {coverage.ops} ops ({100 * coverage.share:.1f} %)", shown

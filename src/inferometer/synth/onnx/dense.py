@@ -1,0 +1,56 @@
+"""Matrices and tables: linear, matmul, embedding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.dims import product
+from inferometer.synth.onnx.lowering import rule
+from inferometer.synth.onnx.nodes import Value
+from inferometer.synth.onnx.shapes import reshaped
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Op
+    from inferometer.synth.onnx.lowering import Lowering
+
+__all__ = ["embedding", "linear", "matmul"]
+
+
+@rule("linear")
+def linear(lowering: Lowering, op: Op) -> None:
+    """MatMul with the weight as [in, out]; Gemm for rows alone, or where the weight is stored as [out, in] for another
+    op too (a tied embedding), since only Gemm reads it the other way round.
+    """
+    nodes, x = lowering.nodes, lowering.read(op.inputs[0])
+    weight, *rest = lowering.weights(op)
+    bias = [nodes.weight(entry) or entry.name for entry in rest if len(entry.shape) == 1]
+    kept = op.get("layout") == "in_out"  # the checkpoint itself holds [in, out]
+    if len(x.shape) > 2 and (name := nodes.weight(weight, transposed=not kept)):
+        y = nodes.add("MatMul", x.name, name)
+        y = nodes.add("Add", y, bias[0]) if bias else y
+        lowering.give(op.outputs[0], y)
+        return
+    name = nodes.weight(weight)
+    stored = name is not None
+    rows = reshaped(nodes, x, (product(x.shape[:-1]), x.shape[-1]))
+    swap = 0 if kept == stored else 1
+    y = nodes.add("Gemm", rows.name, weight.name, *bias, transB=swap)
+    shape = lowering.shape(op.outputs[0])
+    flat = Value(y, (rows.shape[0], shape[-1]))
+    lowering.give(op.outputs[0], reshaped(nodes, flat, shape))
+
+
+@rule("matmul")
+def matmul(lowering: Lowering, op: Op) -> None:
+    a, b = (lowering.read(tensor) for tensor in op.inputs[:2])
+    lowering.give(op.outputs[0], lowering.nodes.add("MatMul", a.name, b.name))
+
+
+@rule("embedding")
+def embedding(lowering: Lowering, op: Op) -> None:
+    nodes, (table,) = lowering.nodes, lowering.weights(op)
+    name = nodes.weight(table)
+    if name is None:
+        raise lowering.refuse(op, f"the table {table.name!r} is a matrix of an earlier op")
+    ids = lowering.read(op.inputs[0])
+    lowering.give(op.outputs[0], nodes.add("Gather", name, ids.name, axis=0))
