@@ -345,12 +345,17 @@ def pass_at_k(*, n: UpToAMillion, c: UpToAMillionOrNone, k: UpToAMillion) -> Pro
     require(c <= n, "c must not exceed n", c=c, n=n)
     require(k <= n, "k must not exceed n", k=k, n=n)
     if any(isinstance(count, np.ndarray) for count in (n, c, k)):
-        return np.vectorize(_pass_at_k, otypes=[np.float64])(n, c, k)
-    return _pass_at_k(n, c, k)
-
-
-def _pass_at_k(n: Any, c: Any, k: Any) -> float:
+        return _pass_at_k_array(n, np.minimum(c, k), np.maximum(c, k))
     if n - c < k:
         return 1.0
     few, many = int(min(c, k)), max(c, k)
     return -expm1(fsum(log1p(-many / (n - i)) for i in range(few)))
+
+
+def _pass_at_k_array(n: Any, few: Any, many: Any) -> Any:
+    """One step of the product for all elements at once; those whose product is complete stand still."""
+    logs = np.zeros(np.broadcast_shapes(np.shape(n), np.shape(few)))
+    for i in range(int(np.max(few))):
+        factor = 1 - many / np.maximum(n - i, 1)
+        logs += np.where(i < few, np.log(np.maximum(factor, 0)), 0.0)
+    return np.where(n < few + many, 1.0, -np.expm1(logs))

@@ -59,14 +59,15 @@ class Quantity:
         return number
 
     def _outside(self, number: Any) -> str | None:
-        if not np.all(np.isfinite(number)):
+        least, greatest = np.min(number), np.max(number)  # a NaN anywhere makes both of them one
+        if not (isfinite(least) and isfinite(greatest)):
             return "must be finite"
         low, high = self.bounds
-        if np.any(number < low):
+        if least < low:
             return f"must be greater than {self.low:.15g}" if self.open_low else f"must be {self.low:.15g} or more"
-        if np.any(number > high):
+        if greatest > high:
             return f"must be less than {self.high:.15g}" if self.open_high else f"must be {self.high:.15g} or less"
-        if self.whole and np.any(number % 1 != 0):
+        if self.whole and np.any(np.floor(number) != number):
             return "must be a whole number"
         return None
 
@@ -94,7 +95,7 @@ def _plain(value: Any) -> Any:
         raise ValueError("must be a number")
     if array.ndim == 0:
         return float(array) if array.dtype.kind == "f" else int(array)
-    return array.astype(np.float64)
+    return array.astype(np.float64, copy=False)
 
 
 def shown(value: Any) -> str:
@@ -107,7 +108,9 @@ def is_finite(result: Any) -> bool:
     """Whether a result holds finite numbers only; words and truths are no numbers and pass."""
     if isinstance(result, float | int):
         return isfinite(result)
-    return not isinstance(result, np.ndarray) or result.dtype.kind not in "iuf" or bool(np.all(np.isfinite(result)))
+    if not isinstance(result, np.ndarray) or result.dtype.kind not in "iuf":
+        return True
+    return isfinite(result.sum()) or bool(np.all(np.isfinite(result)))  # finite numbers may have an infinite sum
 
 
 def _positive(unit: str) -> Quantity:
