@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
     from inferometer.core.codec import decode, encode
     from inferometer.errors import InferometerError
+    from inferometer.readers.resolve import read
     from inferometer.units import format_quantity, parse_quantity
 
 _HOMES = {
@@ -23,6 +24,7 @@ _HOMES = {
     "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
+    "inferometer.readers.resolve": ("read",),
     "inferometer.units": ("format_quantity", "parse_quantity"),
 }
 
@@ -44,6 +46,7 @@ __all__ = [
     "model",
     "models",
     "parse_quantity",
+    "read",
 ]
 
 

@@ -60,7 +60,7 @@ def op_works(graph: Graph, binding: Binding) -> list[tuple[Block, Op, Work]]:
     unknown = unknown_sizes(graph, binding)
     bound = with_formats(graph, binding)
     return [
-        (block, op, work_of(part, bound) if (part := _known_part(op, unknown)) else Work()) for block, op in graph.ops()
+        (block, op, work_of(part, bound) if (part := known_part(op, unknown)) else Work()) for block, op in graph.ops()
     ]
 
 
@@ -131,11 +131,11 @@ def _verdicts(op: Op, unknown: frozenset[str], *, inherited: str | None) -> Iter
         yield from _verdicts(inner, unknown, inherited=reason)
 
 
-def _known_part(op: Op, unknown: frozenset[str]) -> Op | None:
+def known_part(op: Op, unknown: frozenset[str]) -> Op | None:
     """The op as far as it can be counted: None where it cannot, a loop without the ops in it that cannot."""
     if _reason(op, unknown):
         return None
     if op.kind != "control":
         return op
-    bodies = tuple(tuple(part for inner in body if (part := _known_part(inner, unknown))) for body in op["bodies"])
+    bodies = tuple(tuple(part for inner in body if (part := known_part(inner, unknown))) for body in op["bodies"])
     return replace(op, attributes={**op.attributes, "bodies": bodies})

@@ -13,7 +13,7 @@ from inferometer.formulas.memory import arithmetic_intensity
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
-    from inferometer.core.graph import Graph, Op
+    from inferometer.core.graph import Block, Graph, Op
 
 __all__ = ["Inventory", "Layer", "inventory"]
 
@@ -70,6 +70,7 @@ def inventory(graph: Graph, binding: Binding) -> Inventory:
 
 
 def _layers(graph: Graph, bound: Binding) -> tuple[Layer, ...]:
+    seen: set[str] = set()  # a tied weight is counted where it first stands
     return tuple(
         Layer(
             name=block.full_name(op.name),
@@ -77,7 +78,7 @@ def _layers(graph: Graph, bound: Binding) -> tuple[Layer, ...]:
             block=block.name,
             count=block.count,
             shape=_shape(op, bound),
-            parameters=block.count * op.parameters,
+            parameters=_parameters(block, op, seen),
             flops=block.count * work.total_flops,
             bytes=block.count * work.bytes,
             intensity=arithmetic_intensity(flops=work.total_flops, bytes=work.bytes) if work.bytes else None,
@@ -85,6 +86,16 @@ def _layers(graph: Graph, bound: Binding) -> tuple[Layer, ...]:
         )
         for block, op, work in op_works(graph, bound)
     )
+
+
+def _parameters(block: Block, outer: Op, seen: set[str]) -> int:
+    total = 0
+    for tensor in (tensor for op in outer.nested() for tensor in op.weights if tensor.role == "weight"):
+        name = block.full_name(tensor.name)
+        if name not in seen and isinstance(tensor.elements, int):
+            total += tensor.elements * (block.count if "{}" in tensor.name else 1)
+        seen.add(name)
+    return total
 
 
 def _shape(op: Op, bound: Binding) -> tuple[int | str, ...]:

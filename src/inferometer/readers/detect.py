@@ -27,15 +27,17 @@ def read_graph(path: Path | str, *, readers: Iterable[Reader] | None = None) -> 
 
 def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Reader:
     """The most confident reader; the name decides a tie, so that the choice does not depend on the order of loading."""
-    broken: tuple[str, ...] = ()
-    if readers is None:
-        loaded, errors = load_all(GROUP)
-        readers, broken = loaded.values(), tuple(error.message for error in errors)
-    candidates = tuple(readers)
+    candidates, broken = _installed() if readers is None else (tuple(readers), ())
     ranked = sorted(((reader.match(peek), reader) for reader in candidates), key=lambda pair: (-pair[0], pair[1].name))
     if not ranked or ranked[0][0] < _LEAST:
         raise _unmatched(peek, candidates, broken)
     return ranked[0][1]
+
+
+def _installed() -> tuple[tuple[Reader, ...], tuple[str, ...]]:
+    """The readers that load, and what is said of those that do not."""
+    loaded, errors = load_all(GROUP)
+    return tuple(loaded.values()), tuple(error.message for error in errors)
 
 
 def _unmatched(peek: Peek, readers: tuple[Reader, ...], broken: tuple[str, ...]) -> FormatError:

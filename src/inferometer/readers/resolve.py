@@ -47,13 +47,13 @@ def _read_row(name: str) -> Graph:
 
 
 def _read_module(module: Any, example_inputs: tuple[Any, ...] | None) -> Graph:
-    from inferometer.readers.torch import read_module  # noqa: PLC0415 - brings torch
-
     if example_inputs is None:
         raise FormatError(
             "A live module is read by tracing it, and no inputs were given.",
             remedy="Say read(module, (tensor, …)) with inputs of the shapes it takes.",
         )
+    from inferometer.readers.torch import read_module  # noqa: PLC0415 - brings torch
+
     return read_module(module, example_inputs)
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
+from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol
-from inferometer.core.dtype import DTYPES
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Companion", "Stored", "fit", "joined", "stacked", "stored_block", "tensors_graph", "with_stored"]
 
@@ -274,8 +276,3 @@ def _rows(name: str, features: Dim) -> Tensor:
 
 def _is_table(entry: Stored) -> bool:
     return len(entry.shape) == 2 and bool(_TABLE.search(entry.names[0]))
-
-
-def known_format(name: str) -> str | None:
-    """The format if `core.dtype` has a row for it."""
-    return name if name in DTYPES else None

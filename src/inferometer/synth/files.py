@@ -6,7 +6,6 @@ import errno
 import os
 import shutil
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.errors import InferometerError
@@ -14,6 +13,7 @@ from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["landing", "refuse_existing", "require_room"]
 
@@ -58,8 +58,9 @@ def require_room(folder: Path, needs_bytes: int) -> None:
     except OSError as error:
         raise _unwritable(folder, error) from None
     if needs_bytes > free:
+        needed, there = format_quantity(needs_bytes, "B"), format_quantity(free, "B")
         raise InferometerError(
-            f"{format_quantity(needs_bytes, 'B')} do not fit in {str(folder)!r}: {format_quantity(free, 'B')} are free.",
+            f"{needed} do not fit in {str(folder)!r}: {there} are free.",
             remedy="Choose another folder, or a smaller format of the weights.",
         )
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from math import isqrt
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,12 +11,13 @@ import numpy as np
 from inferometer.core.dtype import dtype as format_of
 from inferometer.errors import InferometerError
 from inferometer.synth.files import landing
-from inferometer.synth.weights import Weight, numbers, planned
+from inferometer.synth.weights import Weight, numbers, planned, relative_index
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
-    from inferometer.core.graph import Graph
+    from inferometer.synth.order import Order
     from inferometer.synth.weights import Array
 
 __all__ = ["FORMATS", "SHARD_BYTES", "as_stored", "save", "sharded"]
@@ -26,42 +26,31 @@ SHARD_BYTES = 5_000_000_000
 FORMATS = {"f32": ("F32", "float32"), "f16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
 
 
-def save(
-    graph: Graph,
-    config: Mapping[str, Any],
-    path: Path,
-    *,
-    dtype: str = "f32",
-    seed: int = 0,
-    overwrite: bool = False,
-    shard_bytes: int = SHARD_BYTES,
-) -> tuple[Path, ...]:
+def save(order: Order, *, shard_bytes: int = SHARD_BYTES) -> tuple[Path, ...]:
     """Write the graph's weights and its config; the paths written, config.json last.
 
-    `path` is a folder, or one `.safetensors` file, which is then not split.
+    The path is a folder, or one `.safetensors` file, which is then not split.
     """
-    name, torch_name = _format(dtype)
-    weights = planned(graph)
-    size = format_of(dtype).block_bytes
+    name, torch_name = _format(order.weights)
+    weights, size, path = planned(order.graph), format_of(order.weights).block_bytes, order.path
     single = path.suffix == ".safetensors"
-    shards = [weights] if single else sharded(weights, size, shard_bytes)
-    folder = path.parent if single else path
     if not single and path.exists() and not path.is_dir():
         raise InferometerError(
             f"{str(path)!r} is a file.", remedy="Give a folder, or a name that ends in .safetensors."
         )
+    shards = [weights] if single else sharded(weights, size, shard_bytes)
+    folder = path.parent if single else path
     targets = [path] if single else _shard_paths(folder, len(shards))
     extra = [folder / "model.safetensors.index.json"] if len(shards) > 1 else []
-    config_path = folder / "config.json"
-    total = sum(weight.elements for weight in weights) * size
-    paths = (*targets, *extra, config_path)
-    with landing(*paths, overwrite=overwrite, needs_bytes=total) as partial:
+    total = sum(_nbytes(weight, size) for weight in weights)
+    paths = (*targets, *extra, folder / "config.json")
+    with landing(*paths, overwrite=order.overwrite, needs_bytes=total) as partial:
         for shard, temporary in zip(shards, partial, strict=False):
             with temporary.open("wb") as file:
-                _write(file, shard, name, size, seed)
+                _write(file, shard, name, size, order.seed)
         if extra:
             partial[-2].write_text(_index(shards, targets, total), encoding="utf-8")
-        partial[-1].write_text(_config(config, torch_name), encoding="utf-8")
+        partial[-1].write_text(_config(order.config, torch_name), encoding="utf-8")
     return paths
 
 
@@ -71,7 +60,7 @@ def sharded(weights: Sequence[Weight], size: int, most: int) -> list[tuple[Weigh
     shard: list[Weight] = []
     held = 0
     for weight in weights:
-        nbytes = weight.elements * size
+        nbytes = _nbytes(weight, size)
         if shard and held + nbytes > most:
             shards.append(tuple(shard))
             shard, held = [], 0
@@ -103,16 +92,24 @@ def _write(file: IO[bytes], weights: Iterable[Weight], name: str, size: int, see
     header: dict[str, Any] = {"__metadata__": {"format": "pt", "weights": f"random, seed {seed}"}}
     offset = 0
     for weight in weights:
-        end = offset + weight.elements * size
-        header[weight.name] = {"dtype": name, "shape": list(weight.shape), "data_offsets": [offset, end]}
+        end = offset + _nbytes(weight, size)
+        kind = "I64" if weight.index else name
+        header[weight.name] = {"dtype": kind, "shape": list(weight.shape), "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the data begins at a multiple of 8
     file.write(len(text).to_bytes(8, "little") + text)
     dtype = name.casefold()
     for weight in weights:
+        if weight.index:
+            file.write(relative_index(isqrt(weight.shape[0])).data)
+            continue
         for piece in numbers(weight, seed):
             file.write(as_stored(piece, dtype).data)
+
+
+def _nbytes(weight: Weight, size: int) -> int:
+    return weight.elements * (8 if weight.index else size)
 
 
 def _shard_paths(folder: Path, count: int) -> list[Path]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Block, Graph, Op, Tensor
 
-__all__ = ["CHUNK", "Weight", "numbers", "planned", "planned_op", "units", "whole"]
+__all__ = ["CHUNK", "Weight", "numbers", "planned", "planned_op", "relative_index", "units", "whole"]
 
 CHUNK = 1 << 20  # numbers in one piece: 4 MB as f32
 _BIAS = 0.02
@@ -36,6 +36,11 @@ class Weight:
     centre: float = 0.0
     spread: float = 0.0
     parameter: bool = True
+
+    @property
+    def index(self) -> bool:
+        """Whether it holds whole numbers that follow from its shape: Swin's table of which pair is how far apart."""
+        return self.name.endswith("relative_position_index")
 
     @property
     def elements(self) -> int:
@@ -68,6 +73,15 @@ def numbers(weight: Weight, seed: int, *, chunk: int = CHUNK) -> Iterator[Array]
         yield values
 
 
+def relative_index(window: int) -> Array:
+    """For each pair of places in a window, the row of the bias table for their distance: [window², window²]."""
+    rows, columns = np.divmod(np.arange(window * window), window)
+    down = rows[:, None] - rows[None, :] + window - 1
+    right = columns[:, None] - columns[None, :] + window - 1
+    index: Array = (down * (2 * window - 1) + right).astype("<i8")
+    return index
+
+
 def whole(weight: Weight, seed: int) -> Array:
     """The weight as one array, for what fits in memory."""
     pieces = list(numbers(weight, seed))
@@ -94,13 +108,36 @@ def planned(graph: Graph) -> tuple[Weight, ...]:
 
 def planned_op(block: Block, op: Op, repetition: int = 0) -> tuple[Weight, ...]:
     """The weights of one op in one repetition of its block."""
-    named = [(place, tensor, block.full_name(tensor.name, repetition)) for place, tensor in enumerate(op.weights)]
-    return tuple(weight for place, tensor, name in named for weight in _unstacked(_weight(op, place, tensor, name)))
+    gain = _gain(block, op) if op.kind == "convolution" else 1.0
+    found = (
+        _weight(op, place, tensor, block.full_name(tensor.name, repetition), gain)
+        for place, tensor in enumerate(op.weights)
+    )
+    return tuple(weight for stack in found for weight in _unstacked(stack))
 
 
-def _weight(op: Op, place: int, tensor: Tensor, name: str) -> Weight:
+# What an activation leaves of the mean square of a unit normal number, one over it; a branch that is added to its
+# input is made small, so that sums of many do not grow.
+_GAINS = {"relu": 2.0, "relu6": 2.0, "gelu": 2.35, "gelu_tanh": 2.35, "silu": 2.8, "hardswish": 2.8, "add": 0.1}
+
+
+def _gain(block: Block, op: Op) -> float:
+    """How much of the variance a convolution must make up for, by what follows it in its block."""
+    name = op.outputs[0].name
+    for later in block.ops[block.ops.index(op) + 1 :]:
+        if all(tensor.name != name for tensor in later.inputs):
+            continue
+        if later.kind != "norm":
+            return _GAINS.get(str(later.get("function")), 1.0)
+        name = later.outputs[0].name
+    return 1.0
+
+
+def _weight(op: Op, place: int, tensor: Tensor, name: str, gain: float) -> Weight:
     shape = tuple(_whole(size, name) for size in tensor.shape)
     centre, spread = _range(op, place, tensor, shape)
+    if len(shape) > 1:
+        spread *= sqrt(gain)
     return Weight(name=name, shape=shape, centre=centre, spread=spread, parameter=tensor.role == "weight")
 
 
@@ -126,9 +163,8 @@ def _range(op: Op, place: int, tensor: Tensor, shape: tuple[int, ...]) -> tuple[
         fan_in = shape[0] if op.get("layout") == "in_out" else shape[1]
         return 0.0, sqrt(3 / fan_in)
     if op.kind == "convolution" and len(shape) > 2:
-        # the √2 makes up for the half that the activation after it takes away
         fan_in = shape[0] * prod(shape[2:]) if op.get("transposed") else prod(shape[1:])
-        return 0.0, sqrt(6 / fan_in)
+        return 0.0, sqrt(3 / fan_in)
     if op.kind == "moe_experts" and len(shape) == 3:
         last = max(place for place, other in enumerate(op.weights) if len(other.shape) == 3)
         return 0.0, sqrt(3 / (op["intermediate"] if place == last else op["hidden"]))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.parts import (
     elementwise,
     embedding,
+    head_norm,
     linear,
     norm,
     once,
@@ -18,14 +20,16 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     view,
     weight,
+    width,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inferometer.core.dims import Dim
-
-__all__ = ["Attention", "Latent", "attend", "attend_latent", "attention_op", "rotary_op"]
+__all__ = [
+    "Attention", "Latent", "Seen", "attend", "attend_latent", "attention_op", "last_positions", "rotary_op",
+    "soft_capped",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +64,6 @@ class Attention:
     buckets: int = 0
     biased: bool = False  # scores get a position bias: ALiBi, T5's relative one, Swin's table
     chunk: int = 0  # tokens see only those of their own chunk of this size
-    hidden: int = 0  # features that the output projection gives, where not those that came in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,50 +80,49 @@ class Latent:
     norm: str = "rms"
     bias: bool = False
 
+    @property
+    def head_dim(self) -> int:
+        return self.nope_dim + self.rope_dim
 
-def attend(spec: Attention, at: str, x: Tensor, context: Dim, source: Tensor | None = None) -> list[Op]:
-    """Projections, position, scores, output. With a `source` the keys and values come from it (cross-attention)."""
-    q, k, v, ops = _projected(spec, at, x, source)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What attention sees beside the new tokens: cached ones before them, or another sequence (cross-attention)."""
+
+    context: Dim = 0
+    source: Tensor | None = None
+
+
+def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    """Projections, position, scores, output. With a source the keys and values come from it."""
+    q, k, v, ops = _projected(spec, at, x, seen.source)
     if spec.qk_norm:
-        features = spec.head_dim if spec.qk_norm == "head" else 0
-        ops.append(norm(f"{at}.q_norm", q, spec.norm, spec.q_norm, features=features))
-        ops.append(norm(f"{at}.k_norm", k, spec.norm, spec.k_norm, features=features))
+        ops += _qk_norms(spec, at, q, k)
         q, k = output(ops[-2]), output(ops[-1])
     if spec.rotary:
-        ops.append(rotary_op(f"{at}.rotary", q, k, heads=spec.heads, head_dim=spec.head_dim, rotated=spec.rotary))
+        ops.append(rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary))
         q, k = ops[-1].outputs
     if spec.relative:
-        ops += _relative(spec, at, x, context)
+        ops += _relative(spec, at, x, seen.context)
     if spec.chunk:
         q, k, v = (_chunked(part, spec.chunk) for part in (q, k, v))
-    core = attention_op(f"{at}.attention", q, k, v, spec, context, cross=source)
-    ops.append(core)
+    ops.append(attention_op(f"{at}.attention", (q, k, v), spec, seen))
     if spec.chunk:
-        ops.append(view(f"{at}.joined", output(core), *x.shape[:-1], spec.heads * spec.head_dim))
-    if spec.o:
-        features = spec.hidden or _features(x)
-        ops.append(
-            linear(f"{at}.o_proj", output(ops), features, spec.o, bias="o" in spec.bias, transposed=spec.transposed)
-        )
-    return ops
-
-
-def _chunked(x: Tensor, chunk: int) -> Tensor:
-    batch, tokens, features = x.shape
-    return reshaped(x, batch * ((tokens + (chunk - 1)) // chunk), chunk, features)
+        ops.append(view(f"{at}.joined", output(ops), *x.shape[:-1], spec.heads * spec.head_dim))
+    out = linear(f"{at}.o_proj", output(ops), width(x), spec.o, bias="o" in spec.bias, transposed=spec.transposed)
+    return [*ops, out]
 
 
 def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor, list[Op]]:
     wide, narrow = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     if spec.qkv:
-        both = linear(
-            f"{at}.qkv_proj", x, wide + 2 * narrow, spec.qkv, bias="q" in spec.bias, transposed=spec.transposed
-        )
+        bias, transposed = "q" in spec.bias, spec.transposed
+        both = linear(f"{at}.qkv_proj", x, wide + 2 * narrow, spec.qkv, bias=bias, transposed=transposed)
         rows = x.shape[:-1]
         parts = split(f"{at}.qkv", output(both), q=(*rows, wide), k=(*rows, narrow), v=(*rows, narrow))
         q, k, v = parts.outputs
         return q, k, v, [both, parts]
-    query = linear(f"{at}.q_proj", x, wide, spec.q, bias="q" in spec.bias, transposed=spec.transposed)
+    query = linear(f"{at}.q_proj", x, wide, spec.q, bias="q" in spec.bias)
     keys = tuple(
         linear(f"{at}.{letter}_proj", source or x, narrow, module, bias=letter in spec.bias)
         for letter, module in (("k", spec.k), ("v", spec.v))
@@ -130,23 +132,33 @@ def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tu
     return output(ops[0]), output(ops[1]), output(ops[2]), ops
 
 
-def attention_op(
-    name: str, q: Tensor, k: Tensor, v: Tensor, spec: Attention, context: Dim, *, cross: Tensor | None = None
-) -> Op:
+def _qk_norms(spec: Attention, at: str, q: Tensor, k: Tensor) -> Iterable[Op]:
+    for name, x, module in ((f"{at}.q_norm", q, spec.q_norm), (f"{at}.k_norm", k, spec.k_norm)):
+        whole = spec.qk_norm == "all"
+        yield norm(name, x, spec.norm, module) if whole else head_norm(name, x, spec.norm, module, spec.head_dim)
+
+
+def _chunked(x: Tensor, chunk: int) -> Tensor:
+    batch, tokens, features = x.shape
+    return reshaped(x, batch * ((tokens + (chunk - 1)) // chunk), chunk, features)
+
+
+def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention, seen: Seen) -> Op:
+    q, source = qkv[0], seen.source
     attributes = {
         "heads": spec.heads, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim, "value_dim": spec.head_dim,
-        "query": q.shape[-2], "context": context if cross is None else cross.shape[-2], "causal": spec.causal,
-        "window": spec.window, "soft_cap": spec.soft_cap, "cross": cross is not None, "cached": spec.cached,
+        "query": q.shape[-2], "context": seen.context if source is None else source.shape[-2], "causal": spec.causal,
+        "window": spec.window, "soft_cap": spec.soft_cap, "cross": source is not None, "cached": spec.cached,
         "biased": spec.biased,
     }  # fmt: skip
     weights = (weight(spec.sinks, spec.heads),) if spec.sinks else ()
     y = tensor(name, *q.shape[:-1], spec.heads * spec.head_dim)
-    return Op(name=name, kind="attention", inputs=(q, k, v), outputs=(y,), weights=weights, attributes=attributes)
+    return Op(name=name, kind="attention", inputs=qkv, outputs=(y,), weights=weights, attributes=attributes)
 
 
-def rotary_op(name: str, q: Tensor, k: Tensor, *, heads: int, head_dim: int, rotated: int) -> Op:
+def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int) -> Op:
     outputs = (tensor(f"{name}.q", *q.shape), tensor(f"{name}.k", *k.shape))
-    attributes = {"heads": heads, "head_dim": head_dim, "rotary_dim": rotated}
+    attributes = {"head_dim": head_dim, "rotary_dim": rotated}
     return Op(name=name, kind="rotary", inputs=(q, k), outputs=outputs, attributes=attributes)
 
 
@@ -157,29 +169,30 @@ def _relative(spec: Attention, at: str, x: Tensor, context: Dim) -> Iterable[Op]
     yield embedding(f"{at}.relative_bias", distances, spec.buckets, spec.heads, f"{spec.relative}.weight")
 
 
-def attend_latent(spec: Latent, at: str, x: Tensor, context: Dim) -> list[Op]:
-    """The cache holds `kv_rank + rope_dim` values a token. `kv_b_proj` turns the latent into each head's keys and
-    values; an engine that folds it into the query and the output instead (absorption) does the same arithmetic for a
-    new token, so the projection stands here once and the attention op says both head sizes.
+def attend_latent(spec: Latent, at: str, x: Tensor, seen: Seen) -> list[Op]:
+    """Queries, the latent and its rotary part, each head's keys and values, scores, output.
+
+    The cache holds `kv_rank + rope_dim` values a token. An engine may fold `kv_b_proj` into the query and the output
+    (absorption) instead of expanding the latent with it: for a new token that is the same arithmetic, so the
+    projection stands here once, and the attention op says both head sizes.
     """
     heads, rows = spec.heads, x.shape[:-1]
-    head_dim = spec.nope_dim + spec.rope_dim
-    ops = _latent_query(spec, at, x, heads * head_dim)
-    q = output(ops)
-    down = linear(f"{at}.kv_a_proj", x, spec.kv_rank + spec.rope_dim, f"{spec.at}.kv_a_proj_with_mqa", bias=spec.bias)
+    ops = _latent_query(spec, at, x)
+    q, module = output(ops), spec.at
+    down = linear(f"{at}.kv_a_proj", x, spec.kv_rank + spec.rope_dim, f"{module}.kv_a_proj_with_mqa", bias=spec.bias)
     parts = split(f"{at}.kv_a", output(down), latent=(*rows, spec.kv_rank), rope=(*rows, spec.rope_dim))
     latent, rope = parts.outputs
-    normed = norm(f"{at}.kv_a_norm", latent, spec.norm, f"{spec.at}.kv_a_layernorm")
-    per_head = spec.nope_dim + spec.value_dim
-    up = linear(f"{at}.kv_b_proj", output(normed), heads * per_head, f"{spec.at}.kv_b_proj")
-    turned = rotary_op(f"{at}.rotary", q, rope, heads=heads, head_dim=head_dim, rotated=spec.rope_dim)
+    normed = norm(f"{at}.kv_a_norm", latent, spec.norm, f"{module}.kv_a_layernorm")
+    up = linear(f"{at}.kv_b_proj", output(normed), heads * (spec.nope_dim + spec.value_dim), f"{module}.kv_b_proj")
     kv = split(f"{at}.kv_b", output(up), k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim))
-    core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), context)
-    out = linear(f"{at}.o_proj", output(core), _features(x), f"{spec.at}.o_proj", bias=spec.bias)
-    return [*ops, down, parts, normed, up, turned, kv, core, out]
+    turned = _latent_rotary(spec, at, q, rope)
+    core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), seen)
+    out = linear(f"{at}.o_proj", output(core), width(x), f"{module}.o_proj", bias=spec.bias)
+    return [*ops, down, parts, normed, up, kv, turned, core, out]
 
 
-def _latent_query(spec: Latent, at: str, x: Tensor, features: int) -> list[Op]:
+def _latent_query(spec: Latent, at: str, x: Tensor) -> list[Op]:
+    features = spec.heads * spec.head_dim
     if not spec.query_rank:
         return [linear(f"{at}.q_proj", x, features, f"{spec.at}.q_proj")]
     down = linear(f"{at}.q_a_proj", x, spec.query_rank, f"{spec.at}.q_a_proj", bias=spec.bias)
@@ -187,28 +200,26 @@ def _latent_query(spec: Latent, at: str, x: Tensor, features: int) -> list[Op]:
     return [down, normed, linear(f"{at}.q_b_proj", output(normed), features, f"{spec.at}.q_b_proj")]
 
 
-def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], context: Dim) -> Op:
+def _latent_rotary(spec: Latent, at: str, q: Tensor, rope: Tensor) -> Op:
+    """Of each query head a part is rotated; of the key one part that all heads share."""
+    return rotary_op(f"{at}.rotary", q, rope, head_dim=spec.head_dim, rotated=spec.rope_dim)
+
+
+def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], seen: Seen) -> Op:
     q = inputs[0]
     attributes = {
-        "heads": spec.heads, "kv_heads": spec.heads, "head_dim": spec.nope_dim + spec.rope_dim,
-        "value_dim": spec.value_dim, "query": q.shape[-2], "context": context, "causal": True, "window": None,
-        "soft_cap": False, "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim,
-        "kv_rank": spec.kv_rank, "rope_dim": spec.rope_dim, "absorbed": True,
+        "heads": spec.heads, "kv_heads": spec.heads, "head_dim": spec.head_dim, "value_dim": spec.value_dim,
+        "query": q.shape[-2], "context": seen.context, "causal": True, "window": None, "soft_cap": False,
+        "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim, "rope_dim": spec.rope_dim,
+        "absorbed": True,
     }  # fmt: skip
     y = tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
     return Op(name=f"{at}.attention", kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)
 
 
 def soft_capped(name: str, x: Tensor) -> Op:
-    """Cap · tanh(x / cap)."""
+    """As in Gemma 2: cap · tanh(x / cap)."""
     return elementwise(name, "soft_cap", x, flops=3)
-
-
-def _features(x: Tensor) -> int:
-    last = x.shape[-1]
-    if not isinstance(last, int):
-        raise TypeError(f"The features of {x.name} are not a fixed number.")
-    return last
 
 
 def last_positions(name: str, x: Tensor, count: Dim) -> Op:

@@ -13,16 +13,14 @@ __all__ = ["Body", "ending_in", "function_of", "labels_of", "once_only"]
 
 # What configs call an activation → what the work rules do.
 _FUNCTIONS = {
-    "gelu_new": "gelu",
-    "gelu_pytorch_tanh": "gelu",
-    "gelu_fast": "gelu",
-    "gelu_10": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
     "gelu_python": "gelu",
-    "quick_gelu": "gelu",
-    "gelu-approximate": "gelu",
-    "geglu": "gelu",
+    "gelu_10": "gelu",
+    "relu_squared": "relu2",
     "swish": "silu",
-    "linear-silu": "silu",
+    "hard_swish": "hardswish",
 }
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.readers.huggingface.parts import BATCH, activation, elementwise, linear, norm, output, tensor
+from inferometer.readers.huggingface.parts import BATCH, activation, elementwise, linear, norm, output, tensor, width
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Op, Tensor
 
-__all__ = ["FREQUENCIES", "LATENT", "LAYERS", "modulated", "timestep", "two_layers"]
+__all__ = ["FREQUENCIES", "LATENT", "LAYERS", "modulated", "moved", "timestep", "two_layers"]
 
 FREQUENCIES = 256  # sines and cosines that a time step becomes, in every DiT
 LAYERS = ("linear_1", "linear_2")
@@ -19,9 +20,12 @@ LATENT = 8  # pixels on a side of one latent pixel, in the autoencoders these de
 def timestep(
     at: str, module: str, features: int, *, frequencies: int = FREQUENCIES, layers: tuple[str, str] = LAYERS
 ) -> list[Op]:
-    """A number becomes sines and cosines, then passes two layers."""
-    step = tensor(f"{at}.step", BATCH, frequencies)
-    waves = elementwise(f"{at}.waves", "sinusoid", step, flops=2)
+    """A number an image (the time step, or how strong the guidance is) becomes sines and cosines, then two layers."""
+    name = "guidance" if at.endswith("guidance") else "timestep"
+    waves = replace(
+        elementwise(f"{at}.waves", "sinusoid", tensor(name, BATCH), flops=2),
+        outputs=(tensor(f"{at}.waves", BATCH, frequencies),),
+    )
     return [waves, *two_layers(at, output(waves), module, features, layers=layers)]
 
 
@@ -32,10 +36,14 @@ def two_layers(at: str, x: Tensor, module: str, features: int, *, layers: tuple[
     return [*ops, linear(f"{at}.linear_2", output(ops), features, f"{module}.{second}", bias=True)]
 
 
-def modulated(at: str, x: Tensor, condition: Tensor, module: str, chunks: int, features: int) -> list[Op]:
+def modulated(at: str, x: Tensor, condition: Tensor, module: str, chunks: int) -> list[Op]:
     """Adaptive norm: the condition gives `chunks` vectors (shifts, scales, gates); the norm itself has no weights."""
     active = activation(f"{at}.silu", condition, "silu")
-    linear_op = linear(f"{at}.modulation", output(active), chunks * features, module, bias=True)
+    vectors = linear(f"{at}.modulation", output(active), chunks * width(x), module, bias=True)
     normed = norm(f"{at}.norm", x, "layer")
-    moved = elementwise(f"{at}.modulate", "scale and shift", output(normed), output(linear_op), flops=2)
-    return [active, linear_op, normed, moved]
+    return [active, vectors, normed, moved(at, output(normed), output(vectors))]
+
+
+def moved(at: str, x: Tensor, vectors: Tensor) -> Op:
+    """What a modulation does: x · (1 + scale) + shift."""
+    return elementwise(f"{at}.modulate", "scale and shift", x, vectors, flops=2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, overload
 
 from inferometer.errors import FormatError
 
@@ -43,7 +43,14 @@ class Config:
         said = any(name in self.values for name in names)
         return default if said else self.defaults.get(key, default)
 
-    def whole(self, key: str, default: int | None = _NEEDED, *, least: int = 1, most: int = LARGEST) -> Any:
+    @overload
+    def whole(self, key: str, default: int = ..., *, least: int = ..., most: int = ...) -> int: ...
+
+    @overload
+    def whole(self, key: str, default: None, *, least: int = ..., most: int = ...) -> int | None: ...
+
+    def whole(self, key: str, default: int | None = _NEEDED, *, least: int = 1, most: int = LARGEST) -> int | None:
+        """A whole number between `least` and `most`."""
         value = self._needed(key, default)
         if value is None:
             return None
@@ -53,9 +60,9 @@ class Config:
             raise self.error(key, f"must be a whole number from {least} to {most}, and is {_short(value)}")
         return value
 
-    def layers(self, key: str, default: int | None = _NEEDED, *, least: int = 1) -> int:
-        count: int = self.whole(key, default, least=least, most=MANY_LAYERS)
-        return count
+    def layers(self, key: str, default: int = _NEEDED, *, least: int = 1) -> int:
+        """How often something is repeated."""
+        return self.whole(key, default, least=least, most=MANY_LAYERS)
 
     def number(self, key: str, default: float = _NEEDED) -> float:
         value = self._needed(key, default)

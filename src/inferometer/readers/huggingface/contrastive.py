@@ -10,6 +10,7 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.encoder import encoder
 from inferometer.readers.huggingface.family import family_of, prepared
 from inferometer.readers.huggingface.parts import BATCH, norm, output, tensor, weight, width
+from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.vision import vision
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) ->
     ready = prepared(plain, row, nested=True)
     ends = (*row.tasks["Model"], *heads)
     expand = vision if side == "vision" else encoder
-    return expand(row, ready, ends, prefix=f"{row.base}.", at=f"{side}.")
+    return expand(row, ready, ends, Place(body=f"{row.base}.", at=f"{side}."))
 
 
 def _compared(family: Family, image: Tensor, text: Tensor) -> tuple[Op, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.attention import Attention, Latent, last_positions, soft_capped
+from inferometer.readers.huggingface.attention import Attention, Latent, Seen, last_positions, soft_capped
 from inferometer.readers.huggingface.body import Body, ending_in, labels_of
 from inferometer.readers.huggingface.embed import embedded
 from inferometer.readers.huggingface.layer import Layer, stack
@@ -16,25 +16,22 @@ from inferometer.readers.huggingface.plan import layers_of
 if TYPE_CHECKING:
     from inferometer.readers.huggingface.config import Config
     from inferometer.readers.huggingface.family import Family
+    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["decoder", "sizes_of"]
 
 
-def decoder(
-    family: Family, config: Config, heads: tuple[str, ...], *, prefix: str, outer: str = "", tied: bool | None = None
-) -> Body:
-    """`prefix` is the body's module in weight names, `outer` that of its head."""
-    layers = layers_of(family, config, prefix)
+def decoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+    layers = layers_of(family, config, place.body)
     ids = tensor("input_ids", BATCH, QUERY, role="index")
-    embed = Block(name="embed", ops=ending_in(embedded(family, config, ids, prefix), "hidden"))
+    words = embedded(family, config, ids, place)
     stream = tensor("hidden", BATCH, QUERY, config.whole("hidden_size"))
-    blocks = stack(layers, "", stream, block="decoder", context=CONTEXT)
-    normed = _final(family, config, stream, prefix)
-    head = _head(family, config, output(normed) if normed else stream, heads, prefix, outer, tied)
-    ops = (*normed, *head)
+    blocks = stack(layers, "", stream, "decoder", Seen(context=CONTEXT))
+    normed = _final(family, config, stream, place.body)
+    ops = (*normed, *_head(family, config, output(normed) if normed else stream, heads, place))
     end = (Block(name="head", ops=ops),) if ops else ()
     return Body(
-        blocks=(embed, *blocks, *end),
+        blocks=(Block(name="embed", ops=ending_in(words, stream.name)), *blocks, *end),
         inputs=(ids,),
         outputs=(output(ops) if ops else stream,),
         context_limit=config.whole("context", None),
@@ -53,24 +50,16 @@ def _final(family: Family, config: Config, stream: Tensor, prefix: str) -> list[
     return ops
 
 
-def _head(
-    family: Family,
-    config: Config,
-    x: Tensor,
-    heads: tuple[str, ...],
-    prefix: str,
-    outer: str,
-    tied: bool | None,
-) -> list[Op]:
+def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], place: Place) -> list[Op]:
     """The head, on the positions whose logits are asked for."""
     if not heads:
         return []
     ops, names = [last_positions("last", x, LOGITS)], family.names
     if "score" in heads:
-        return [*ops, linear("score", output(ops), labels_of(config), f"{outer}{names['score']}")]
-    shared = config.flag("tie_word_embeddings", family.tied) if tied is None else tied
-    table = f"{prefix}{names['embed']}.weight" if shared else ""
-    head = f"{outer}{names['head']}"
+        return [*ops, linear("score", output(ops), labels_of(config), f"{place.head}{names['score']}")]
+    shared = config.flag("tie_word_embeddings", family.tied)
+    table = f"{place.body}{names['embed']}.weight" if shared else ""
+    head = f"{place.head}{names['head']}"
     ops.append(linear("lm_head", output(ops), config.whole("vocab_size"), head, tied=table, bias=family.head_bias))
     if config.get("final_logit_softcapping") is not None:
         ops.append(soft_capped("lm_head.soft_cap", output(ops)))
@@ -82,17 +71,21 @@ def sizes_of(config: Config, layers: list[Layer]) -> dict[str, Any]:
     found: dict[str, Any] = {"layers": len(layers), "hidden_size": config.whole("hidden_size")}
     if (vocab := config.whole("vocab_size", None)) is not None:
         found["vocab_size"] = vocab
-    for layer in layers:
-        match layer.mixer:
-            case Attention() as attention:
-                found |= {"heads": attention.heads, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim}
-            case Latent() as latent:
-                found |= {"heads": latent.heads, "kv_latent": latent.kv_rank + latent.rope_dim}
-            case ssm:
-                found["state_size"] = ssm.state
+    for layer in dict.fromkeys(layers):
+        found |= _mixer_sizes(layer)
         match layer.ffn:
             case Experts() as experts:
                 found |= {"experts": experts.experts, "experts_per_token": experts.top_k, "expert_size": experts.width}
             case Mlp() as mlp:
                 found["intermediate_size"] = mlp.width
     return found
+
+
+def _mixer_sizes(layer: Layer) -> dict[str, Any]:
+    match layer.mixer:
+        case Attention() as attention:
+            return {"heads": attention.heads, "kv_heads": attention.kv_heads, "head_dim": attention.head_dim}
+        case Latent() as latent:
+            return {"heads": latent.heads, "kv_latent": latent.kv_rank + latent.rope_dim}
+        case ssm:
+            return {"state_size": ssm.state}

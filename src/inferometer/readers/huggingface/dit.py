@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.attention import Attention, attend
+from inferometer.readers.huggingface.attention import Attention, Seen, attend
 from inferometer.readers.huggingface.body import Body, ending_in
-from inferometer.readers.huggingface.conditioning import LATENT, LAYERS, modulated, timestep
+from inferometer.readers.huggingface.conditioning import LATENT, LAYERS, modulated, moved, timestep
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -17,138 +18,162 @@ from inferometer.readers.huggingface.parts import (
     elementwise,
     embedding,
     linear,
+    multiply,
     norm,
     output,
     tensor,
     weight,
+    width,
 )
 from inferometer.readers.huggingface.vision import patches
 
 if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
     from inferometer.readers.huggingface.config import Config
 
 __all__ = ["diffusers_dit", "dit"]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """Where a port keeps a block's modules."""
+
+    attention: Attention
+    up: str
+    down: str
+    modulation: str
+    time: str
+    label: str
+    layers: tuple[str, str] = LAYERS  # the two of the time step's MLP
+
+
 def dit(config: Config) -> Body:
     """One embedder of time step and label for the whole model, and a stored table of positions."""
-    features, x, grid = _sizes(config)
-    table = weight("pos_embed", 1, grid * grid, features)
-    stem = patches("embed.patches", x, features, config.whole("patch_size"), "x_embedder.proj", bias=True)
-    stem.append(elementwise("embed.positions", "add", output(stem), weights=(table,)))
-    told = _conditioned(
-        "condition", "t_embedder.mlp", "y_embedder.embedding_table", config, features, layers=("0", "2")
-    )
     at = "blocks.{}."
-    ops = _block(
-        config, features, output(stem).shape, output(told),
-        attention={"qkv": f"{at}attn.qkv", "o": f"{at}attn.proj"},
-        mlp=(f"{at}mlp.fc1", f"{at}mlp.fc2"),
+    names = Names(
+        attention=_attention(config, qkv=f"{at}attn.qkv", o=f"{at}attn.proj"),
+        up=f"{at}mlp.fc1",
+        down=f"{at}mlp.fc2",
         modulation=f"{at}adaLN_modulation.1",
-    )  # fmt: skip
+        time="t_embedder.mlp",
+        label="y_embedder.embedding_table",
+        layers=("0", "2"),  # torch's Sequential numbers its layers
+    )
+    features, latent = _features(config), _latent(config)
+    grid = config.whole("sample_size") // config.whole("patch_size")
+    table = weight("pos_embed", 1, grid * grid, features)
+    stem = patches("embed.patches", latent, features, config.whole("patch_size"), ("x_embedder.proj", True))
+    stem.append(elementwise("embed.positions", "add", output(stem), weights=(table,)))
+    told = _conditioned("condition", names, config)
     stream = tensor("hidden", *output(stem).shape)
-    end = modulated("final", stream, output(told), "final_layer.adaLN_modulation.1", 2, features)
+    end = modulated("final", stream, output(told), "final_layer.adaLN_modulation.1", 2)
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", 2 * config.whole("in_channels"))
     end.append(linear("final.linear", output(end), patch, "final_layer.linear", bias=True))
-    first = Block(name="embed", ops=(*told, *ending_in(stem, "hidden")))
-    layers = Block(name="decoder", ops=ops, count=config.layers("num_layers"))
-    return _body(config, (first, layers, Block(name="head", ops=tuple(end))), x, features)
+    blocks = (
+        Block(name="embed", ops=(*told, *ending_in(stem, stream.name))),
+        Block(name="decoder", ops=_block(names, stream, output(told)), count=config.layers("num_layers")),
+        Block(name="head", ops=tuple(end)),
+    )
+    return _body(config, blocks, latent)
 
 
 def diffusers_dit(config: Config) -> Body:
     """Every block has an embedder of its own; positions are computed, not stored."""
-    features, x, _ = _sizes(config)
-    stem = patches("embed.patches", x, features, config.whole("patch_size"), "pos_embed.proj", bias=True)
-    stem.append(elementwise("embed.positions", "add", output(stem)))
     at = "transformer_blocks.{}."
-    inside = f"{at}norm1.emb."
-    told = _conditioned(
-        "layers.{}.condition", f"{inside}timestep_embedder", f"{inside}class_embedder.embedding_table", config, features
-    )
-    letters = {"q": "to_q", "k": "to_k", "v": "to_v", "o": "to_out.0"}
-    ops = _block(
-        config, features, output(stem).shape, output(told),
-        attention={letter: f"{at}attn1.{name}" for letter, name in letters.items()},
-        mlp=(f"{at}ff.net.0.proj", f"{at}ff.net.2"),
+    q, k, v, o = (f"{at}attn1.{name}" for name in ("to_q", "to_k", "to_v", "to_out.0"))
+    names = Names(
+        attention=_attention(config, q=q, k=k, v=v, o=o),
+        up=f"{at}ff.net.0.proj",
+        down=f"{at}ff.net.2",
         modulation=f"{at}norm1.linear",
-    )  # fmt: skip
-    stream = tensor("hidden", *output(stem).shape)
-    blocks = (
-        Block(name="embed", ops=ending_in(stem, "hidden")),
-        Block(name="decoder", ops=(*told, *ops), count=config.layers("num_layers")),
-        Block(name="head", ops=_diffusers_end(config, stream, features)),
+        time=f"{at}norm1.emb.timestep_embedder",
+        label=f"{at}norm1.emb.class_embedder.embedding_table",
     )
-    return _body(config, blocks, x, features)
+    latent = _latent(config)
+    stem = patches("embed.patches", latent, _features(config), config.whole("patch_size"), ("pos_embed.proj", True))
+    stem.append(elementwise("embed.positions", "add", output(stem)))
+    stream = tensor("hidden", *output(stem).shape)
+    told = _conditioned("layers.{}.condition", names, config)
+    blocks = (
+        Block(name="embed", ops=ending_in(stem, stream.name)),
+        Block(name="decoder", ops=(*told, *_block(names, stream, output(told))), count=config.layers("num_layers")),
+        Block(name="head", ops=_diffusers_end(config, stream)),
+    )
+    return _body(config, blocks, latent)
 
 
-def _diffusers_end(config: Config, stream: Tensor, features: int) -> tuple[Op, ...]:
+def _diffusers_end(config: Config, stream: Tensor) -> tuple[Op, ...]:
     """The last modulation is made from the first block's embedder."""
-    condition = tensor("condition", BATCH, features)
+    condition = tensor("layers.0.condition", BATCH, width(stream))
     active = activation("final.silu", condition, "silu")
-    told = linear("final.modulation", output(active), 2 * features, "proj_out_1", bias=True)
+    vectors = linear("final.modulation", output(active), 2 * width(stream), "proj_out_1", bias=True)
     normed = norm("final.norm", stream, "layer")
-    moved = elementwise("final.modulate", "scale and shift", output(normed), output(told), flops=2)
+    shifted = moved("final", output(normed), output(vectors))
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", config.whole("in_channels"))
-    return active, told, normed, moved, linear("final.linear", output(moved), patch, "proj_out_2", bias=True)
+    return active, vectors, normed, shifted, linear("final.linear", output(shifted), patch, "proj_out_2", bias=True)
 
 
-def _sizes(config: Config) -> tuple[int, Tensor, int]:
-    heads, head_dim = config.whole("num_attention_heads"), config.whole("attention_head_dim")
+def _features(config: Config) -> int:
+    return config.whole("num_attention_heads") * config.whole("attention_head_dim")
+
+
+def _latent(config: Config) -> Tensor:
     side = IMAGE // LATENT
-    x = tensor("latent", BATCH, config.whole("in_channels"), side, side)
-    return heads * head_dim, x, config.whole("sample_size") // config.whole("patch_size")
+    return tensor("latent", BATCH, config.whole("in_channels"), side, side)
 
 
-def _conditioned(
-    at: str, time: str, label: str, config: Config, features: int, *, layers: tuple[str, str] = LAYERS
-) -> list[Op]:
+def _attention(config: Config, *, o: str, qkv: str = "", q: str = "", k: str = "", v: str = "") -> Attention:  # noqa: PLR0913 - four names
+    heads = config.whole("num_attention_heads")
+    return Attention(
+        heads=heads,
+        kv_heads=heads,
+        head_dim=config.whole("attention_head_dim"),
+        qkv=qkv,
+        q=q,
+        k=k,
+        v=v,
+        o=o,
+        bias="qkvo",
+        causal=False,
+        cached=False,
+    )
+
+
+def _conditioned(at: str, names: Names, config: Config) -> list[Op]:
     """The vector of time step and class. The table has one row more: no class, for guidance."""
-    ops = timestep(at, time, features, layers=layers)
+    features = _features(config)
+    ops = timestep(f"{at}.time", names.time, features, layers=names.layers)
     moment = output(ops)
-    ids = tensor(f"{at}.label", BATCH, role="index")
-    ops.append(embedding(f"{at}.class", ids, config.whole("num_embeds_ada_norm") + 1, features, f"{label}.weight"))
-    return [*ops, add(f"{at}.add", moment, output(ops))]
+    label = tensor("class_labels", BATCH, role="index")
+    rows = config.whole("num_embeds_ada_norm") + 1
+    ops.append(embedding(f"{at}.class", label, rows, features, f"{names.label}.weight"))
+    return [*ops, add(at, moment, output(ops))]
 
 
-def _block(
-    config: Config,
-    features: int,
-    shape: tuple[Dim, ...],
-    condition: Tensor,
-    *,
-    attention: dict[str, str],
-    mlp: tuple[str, str],
-    modulation: str,
-) -> tuple[Op, ...]:
+def _block(names: Names, x: Tensor, condition: Tensor) -> tuple[Op, ...]:
     """Modulated norm → attention → gate → modulated norm → MLP → gate. One projection gives all six vectors."""
     at = "layers.{}"
-    x = tensor("hidden", *shape)
-    heads = config.whole("num_attention_heads")
-    spec = Attention(
-        heads=heads, kv_heads=heads, head_dim=features // heads, bias="qkvo", causal=False, cached=False, **attention
-    )
-    ops = modulated(f"{at}.attn", x, condition, modulation, 6, features)
+    ops = modulated(f"{at}.attn", x, condition, names.modulation, 6)
     vectors = output(ops[1])
-    ops += attend(spec, f"{at}.attn", output(ops), 0)
-    ops.append(elementwise(f"{at}.attn.gate", "multiply", output(ops), vectors))
+    ops += attend(names.attention, f"{at}.attn", output(ops), Seen())
+    ops.append(multiply(f"{at}.attn.gate", output(ops), vectors))
     ops.append(add(f"{at}.attn.residual", x, output(ops)))
     middle = output(ops)
     ops.append(norm(f"{at}.mlp.norm", middle, "layer"))
-    ops.append(elementwise(f"{at}.mlp.modulate", "scale and shift", output(ops), vectors, flops=2))
-    ops += feed(Mlp(width=4 * features, function="gelu", up=mlp[0], down=mlp[1], bias=True), f"{at}.mlp", output(ops))
-    ops.append(elementwise(f"{at}.mlp.gate", "multiply", output(ops), vectors))
-    return (*ops, add(f"{at}.mlp.residual", middle, output(ops), out="hidden"))
+    ops.append(moved(f"{at}.mlp", output(ops), vectors))
+    mlp = Mlp(width=4 * width(x), function="gelu_tanh", up=names.up, down=names.down, bias=True)
+    ops += feed(mlp, f"{at}.mlp", output(ops))
+    ops.append(multiply(f"{at}.mlp.gate", output(ops), vectors))
+    return (*ops, add(f"{at}.mlp.residual", middle, output(ops), out=x.name))
 
 
-def _body(config: Config, blocks: tuple[Block, ...], x: Tensor, features: int) -> Body:
+def _body(config: Config, blocks: tuple[Block, ...], latent: Tensor) -> Body:
     return Body(
         blocks=blocks,
-        inputs=(x,),
+        inputs=(latent, tensor("timestep", BATCH), tensor("class_labels", BATCH, role="index")),
         outputs=(output(blocks[-1].ops),),
         metadata={
             "layers": config.layers("num_layers"),
-            "hidden_size": features,
+            "hidden_size": _features(config),
             "heads": config.whole("num_attention_heads"),
             "default_sizes": {"image": LATENT * config.whole("sample_size")},
         },

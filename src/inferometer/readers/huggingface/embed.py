@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Op, Tensor
     from inferometer.readers.huggingface.config import Config
     from inferometer.readers.huggingface.family import Family
+    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["embedded"]
 
 
-def embedded(family: Family, config: Config, ids: Tensor, prefix: str, *, at: str = "embed") -> list[Op]:
+def embedded(family: Family, config: Config, ids: Tensor, place: Place) -> list[Op]:
     """Words, with what the family adds to them: positions, token types, a scale, a norm, a projection."""
     names, hidden = family.names, config.whole("hidden_size")
+    at, prefix = f"{place.at}embed", place.body
     narrow = config.whole("word_embed_proj_dim", hidden) if "project_in" in names else hidden
     ops = [embedding(at, ids, config.whole("vocab_size"), narrow, f"{prefix}{names['embed']}.weight")]
     if narrow != hidden:

@@ -14,42 +14,30 @@ from inferometer.readers.huggingface.parts import BATCH, QUERY, norm, output, te
 from inferometer.readers.huggingface.plan import layers_of
 
 if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
     from inferometer.readers.huggingface.config import Config
     from inferometer.readers.huggingface.family import Family
+    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["encoder"]
 
 
-def encoder(
-    family: Family,
-    config: Config,
-    heads: tuple[str, ...],
-    *,
-    prefix: str,
-    outer: str = "",
-    at: str = "",
-    tokens: Dim = QUERY,
-) -> Body:
-    """`at` goes before every op's name where the encoder is one part of a model."""
-    layers = layers_of(family, config, prefix, cached=False)
-    ids = tensor(f"{at}input_ids", BATCH, tokens, role="index")
-    words = embedded(family, config, ids, prefix, at=f"{at}embed")
-    stream = tensor(f"{at}hidden", BATCH, tokens, config.whole("hidden_size"))
-    blocks = stack(layers, at, stream, block=f"{at}encoder")
+def encoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+    at, layers = place.at, layers_of(family, config, place.body, cached=False)
+    ids = tensor(f"{at}input_ids", BATCH, QUERY, role="index")
+    words = embedded(family, config, ids, place)
+    stream = tensor(f"{at}hidden", BATCH, QUERY, config.whole("hidden_size"))
     ends: list[Op] = []
     if module := family.names.get("final_norm"):
-        ends.append(norm(f"{at}final_norm", stream, family.norm, f"{prefix}{module}", bias=family.norm_bias))
-    ends += headed(family, config, output(ends) if ends else stream, heads, (prefix, outer, at))
-    limit = config.whole("context", None)
+        ends.append(norm(f"{at}final_norm", stream, family.norm, f"{place.body}{module}", bias=family.norm_bias))
+    ends += headed(family, config, output(ends) if ends else stream, heads, place)
     return Body(
         blocks=(
             Block(name=f"{at}embed", ops=ending_in(words, stream.name)),
-            *blocks,
+            *stack(layers, at, stream, f"{at}encoder"),
             *((Block(name=f"{at}head", ops=tuple(ends)),) if ends else ()),
         ),
         inputs=(ids,),
         outputs=(output(ends) if ends else stream,),
-        context_limit=limit,
+        context_limit=config.whole("context", None),
         metadata=sizes_of(config, layers),
     )

@@ -162,10 +162,12 @@ def _missing(asked: str, config: Config) -> str:
         family = _family(name, _merged(name))
         ready = Config(name=config.name, values=config.values, aliases=family.keys, defaults=family.defaults)
         lacking = [family.keys.get(key, (key,))[0] for key in family.needs if ready.get(key) is None]
-        said.append(f"to be read as {name} it lacks {', '.join(lacking)}" if lacking else f"{name}'s keys are all there")
+        said.append(
+            f"to be read as {name} it lacks {', '.join(lacking)}" if lacking else f"{name}'s keys are all there"
+        )
     return (
-        f"Of its keys: {'; '.join(said)}. Where it is built as one of these, set model_type to that name. "
-        f"Known: {', '.join(known)}."
+        f"{config.name!r} asks for it. Of its keys: {'; '.join(said)}. "
+        f"Where it is built as one of these, set model_type to that name. Known: {', '.join(known)}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.huggingface.attention import Attention, attention_op
+from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
 from inferometer.readers.huggingface.body import function_of, labels_of
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
@@ -28,17 +28,13 @@ if TYPE_CHECKING:
 
     from inferometer.readers.huggingface.config import Config
     from inferometer.readers.huggingface.family import Family
+    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["headed"]
 
 
-def headed(
-    family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], places: tuple[str, str, str]
-) -> list[Op]:
-    """The steps of each head, one after the other; the step `stream` starts again from the encoder's output.
-
-    `places` are the body's module, the head's module, and what goes before the names of ops.
-    """
+def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], place: Place) -> list[Op]:
+    """The steps of each head, one after the other; the step `stream` starts again from the encoder's output."""
     ops: list[Op] = []
     x = stream
     for head in heads:
@@ -46,19 +42,16 @@ def headed(
             if step["step"] == "stream":
                 x = stream
                 continue
-            ops += _step(family, config, x, step, places)
+            ops += _step(family, config, x, step, place)
             x = output(ops)
     return ops
 
 
-def _step(
-    family: Family, config: Config, x: Tensor, step: Mapping[str, Any], places: tuple[str, str, str]
-) -> list[Op]:
+def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], place: Place) -> list[Op]:
     """`inside` says that a module belongs to the body, so its name starts with the body's."""
-    prefix, outer, at = places
     module = step.get("module", "")
-    full = f"{prefix if step.get('inside') else outer}{module}"
-    name = f"{at}head.{step.get('name', module.replace('cls.predictions.', 'mlm.'))}"
+    full = f"{place.body if step.get('inside') else place.head}{module}"
+    name = f"{place.at}head.{step.get('name', module.replace('cls.predictions.', 'mlm.'))}"
     match step["step"]:
         case "first" | "last":
             return [view(name, x, x.shape[0], x.shape[-1])]
@@ -73,18 +66,11 @@ def _step(
         case "probe":
             return _probe(family, config, x, name, full)
         case _:
-            return [_linear(family, config, x, step, (name, full, prefix, outer))]
-
-
-def _linear(
-    family: Family, config: Config, x: Tensor, step: Mapping[str, Any], names: tuple[str, str, str, str]
-) -> Op:
-    name, full, prefix, outer = names
-    bias = step.get("bias", False)
-    shared = step.get("tied", False) and config.flag("tie_word_embeddings", family.tied)
-    table = f"{prefix}{family.names['embed']}.weight" if shared else ""
-    features = _features(config, step["to"])
-    return linear(name, x, features, full, bias=f"{outer}{bias}" if isinstance(bias, str) else bias, tied=table)
+            bias = step.get("bias", False)
+            shared = step.get("tied", False) and config.flag("tie_word_embeddings", family.tied)
+            table = f"{place.body}{family.names['embed']}.weight" if shared else ""
+            named = f"{place.head}{bias}" if isinstance(bias, str) else bias
+            return [linear(name, x, _features(config, step["to"]), full, bias=named, tied=table)]
 
 
 def _features(config: Config, to: str) -> int:
@@ -103,7 +89,7 @@ def _probe(family: Family, config: Config, x: Tensor, at: str, module: str) -> l
     parts = split(f"{at}.kv", output(keys), k=x.shape, v=x.shape)
     k, v = parts.outputs
     spec = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, causal=False, cached=False)
-    core = attention_op(f"{at}.attention", output(asked), k, v, spec, 0, cross=x)
+    core = attention_op(f"{at}.attention", (output(asked), k, v), spec, Seen(source=x))
     out = linear(f"{at}.o_proj", output(core), hidden, f"{module}.attention.out_proj", bias=True)
     normed = norm(f"{at}.norm", output(out), family.norm, f"{module}.layernorm", bias=True)
     mlp = Mlp(

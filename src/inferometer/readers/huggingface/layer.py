@@ -11,15 +11,13 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.attention import Attention, Latent, attend, attend_latent
+from inferometer.readers.huggingface.attention import Attention, Latent, Seen, attend, attend_latent
 from inferometer.readers.huggingface.mlp import Experts, Mlp, feed, route
-from inferometer.readers.huggingface.parts import add, multiply, norm, output, tensor, weight, width
+from inferometer.readers.huggingface.parts import add, multiply, norm, output, weight, width
 from inferometer.readers.huggingface.ssm import Mamba, Mamba2, scan, scan2
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from inferometer.core.dims import Dim
 
 __all__ = ["Layer", "Norms", "named_norm", "stack"]
 
@@ -54,15 +52,17 @@ class Layer:
     parallel: bool = False  # attention and MLP read the same input and are added together
 
 
-def stack(
-    layers: Sequence[Layer], at: str, hidden: Tensor, *, block: str, context: Dim = 0, source: Tensor | None = None
-) -> tuple[Block, ...]:
-    """The layers as blocks. Each block reads the tensor `hidden` and its last op writes it again."""
+def stack(layers: Sequence[Layer], at: str, hidden: Tensor, block: str, seen: Seen | None = None) -> tuple[Block, ...]:
+    """The layers as blocks. Each block reads the tensor `hidden` and its last op writes it again.
+
+    `at` goes before the names of ops, `block` is what the blocks are called.
+    """
+    seen = seen or Seen()
     blocks: list[Block] = []
     first = 0
     for layer, run in groupby(layers):
         count = sum(1 for _ in run)
-        ops = _expand(layer, f"{at}layers.{{}}", hidden, context, source)
+        ops = _expand(layer, f"{at}layers.{{}}", hidden, seen)
         blocks.append(Block(name=block, ops=ops, count=count, first=first))
         first += count
     return tuple(blocks)
@@ -73,30 +73,31 @@ def named_norm(name: str, x: Tensor, norms: Norms, module: str) -> Op:
     return norm(name, x, norms.kind, module, bias=norms.bias)
 
 
-def _expand(layer: Layer, at: str, hidden: Tensor, context: Dim, source: Tensor | None) -> tuple[Op, ...]:
+def _expand(layer: Layer, at: str, hidden: Tensor, seen: Seen) -> tuple[Op, ...]:
+    itself = Seen(context=seen.context)
     if layer.parallel:
-        ops = _parallel(layer, at, hidden, context)
+        ops = _parallel(layer, at, hidden, itself)
     else:
-        ops = list(_attention(layer, at, hidden, context))
+        ops = list(_attention(layer, at, hidden, itself))
         if layer.cross is not None:
-            ops += _cross(layer, at, output(ops), layer.cross, source)
+            ops += _cross(layer, at, output(ops), layer.cross, seen)
         if layer.ffn is not None:
             ops += _mlp(layer, at, output(ops), layer.ffn)
     last = replace(ops[-1], outputs=(hidden,))
     return (*ops[:-1], last)
 
 
-def _attention(layer: Layer, at: str, x: Tensor, context: Dim) -> Iterable[Op]:
+def _attention(layer: Layer, at: str, x: Tensor, seen: Seen) -> Iterable[Op]:
     norms, at = layer.norms, f"{at}.{_sublayer(layer.mixer)}"
     inner = _normed(at, x, norms, norms.pre_attention)
-    inner += _mix(layer.mixer, at, output(inner) if inner else x, context)
+    inner += _mix(layer.mixer, at, output(inner) if inner else x, seen)
     return _joined(at, x, inner, norms, (norms.post_attention, norms.scale_attention, norms.sum_attention))
 
 
-def _cross(layer: Layer, at: str, x: Tensor, cross: Attention, source: Tensor | None) -> Iterable[Op]:
+def _cross(layer: Layer, at: str, x: Tensor, cross: Attention, seen: Seen) -> Iterable[Op]:
     at = f"{at}.cross"
     inner = _normed(at, x, layer.norms, layer.norms.pre_cross)
-    inner += attend(cross, at, output(inner) if inner else x, 0, source)
+    inner += attend(cross, at, output(inner) if inner else x, seen)
     return _joined(at, x, inner, layer.norms, ("", "", ""))
 
 
@@ -107,12 +108,12 @@ def _mlp(layer: Layer, at: str, x: Tensor, ffn: Mlp | Experts) -> Iterable[Op]:
     return _joined(at, x, inner, norms, (norms.post_mlp, norms.scale_mlp, norms.sum_mlp))
 
 
-def _parallel(layer: Layer, at: str, x: Tensor, context: Dim) -> list[Op]:
+def _parallel(layer: Layer, at: str, x: Tensor, seen: Seen) -> list[Op]:
     """One addition joins both; where the MLP has no norm of its own it shares attention's."""
     norms = layer.norms
     ops = _normed(f"{at}.attn", x, norms, norms.pre_attention)
     shared = output(ops) if ops else x
-    ops += _mix(layer.mixer, f"{at}.attn", shared, context)
+    ops += _mix(layer.mixer, f"{at}.attn", shared, seen)
     attended = output(ops)
     own = _normed(f"{at}.mlp", x, norms, norms.pre_mlp)
     if layer.ffn is None:
@@ -143,12 +144,12 @@ def _sublayer(mixer: Attention | Latent | Mamba | Mamba2) -> str:
     return "ssm" if isinstance(mixer, Mamba | Mamba2) else "attn"
 
 
-def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, context: Dim) -> Iterable[Op]:
+def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, seen: Seen) -> Iterable[Op]:
     match mixer:
         case Attention():
-            return attend(mixer, at, x, context)
+            return attend(mixer, at, x, seen)
         case Latent():
-            return attend_latent(mixer, at, x, context)
+            return attend_latent(mixer, at, x, seen)
         case Mamba():
             return scan(mixer, at, x)
         case Mamba2():
@@ -157,8 +158,3 @@ def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, context
 
 def _feed(ffn: Mlp | Experts, at: str, x: Tensor) -> Iterable[Op]:
     return feed(ffn, at, x) if isinstance(ffn, Mlp) else route(ffn, at, x)
-
-
-def hidden_state(name: str, batch: Dim, tokens: Dim, features: int) -> Tensor:
-    """The residual stream between blocks."""
-    return tensor(name, batch, tokens, features)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inferometer.core.dims import Dim
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.attention import Attention, attention_op, rotary_op
+from inferometer.readers.huggingface.attention import Attention, Seen, attention_op, rotary_op
 from inferometer.readers.huggingface.body import Body, ending_in
-from inferometer.readers.huggingface.conditioning import LATENT, modulated, timestep, two_layers
+from inferometer.readers.huggingface.conditioning import LATENT, modulated, moved, timestep, two_layers
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -19,84 +20,109 @@ from inferometer.readers.huggingface.parts import (
     constant,
     copy,
     elementwise,
+    head_norm,
     linear,
+    multiply,
     norm,
     output,
     tensor,
     view,
+    width,
 )
 from inferometer.readers.huggingface.vision import patches
 
 if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
     from inferometer.readers.huggingface.config import Config
 
 __all__ = ["flux", "sd3"]
 
+_FLUX_SIZES = {"image": 1024, "encoder": 512}  # what its pipeline makes and reads unless told otherwise
+_SD3_TOKENS = 77 + 256  # CLIP's and T5's, one after the other
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stream:
-    """How a double block names its two streams' parts; image first, then text."""
+class Streams:
+    """What the streams of image and text have in common."""
 
     heads: int
     head_dim: int
     normed: bool
     rotary: bool
+    tokens: Dim  # of the image
 
     @property
     def features(self) -> int:
         return self.heads * self.head_dim
 
+    @property
+    def image(self) -> Tensor:
+        return tensor("hidden", BATCH, self.tokens, self.features)
+
+    @property
+    def text(self) -> Tensor:
+        return tensor("text.hidden", BATCH, ENCODER, self.features)
+
+    @property
+    def joined(self) -> Tensor:
+        return tensor("hidden", BATCH, ENCODER + self.tokens, self.features)
+
 
 def flux(config: Config) -> Body:
-    spec = _stream(config, rotary=True)
-    features, tokens = spec.features, (IMAGE // (2 * LATENT)) * (IMAGE // (2 * LATENT))
+    """Double blocks with weights for each stream, then single blocks over text and image as one sequence."""
+    side = IMAGE // (2 * LATENT)  # a token is two by two latent pixels
+    spec = _streams(config, side * side, rotary=True)
     channels = config.whole("in_channels")
-    latent = tensor("latent", BATCH, tokens, channels)
+    latent = tensor("latent", BATCH, spec.tokens, channels)
     text, told = _started(config, spec, guided=config.flag("guidance_embeds"))
-    stem = [linear("embed.image", latent, features, "x_embedder", bias=True)]
-    blocks = [Block(name="embed", ops=(*told, *text, *ending_in(stem, "hidden")))]
-    condition = output(told)
-    double = _double(spec, tokens, condition, last=False)
-    blocks.append(Block(name="double", ops=double, count=config.layers("num_layers")))
+    stem = [linear("embed.image", latent, spec.features, "x_embedder", bias=True)]
+    condition, doubles = output(told), config.layers("num_layers")
+    blocks = [
+        Block(name="embed", ops=(*told, *text, *ending_in(stem, spec.image.name))),
+        Block(name="double", ops=_double(spec, condition, last=False), count=doubles),
+    ]
+    x = spec.image
     if singles := config.layers("num_single_layers", least=0):
-        streams = (tensor("text.hidden", BATCH, ENCODER, features), tensor("hidden", BATCH, tokens, features))
-        joined = copy("single.concat", "concat", streams, BATCH, ENCODER + tokens, features)
-        blocks.append(Block(name="join", ops=ending_in([joined], "hidden")))
-        blocks.append(Block(name="single", ops=_single(spec, tokens, condition), count=singles))
-    blocks.append(_end(spec, tokens, condition, config.whole("out_channels", channels)))
-    return _body(config, blocks, latent, {"image": 1024, "encoder": 512})
+        both = copy("single.concat", "concat", (spec.text, spec.image), *spec.joined.shape)
+        blocks.append(Block(name="join", ops=ending_in([both], spec.joined.name)))
+        blocks.append(Block(name="single", ops=_single(spec, condition), count=singles))
+        cut = view("final.image", spec.joined, *spec.image.shape)
+        blocks.append(Block(name="cut", ops=(cut,)))
+        x = output(cut)
+    blocks.append(_end(x, condition, config.whole("out_channels", channels)))
+    return _body(config, blocks, latent, _FLUX_SIZES)
 
 
 def sd3(config: Config) -> Body:
-    spec = _stream(config, rotary=False)
-    features, size = spec.features, config.whole("patch_size")
-    side = IMAGE // LATENT
+    """Double blocks only; the last one does not keep the text."""
+    size, side = config.whole("patch_size"), IMAGE // LATENT
     latent = tensor("latent", BATCH, config.whole("in_channels"), side, side)
+    features = config.whole("num_attention_heads") * config.whole("attention_head_dim")
+    stem = patches("embed.patches", latent, features, size, ("pos_embed.proj", True))
+    spec = _streams(config, output(stem).shape[1], rotary=False)
     text, told = _started(config, spec, guided=False)
-    stem = patches("embed.patches", latent, features, size, "pos_embed.proj", bias=True)
     table = constant("pos_embed.pos_embed", 1, config.whole("pos_embed_max_size") ** 2, features)
     stem.append(elementwise("embed.positions", "add", output(stem), weights=(table,)))
-    tokens, condition, count = output(stem).shape[1], output(told), config.layers("num_layers")
-    blocks = [Block(name="embed", ops=(*told, *text, *ending_in(stem, "hidden")))]
+    condition, count = output(told), config.layers("num_layers")
+    blocks = [Block(name="embed", ops=(*told, *text, *ending_in(stem, spec.image.name)))]
     if count > 1:
-        blocks.append(Block(name="double", ops=_double(spec, tokens, condition, last=False), count=count - 1))
-    blocks.append(Block(name="double", ops=_double(spec, tokens, condition, last=True), first=count - 1))
+        blocks.append(Block(name="double", ops=_double(spec, condition, last=False), count=count - 1))
+    blocks.append(Block(name="double", ops=_double(spec, condition, last=True), first=count - 1))
     channels = size * size * config.whole("out_channels", config.whole("in_channels"))
-    blocks.append(_end(spec, tokens, condition, channels))
-    return _body(config, blocks, latent, {"image": LATENT * config.whole("sample_size"), "encoder": 333})
+    blocks.append(_end(spec.image, condition, channels))
+    return _body(config, blocks, latent, {"image": LATENT * config.whole("sample_size"), "encoder": _SD3_TOKENS})
 
 
-def _stream(config: Config, *, rotary: bool) -> Stream:
-    return Stream(
+def _streams(config: Config, tokens: Dim, *, rotary: bool) -> Streams:
+    return Streams(
         heads=config.whole("num_attention_heads"),
         head_dim=config.whole("attention_head_dim"),
         normed=config.get("qk_norm") is not None,
         rotary=rotary,
+        tokens=tokens,
     )
 
 
-def _started(config: Config, spec: Stream, *, guided: bool) -> tuple[tuple[Op, ...], list[Op]]:
+def _started(config: Config, spec: Streams, *, guided: bool) -> tuple[tuple[Op, ...], list[Op]]:
     """The text's tokens, and the vector of time step, guidance and pooled text."""
     features, module = spec.features, "time_text_embed"
     prompt = tensor("prompt", BATCH, ENCODER, config.whole("joint_attention_dim"))
@@ -109,48 +135,40 @@ def _started(config: Config, spec: Stream, *, guided: bool) -> tuple[tuple[Op, .
     pooled = tensor("pooled_prompt", BATCH, config.whole("pooled_projection_dim"))
     told += two_layers("condition.text", pooled, f"{module}.text_embedder", features)
     told.append(add("condition", *parts, output(told)))
-    return ending_in(text, "text.hidden"), told
+    return ending_in(text, spec.text.name), told
 
 
-def _double(spec: Stream, tokens: Dim, condition: Tensor, *, last: bool) -> tuple[Op, ...]:
+def _double(spec: Streams, condition: Tensor, *, last: bool) -> tuple[Op, ...]:
     """Each stream has its own weights and one attention runs over both. SD3's last block drops the text after it."""
-    at, module, features = "double.layers.{}", "transformer_blocks.{}.", spec.features
-    image = tensor("hidden", BATCH, tokens, features)
-    text = tensor("text.hidden", BATCH, ENCODER, features)
-    ops = modulated(f"{at}.image", image, condition, f"{module}norm1.linear", 6, features)
-    image_vectors, seen = output(ops[1]), output(ops)
-    told = modulated(f"{at}.text", text, condition, f"{module}norm1_context.linear", 2 if last else 6, features)
-    text_vectors, read = output(told[1]), output(told)
-    attention = f"{module}attn."
-    ops += told
-    ours = _projected(spec, f"{at}.image", seen, attention, ("to_q", "to_k", "to_v"), "norm_{}")
-    theirs = _projected(spec, f"{at}.text", read, attention, ("add_q_proj", "add_k_proj", "add_v_proj"), "norm_added_{}")
-    ops += [*ours, *theirs]
-    joint = _attended(spec, at, _qkv(theirs), _qkv(ours), ENCODER + tokens)
-    ops += joint
-    both = output(joint)
-    out = view(f"{at}.image.attended", both, BATCH, tokens, features)
-    ops += [out, linear(f"{at}.image.o_proj", output(out), features, f"{attention}to_out.0", bias=True)]
-    if not last:
-        out = view(f"{at}.text.attended", both, BATCH, ENCODER, features)
-        ops += [out, linear(f"{at}.text.o_proj", output(out), features, f"{attention}to_add_out", bias=True)]
-        ops += _fed(spec, f"{at}.text", text, output(ops), text_vectors, f"{module}ff_context")
-    attended = next(op for op in ops if op.name == f"{at}.image.o_proj")
-    return (*ops, *_fed(spec, f"{at}.image", image, output(attended), image_vectors, f"{module}ff"))
+    at, module = "double.layers.{}", "transformer_blocks.{}."
+    attention, features = f"{module}attn.", spec.features
+    seen = modulated(f"{at}.image", spec.image, condition, f"{module}norm1.linear", 6)
+    read = modulated(f"{at}.text", spec.text, condition, f"{module}norm1_context.linear", 2 if last else 6)
+    ours = _projected(spec, f"{at}.image", output(seen), attention, ("to_{}", "norm_{}"))
+    theirs = _projected(spec, f"{at}.text", output(read), attention, ("add_{}_proj", "norm_added_{}"))
+    joint = _attended(spec, at, _qkv(theirs), _qkv(ours))
+    ops = [*seen, *read, *ours, *theirs, *joint]
+    cut = view(f"{at}.image.attended", output(joint), *spec.image.shape)
+    out = linear(f"{at}.image.o_proj", output(cut), features, f"{attention}to_out.0", bias=True)
+    ops += [cut, out, *_fed(f"{at}.image", spec.image, output(out), output(seen[1]), f"{module}ff")]
+    if last:
+        return tuple(ops)
+    cut = view(f"{at}.text.attended", output(joint), *spec.text.shape)
+    out = linear(f"{at}.text.o_proj", output(cut), features, f"{attention}to_add_out", bias=True)
+    return (*ops, cut, out, *_fed(f"{at}.text", spec.text, output(out), output(read[1]), f"{module}ff_context"))
 
 
-def _projected(
-    spec: Stream, at: str, x: Tensor, module: str, names: tuple[str, str, str], norms: str
-) -> list[Op]:
-    """Queries, keys and values of one stream; the last three ops give them."""
+def _projected(spec: Streams, at: str, x: Tensor, module: str, names: tuple[str, str]) -> list[Op]:
+    """Queries, keys and values of one stream; the last three ops give them. `names` of projections and of norms."""
+    projections, norms = names
     q, k, v = (
-        linear(f"{at}.{letter}_proj", x, spec.features, f"{module}{name}", bias=True)
-        for letter, name in zip("qkv", names, strict=True)
+        linear(f"{at}.{letter}_proj", x, spec.features, f"{module}{projections.format(letter)}", bias=True)
+        for letter in "qkv"
     )
     if not spec.normed:
         return [q, k, v]
     normed = [
-        norm(f"{at}.{letter}_norm", output(op), "rms", f"{module}{norms.format(letter)}", features=spec.head_dim)
+        head_norm(f"{at}.{letter}_norm", output(op), "rms", f"{module}{norms.format(letter)}", spec.head_dim)
         for letter, op in (("q", q), ("k", k))
     ]
     return [q, k, *normed, v]
@@ -160,72 +178,71 @@ def _qkv(ops: list[Op]) -> tuple[Tensor, Tensor, Tensor]:
     return output(ops[-3]), output(ops[-2]), output(ops[-1])
 
 
-def _attended(
-    spec: Stream, at: str, text: tuple[Tensor, ...], image: tuple[Tensor, ...], tokens: Dim
-) -> list[Op]:
-    joined = [
-        copy(f"{at}.attn.{letter}", "concat", pair, BATCH, tokens, spec.features)
+def _attended(spec: Streams, at: str, text: tuple[Tensor, ...], image: tuple[Tensor, ...]) -> list[Op]:
+    q, k, v = (
+        copy(f"{at}.attn.{letter}", "concat", pair, *spec.joined.shape)
         for letter, pair in zip("qkv", zip(text, image, strict=True), strict=True)
-    ]
-    return [*joined, *_core(spec, at, *(output(op) for op in joined))]
+    )
+    return [q, k, v, *_core(spec, at, output(q), output(k), output(v))]
 
 
-def _core(spec: Stream, at: str, q: Tensor, k: Tensor, v: Tensor) -> list[Op]:
+def _core(spec: Streams, at: str, q: Tensor, k: Tensor, v: Tensor) -> list[Op]:
     ops: list[Op] = []
     if spec.rotary:
-        ops.append(rotary_op(f"{at}.attn.rotary", q, k, heads=spec.heads, head_dim=spec.head_dim, rotated=spec.head_dim))
+        ops.append(rotary_op(f"{at}.attn.rotary", q, k, head_dim=spec.head_dim, rotated=spec.head_dim))
         q, k = ops[-1].outputs
     shape = Attention(heads=spec.heads, kv_heads=spec.heads, head_dim=spec.head_dim, causal=False, cached=False)
-    return [*ops, attention_op(f"{at}.attn.attention", q, k, v, shape, 0)]
+    return [*ops, attention_op(f"{at}.attn.attention", (q, k, v), shape, Seen())]
 
 
-def _fed(spec: Stream, at: str, x: Tensor, attended: Tensor, vectors: Tensor, module: str) -> list[Op]:
+def _fed(at: str, x: Tensor, attended: Tensor, vectors: Tensor, module: str) -> list[Op]:
     """Gate and add attention's output, then the same for the MLP's."""
-    gated = elementwise(f"{at}.attn.gate", "multiply", attended, vectors)
+    gated = multiply(f"{at}.attn.gate", attended, vectors)
     middle = add(f"{at}.attn.residual", x, output(gated))
     normed = norm(f"{at}.mlp.norm", output(middle), "layer")
-    moved = elementwise(f"{at}.mlp.modulate", "scale and shift", output(normed), vectors, flops=2)
-    mlp = Mlp(width=4 * spec.features, function="gelu", up=f"{module}.net.0.proj", down=f"{module}.net.2", bias=True)
-    fed = feed(mlp, f"{at}.mlp", output(moved))
-    last = elementwise(f"{at}.mlp.gate", "multiply", output(fed), vectors)
+    shifted = moved(f"{at}.mlp", output(normed), vectors)
+    up, down = f"{module}.net.0.proj", f"{module}.net.2"
+    fed = feed(Mlp(width=4 * width(x), function="gelu_tanh", up=up, down=down, bias=True), f"{at}.mlp", output(shifted))
+    last = multiply(f"{at}.mlp.gate", output(fed), vectors)
     joined = add(f"{at}.mlp.residual", output(middle), output(last), out=x.name)
-    return [gated, middle, normed, moved, *fed, last, joined]
+    return [gated, middle, normed, shifted, *fed, last, joined]
 
 
-def _single(spec: Stream, tokens: Dim, condition: Tensor) -> tuple[Op, ...]:
-    """Text and image as one sequence; attention and MLP side by side, joined by one projection."""
+def _single(spec: Streams, condition: Tensor) -> tuple[Op, ...]:
+    """Attention and MLP side by side, joined by one projection."""
     at, module, features = "single.layers.{}", "single_transformer_blocks.{}.", spec.features
-    x = tensor("hidden", BATCH, ENCODER + tokens, features)
-    ops = modulated(at, x, condition, f"{module}norm.linear", 3, features)
+    x = spec.joined
+    ops = modulated(at, x, condition, f"{module}norm.linear", 3)
     vectors, seen = output(ops[1]), output(ops)
     up = linear(f"{at}.mlp.up_proj", seen, 4 * features, f"{module}proj_mlp", bias=True)
-    act = activation(f"{at}.mlp.act", output(up), "gelu")
-    projected = _projected(spec, at, seen, f"{module}attn.", ("to_q", "to_k", "to_v"), "norm_{}")
+    act = activation(f"{at}.mlp.act", output(up), "gelu_tanh")
+    projected = _projected(spec, at, seen, f"{module}attn.", ("to_{}", "norm_{}"))
     core = _core(spec, at, *_qkv(projected))
     both = copy(f"{at}.concat", "concat", (output(core), output(act)), *x.shape[:-1], 5 * features)
     out = linear(f"{at}.proj_out", output(both), features, f"{module}proj_out", bias=True)
-    gated = elementwise(f"{at}.gate", "multiply", output(out), vectors)
-    end = add(f"{at}.residual", x, output(gated), out="hidden")
+    gated = multiply(f"{at}.gate", output(out), vectors)
+    end = add(f"{at}.residual", x, output(gated), out=x.name)
     return (*ops, up, act, *projected, *core, both, out, gated, end)
 
 
-def _end(spec: Stream, tokens: Dim, condition: Tensor, channels: int) -> Block:
-    x = tensor("hidden", BATCH, tokens, spec.features)
-    ops = modulated("final", x, condition, "norm_out.linear", 2, spec.features)
+def _end(x: Tensor, condition: Tensor, channels: int) -> Block:
+    ops = modulated("final", x, condition, "norm_out.linear", 2)
     ops.append(linear("final.linear", output(ops), channels, "proj_out", bias=True))
     return Block(name="head", ops=tuple(ops))
 
 
 def _body(config: Config, blocks: list[Block], latent: Tensor, sizes: dict[str, int]) -> Body:
+    pooled = tensor("pooled_prompt", BATCH, config.whole("pooled_projection_dim"))
     prompt = tensor("prompt", BATCH, ENCODER, config.whole("joint_attention_dim"))
+    told = (tensor("timestep", BATCH), *((tensor("guidance", BATCH),) if config.get("guidance_embeds") else ()))
     return Body(
         blocks=tuple(blocks),
-        inputs=(latent, prompt),
+        inputs=(latent, prompt, pooled, *told),
         outputs=(output(blocks[-1].ops),),
         metadata={
             "layers": config.layers("num_layers") + config.layers("num_single_layers", 0, least=0),
             "hidden_size": config.whole("num_attention_heads") * config.whole("attention_head_dim"),
             "heads": config.whole("num_attention_heads"),
-            "default_sizes": sizes,
+            "default_sizes": dict(sizes),
         },
     )

@@ -18,6 +18,7 @@ from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.parts import (
     BATCH,
     IMAGE,
+    Filter,
     activation,
     convolution,
     copy,
@@ -30,6 +31,7 @@ from inferometer.readers.huggingface.parts import (
     view,
     width,
 )
+from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import layers_of
 from inferometer.readers.huggingface.vision import vision
 
@@ -40,7 +42,7 @@ def llava(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     """LLaVA and Gemma 3: a CLIP or SigLIP tower and a small projector."""
     row, ready = _part(family, config, "vision")
     names = family.names
-    tower = vision(row, ready, tuple(row.tasks["Model"]), prefix=names["vision"], at="vision.")
+    tower = vision(row, ready, tuple(row.tasks["Model"]), Place(body=names["vision"], at="vision."))
     text = _text(family, config, heads)
     seen = _stream(tower)
     wide = text.metadata["hidden_size"]
@@ -69,7 +71,7 @@ def _gemma_projector(config: Config, x: Tensor, features: int, module: str) -> l
     kernel = max(across // max(side, 1), 1)
     grid = IMAGE // plain.whole("patch_size", 16)
     plane = reshaped(x, BATCH, width(x), grid, grid)
-    pooled = pool("projector.pool", plane, "average", kernel)
+    pooled = pool("projector.pool", plane, "average", (kernel, kernel, 0))
     y = output(pooled)
     rows = view("projector.rows", y, BATCH, y.shape[2] * y.shape[3], width(x))
     normed = norm("projector.norm", output(rows), "rms", f"{module}.mm_soft_emb_norm")
@@ -94,7 +96,8 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
     frames = config.whole("temporal_patch_size")
     pixels = tensor("vision.pixel_values", BATCH, config.whole("in_channels"), frames, IMAGE, IMAGE)
     kernel = (frames, size, size)
-    conv = convolution("vision.embed", pixels, hidden, kernel, f"{prefix}{row.names['patch']}", strides=kernel)
+    patch = Filter(features=hidden, kernel=kernel, strides=kernel, padding=(0, 0, 0))
+    conv = convolution("vision.embed", pixels, patch, f"{prefix}{row.names['patch']}")
     y = output(conv)
     rows = view("vision.rows", y, BATCH, y.shape[3] * y.shape[4], hidden)
     stream = tensor("vision.hidden", *output(rows).shape)
@@ -102,7 +105,7 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
     return Body(
         blocks=(
             Block(name="vision.embed", ops=ending_in([conv, rows], stream.name)),
-            *stack(layers, "vision.", stream, block="vision.encoder"),
+            *stack(layers, "vision.", stream, "vision.encoder"),
         ),
         inputs=(pixels,),
         outputs=(stream,),
@@ -158,9 +161,9 @@ def _text(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
         plain = Config(name=config.name, values=config.values)
         row = family_of(plain, family.parts["text"])
         ready = prepared(plain, row)
-    tied = config.get("tie_word_embeddings")
-    tied = tied if isinstance(tied, bool) else ready.flag("tie_word_embeddings", row.tied)
-    return decoder(row, ready, heads, prefix=family.names["body"], outer=family.names["head"], tied=tied)
+    if isinstance(tied := config.get("tie_word_embeddings"), bool):  # the whole model's word counts
+        ready = replace(ready, values={**ready.values, "tie_word_embeddings": tied})
+    return decoder(row, ready, heads, Place(body=family.names["body"], head=family.names["head"]))
 
 
 def _joined(tower: Body, projected: list[Op], text: Body) -> Body:

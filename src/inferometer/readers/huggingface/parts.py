@@ -6,19 +6,20 @@ An op's name is short and the same in every family (`layers.{}.attn.q_proj`); a 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dims import Dim, Symbol, product
+from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Op, Role, Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 __all__ = [
-    "BATCH", "CONTEXT", "ENCODER", "FRAMES", "IMAGE", "LOGITS", "QUERY", "activation", "add", "constant", "convolution",
-    "copy", "elementwise", "embedding", "linear", "multiply", "norm", "once", "output", "pool", "reshaped", "split",
-    "tensor", "view", "weight",
+    "BATCH", "CONTEXT", "ENCODER", "FRAMES", "IMAGE", "LOGITS", "QUERY", "Filter", "activation", "add", "channel_norm",
+    "channels_of", "constant", "convolution", "copy", "elementwise", "embedding", "head_norm", "linear", "multiply",
+    "norm", "once", "output", "pool", "reduce", "reshaped", "resize", "split", "square", "tensor", "view", "weight",
+    "width",
 ]  # fmt: skip
 
 BATCH, QUERY, CONTEXT, LOGITS = Symbol("batch"), Symbol("query"), Symbol("context"), Symbol("logits")
@@ -46,13 +47,27 @@ def output(op: Op | Iterable[Op]) -> Tensor:
 
 def width(x: Tensor) -> int:
     """The last axis of a tensor whose features lie there."""
-    last = x.shape[-1]
-    if not isinstance(last, int):
-        raise TypeError(f"The features of {x.name} are not a fixed number.")
-    return last
+    return _fixed(x, -1)
 
 
-def linear(
+def channels_of(x: Tensor) -> int:
+    """The second axis: [batch, channels, …]."""
+    return _fixed(x, 1)
+
+
+def _fixed(x: Tensor, axis: int) -> int:
+    size = x.shape[axis]
+    if not isinstance(size, int):
+        raise TypeError(f"Axis {axis} of {x.name} is not a fixed number.")
+    return size
+
+
+def reshaped(x: Tensor, *shape: Dim) -> Tensor:
+    """The same tensor in another shape, for an op that looks at it differently."""
+    return replace(x, shape=shape)
+
+
+def linear(  # noqa: PLR0913 - a matrix is stored in as many ways
     name: str,
     x: Tensor,
     features: int,
@@ -62,7 +77,11 @@ def linear(
     tied: str = "",
     transposed: bool = False,
 ) -> Op:
-    """`bias` is a flag or the bias's own name; `tied` names a weight that another op owns; `transposed` is [in, out]."""
+    """A matrix over the last axis.
+
+    `bias` is a flag or the bias's own name; `tied` is the weight's own name where that is not `module.weight`;
+    `transposed` weights are stored as [in, out].
+    """
     shape = (width(x), features) if transposed else (features, width(x))
     weights = [weight(tied or f"{module}.weight", *shape)]
     if bias:
@@ -74,20 +93,34 @@ def linear(
     return Op(name=name, kind="linear", inputs=(x,), outputs=(y,), weights=tuple(weights), attributes=attributes)
 
 
-def norm(
-    name: str, x: Tensor, kind: str, module: str = "", *, bias: bool = False, axis: int = -1, features: int = 0
-) -> Op:
-    """`features` where the norm runs over less than the whole axis (a head); no `module`, no learned scale."""
-    size = features or x.shape[axis]
-    if not isinstance(size, int):
-        raise TypeError(f"The features of {x.name} are not a fixed number.")
-    weights = [weight(f"{module}.weight", size)] if module else []
-    if module and bias:
-        weights.append(weight(f"{module}.bias", size))
+def norm(name: str, x: Tensor, kind: str, module: str = "", *, bias: bool = False) -> Op:
+    """Over the last axis. Without a module it has no learned scale."""
+    return _norm(name, x, kind, width(x), _learned(module, width(x), bias=bias))
+
+
+def head_norm(name: str, x: Tensor, kind: str, module: str, features: int) -> Op:
+    """Over each head's features, with one scale for all heads."""
+    return _norm(name, x, kind, features, _learned(module, features, bias=False))
+
+
+def channel_norm(name: str, x: Tensor, kind: str, module: str, *, groups: int = 0) -> Op:
+    """With scale and bias for each channel of [batch, channels, …]: batch and group norms, ConvNeXt's layer norm."""
+    features = channels_of(x)
+    weights = _learned(module, features, bias=True)
     if kind == "batch":
-        weights += [constant(f"{module}.running_mean", size), constant(f"{module}.running_var", size)]
+        weights += [constant(f"{module}.{part}", features) for part in ("running_mean", "running_var")]
+    op = _norm(name, x, kind, features, weights)
+    return replace(op, attributes={**op.attributes, "groups": groups}) if groups else op
+
+
+def _learned(module: str, features: int, *, bias: bool) -> list[Tensor]:
+    parts = ("weight", "bias") if bias else ("weight",)
+    return [weight(f"{module}.{part}", features) for part in parts] if module else []
+
+
+def _norm(name: str, x: Tensor, kind: str, features: int, weights: list[Tensor]) -> Op:
+    attributes = {"norm": kind, "features": features}
     y = tensor(name, *x.shape)
-    attributes = {"norm": kind, "features": size}
     return Op(name=name, kind="norm", inputs=(x,), outputs=(y,), weights=tuple(weights), attributes=attributes)
 
 
@@ -97,9 +130,8 @@ def embedding(name: str, ids: Tensor, rows: int, features: int, table: str) -> O
 
 
 def activation(name: str, x: Tensor, function: str) -> Op:
-    return Op(
-        name=name, kind="activation", inputs=(x,), outputs=(tensor(name, *x.shape),), attributes={"function": function}
-    )
+    y = tensor(name, *x.shape)
+    return Op(name=name, kind="activation", inputs=(x,), outputs=(y,), attributes={"function": function})
 
 
 def elementwise(name: str, function: str, *inputs: Tensor, weights: tuple[Tensor, ...] = (), flops: int = 1) -> Op:
@@ -129,81 +161,80 @@ def split(name: str, x: Tensor, /, **parts: tuple[Dim, ...]) -> Op:
     return Op(name=name, kind="view", inputs=(x,), outputs=outputs)
 
 
-def reshaped(x: Tensor, *shape: Dim) -> Tensor:
-    """The same tensor in another shape, for an op that looks at it differently."""
-    return replace(x, shape=shape)
-
-
 def copy(name: str, function: str, inputs: tuple[Tensor, ...], *shape: Dim, weights: tuple[Tensor, ...] = ()) -> Op:
     """Bytes that really move: concatenations, padding, transposes that are written out."""
     y = tensor(name, *shape)
     return Op(name=name, kind="copy", inputs=inputs, outputs=(y,), weights=weights, attributes={"function": function})
 
 
-def convolution(
-    name: str,
-    x: Tensor,
-    features: int,
-    kernel: tuple[int, ...],
-    module: str,
-    *,
-    strides: tuple[int, ...] = (),
-    padding: tuple[int, ...] = (),
-    groups: int = 1,
-    bias: bool = False,
-) -> Op:
-    """Channels first: [batch, channels, *space]. Output sides are ⌊(side + 2·padding − kernel) / stride⌋ + 1."""
-    channels = x.shape[1]
-    if not isinstance(channels, int):
-        raise TypeError(f"The channels of {x.name} are not a fixed number.")
-    strides, padding = strides or (1,) * len(kernel), padding or (0,) * len(kernel)
-    space = tuple(sides(x.shape[2:], kernel, strides, padding))
-    weights = [weight(f"{module}.weight", features, channels // groups, *kernel)]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What a convolution does to [batch, channels, *space]."""
+
+    features: int
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    padding: tuple[int, ...]
+    groups: int = 1
+
+    def sides(self, space: tuple[Dim, ...]) -> Iterator[Dim]:
+        """⌊(side + 2·padding − kernel) / stride⌋ + 1."""
+        return _sides(space, self.kernel, self.strides, self.padding)
+
+
+def square(features: int, kernel: int, *, stride: int = 1, padding: int | None = None, groups: int = 1) -> Filter:
+    """A filter in two dimensions; unless told otherwise its padding keeps the side, but for the stride."""
+    pad = (kernel - 1) // 2 if padding is None else padding
+    return Filter(
+        features=features, kernel=(kernel, kernel), strides=(stride, stride), padding=(pad, pad), groups=groups
+    )
+
+
+def convolution(name: str, x: Tensor, shape: Filter, module: str, *, bias: bool = False) -> Op:
+    channels, features = channels_of(x), shape.features
+    weights = [weight(f"{module}.weight", features, channels // shape.groups, *shape.kernel)]
     if bias:
         weights.append(weight(f"{module}.bias", features))
     attributes = {
-        "in_channels": channels, "out_channels": features, "groups": groups, "kernel": kernel, "strides": strides,
-        "padding": padding, "dilations": (1,) * len(kernel), "transposed": False,
+        "in_channels": channels, "out_channels": features, "groups": shape.groups, "kernel": shape.kernel,
+        "strides": shape.strides, "padding": shape.padding, "dilations": (1,) * len(shape.kernel), "transposed": False,
     }  # fmt: skip
-    y = tensor(name, x.shape[0], features, *space)
+    y = tensor(name, x.shape[0], features, *shape.sides(x.shape[2:]))
     return Op(name=name, kind="convolution", inputs=(x,), outputs=(y,), weights=tuple(weights), attributes=attributes)
 
 
-def sides(
+def pool(name: str, x: Tensor, function: str, window: tuple[int, int, int] | None = None, *, ceil: bool = False) -> Op:
+    """`window` is kernel, stride and padding; without one each plane becomes a single number: [batch, channels].
+
+    `ceil`: a window that only partly fits counts.
+    """
+    if window is None:
+        y, attributes = tensor(name, *x.shape[:2]), dict[str, Any](function="global", kernel=None)
+    else:
+        kernel, strides, padding = ((side,) * (len(x.shape) - 2) for side in window)
+        space = tuple(side + (window[1] - 1) for side in x.shape[2:]) if ceil else x.shape[2:]
+        y = tensor(name, *x.shape[:2], *_sides(space, kernel, strides, padding))
+        attributes = {"function": function, "kernel": kernel, "strides": strides, "padding": padding, "ceil": ceil}
+    return Op(name=name, kind="pool", inputs=(x,), outputs=(y,), attributes=attributes)
+
+
+def _sides(
     space: tuple[Dim, ...], kernel: tuple[int, ...], strides: tuple[int, ...], padding: tuple[int, ...]
-) -> Iterable[Dim]:
+) -> Iterator[Dim]:
     for side, k, stride, pad in zip(space, kernel, strides, padding, strict=True):
         yield (side + (2 * pad - k)) // stride + 1
 
 
-def pool(name: str, x: Tensor, function: str, kernel: int = 0, stride: int = 0, padding: int = 0) -> Op:
-    """Without a kernel the whole plane becomes one value a channel, as [batch, channels]."""
-    if not kernel:
-        y, attributes = tensor(name, *x.shape[:2]), {"function": "global", "kernel": ()}
-    else:
-        rank = len(x.shape) - 2
-        space = sides(x.shape[2:], (kernel,) * rank, (stride or kernel,) * rank, (padding,) * rank)
-        y = tensor(name, *x.shape[:2], *space)
-        attributes = {"function": function, "kernel": (kernel,) * rank, "strides": (stride or kernel,) * rank}
-    return Op(name=name, kind="pool", inputs=(x,), outputs=(y,), attributes=attributes)
-
-
-def once(ops: Iterable[Op]) -> tuple[Op, ...]:
-    """Mark ops that run once a request, not at every decoding step: an encoder, the keys of cross-attention."""
-    return tuple(replace(op, attributes={**op.attributes, "once": True}) for op in ops)
-
-
-def elements(x: Tensor) -> Dim:
-    return product(x.shape)
-
-
 def reduce(name: str, x: Tensor, function: str, axis: int) -> Op:
     y = tensor(name, *x.shape[:axis], *x.shape[axis + 1 :])
-    return Op(
-        name=name, kind="reduce", inputs=(x,), outputs=(y,), attributes={"function": function, "axes": (axis,)}
-    )
+    return Op(name=name, kind="reduce", inputs=(x,), outputs=(y,), attributes={"function": function, "axes": (axis,)})
 
 
 def resize(name: str, x: Tensor, mode: str, space: tuple[Dim, ...]) -> Op:
     y = tensor(name, *x.shape[:2], *space)
     return Op(name=name, kind="resize", inputs=(x,), outputs=(y,), attributes={"mode": mode})
+
+
+def once(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """Mark ops that run once a request, not at every decoding step: an encoder, the keys of cross-attention."""
+    return tuple(replace(op, attributes={**op.attributes, "once": True}) for op in ops)

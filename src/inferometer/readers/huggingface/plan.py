@@ -28,7 +28,7 @@ def layers_of(family: Family, config: Config, prefix: str, *, cached: bool = Tru
     layers = [
         Layer(
             norms=norms,
-            mixer=_mixer(family, config, at, index, windows[index], cached=cached),
+            mixer=_seeing(_mixer(family, config, at, index), windows[index], cached=cached),
             ffn=_ffn(family, config, at, index),
             parallel=family.parallel,
         )
@@ -45,9 +45,13 @@ def norms_of(family: Family, at: str) -> Norms:
     return Norms(kind=family.norm, bias=family.norm_bias, **named)
 
 
-def _mixer(
-    family: Family, config: Config, at: str, index: int, window: int | None, *, cached: bool
+def _seeing(
+    mixer: Attention | Latent | Mamba | Mamba2, window: int | None, *, cached: bool
 ) -> Attention | Latent | Mamba | Mamba2:
+    return replace(mixer, window=window, cached=cached) if isinstance(mixer, Attention) else mixer
+
+
+def _mixer(family: Family, config: Config, at: str, index: int) -> Attention | Latent | Mamba | Mamba2:
     kind = family.mixer
     if kind == "jamba":
         period, offset = config.whole("attn_layer_period"), config.whole("attn_layer_offset", least=0)
@@ -58,39 +62,51 @@ def _mixer(
         return _mamba(family, config, at)
     if kind == "mamba2":
         return _mamba2(family, config, at)
-    return attention_of(family, config, at, window=window, index=index, cached=cached)
+    return attention_of(family, config, at, index=index)
 
 
-def attention_of(
-    family: Family, config: Config, at: str, *, window: int | None = None, index: int = 0, cached: bool = True
-) -> Attention:
-    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
-    head_dim = config.whole("head_dim", None)
-    if head_dim is None:
-        if hidden % heads:
-            raise config.error("hidden_size", f"is {hidden}, which {heads} heads do not divide")
-        head_dim = hidden // heads
+def attention_of(family: Family, config: Config, at: str, *, index: int = 0) -> Attention:
+    heads, head_dim = config.whole("num_attention_heads"), _head_dim(config)
     kv_heads = 1 if family.kv_heads == "one" else config.whole("num_key_value_heads", heads)
     if heads % kv_heads:
         raise config.error("num_attention_heads", f"is {heads}, which {kv_heads} key-value heads do not divide")
-    fused = ("qkv", "o") if family.fused_qkv else ("q", "k", "v", "o")
-    wanted = (*fused, *(("q_norm", "k_norm") if family.qk_norm else ()), *(("sinks",) if family.sinks else ()))
     return Attention(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        **{key: f"{at}{family.names[key]}" for key in wanted},
+        q=_named(family, at, "q"),
+        k=_named(family, at, "k"),
+        v=_named(family, at, "v"),
+        o=_named(family, at, "o"),
+        qkv=_named(family, at, "qkv") if family.fused_qkv else "",
+        q_norm=_named(family, at, "q_norm"),
+        k_norm=_named(family, at, "k_norm"),
+        sinks=_named(family, at, "sinks") if family.sinks else "",
         bias=family.attention_bias,
         transposed=family.transposed,
         norm=family.norm,
         qk_norm=family.qk_norm,
         rotary=_rotated(family, config, head_dim, index),
-        window=window,
         soft_cap=config.get("attn_logit_softcapping") is not None,
         causal=family.causal,
-        cached=cached,
         biased=family.positions in {"alibi", "relative"},
     )
+
+
+def _named(family: Family, at: str, part: str) -> str:
+    """A module's full name, or nothing where the family has none of that part."""
+    name = family.names.get(part, "")
+    return f"{at}{name}" if name else ""
+
+
+def _head_dim(config: Config) -> int:
+    said = config.whole("head_dim", None)
+    if said is not None:
+        return said
+    hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
+    if hidden % heads:
+        raise config.error("hidden_size", f"is {hidden}, which {heads} heads do not divide")
+    return hidden // heads
 
 
 def _rotated(family: Family, config: Config, head_dim: int, index: int) -> int:
@@ -188,35 +204,36 @@ def _routes(family: Family, config: Config, index: int) -> bool:
             return True
 
 
-def mlp_of(family: Family, config: Config, at: str, *, gated: bool | None = None) -> Mlp:
-    gated = family.gated if gated is None else gated
-    keys = ("gate_up", "down") if family.fused_mlp else ("gate", "up", "down") if gated else ("up", "down")
+def mlp_of(family: Family, config: Config, at: str) -> Mlp:
     return Mlp(
         width=config.whole("intermediate_size", family.mlp_ratio * config.whole("hidden_size")),
         function=function_of(config.text("hidden_act", "silu")),
-        **{key: f"{at}{family.names[key]}" for key in keys},
+        up=_named(family, at, "up"),
+        down=_named(family, at, "down"),
+        gate=_named(family, at, "gate") if family.gated else "",
+        gate_up=_named(family, at, "gate_up") if family.fused_mlp else "",
         bias=family.mlp_bias,
         transposed=family.transposed,
     )
 
 
 def _experts(family: Family, config: Config, at: str) -> Experts:
-    names, count = family.names, config.whole("num_experts")
-    top_k = config.whole("num_experts_per_tok", most=count)
-    keys = ("gate_up", "down") if family.stacked else ("gate", "up", "down")
-    width = config.whole("expert_width")
+    count, width = config.whole("num_experts"), config.whole("expert_width")
     return Experts(
         experts=count,
-        top_k=top_k,
+        top_k=config.whole("num_experts_per_tok", most=count),
         width=width,
         function=function_of(config.text("hidden_act", "silu")),
-        router=f"{at}{names['router']}",
-        **{key: f"{at}{names[f'expert_{key}']}" for key in keys},
+        router=_named(family, at, "router"),
+        gate=_named(family, at, "expert_gate"),
+        up=_named(family, at, "expert_up"),
+        down=_named(family, at, "expert_down"),
+        gate_up=_named(family, at, "expert_gate_up"),
         router_bias=family.router_bias,
-        correction=f"{at}{names['correction']}" if family.correction else "",
+        correction=_named(family, at, "correction") if family.correction else "",
         stacked=family.stacked,
         shared=_shared(family, config, at, width),
-        shared_gate=f"{at}{names['shared_switch']}" if "shared_switch" in names else "",
+        shared_gate=_named(family, at, "shared_switch"),
     )
 
 
@@ -227,5 +244,10 @@ def _shared(family: Family, config: Config, at: str, expert_width: int) -> Mlp |
         width = count * expert_width
     else:
         return None
-    names = {key: f"{at}{family.names[f'shared_{key}']}" for key in ("gate", "up", "down")}
-    return Mlp(width=width, function=function_of(config.text("hidden_act", "silu")), **names)
+    return Mlp(
+        width=width,
+        function=function_of(config.text("hidden_act", "silu")),
+        gate=_named(family, at, "shared_gate"),
+        up=_named(family, at, "shared_up"),
+        down=_named(family, at, "shared_down"),
+    )

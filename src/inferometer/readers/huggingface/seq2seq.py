@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.attention import Attention, last_positions
+from inferometer.readers.huggingface.attention import Attention, Seen, last_positions
 from inferometer.readers.huggingface.body import Body, ending_in, once_only
 from inferometer.readers.huggingface.decoder import sizes_of
 from inferometer.readers.huggingface.embed import embedded
@@ -19,6 +19,7 @@ from inferometer.readers.huggingface.parts import (
     FRAMES,
     LOGITS,
     QUERY,
+    Filter,
     activation,
     add,
     convolution,
@@ -29,6 +30,7 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     view,
 )
+from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import attention_of, layers_of
 
 if TYPE_CHECKING:
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["seq2seq"]
 
 
-def seq2seq(family: Family, config: Config, heads: tuple[str, ...], *, prefix: str) -> Body:
+def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
+    prefix = place.body
     alone = "encoder only" in heads
     if alone and family.base:  # the encoder as a model of its own has its modules at the top
         prefix = ""
@@ -80,7 +83,7 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
     return Body(
         blocks=(
             Block(name="encoder.embed", ops=ending_in(stem, stream.name)),
-            *stack(layers, "encoder.", stream, block="encoder"),
+            *stack(layers, "encoder.", stream, "encoder"),
             Block(name="encoder.head", ops=(final,)),
         ),
         inputs=(source,),
@@ -91,7 +94,7 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
 
 def _read(part: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
     ids = tensor("encoder.input_ids", BATCH, ENCODER, role="index")
-    return embedded(part, config, ids, prefix, at="encoder.embed"), ids
+    return embedded(part, config, ids, Place(body=prefix, at="encoder.")), ids
 
 
 def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
@@ -103,7 +106,8 @@ def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tenso
     for number, stride in ((1, 1), (2, 2)):
         module = f"{prefix}{names['conv']}{number}"
         at = f"encoder.conv{number}"
-        ops.append(convolution(at, x, hidden, (3,), module, strides=(stride,), padding=(1,), bias=True))
+        shape = Filter(features=hidden, kernel=(3,), strides=(stride,), padding=(1,))
+        ops.append(convolution(at, x, shape, module, bias=True))
         ops.append(activation(f"{at}.act", output(ops), "gelu"))
         x = output(ops)
     tokens = x.shape[-1]
@@ -117,11 +121,11 @@ def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tenso
 def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str, source: Tensor) -> Body:
     part, ready = part_of(family, "decoder", config)
     ids = tensor("decoder_input_ids", BATCH, QUERY, role="index")
-    words = embedded(part, ready, ids, prefix, at="decoder.embed")
+    words = embedded(part, ready, ids, Place(body=prefix, at="decoder."))
     stream = tensor("decoder.hidden", BATCH, QUERY, ready.whole("hidden_size"))
     layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in layers_of(part, ready, prefix)]
     layers = _with_relative(part, ready, layers, prefix)
-    blocks = stack(layers, "decoder.", stream, block="decoder", context=CONTEXT, source=source)
+    blocks = stack(layers, "decoder.", stream, "decoder", Seen(context=CONTEXT, source=source))
     module = f"{prefix}{family.names['decoder_norm']}"
     ops = [norm("decoder.final_norm", stream, family.norm, module, bias=family.norm_bias)]
     if heads:
@@ -145,8 +149,8 @@ def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str
 def _cross(part: Family, config: Config, prefix: str) -> Attention:
     """Queries of the decoder, keys and values of the encoder's output: made once, kept for every step."""
     at = f"{prefix}{part.names['layers']}.{{}}."
-    named = {letter: f"{at}{part.names[f'cross_{letter}']}" for letter in "qkvo"}
-    return replace(attention_of(part, config, at), **named, causal=False, window=None, biased=False)
+    q, k, v, o = (f"{at}{part.names[f'cross_{letter}']}" for letter in "qkvo")
+    return replace(attention_of(part, config, at), q=q, k=k, v=v, o=o, causal=False, biased=False)
 
 
 def _with_relative(part: Family, config: Config, layers: list[Layer], prefix: str) -> list[Layer]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.parts import (
+    Filter,
     activation,
+    channels_of,
     convolution,
     linear,
     multiply,
@@ -117,10 +119,10 @@ def scan2(spec: Mamba2, at: str, x: Tensor) -> list[Op]:
 
 def _conv(at: str, x: Tensor, kernel: int, module: str, *, bias: bool) -> Op:
     """Depthwise and causal: the last `kernel − 1` inputs are kept for the next step, so the length stays."""
-    op = convolution(
-        f"{at}.conv", x, _channels(x), (kernel,), module, groups=_channels(x), bias=bias, padding=(kernel - 1,)
-    )
-    memory = tensor(f"{at}.conv_state", x.shape[0], _channels(x), kernel - 1, role="state")
+    channels = channels_of(x)
+    shape = Filter(features=channels, kernel=(kernel,), strides=(1,), padding=(kernel - 1,), groups=channels)
+    op = convolution(f"{at}.conv", x, shape, module, bias=bias)
+    memory = tensor(f"{at}.conv_state", x.shape[0], channels, kernel - 1, role="state")
     y = replace(output(op), shape=x.shape)
     return replace(op, inputs=(x, memory), outputs=(y, memory), attributes={**op.attributes, "causal": True})
 
@@ -146,10 +148,3 @@ def _gated(at: str, y: Tensor, gate: Tensor, function: str) -> list[Op]:
 def _out(spec: Mamba, at: str, x: Tensor) -> Op:
     gated = tensor(f"{at}.gate", x.shape[0], x.shape[1], spec.inner)
     return linear(f"{at}.out_proj", gated, width(x), f"{spec.at}.out_proj", bias=spec.bias)
-
-
-def _channels(x: Tensor) -> int:
-    channels = x.shape[1]
-    if not isinstance(channels, int):
-        raise TypeError(f"The channels of {x.name} are not a fixed number.")
-    return channels

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.dims import Dim
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.attention import Attention, attention_op
+from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
 from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
+from inferometer.readers.huggingface.config import MANY_LAYERS, Config
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -24,61 +27,89 @@ from inferometer.readers.huggingface.parts import (
 from inferometer.readers.huggingface.vision import patches
 
 if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.readers.huggingface.config import Config
     from inferometer.readers.huggingface.family import Family
+    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["swin"]
 
+_MANY_STAGES = 16
+_LARGE_WINDOW = 4096
 
-def swin(family: Family, config: Config, heads: tuple[str, ...], *, prefix: str) -> Body:
-    depths = config.wholes("depths")
-    counts = config.wholes("num_heads")
-    if len(depths) != len(counts):
-        raise config.error("num_heads", f"has {len(counts)} entries for {len(depths)} stages")
-    features, size = config.whole("embed_dim"), config.whole("patch_size")
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    index: int
+    depth: int
+    heads: int
+    features: int
+    side: Dim  # of the plane
+    window: int
+
+    @property
+    def stream(self) -> Tensor:
+        return tensor("hidden", BATCH, self.side * self.side, self.features)
+
+    @property
+    def windows(self) -> tuple[Dim, ...]:
+        """The (padded) plane as windows, each a sequence of its own."""
+        across = (self.side + (self.window - 1)) // self.window
+        return BATCH * across * across, self.window * self.window, self.features
+
+
+def swin(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
     pixels = tensor("pixel_values", BATCH, config.whole("num_channels"), IMAGE, IMAGE)
-    stem = patches(
-        "embed.patches", pixels, features, size, f"{prefix}embeddings.patch_embeddings.projection", bias=True
-    )
-    stem.append(norm("embed.norm", output(stem), "layer", f"{prefix}embeddings.norm", bias=True))
+    module, features = f"{place.body}embeddings", config.whole("embed_dim")
+    convolution = (f"{module}.patch_embeddings.projection", True)
+    stem = patches("embed.patches", pixels, features, config.whole("patch_size"), convolution)
+    stem.append(norm("embed.norm", output(stem), "layer", f"{module}.norm", bias=True))
     blocks = [Block(name="embed", ops=ending_in(stem, "hidden"))]
-    side: Dim = IMAGE // size
-    for stage, (depth, count) in enumerate(zip(depths, counts, strict=True)):
-        if features % count:
-            raise config.error("num_heads", f"has {count} heads, which do not divide a width of {features}")
-        blocks += _stage(family, config, prefix, (stage, depth, count), features, side)
-        if stage < len(depths) - 1:
-            side = (side + 1) // 2
-            blocks.append(_merge(f"{prefix}encoder.layers.{stage}.downsample", stage, features, side))
-            features *= 2
-    blocks.append(_end(config, tensor("hidden", BATCH, side * side, features), heads, prefix))
+    stages = _stages(config)
+    for stage in stages:
+        at = f"{place.body}encoder.layers.{stage.index}"
+        blocks += _stage_blocks(family, config, f"{at}.blocks.{{}}.", stage)
+        if stage is not stages[-1]:
+            blocks.append(_merge(f"{at}.downsample", stage, stages[stage.index + 1]))
+    last = stages[-1]
+    blocks.append(_end(config, last.stream, heads, place.body))
     metadata = {
-        "layers": sum(depths), "hidden_size": features, "heads": counts[-1],
+        "layers": sum(stage.depth for stage in stages), "hidden_size": last.features, "heads": last.heads,
         "default_sizes": {"image": config.whole("image_size")},
     }  # fmt: skip
-    last = blocks[-1].ops
-    return Body(blocks=tuple(blocks), inputs=(pixels,), outputs=(output(last),), metadata=metadata)
+    return Body(blocks=tuple(blocks), inputs=(pixels,), outputs=(output(blocks[-1].ops),), metadata=metadata)
 
 
-def _stage(
-    family: Family, config: Config, prefix: str, shape: tuple[int, int, int], features: int, side: Dim
-) -> list[Block]:
+def _stages(config: Config) -> list[Stage]:
+    """The plane halves and the width doubles from stage to stage."""
+    depths, counts = config.wholes("depths"), config.wholes("num_heads")
+    if len(depths) != len(counts):
+        raise config.error("num_heads", f"has {len(counts)} entries for {len(depths)} stages")
+    if len(depths) > _MANY_STAGES or max(depths) > MANY_LAYERS:
+        raise config.error("depths", f"must be at most {_MANY_STAGES} stages of at most {MANY_LAYERS} blocks")
+    window = config.whole("window_size", most=_LARGE_WINDOW)
+    stages: list[Stage] = []
+    side: Dim = IMAGE // config.whole("patch_size")
+    for index, (depth, heads) in enumerate(zip(depths, counts, strict=True)):
+        features = config.whole("embed_dim") * 2**index
+        if features % heads:
+            raise config.error("num_heads", f"has {heads} heads, which do not divide a width of {features}")
+        side = (side + 1) // 2 if index else side
+        stages.append(Stage(index=index, depth=depth, heads=heads, features=features, side=side, window=window))
+    return stages
+
+
+def _stage_blocks(family: Family, config: Config, at: str, stage: Stage) -> list[Block]:
     """Plain and shifted blocks take turns, so each is a Block of its own."""
-    stage, depth, heads = shape
-    window = config.whole("window_size")
-    at = f"{prefix}encoder.layers.{stage}.blocks.{{}}."
     mlp = Mlp(
-        width=int(features * config.number("mlp_ratio")),
+        width=int(stage.features * config.number("mlp_ratio")),
         function=function_of(config.text("hidden_act")),
         up=f"{at}intermediate.dense",
         down=f"{at}output.dense",
         bias=True,
     )
     spec = Attention(
-        heads=heads,
-        kv_heads=heads,
-        head_dim=features // heads,
+        heads=stage.heads,
+        kv_heads=stage.heads,
+        head_dim=stage.features // stage.heads,
         q=f"{at}attention.self.query",
         k=f"{at}attention.self.key",
         v=f"{at}attention.self.value",
@@ -88,59 +119,47 @@ def _stage(
         cached=False,
         biased=True,
     )
-    hidden = tensor("hidden", BATCH, side * side, features)
-    return [
-        Block(
-            name=f"stage{stage}",
-            ops=_block(spec, mlp, (f"stages.{stage}.layers.{{}}", at), hidden, (side, window), shifted=index % 2 == 1),
-            first=index,
-        )
-        for index in range(depth)
-    ]
+    kinds = [_block(spec, mlp, at, stage, shifted=shifted) for shifted in (False, True)]
+    return [Block(name=f"stage{stage.index}", ops=kinds[index % 2], first=index) for index in range(stage.depth)]
 
 
-def _block(
-    spec: Attention, mlp: Mlp, names: tuple[str, str], x: Tensor, plane: tuple[Dim, int], *, shifted: bool
-) -> tuple[Op, ...]:
+def _block(spec: Attention, mlp: Mlp, at: str, stage: Stage, *, shifted: bool) -> tuple[Op, ...]:
     """Windows are cut out of the (padded, shifted) plane, attended to as sequences of their own, and put back."""
-    (name, at), (side, window) = names, plane
-    features = spec.heads * spec.head_dim
-    across = (side + (window - 1)) // window
-    rows = (BATCH * across * across, window * window, features)
+    name, features, x = f"stages.{stage.index}.layers.{{}}", stage.features, stage.stream
     before = norm(f"{name}.attn.norm", x, "layer", f"{at}layernorm_before", bias=True)
-    cut = copy(f"{name}.attn.windows", "shift and partition" if shifted else "partition", (output(before),), *rows)
+    function = "shift and partition" if shifted else "partition"
+    cut = copy(f"{name}.attn.windows", function, (output(before),), *stage.windows)
     q, k, v = (
         linear(f"{name}.attn.{letter}_proj", output(cut), features, module, bias=letter in spec.bias)
         for letter, module in (("q", spec.q), ("k", spec.k), ("v", spec.v))
     )
-    core = attention_op(f"{name}.attn.attention", output(q), output(k), output(v), spec, 0)
-    table = weight(f"{at}attention.self.relative_position_bias_table", (2 * window - 1) ** 2, spec.heads)
-    index = constant(f"{at}attention.self.relative_position_index", window * window, window * window)
-    core = Op(
-        name=core.name,
-        kind=core.kind,
-        inputs=core.inputs,
-        outputs=core.outputs,
-        weights=(table, index),
-        attributes=core.attributes,
-    )
+    core = attention_op(f"{name}.attn.attention", (output(q), output(k), output(v)), spec, Seen())
+    core = replace(core, weights=_bias_table(f"{at}attention.self", stage))
     out = linear(f"{name}.attn.o_proj", output(core), features, spec.o, bias="o" in spec.bias)
     back = copy(f"{name}.attn.plane", "reverse", (output(out),), *x.shape)
     joined = add(f"{name}.attn.residual", x, output(back))
     after = norm(f"{name}.mlp.norm", output(joined), "layer", f"{at}layernorm_after", bias=True)
     fed = feed(mlp, f"{name}.mlp", output(after))
-    end = add(f"{name}.mlp.residual", output(joined), output(fed), out="hidden")
+    end = add(f"{name}.mlp.residual", output(joined), output(fed), out=x.name)
     return (before, cut, q, k, v, core, out, back, joined, after, *fed, end)
 
 
-def _merge(module: str, stage: int, features: int, side: Dim) -> Block:
-    """Four neighbours become one token of twice the width. `side` is the plane's after merging."""
-    at = f"stages.{stage}.merge"
-    before = tensor("hidden", BATCH, side * side * 4, features)
-    gathered = copy(f"{at}.gather", "concat", (before,), BATCH, side * side, 4 * features)
+def _bias_table(module: str, stage: Stage) -> tuple[Tensor, Tensor]:
+    """One bias a head for each offset inside a window, and the stored index from token pairs to offsets."""
+    tokens = stage.window * stage.window
+    return (
+        weight(f"{module}.relative_position_bias_table", (2 * stage.window - 1) ** 2, stage.heads),
+        replace(constant(f"{module}.relative_position_index", tokens, tokens), dtype="i64"),
+    )
+
+
+def _merge(module: str, stage: Stage, following: Stage) -> Block:
+    """Four neighbours become one token of twice the width."""
+    at, side = f"stages.{stage.index}.merge", following.side
+    gathered = copy(f"{at}.gather", "concat", (stage.stream,), BATCH, side * side, 4 * stage.features)
     normed = norm(f"{at}.norm", output(gathered), "layer", f"{module}.norm", bias=True)
-    reduced = linear(f"{at}.reduction", output(normed), 2 * features, f"{module}.reduction")
-    return Block(name=f"merge{stage}", ops=ending_in([gathered, normed, reduced], "hidden"))
+    reduced = linear(f"{at}.reduction", output(normed), following.features, f"{module}.reduction")
+    return Block(name=f"merge{stage.index}", ops=ending_in([gathered, normed, reduced], stage.stream.name))
 
 
 def _end(config: Config, x: Tensor, heads: tuple[str, ...], prefix: str) -> Block:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.attention import Attention
+from inferometer.readers.huggingface.attention import Attention, Seen
 from inferometer.readers.huggingface.body import Body, ending_in
 from inferometer.readers.huggingface.conditioning import LATENT, timestep, two_layers
 from inferometer.readers.huggingface.layer import Layer, Norms, stack
@@ -17,12 +17,14 @@ from inferometer.readers.huggingface.parts import (
     IMAGE,
     activation,
     add,
+    channel_norm,
+    channels_of,
     convolution,
     copy,
     linear,
-    norm,
     output,
     resize,
+    square,
     tensor,
     view,
 )
@@ -52,12 +54,12 @@ class Level:
 
 
 def unet(config: Config) -> Body:
-    levels, ups = _levels(config)
+    levels = _levels(config)
     side = IMAGE // LATENT
     latent = tensor("latent", BATCH, config.whole("in_channels"), side, side)
     text = tensor("prompt", BATCH, ENCODER, config.whole("cross_attention_dim"))
     told = _condition(config, levels[0].channels)
-    first = convolution("conv_in", latent, levels[0].channels, (3, 3), "conv_in", padding=(1, 1), bias=True)
+    first = convolution("conv_in", latent, square(levels[0].channels, 3), "conv_in", bias=True)
     net = _Net(config, output(told), text)
     blocks = [Block(name="embed", ops=(*told, first))]
     x, skips = output(first), [output(first)]
@@ -66,13 +68,13 @@ def unet(config: Config) -> Body:
         x = output(made[-1].ops)
     blocks += (made := net.middle(levels[-1], x))
     x = output(made[-1].ops)
-    for index, (level, resnets) in enumerate(zip(reversed(levels), ups, strict=True)):
-        blocks += (made := net.up(index, level, x, skips, resnets=resnets, last=index == len(levels) - 1))
+    for index, level in enumerate(reversed(levels)):
+        blocks += (made := net.up(index, level, x, skips, last=index == len(levels) - 1))
         x = output(made[-1].ops)
     blocks.append(_end(config, x))
     return Body(
         blocks=tuple(blocks),
-        inputs=(latent, text),
+        inputs=(latent, text, tensor("timestep", BATCH), *_pooled(config)),
         outputs=(output(blocks[-1].ops),),
         metadata={
             "hidden_size": levels[-1].channels,
@@ -81,8 +83,8 @@ def unet(config: Config) -> Body:
     )
 
 
-def _levels(config: Config) -> tuple[list[Level], list[int]]:
-    """The levels on the way down, and how many resnets each has on the way up, the last level first."""
+def _levels(config: Config) -> list[Level]:
+    """The levels on the way down; the way up has the same in reverse, with one resnet more each."""
     widths = config.wholes("block_out_channels")
     count = len(widths)
     kinds, ups = config.texts("down_block_types"), config.texts("up_block_types")
@@ -97,11 +99,10 @@ def _levels(config: Config) -> tuple[list[Level], list[int]]:
     for key, values in (("layers_per_block", resnets), ("transformer_layers_per_block", layers), ("heads", heads)):
         if len(values) != count:
             raise config.error(key, f"has {len(values)} entries for {count} levels")
-    levels = [
+    return [
         Level(channels=widths[i], resnets=resnets[i], layers=layers[i] if _KNOWN[kinds[i]] else 0, heads=heads[i])
         for i in range(count)
     ]
-    return levels, [resnet + 1 for resnet in reversed(resnets)]
 
 
 def _condition(config: Config, channels: int) -> list[Op]:
@@ -113,16 +114,22 @@ def _condition(config: Config, channels: int) -> list[Op]:
     if config.get("addition_embed_type") != "text_time":
         raise config.error("addition_embed_type", "other than text_time is not known")
     step = output(ops)
-    said = tensor("pooled_prompt", BATCH, config.whole("projection_class_embeddings_input_dim"))
-    ops += two_layers("condition.text", said, "add_embedding", features)
+    ops += two_layers("condition.text", _pooled(config)[0], "add_embedding", features)
     return [*ops, add("condition", step, output(ops))]
 
 
+def _pooled(config: Config) -> tuple[Tensor, ...]:
+    """SDXL's vector of the whole prompt, with the picture's size and crop behind it."""
+    if config.get("addition_embed_type") is None:
+        return ()
+    return (tensor("pooled_prompt", BATCH, config.whole("projection_class_embeddings_input_dim")),)
+
+
 def _end(config: Config, x: Tensor) -> Block:
-    normed = norm("out.norm", x, "group", "conv_norm_out", bias=True, axis=1)
+    groups = config.whole("norm_num_groups", 32)
+    normed = channel_norm("out.norm", x, "group", "conv_norm_out", groups=groups)
     act = activation("out.act", output(normed), "silu")
-    channels = config.whole("out_channels")
-    last = convolution("conv_out", output(act), channels, (3, 3), "conv_out", padding=(1, 1), bias=True)
+    last = convolution("conv_out", output(act), square(config.whole("out_channels"), 3), "conv_out", bias=True)
     return Block(name="head", ops=(normed, act, last))
 
 
@@ -131,6 +138,7 @@ class _Net:
 
     def __init__(self, config: Config, condition: Tensor, text: Tensor) -> None:
         self._linear = config.flag("use_linear_projection")
+        self._groups = config.whole("norm_num_groups", 32)
         self._config = config
         self._condition = condition
         self._text = text
@@ -144,7 +152,7 @@ class _Net:
             skips.append(x)
         if not last:
             at, conv = f"{name}.downsample", f"{module}.downsamplers.0.conv"
-            op = convolution(at, x, level.channels, (3, 3), conv, strides=(2, 2), padding=(1, 1), bias=True)
+            op = convolution(at, x, square(level.channels, 3, stride=2), conv, bias=True)
             blocks.append(Block(name=name, ops=(op,)))
             skips.append(output(op))
         return blocks
@@ -157,15 +165,13 @@ class _Net:
         x = output(blocks[-1].ops)
         return [*blocks, self._resnet("mid.resnets.1", "mid_block.resnets.1", x, level.channels, "mid")]
 
-    def up(
-        self, index: int, level: Level, x: Tensor, skips: list[Tensor], *, resnets: int, last: bool
-    ) -> list[Block]:
+    def up(self, index: int, level: Level, x: Tensor, skips: list[Tensor], *, last: bool) -> list[Block]:
         """Each resnet reads the stream beside what the way down left at the same size."""
         blocks: list[Block] = []
         name, module = f"up.{index}", f"up_blocks.{index}"
-        for number in range(resnets):
+        for number in range(level.resnets + 1):
             skip = skips.pop()
-            channels = _channels(x) + _channels(skip)
+            channels = channels_of(x) + channels_of(skip)
             joined = copy(f"{name}.concat.{number}", "concat", (x, skip), BATCH, channels, *x.shape[2:])
             blocks.append(Block(name=name, ops=(joined,)))
             blocks += self._pair(name, module, number, level, output(joined))
@@ -173,9 +179,12 @@ class _Net:
         if not last:
             larger = resize(f"{name}.resize", x, "nearest", skips[-1].shape[2:])
             conv = f"{module}.upsamplers.0.conv"
-            op = convolution(f"{name}.upsample", output(larger), level.channels, (3, 3), conv, padding=(1, 1), bias=True)
+            op = convolution(f"{name}.upsample", output(larger), square(level.channels, 3), conv, bias=True)
             blocks.append(Block(name=name, ops=(larger, op)))
         return blocks
+
+    def _norm(self, name: str, x: Tensor, module: str) -> Op:
+        return channel_norm(name, x, "group", module, groups=self._groups)
 
     def _pair(self, name: str, module: str, number: int, level: Level, x: Tensor) -> list[Block]:
         """A resnet, and its transformer where the level has them."""
@@ -188,42 +197,45 @@ class _Net:
 
     def _resnet(self, at: str, module: str, x: Tensor, channels: int, block: str) -> Block:
         """Norm, SiLU, 3 × 3, plus the condition; norm, SiLU, 3 × 3; added to the input, which a 1 × 1 may widen."""
-        ops = [norm(f"{at}.norm1", x, "group", f"{module}.norm1", bias=True, axis=1)]
+        ops = [self._norm(f"{at}.norm1", x, f"{module}.norm1")]
         ops.append(activation(f"{at}.act1", output(ops), "silu"))
-        ops.append(_square(f"{at}.conv1", output(ops), channels, f"{module}.conv1"))
+        ops.append(convolution(f"{at}.conv1", output(ops), square(channels, 3), f"{module}.conv1", bias=True))
         inner = output(ops)
         active = activation(f"{at}.time_act", self._condition, "silu")
         told = linear(f"{at}.time_proj", output(active), channels, f"{module}.time_emb_proj", bias=True)
         ops += [active, told, add(f"{at}.time_add", inner, output(told))]
-        ops.append(norm(f"{at}.norm2", output(ops), "group", f"{module}.norm2", bias=True, axis=1))
+        ops.append(self._norm(f"{at}.norm2", output(ops), f"{module}.norm2"))
         ops.append(activation(f"{at}.act2", output(ops), "silu"))
-        ops.append(_square(f"{at}.conv2", output(ops), channels, f"{module}.conv2"))
+        ops.append(convolution(f"{at}.conv2", output(ops), square(channels, 3), f"{module}.conv2", bias=True))
         inner = output(ops)
-        if _channels(x) != channels:
-            ops.append(convolution(f"{at}.shortcut", x, channels, (1, 1), f"{module}.conv_shortcut", bias=True))
+        if channels_of(x) != channels:
+            ops.append(convolution(f"{at}.shortcut", x, square(channels, 1), f"{module}.conv_shortcut", bias=True))
             x = output(ops)
         return Block(name=block, ops=(*ops, add(f"{at}.residual", x, inner)))
 
     def _transformer(self, at: str, module: str, x: Tensor, level: Level, block: str) -> list[Block]:
         """The plane as a sequence: self-attention, attention to the text, a gated MLP, in each layer."""
         channels, side = level.channels, x.shape[2]
-        normed = norm(f"{at}.norm", x, "group", f"{module}.norm", bias=True, axis=1)
+        normed = self._norm(f"{at}.norm", x, f"{module}.norm")
         rows = (BATCH, side * side, channels)
         if self._linear:
             flat = view(f"{at}.rows", output(normed), *rows)
             start = [normed, flat, linear(f"{at}.proj_in", output(flat), channels, f"{module}.proj_in", bias=True)]
         else:
-            conv = convolution(f"{at}.proj_in", output(normed), channels, (1, 1), f"{module}.proj_in", bias=True)
+            conv = convolution(f"{at}.proj_in", output(normed), square(channels, 1), f"{module}.proj_in", bias=True)
             start = [normed, conv, view(f"{at}.rows", output(conv), *rows)]
         stream = tensor(f"{at}.hidden", *rows)
         layer = self._layer(f"{module}.transformer_blocks.{{}}.", level)
-        inside = stack([layer] * level.layers, f"{at}.", stream, block=block, source=self._text)
+        inside = stack([layer] * level.layers, f"{at}.", stream, block, Seen(source=self._text))
         if self._linear:
             last = linear(f"{at}.proj_out", stream, channels, f"{module}.proj_out", bias=True)
             end = [last, view(f"{at}.plane", output(last), *x.shape)]
         else:
             plane = view(f"{at}.plane", stream, *x.shape)
-            end = [plane, convolution(f"{at}.proj_out", output(plane), channels, (1, 1), f"{module}.proj_out", bias=True)]
+            end = [
+                plane,
+                convolution(f"{at}.proj_out", output(plane), square(channels, 1), f"{module}.proj_out", bias=True),
+            ]
         joined = add(f"{at}.residual", x, output(end))
         return [
             Block(name=block, ops=ending_in(start, stream.name)), *inside, Block(name=block, ops=(*end, joined)),
@@ -248,21 +260,8 @@ class _Net:
             )
             for name in ("attn1", "attn2")
         )
-        norms = Norms(
-            kind="layer", bias=True, pre_attention=f"{at}norm1", pre_cross=f"{at}norm2", pre_mlp=f"{at}norm3"
-        )
+        norms = Norms(kind="layer", bias=True, pre_attention=f"{at}norm1", pre_cross=f"{at}norm2", pre_mlp=f"{at}norm3")
         mlp = Mlp(
             width=4 * level.channels, function="gelu", gate_up=f"{at}ff.net.0.proj", down=f"{at}ff.net.2", bias=True
         )
         return Layer(norms=norms, mixer=itself, cross=other, ffn=mlp)
-
-
-def _square(name: str, x: Tensor, channels: int, module: str) -> Op:
-    return convolution(name, x, channels, (3, 3), module, padding=(1, 1), bias=True)
-
-
-def _channels(x: Tensor) -> int:
-    channels = x.shape[1]
-    if not isinstance(channels, int):
-        raise TypeError(f"The channels of {x.name} are not a fixed number.")
-    return channels

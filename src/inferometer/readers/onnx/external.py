@@ -38,7 +38,9 @@ class ExternalFiles:
         if size is None:
             self.missing.setdefault(external.location, []).append(tensor.name)
         elif external.offset + length > size:
-            message = f"external data up to byte {external.offset + length:,} of {external.location!r}, which has {size:,}"
+            message = (
+                f"external data up to byte {external.offset + length:,} of {external.location!r}, which has {size:,}"
+            )
             raise Fault(message, offset=tensor.start, where=where)
 
     def read(self, tensor: TensorDef, size: int) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from inferometer.readers.onnx.messages import Node, TypeDef, ValueInfo
+from inferometer.readers.onnx.messages import Attribute, GraphDef, Node, TypeDef, ValueInfo
 from inferometer.readers.onnx.value import Value
 
 __all__ = ["Scope", "declared", "ordered"]
@@ -21,6 +21,8 @@ class Scope:
     values: dict[str, Value] = field(default_factory=dict)
     declared: Mapping[str, TypeDef] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
+    arguments: Mapping[str, Attribute] | None = None  # within a function: what its caller gave for its attributes
+    absent: frozenset[str] = frozenset()  # within a function: inputs its caller left out
     depth: int = 0
 
     def find(self, name: str) -> Value | None:
@@ -81,21 +83,16 @@ def needs(node: Node) -> set[str]:
     """Names a node reads: its inputs, and what its subgraphs take from outside."""
     names = {name for name in node.inputs if name}
     for attribute in node.attributes.values():
-        if hasattr(attribute.value, "nodes"):
+        if isinstance(attribute.value, GraphDef):
             names |= _captured(attribute.value)
     return names
 
 
-def _captured(graph: object) -> set[str]:
+def _captured(graph: GraphDef) -> set[str]:
     """All names an inner graph reads and does not make; nesting is bounded by the parser."""
-    own: set[str] = set()
-    read: set[str] = set()
-    for info in getattr(graph, "inputs", ()):
-        own.add(info.name)
-    for tensor in getattr(graph, "initializers", ()):
-        own.add(tensor.name)
-    for node in getattr(graph, "nodes", ()):
+    own = {info.name for info in graph.inputs} | {tensor.name for tensor in graph.initializers}
+    read = {info.name for info in graph.outputs}
+    for node in graph.nodes:
         read |= needs(node)
         own.update(node.outputs)
-    read.update(info.name for info in getattr(graph, "outputs", ()))
     return read - own

@@ -55,6 +55,8 @@ class Row:
     weights: tuple[int, ...] = ()
     indices: tuple[int, ...] = ()
     settings: tuple[int, ...] = ()
+    states: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # inputs and outputs that a caller carries along
+    caches: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())  # inputs and outputs that are a KV cache
     least: int = 0  # inputs it cannot do without
     passes: bool = False  # a stored tensor that goes in comes out as itself, in another order or format
     folds: bool = True  # made of constants alone it is computed once, when the model is loaded

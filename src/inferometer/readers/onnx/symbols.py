@@ -35,7 +35,9 @@ _OURS = {spelling: ours for ours, spellings in _NAMES.items() for spelling in sp
 _TOTAL = frozenset({"totalsequencelength", "totalseqlen", "totallength", "attentionmasklength", "totalsequence"})
 
 # Names that exporters give to sizes which have none.
-_NAMELESS = re.compile(r"unk__\d+|p2o\.DynamicDimension\.\d+|\?|None|-1|dim_\d+|.*_dim_\d+|.*dynamic_axes_\d+", re.DOTALL)
+_NAMELESS = re.compile(
+    r"unk__\d+|p2o\.DynamicDimension\.\d+|\?|None|-1|dim_\d+|.*_dim_\d+|.*dynamic_axes_\d+", re.DOTALL
+)
 _TOKEN = re.compile(r"\s*(?:(\d{1,18})|([A-Za-z_][\w.]*)|([-+*()]))")
 _CHANNELS = frozenset({1, 3, 4})
 

@@ -64,6 +64,21 @@ class Wire:
             yield number, kind, position, position + length
             position += length
 
+    def first(self, position: int, available: int, end: int) -> Field:
+        """The field at an offset, of which only `available` bytes are at hand; its payload may lie beyond them."""
+        tag, position = self._varint(position, available)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            value, after = self._varint(position, available)
+            return number, kind, value, after
+        if kind == BYTES:
+            length, position = self._varint(position, available)
+        else:
+            length = {FIXED32: 4, FIXED64: 8}.get(kind, end)
+        if length > end - position:
+            raise Fault("a payload beyond the end", offset=position)
+        return number, kind, position, position + length
+
     def _varint(self, position: int, end: int) -> tuple[int, int]:
         """Seven bits a byte, the lowest first; at most ten bytes."""
         data, value, shift, start = self.data, 0, 0, position

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.tflite.convert import converted
 from inferometer.readers.tflite.scope import Names, Scope
+from inferometer.readers.tflite.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -113,7 +113,7 @@ class _Builder:
         if info.operator.name == "VAR_HANDLE" and info.outputs:
             scope.name_variable(info.outputs[0], info.options.get("shared_name", ""))
         try:
-            ops = converted(info, scope, name)
+            ops = converted(Site(info=info, scope=scope, name=name))
         except (IndexError, KeyError, TypeError, ValueError, ZeroDivisionError):
             raise self.fault(f"{what} lacks tensors or options it needs, or they do not fit it") from None
         if any(not op.outputs and op.kind not in _WITHOUT_RESULT for op in ops):
@@ -136,7 +136,12 @@ class _Builder:
         if function == "while":
             bodies = [tuple(op for body in bodies for op in body)]
         trips = {"call": 1, "composite": 1, "call_once": 0}.get(function)
-        attributes: dict[str, Any] = {"function": function, "bodies": tuple(bodies), "trips": trips, "index": info.index}
+        attributes: dict[str, Any] = {
+            "function": function,
+            "bodies": tuple(bodies),
+            "trips": trips,
+            "index": info.index,
+        }
         if composite := info.options.get("name"):
             attributes["composite"] = composite
         return Op(
@@ -214,5 +219,3 @@ def _scheme(found: Any) -> str:
     if found.details is not None:
         return str(found.details)
     return "per_tensor" if found.axis is None else "per_axis"
-
-

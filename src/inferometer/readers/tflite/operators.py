@@ -110,7 +110,9 @@ OPERATORS: dict[int, Operator] = {
     **_each("resize", {23: "RESIZE_BILINEAR bilinear", 97: "RESIZE_NEAREST_NEIGHBOR nearest"}, key="mode"),
     **_each("softmax", {25: "SOFTMAX", 50: "LOG_SOFTMAX"}),
     **_each("norm", {11: "L2_NORMALIZATION l2"}, key="norm"),
-    **_each("gather", {10: "HASHTABLE_LOOKUP", 107: "GATHER_ND", 137: "HASHTABLE_FIND", 201: "STABLEHLO_GATHER gather"}),
+    **_each(
+        "gather", {10: "HASHTABLE_LOOKUP", 107: "GATHER_ND", 137: "HASHTABLE_FIND", 201: "STABLEHLO_GATHER gather"}
+    ),
     **_each("cast", {53: "CAST", 192: "STABLEHLO_CONVERT cast"}),
     **_each("embedding", {7: "EMBEDDING_LOOKUP", 33: "EMBEDDING_LOOKUP_SPARSE"}, form="embedding"),
     **_one(3, "CONV_2D", "convolution", "convolution"),
@@ -156,9 +158,7 @@ CUSTOM_OPERATORS: dict[str, Operator] = {
         name="Convolution2DTransposeBias", kind="convolution", form="transpose_conv_bias"
     ),
     "MaxUnpooling2D": Operator(name="MaxUnpooling2D", kind="copy", attributes={"function": "unpool"}),
-    "TransformTensorBilinear": Operator(
-        name="TransformTensorBilinear", kind="resize", attributes={"mode": "bilinear"}
-    ),
+    "TransformTensorBilinear": Operator(name="TransformTensorBilinear", kind="resize", attributes={"mode": "bilinear"}),
     "TFLite_Detection_PostProcess": Operator(
         name="TFLite_Detection_PostProcess", kind="custom", attributes={"reason": _DATA_DEPENDENT}
     ),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
 import io
+import mmap
 import struct
 import zipfile
 from pathlib import Path

@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferometer.synth.files import landing
-from inferometer.synth.gguf.metadata import architecture_of, metadata_of
+from inferometer.synth.gguf.metadata import metadata_of, row_of
 from inferometer.synth.gguf.names import Target, targets
 from inferometer.synth.gguf.recipe import FORMATS, Model, file_type, format_of, require_format
 from inferometer.synth.gguf.write import data_bytes, write
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from inferometer.core.graph import Graph
+    from inferometer.synth.order import Order
 
 __all__ = ["FORMATS", "save"]
 
 
-def save(
-    graph: Graph, config: Mapping[str, Any], path: Path, *, dtype: str = "f32", seed: int = 0, overwrite: bool = False
-) -> tuple[Path, ...]:
+def save(order: Order) -> tuple[Path, ...]:
     """Write the graph's weights as one GGUF file that llama.cpp loads."""
-    require_format(dtype)
-    architecture = architecture_of(graph)
-    found = targets(graph, architecture)
+    require_format(order.weights)
+    graph, path = order.graph, order.path
+    found = targets(graph, row_of(graph, order.config))
     model = _model(graph, found)
-    tensors = [(target, format_of(target, dtype, model)) for target in found]
-    metadata = metadata_of(graph, config, file_type=file_type(dtype), seed=seed)
-    with landing(path, overwrite=overwrite, needs_bytes=data_bytes(tensors)) as (partial,), partial.open("wb") as file:
-        write(file, metadata, tensors, seed)
+    tensors = [(target, format_of(target, order.weights, model)) for target in found]
+    metadata = metadata_of(graph, order.config, file_type=file_type(order.weights), seed=order.seed)
+    needs = data_bytes(tensors)
+    with landing(path, overwrite=order.overwrite, needs_bytes=needs) as (partial,), partial.open("wb") as file:
+        write(file, metadata, tensors, order.seed)
     return (path,)
 
 

@@ -9,31 +9,34 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import InferometerError
+from inferometer.readers.gguf.architecture import Architecture, architecture_of
 from inferometer.synth.gguf.vocabulary import vocabulary
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op
     from inferometer.synth.gguf.write import Value
 
-__all__ = ["ARCHITECTURES", "architecture_of", "metadata_of", "model_metadata", "token_metadata"]
+__all__ = ["ARCHITECTURES", "metadata_of", "model_metadata", "row_of", "token_metadata"]
 
 # model_type of a config → GGUF's architecture
 ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "mixtral": "llama", "smollm3": "smollm3", "granite": "granite",
     "qwen2": "qwen2", "qwen3": "qwen3", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "olmo2": "olmo2",
     "gemma": "gemma", "gemma2": "gemma2", "gemma3_text": "gemma3", "phi": "phi2", "phi3": "phi3",
-    "starcoder2": "starcoder2", "stablelm": "stablelm", "cohere": "command-r", "gpt2": "gpt2", "gpt_neox": "gptneox",
+    "starcoder2": "starcoder2", "stablelm": "stablelm", "gpt2": "gpt2", "gpt_neox": "gptneox",
     "falcon": "falcon", "bloom": "bloom", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
-    "gpt_oss": "gpt-oss", "mamba": "mamba", "mamba2": "mamba2", "jamba": "jamba",
+    "gpt_oss": "gpt-oss", "mamba": "mamba", "mamba2": "mamba2",
 }  # fmt: skip
 _EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant:"
 
 
-def architecture_of(graph: Graph) -> str:
+def _architecture(graph: Graph) -> str:
     """GGUF's name for the graph's architecture, where llama.cpp can run what the graph has."""
     found = ARCHITECTURES.get(graph.architecture or "")
     ops = [op for _, op in graph.ops()]
+    if found in {"gemma", "gemma2"} and any(op.name == "lm_head" and op.weights[0].name.startswith("lm_") for op in ops):
+        raise InferometerError(f"{graph.name!r} cannot be written as GGUF: llama.cpp's {found} ties its embeddings.")
     if found == "falcon" and any(op.kind == "linear" and len(op.weights) > 1 for op in ops):
         raise InferometerError(f"{graph.name!r} cannot be written as GGUF: llama.cpp's falcon has no biases.")
     if found == "qwen3moe" and any(op.name.endswith(".mlp.up_proj") for op in ops):
@@ -46,8 +49,18 @@ def architecture_of(graph: Graph) -> str:
     return found
 
 
+def row_of(graph: Graph, config: Mapping[str, Any]) -> Architecture:
+    """The GGUF reader's row of the architecture: where each weight stands in a file."""
+    name = _architecture(graph)
+    own = {f"{name}.{key}": value for key, value in model_metadata(graph, config, name).items()}
+    row = architecture_of(name, own, ("token_embd.weight",))
+    if row is None:
+        raise InferometerError(f"{graph.name!r} cannot be written as GGUF: the reader has no names for {name}.")
+    return row
+
+
 def metadata_of(graph: Graph, config: Mapping[str, Any], *, file_type: int, seed: int) -> dict[str, Value]:
-    architecture = architecture_of(graph)
+    architecture = _architecture(graph)
     general: dict[str, Value] = {
         "general.architecture": architecture,
         "general.type": "model",
@@ -97,7 +110,7 @@ def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -
             found["leading_dense_block_count"] = _dense_first(graph)
         case "gptneox":
             found["use_parallel_residual"] = any(op.name == "layers.{}.residual" for op in ops)
-        case "granite" | "command-r":
+        case "granite":
             found.setdefault("logit_scale", 1.0)
     return found
 
@@ -133,13 +146,14 @@ def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
 
 def _latent(core: Op, config: Mapping[str, Any]) -> dict[str, Value]:
     """The cache holds one latent vector a token, which llama.cpp treats as one key head."""
+    rank = core["kv_latent"] - core["rope_dim"]
     found: dict[str, Value] = {
         "attention.head_count_kv": 1,
         "attention.key_length": core["kv_latent"],
-        "attention.value_length": core["kv_rank"],
+        "attention.value_length": rank,
         "attention.key_length_mla": core["head_dim"],
         "attention.value_length_mla": core["value_dim"],
-        "attention.kv_lora_rank": core["kv_rank"],
+        "attention.kv_lora_rank": rank,
     }
     if config.get("q_lora_rank"):
         found["attention.q_lora_rank"] = int(config["q_lora_rank"])

@@ -1,8 +1,8 @@
-"""From a graph's ops to GGUF's tensors.
+"""From a graph's weights to GGUF's tensors.
 
-Ops have the same short names in every family, so one table serves all of them; checkpoints' own names are kept as the
-source of the numbers, so that a GGUF file and a safetensors file of one seed hold the same weights. (llama.cpp's own
-converter also reorders the rows of llama's queries and keys; that changes no size and no time, and is left out.)
+The names are the GGUF reader's own table, read the other way. A checkpoint's name stays the source of the numbers, so
+that a GGUF file and a safetensors file of one seed hold the same weights. (llama.cpp's own converter also reorders the
+rows of llama's queries and keys; that changes no size and no time, and is left out.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inferometer.core.graph import Block, Graph, Op
+    from inferometer.readers.gguf.architecture import Architecture
 
 __all__ = ["Target", "targets"]
 
@@ -32,66 +33,17 @@ class Target:
     stem: str  # its name without layer and ending: `attn_v`
     layer: int = 0
     matrix: bool = False  # may be quantised
+    transposed: bool = False  # its one part is stored the other way round
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
 
 
-_STEMS = {
-    "embed": "token_embd",
-    "embed.positions": "position_embd",
-    "embed.norm": "token_embd_norm",
-    "final_norm": "output_norm",
-    "lm_head": "output",
-    "attn.norm": "attn_norm",
-    "attn.post_norm": "post_attention_norm",
-    "attn.q_proj": "attn_q",
-    "attn.k_proj": "attn_k",
-    "attn.v_proj": "attn_v",
-    "attn.qkv_proj": "attn_qkv",
-    "attn.o_proj": "attn_output",
-    "attn.q_norm": "attn_q_norm",
-    "attn.k_norm": "attn_k_norm",
-    "attn.attention": "attn_sinks",
-    "attn.q_a_proj": "attn_q_a",
-    "attn.q_a_norm": "attn_q_a_norm",
-    "attn.q_b_proj": "attn_q_b",
-    "attn.kv_a_proj": "attn_kv_a_mqa",
-    "attn.kv_a_norm": "attn_kv_a_norm",
-    "attn.kv_b_proj": "attn_kv_b",
-    "mlp.norm": "ffn_norm",
-    "mlp.post_norm": "post_ffw_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.router": "ffn_gate_inp",
-    "mlp.shared.gate_proj": "ffn_gate_shexp",
-    "mlp.shared.up_proj": "ffn_up_shexp",
-    "mlp.shared.down_proj": "ffn_down_shexp",
-    "mlp.shared.gate": "ffn_gate_inp_shexp",
-    "ssm.norm": "attn_norm",
-    "ssm.in_proj": "ssm_in",
-    "ssm.conv": "ssm_conv1d",
-    "ssm.x_proj": "ssm_x",
-    "ssm.dt_proj": "ssm_dt",
-    "ssm.dt_norm": "ssm_dt_norm",
-    "ssm.b_norm": "ssm_b_norm",
-    "ssm.c_norm": "ssm_c_norm",
-    "ssm.out_norm": "ssm_norm",
-    "ssm.out_proj": "ssm_out",
-}
-# Exceptions of single architectures: the norms of Falcon's two parallel branches, and gpt-oss's MLP norm.
-_RENAMED = {
-    ("falcon", "attn.norm", "ln_attn"): "attn_norm_2",
-    ("falcon", "mlp.norm", "ln_mlp"): "attn_norm",
-    ("gpt-oss", "mlp.norm", ""): "post_attention_norm",
-}
 _NEVER_QUANTISED = {"ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "ssm_conv1d", "ssm_norm"}
 
 
-def targets(graph: Graph, architecture: str) -> tuple[Target, ...]:
+def targets(graph: Graph, row: Architecture) -> tuple[Target, ...]:
     """Every tensor of the file once, in the order of execution."""
     found: dict[str, Target] = {}
     sources: set[str] = set()
@@ -99,72 +51,57 @@ def targets(graph: Graph, architecture: str) -> tuple[Target, ...]:
         for repetition in range(block.count):
             for op in block.ops:
                 weights = planned_op(block, op, repetition)
-                fresh = tuple(weight for weight in weights if weight.name not in sources)
-                if fresh:
-                    sources |= {weight.name for weight in fresh}
-                    for target in _of_op(block, op, repetition, fresh, architecture):
-                        found.setdefault(target.name, target)
+                if any(weight.name not in sources for weight in weights):
+                    for target in _of_op(block, op, weights, row):
+                        name = block.full_name(target.name, repetition)
+                        named = replace(target, name=name, layer=block.first + repetition)
+                        if not sources.issuperset(part.name for part in named.parts):
+                            found.setdefault(name, named)
+                    sources |= {weight.name for weight in weights}
     return tuple(found.values())
 
 
-def _of_op(
-    block: Block, op: Op, repetition: int, weights: tuple[Weight, ...], architecture: str
-) -> Iterator[Target]:
-    layer = block.first + repetition
-    inside = op.name.startswith("layers.")
-    part = op.name.split(".", 2)[2] if inside else op.name
-    before = f"blk.{layer}." if inside else ""
+def _of_op(block: Block, op: Op, weights: tuple[Weight, ...], row: Architecture) -> Iterator[Target]:
+    """Names have `{}` for the layer still."""
     if op.kind == "moe_experts":
-        made = _experts(op, weights)
-    elif op.kind == "ssm_scan":
-        made = _scan(op, weights)
-    elif part == "attn.kv_b_proj":
-        made = _latent(block, weights[0])
-    else:
-        groups = next((other["groups"] for other in block.ops if other.kind == "ssm_scan"), 1)
-        made = _plain(op, part, weights, architecture, groups)
-    for target in made:
-        yield replace(target, name=before + target.name, layer=layer)
+        return _experts(op, weights)
+    if op.name.endswith(".kv_b_proj"):
+        return _latent(block, weights[0])
+    return (_plain(block, op, tensor.name, weight, row) for tensor, weight in zip(op.weights, weights, strict=True))
 
 
-def _plain(op: Op, part: str, weights: tuple[Weight, ...], architecture: str, groups: int) -> Iterator[Target]:
-    stem = _stem(part, weights[0].name, architecture)
-    for weight in weights:
-        last = weight.name.rpartition(".")[2]
-        if last == "e_score_correction_bias":
-            yield _target("exp_probs_b", "bias", weight, weight.shape)
-            continue
-        shape = _stored(op, weight, groups)
-        ending = "bias" if last == "bias" else "weight"
-        matrix = len(shape) > 1 and ending == "weight" and stem not in _NEVER_QUANTISED
-        yield _target(stem, ending, weight, shape, matrix=matrix)
-
-
-def _stem(part: str, source: str, architecture: str) -> str:
-    for (family, renamed, mark), stem in _RENAMED.items():
-        if family == architecture and renamed == part and mark in source:
-            return stem
-    if part not in _STEMS:
+def _plain(block: Block, op: Op, template: str, weight: Weight, row: Architecture) -> Target:
+    place = next(iter(row.places(template)), ())
+    if len(place) != 1:
         raise InferometerError(
-            f"GGUF's {architecture} has no tensor for {source!r} (the op {part!r}).",
-            remedy="Write this model as .onnx or .safetensors.",
+            f"GGUF's {row.name} has no tensor for {weight.name!r}.", remedy="Write this model as .onnx or .safetensors."
         )
-    return _STEMS[part]
+    name = place[0]
+    stem = name.removeprefix("blk.{}.").removesuffix(".weight").removesuffix(".bias")
+    shape = _stored(block, op, stem, weight)
+    if stem == "ssm_a":  # stored as −exp(A_log), which is negative
+        weight = replace(weight, centre=-1.0, spread=0.5)
+    matrix = len(shape) > 1 and name.endswith(".weight") and stem not in _NEVER_QUANTISED
+    swapped = matrix and op.get("layout") == "in_out"
+    return Target(name=name, shape=shape, parts=(weight,), stem=stem, matrix=matrix, transposed=swapped)
 
 
-def _stored(op: Op, weight: Weight, groups: int) -> tuple[int, ...]:
-    """GGUF's shape: [out, in] always, no axes of size one, Mamba-2's norm by groups."""
+def _stored(block: Block, op: Op, stem: str, weight: Weight) -> tuple[int, ...]:
+    """GGUF's shape: [out, in] always, no axes of size one, Mamba-2's vectors as it wants them."""
     if op.get("layout") == "in_out" and len(weight.shape) == 2:
         return weight.shape[::-1]
-    if op.name.endswith("ssm.out_norm"):
+    if stem == "ssm_norm":
+        groups = next(other["groups"] for other in block.ops if other.kind == "ssm_scan")
         return groups, weight.shape[0] // groups
+    if stem in {"ssm_a", "ssm_d"} and op["version"] == 2:
+        return *weight.shape, 1
     if op.kind in {"convolution", "linear"}:
         return tuple(size for size in weight.shape if size > 1) or (1,)
     return weight.shape
 
 
 def _target(stem: str, ending: str, weight: Weight, shape: tuple[int, ...], *, matrix: bool = False) -> Target:
-    return Target(name=f"{stem}.{ending}" if ending else stem, shape=shape, parts=(weight,), stem=stem, matrix=matrix)
+    return Target(name=f"blk.{{}}.{stem}.{ending}", shape=shape, parts=(weight,), stem=stem, matrix=matrix)
 
 
 def _experts(op: Op, weights: tuple[Weight, ...]) -> Iterator[Target]:
@@ -175,36 +112,21 @@ def _experts(op: Op, weights: tuple[Weight, ...]) -> Iterator[Target]:
         for place, (part, shape) in enumerate(shapes.items()):
             stack = weights[place * count : (place + 1) * count]
             yield Target(
-                name=f"ffn_{part}_exps.weight", shape=shape, parts=stack, stem=f"ffn_{part}_exps", matrix=True
+                name=f"blk.{{}}.ffn_{part}_exps.weight", shape=shape, parts=stack, stem=f"ffn_{part}_exps", matrix=True
             )
         return
-    spreads = [weight.spread for weight in weights]
     for part, shape in shapes.items():
-        source = weights[2] if part == "down" else weights[0]
-        bias = weights[3] if part == "down" else weights[1]
-        whole = replace(source, name=f"{source.name}.{part}", shape=shape, spread=spreads[2 if part == "down" else 0])
+        source, bias = weights[2:4] if part == "down" else weights[:2]
+        whole = replace(source, name=f"{source.name}.{part}", shape=shape)
         yield _target(f"ffn_{part}_exps", "weight", whole, shape, matrix=True)
         small = replace(bias, name=f"{bias.name}.{part}", shape=shape[:2])
         yield _target(f"ffn_{part}_exps", "bias", small, shape[:2])
 
 
-def _scan(op: Op, weights: tuple[Weight, ...]) -> Iterator[Target]:
-    """A is stored as −exp(A_log), which is negative; it and D have no ending."""
-    for weight in weights:
-        last = weight.name.rpartition(".")[2]
-        column = (*weight.shape, 1) if op["version"] == 2 else weight.shape
-        if last == "A_log":
-            yield _target("ssm_a", "", replace(weight, centre=-1.0, spread=0.5), column)
-        elif last == "D":
-            yield _target("ssm_d", "", weight, column)
-        else:
-            yield _target("ssm_dt", "bias", weight, weight.shape)
-
-
 def _latent(block: Block, weight: Weight) -> Iterator[Target]:
     """kv_b_proj is stored as what each head's keys and values are made with, the keys' part transposed."""
     core = next(op for op in block.ops if op.kind == "attention")
-    heads, rank, value = core["heads"], core["kv_rank"], core["value_dim"]
+    heads, rank, value = core["heads"], core["kv_latent"] - core["rope_dim"], core["value_dim"]
     nope = core["head_dim"] - core["rope_dim"]
     shapes = {"attn_k_b": (heads, rank, nope), "attn_v_b": (heads, value, rank)}
     for stem, shape in shapes.items():

@@ -64,22 +64,19 @@ def format_of(target: Target, name: str, model: Model) -> str:
 
 
 def _mixed(target: Target, name: str, model: Model) -> str:
-    base = _MIXTURES[name]
-    part = target.stem
-    if part == "output" or (part == "token_embd" and model.tied):
-        return "q6_k"
-    if model.experts == 8 and part in {"attn_k", "attn_v"}:
-        return "q8_0"
-    if part == "attn_v":
-        large = model.layers == 80 and model.kv_heads < model.heads
-        return "q6_k" if _more(target.layer, model.layers) else "q5_k" if large else base
-    if part in {"ffn_down", "ffn_down_exps", "ffn_down_shexp"} and _more(target.layer, model.layers):
-        return "q6_k"
-    if part == "attn_output" and model.experts == 8:
-        return "q5_k"
-    if part == "attn_qkv":
-        return "q5_k" if base == "q4_k" else "q6_k"
-    return base
+    """The mixture's own rules, the first that holds; its base where none does."""
+    base, part = _MIXTURES[name], target.stem
+    more, eight = _more(target.layer, model.layers), model.experts == 8
+    large = model.layers == 80 and model.kv_heads < model.heads
+    rules = (
+        (part == "output" or (part == "token_embd" and model.tied), "q6_k"),
+        (eight and part in {"attn_k", "attn_v"}, "q8_0"),
+        (more and part in {"attn_v", "ffn_down", "ffn_down_exps", "ffn_down_shexp"}, "q6_k"),
+        (large and part == "attn_v", "q5_k"),
+        (eight and part == "attn_output", "q5_k"),
+        (part == "attn_qkv", "q5_k" if base == "q4_k" else "q6_k"),
+    )
+    return next((chosen for holds, chosen in rules if holds), base)
 
 
 def _more(layer: int, layers: int) -> bool:

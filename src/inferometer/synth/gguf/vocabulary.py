@@ -1,8 +1,8 @@
 """A vocabulary that works: byte-level pairs, every token reachable, exactly as many as the model has.
 
 The first 256 tokens are the bytes, written as GPT-2 writes them. Then come pairs of letters, and pairs of pairs, each
-with the merge that makes it; the last four are the marks llama.cpp looks for by name. Any text can be tokenised and every
-token can be printed; what it says is noise, as the weights are.
+with the merge that makes it; the last four are the marks llama.cpp looks for by name. Any text can be tokenised and
+every token can be printed; what it says is noise, as the weights are.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Vocabulary:
 def vocabulary(size: int) -> Vocabulary:
     if size < LEAST:
         raise InferometerError(
-            f"A vocabulary of {size} tokens is asked for, and a working one has at least {LEAST}: bytes and four marks.",
+            f"A vocabulary of {size} tokens cannot work: with all bytes and four marks it has at least {LEAST}.",
             remedy=f"Give a config whose vocab_size is {LEAST} or more.",
         )
     made = tuple(islice(_merges(), size - LEAST))

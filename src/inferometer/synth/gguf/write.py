@@ -9,14 +9,18 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
+
 from inferometer.core.dtype import DTYPES
 from inferometer.synth.gguf.blocks import BLOCK_FORMATS, pack
 from inferometer.synth.safetensors import as_stored
 from inferometer.synth.weights import numbers, units
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from inferometer.synth.gguf.names import Target
-    from inferometer.synth.weights import Weight
+    from inferometer.synth.weights import Array, Weight
 
 __all__ = ["ALIGNMENT", "Value", "data_bytes", "write"]
 
@@ -36,7 +40,7 @@ def write(file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tupl
     file.write(head + bytes(-len(head) % ALIGNMENT))
     for target, dtype in tensors:
         for part in target.parts:
-            _write_part(file, part, dtype, seed)
+            _write_part(file, part, dtype, seed, transposed=target.transposed)
         file.write(bytes(-DTYPES[dtype].nbytes(target.elements) % ALIGNMENT))
 
 
@@ -44,13 +48,22 @@ def data_bytes(tensors: Sequence[tuple[Target, str]]) -> int:
     return sum(_padded(DTYPES[dtype].nbytes(target.elements)) for target, dtype in tensors)
 
 
-def _write_part(file: IO[bytes], part: Weight, dtype: str, seed: int) -> None:
+def _write_part(file: IO[bytes], part: Weight, dtype: str, seed: int, *, transposed: bool) -> None:
     if dtype in BLOCK_FORMATS:
-        for piece in units(part, seed):
+        for piece in _turned(units(part, seed), part, transposed=transposed):
             file.write(pack(piece, part.spread, dtype).data)
         return
-    for piece in numbers(part, seed):
+    for piece in _turned(numbers(part, seed), part, transposed=transposed):
         file.write(as_stored(piece, dtype).data)
+
+
+def _turned(pieces: Iterator[Array], part: Weight, *, transposed: bool) -> Iterator[Array]:
+    """Only GPT-2's matrices are stored the other way round; they are small enough to be turned in memory."""
+    if not transposed:
+        yield from pieces
+        return
+    whole = np.concatenate(list(pieces)).reshape(part.shape)
+    yield np.ascontiguousarray(whole.T).reshape(-1)
 
 
 def _info(target: Target, dtype: str, offset: int) -> bytes:

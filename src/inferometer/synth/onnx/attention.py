@@ -117,14 +117,15 @@ def _mask(lowering: Lowering, op: Op, tokens: Dim, keys: Dim) -> str:
         axis = nodes.wholes(1)
         here = nodes.add("Unsqueeze", positions(lowering, tokens), axis)
         there = positions_of_keys(lowering, keys)
-        allowed = nodes.add("LessOrEqual", there, here) if causal else None
+        reach = window if causal or not window else window // 2 + 1
+        allowed = (
+            nodes.add("LessOrEqual", there, here)
+            if causal
+            else nodes.add("Less", there, nodes.add("Add", here, nodes.scalar(reach)))
+        )
         if window:
-            reach = window if causal else window // 2 + 1
             near = nodes.add("Greater", there, nodes.add("Sub", here, nodes.scalar(reach)))
-            allowed = near if allowed is None else nodes.add("And", allowed, near)
-            if not causal:
-                ahead = nodes.add("Less", there, nodes.add("Add", here, nodes.scalar(reach)))
-                allowed = nodes.add("And", allowed, ahead)
+            allowed = nodes.add("And", allowed, near)
         low = float(np.finfo(nodes.float_type).min) / 2
         return str(nodes.add("Where", allowed, nodes.floats(0.0), nodes.floats(low)))
 

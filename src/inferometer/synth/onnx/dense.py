@@ -18,8 +18,10 @@ __all__ = ["embedding", "linear", "matmul"]
 
 @rule("linear")
 def linear(lowering: Lowering, op: Op) -> None:
-    """MatMul with the weight as [in, out]; Gemm for rows alone, or where the weight is stored as [out, in] for another
-    op too (a tied embedding), since only Gemm reads it the other way round.
+    """MatMul with the weight as [in, out], or Gemm.
+
+    Gemm is for rows alone, and where the weight is stored as [out, in] for another op too (a tied embedding), since
+    only Gemm reads it the other way round.
     """
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     weight, *rest = lowering.weights(op)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.core.dims import Dim
-    from inferometer.core.graph import Block, Graph, Op, Tensor
+    from inferometer.core.graph import Graph, Op, Tensor
     from inferometer.synth.weights import Weight
 
 __all__ = ["RULES", "Lowering", "Numbers", "Rule", "lower", "numbers_of", "rule"]
@@ -78,7 +78,8 @@ class Lowering:
     sizes: Mapping[str, int]
     numbers: Numbers = field(default_factory=Numbers)
     made: dict[str, Value] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)  # what an op leaves for a later one of its layer
+    notes: dict[Any, Any] = field(default_factory=dict)  # what an op leaves for a later one of its layer
+    used: set[str] = field(default_factory=set)
     caches: int = 0  # attention ops with a cache so far
     block: Any = None
     repetition: int = 0
@@ -103,6 +104,7 @@ class Lowering:
                     f"{self.nodes.scope!r} reads {name!r}, which no op before it makes: the graph cannot be run."
                 )
             self.made[name] = self._index(name, shape)
+        self.used.add(self.made[name].name)
         return reinterpreted(self.nodes, self.made[name], shape)
 
     def give(self, tensor: Tensor, value: Value | str) -> None:
@@ -172,9 +174,13 @@ def _lower_op(lowering: Lowering, op: Op) -> None:
     lowering.nodes.scope = lowering.full(op.name)
     if op.kind not in RULES:
         raise lowering.refuse(op, f"there is no rule for {op.kind}")
-    RULES[op.kind](lowering, op)
-    for weight in lowering.weights(op):  # what no node reads (a training-only token) is still stored
-        lowering.nodes.weight(weight, transposed=False)
+    try:
+        RULES[op.kind](lowering, op)
+    except (LookupError, TypeError, ValueError) as error:
+        raise lowering.refuse(op, f"its form is not known ({type(error).__name__}: {error})") from error
+    for weight in lowering.weights(op):  # a parameter that no node reads (a token only training uses) is still stored
+        if weight.parameter:
+            lowering.nodes.weight(weight)
 
 
 def _accept(lowering: Lowering, graph: Graph) -> None:
@@ -202,14 +208,18 @@ def _accept_cache(lowering: Lowering, op: Op, index: int) -> None:
 
 
 def _finish(lowering: Lowering, graph: Graph) -> None:
-    """Name the outputs. A language model's is called logits, as its users expect."""
-    nodes = lowering.nodes
+    """Name the outputs: a language model's is called logits, as its users expect.
+
+    What an op gives and no other reads is an output too, or runtimes would leave out what makes it.
+    """
+    nodes, named = lowering.nodes, {tensor.name for tensor in graph.outputs}
     nodes.scope = "outputs"
+    loose = [name for name, value in lowering.made.items() if value.name not in lowering.used and name not in named]
+    given = {port.name for port in nodes.inputs} | set(nodes.stored)
     results = []
-    for tensor in graph.outputs:
-        value = lowering.made[tensor.name]
-        name = "logits" if lowering.notes["cached"] and len(graph.outputs) == 1 else tensor.name
-        taken = {port.name for port in nodes.inputs} | set(nodes.stored)
-        results.append((f"{name}.output" if name in taken else name, value))
-    for name, value in results:
-        nodes.outputs.insert(results.index((name, value)), Port(name=nodes.named(name, value.name), shape=value.shape))
+    for name in (*named, *(name for name in loose if name not in given)):
+        value = lowering.made[name]
+        shown = "logits" if lowering.notes["cached"] and named == {name} else name
+        shown = f"{shown}.output" if shown in given else shown
+        results.append(Port(name=nodes.named(shown, value.name), shape=value.shape))
+    nodes.outputs[:0] = results

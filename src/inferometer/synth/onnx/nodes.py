@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.dims import Expression, Symbol
+from inferometer.core.dims import Dim, Expression, Symbol
+from inferometer.synth.weights import Weight
 
 if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.synth.weights import Array, Weight
+    from inferometer.synth.weights import Array
 
 __all__ = ["Node", "Nodes", "Port", "Stored", "Value"]
 
@@ -59,8 +59,10 @@ class Port:
 
 
 class Nodes:
-    """Collects nodes. `scope` is the op being lowered: its name begins every node's name, so that what a runtime
-    measures can be put back to the layer it came from.
+    """Collects nodes.
+
+    `scope` is the op being lowered: its name begins every node's name, so that what a runtime measures can be put back
+    to the layer it came from.
     """
 
     def __init__(self, float_type: str) -> None:

@@ -30,6 +30,8 @@ def norm(lowering: Lowering, op: Op) -> None:
             y = Value(_group(nodes, x.name, names, op, lowering.numbers.epsilon), x.shape)
         case "layer" | "rms":
             y = _last_axis(lowering, op, x, names)
+        case "l2":
+            y = Value(nodes.add("LpNormalization", x.name, axis=-1, p=2), x.shape)
         case other:
             raise lowering.refuse(op, f"the norm {other!r} has no rule")
     lowering.give(op.outputs[0], y)

@@ -75,9 +75,7 @@ def _global(lowering: Lowering, op: Op, x: Value, shape: tuple[Dim, ...]) -> Val
     return Value(nodes.add("Flatten", y, axis=1), x.shape[:2])
 
 
-def _padding(
-    lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]
-) -> tuple[int, ...]:
+def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
     """The padding that the two planes tell, where the op does not say it."""
     found = []
     strides = op.get("strides") or op["kernel"]
@@ -98,7 +96,10 @@ def resize(lowering: Lowering, op: Op) -> None:
     )
     if mode is None:
         raise lowering.refuse(op, f"the mode {op.get('mode')!r} is not known")
-    attributes = {"mode": mode, "coordinate_transformation_mode": "asymmetric" if mode == "nearest" else "half_pixel"}
+    attributes: dict[str, Any] = {
+        "mode": mode,
+        "coordinate_transformation_mode": "asymmetric" if mode == "nearest" else "half_pixel",
+    }
     if mode == "nearest":
         attributes["nearest_mode"] = "floor"
     y = nodes.add("Resize", x.name, "", "", nodes.shape(shape), **attributes)
@@ -135,8 +136,12 @@ def copy(lowering: Lowering, op: Op) -> None:
             value = reversed_windows(lowering, op)
         case "concat":
             value = _concat(lowering, op)
-        case _:
+        case "expand" if not op.inputs:
+            value = _expanded(lowering, op)
+        case "transpose" | "reshape":
             value = reinterpreted(lowering.nodes, lowering.read(op.inputs[0]), lowering.shape(op.outputs[0]))
+        case other:
+            raise lowering.refuse(op, f"how it moves numbers ({other}) is not known")
     lowering.give(op.outputs[0], value)
 
 
@@ -146,20 +151,28 @@ def _concat(lowering: Lowering, op: Op) -> Value:
     values = [lowering.read(tensor) for tensor in op.inputs]
     if not op.weights and len(values) == 1:
         return gathered(lowering, op)
-    missing = _missing(values, shape)
+    missing = _missing(values, shape) if op.weights else 0
     for weight in lowering.weights(op)[:missing]:
         name = nodes.weight(weight) or weight.name
         token = (shape[0], 1, shape[-1])
         values.insert(0, Value(nodes.add("Expand", name, nodes.shape(token)), token))
     axis = concat_axis([value.shape for value in values], shape)
-    if axis is None:
-        raise lowering.refuse(op, "its inputs do not make its output")
-    return Value(nodes.add("Concat", *[value.name for value in values], axis=axis), shape)
+    whole = shape
+    if axis is None:  # joined along their last axis, then looked at in another shape
+        axis = len(values[0].shape) - 1
+        whole = (*values[0].shape[:-1], sum((value.shape[-1] for value in values[1:]), start=values[0].shape[-1]))
+    joined = Value(nodes.add("Concat", *[value.name for value in values], axis=axis), whole)
+    return reinterpreted(nodes, joined, shape)
+
+
+def _expanded(lowering: Lowering, op: Op) -> Value:
+    """A learned tensor, the same for every picture."""
+    (weight,), shape = lowering.weights(op), lowering.shape(op.outputs[0])
+    name = lowering.nodes.weight(weight) or weight.name
+    return Value(lowering.nodes.add("Expand", name, lowering.nodes.shape(shape)), shape)
 
 
 def _missing(values: list[Value], shape: tuple[Dim, ...]) -> int:
     """How many tokens the inputs lack of the output's."""
     sizes = probe((shape[1], *[value.shape[1] for value in values]))
     return sizes[0] - sum(sizes[1:])
-
-

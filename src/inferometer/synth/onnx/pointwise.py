@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from functools import reduce as fold
+from math import sqrt
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from inferometer.synth.onnx.lowering import rule
 from inferometer.synth.onnx.nodes import Value
@@ -23,6 +22,7 @@ __all__ = ["activated", "activation", "aligned", "elementwise", "reduction", "so
 _ONE_NODE: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
     "gelu": ("Gelu", {}),
+    "gelu_tanh": ("Gelu", {"approximate": "tanh"}),
     "sigmoid": ("Sigmoid", {}),
     "tanh": ("Tanh", {}),
     "hardswish": ("HardSwish", {}),
@@ -47,6 +47,8 @@ def activated(nodes: Nodes, x: str, function: str) -> str | None:
         return str(nodes.add(kind, x, **attributes))
     if function in {"silu", "swish"}:
         return str(nodes.add("Mul", x, nodes.add("Sigmoid", x)))
+    if function == "quick_gelu":
+        return str(nodes.add("Mul", x, nodes.add("Sigmoid", nodes.add("Mul", x, nodes.floats(1.702)))))
     if function == "relu6":
         return str(nodes.add("Clip", x, nodes.floats(0.0), nodes.floats(6.0)))
     if function in {"relu2", "squared_relu"}:
@@ -79,7 +81,8 @@ def elementwise(lowering: Lowering, op: Op) -> None:
         lowering.give(op.outputs[0], y)
         return
     if len(values) == 1:  # by a number that the graph does not name: a language model's scale of its embedding
-        values.append(Value(nodes.floats(float(np.sqrt(values[0].shape[-1]))), ()))
+        (features,) = probe(values[0].shape[-1:])
+        values.append(Value(nodes.floats(sqrt(features)), ()))
     first = values[0]
     names = [first.name, *(aligned(nodes, value, first) for value in values[1:])]
     kind = _BINARY[function]
@@ -106,7 +109,7 @@ def aligned(nodes: Nodes, value: Value, like: Value) -> str:
 
 
 def soft_capped(nodes: Nodes, x: str, cap: float) -> str:
-    """cap · tanh(x / cap)."""
+    """The cap times tanh(x / cap)."""
     inside = nodes.add("Tanh", nodes.add("Div", x, nodes.floats(cap)))
     return str(nodes.add("Mul", inside, nodes.floats(cap)))
 

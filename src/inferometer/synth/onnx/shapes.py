@@ -5,6 +5,7 @@ The graph says that a tensor is looked at in another shape, not how: what moves 
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Expression, Symbol, evaluate, symbols_in
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["concat_axis", "fixed", "flat_axes", "probe", "reinterpreted", "reshaped", "sliced", "transposed"]
 
+_OPERATIONS: dict[str, Any] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
 _PRIMES = (7919, 104_729, 1_299_709, 15_485_863, 179_424_673, 2_038_074_743)
 
 
@@ -27,18 +35,8 @@ def fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     if isinstance(dim, Symbol):
         return sizes.get(dim.name, dim)
     if isinstance(dim, Expression):
-        left, right = fixed(dim.left, sizes), fixed(dim.right, sizes)
-        match dim.operation:
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-            case "*":
-                return left * right
-            case "//":
-                return left // right
-            case _:
-                return left % right
+        combined: Dim = _OPERATIONS[dim.operation](fixed(dim.left, sizes), fixed(dim.right, sizes))
+        return combined
     return dim
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from inferometer.synth.onnx.nodes import Value
 from inferometer.synth.onnx.shapes import reshaped, transposed
+from inferometer.synth.weights import relative_index
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Op
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from inferometer.synth.onnx.nodes import Nodes
     from inferometer.synth.weights import Array, Weight
 
-__all__ = ["gathered", "partitioned", "relative_bias", "relative_index", "reversed_windows", "window_mask"]
+__all__ = ["gathered", "partitioned", "relative_bias", "reversed_windows", "window_mask"]
 
 
 def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> Value:
@@ -25,8 +26,8 @@ def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> Value:
     shape = lowering.shape(op.outputs[0])
     side, window = _side(lowering, op, x), isqrt(_whole(lowering, op, shape[1]))
     across = -(-side // window)
-    lowering.notes[_key(lowering, op)] = (side, window, shifted)
     features, batch = x.shape[-1], x.shape[0]
+    lowering.notes[_key(lowering, op)] = (side, window, shifted, batch)
     plane = reshaped(nodes, x, (batch, side, side, features))
     extra = across * window - side
     if extra:
@@ -41,10 +42,10 @@ def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> Value:
 def reversed_windows(lowering: Lowering, op: Op) -> Value:
     """The windows put back into the plane they were cut from."""
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
-    side, window, shifted = lowering.notes[_key(lowering, op)]
+    side, window, shifted, batch = lowering.notes[_key(lowering, op)]
     across = -(-side // window)
     shape = lowering.shape(op.outputs[0])
-    batch, features = shape[0], shape[-1]
+    features = shape[-1]
     cut = reshaped(nodes, x, (batch, across, across, window, window, features))
     plane = reshaped(
         nodes, transposed(nodes, cut, 0, 1, 3, 2, 4, 5), (batch, across * window, across * window, features)
@@ -66,15 +67,6 @@ def gathered(lowering: Lowering, op: Op) -> Value:
     return reshaped(nodes, transposed(nodes, cut, 0, 1, 3, 4, 2, 5), lowering.shape(op.outputs[0]))
 
 
-def relative_index(window: int) -> Array:
-    """For each pair of places in a window, the row of the table for their distance: [window², window²]."""
-    rows, columns = np.divmod(np.arange(window * window), window)
-    down = rows[:, None] - rows[None, :] + window - 1
-    right = columns[:, None] - columns[None, :] + window - 1
-    index: Array = (down * (2 * window - 1) + right).astype(np.int64)
-    return index
-
-
 def relative_bias(nodes: Nodes, table: Weight) -> str:
     """The table's rows as [1, heads, window², window²]."""
     window = (isqrt(table.shape[0]) + 1) // 2
@@ -85,7 +77,7 @@ def relative_bias(nodes: Nodes, table: Weight) -> str:
 
 def window_mask(lowering: Lowering, op: Op, scores: Value) -> str:
     """A shifted window holds parts of the plane that are no neighbours: they do not see each other."""
-    side, window, shifted = lowering.notes.get(_key(lowering, op), (0, 0, False))
+    side, window, shifted, batch = lowering.notes.get(_key(lowering, op), (0, 0, False, 0))
     if not shifted:
         return scores.name
     nodes = lowering.nodes
@@ -93,7 +85,7 @@ def window_mask(lowering: Lowering, op: Op, scores: Value) -> str:
     low = float(np.finfo(nodes.float_type).min) / 2
     hidden = np.where(_regions(across * window, window), 0.0, low)[:, None].astype(nodes.float_type)
     heads = scores.shape[1]
-    by_window = reshaped(nodes, scores, (-1, across * across, heads, window * window, window * window))
+    by_window = reshaped(nodes, scores, (batch, across * across, heads, window * window, window * window))
     added = nodes.add("Add", by_window.name, nodes.constant(hidden))
     return reshaped(nodes, Value(added, by_window.shape), scores.shape).name
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.attention import Heads, heads_of
 from inferometer.readers.onnx.step import Lowering, Maker, Step
 from inferometer.readers.onnx.value import Value
@@ -40,10 +39,7 @@ def fixed_heads(sizes: Heads) -> bool:
 def lower_attention(step: Step, maker: Maker) -> list[Op]:
     """ONNX's own. Inputs: Q, K, V, mask, past key, past value."""
     call = step.call
-    try:
-        sizes = heads_of(call)
-    except UnknownShapeError:
-        return maker.custom(step, "the shapes of its inputs are not known")
+    sizes = heads_of(call)
     if not fixed_heads(sizes):
         return maker.custom(step, "the sizes of its heads are not known")
     left = call.integer("left_window_size", -1)
@@ -113,7 +109,9 @@ def table_rows(
 ) -> list[Op]:
     """A gather from stored tables, or nothing where they are no tables or are computed."""
     values = [step.call.inputs[i] for i in tables if step.call.has(i)]
-    stored = [value for value in values if value is not None and value.constant and value.shape and len(value.shape) == 2]
+    stored = [
+        value for value in values if value is not None and value.constant and value.shape and len(value.shape) == 2
+    ]
     if len(stored) != 2:
         return []
     given = step.call.inputs[positions] if positions is not None and step.call.has(positions) else None

@@ -198,9 +198,7 @@ def _points(step: Step) -> Any:
     if call.node.op_type == "STFT":
         bins = result[2]
         return 2 * (bins - 1) if call.integer("onesided", 1) and isinstance(bins, int) else bins
-    if call.node.op_type == "DFT":
-        return call.shape(0)[transform_axis(call, len(call.shape(0)))]
-    return result[-1]
+    return call.shape(0)[transform_axis(call, len(call.shape(0)))]
 
 
 def lower_determinant(step: Step, maker: Maker) -> list[Op]:

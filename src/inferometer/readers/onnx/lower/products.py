@@ -5,7 +5,6 @@ from typing import Any
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.products import contraction, einsum_contracted, parse_einsum, product_shapes
 from inferometer.readers.onnx.step import Lowering, Maker, Step
 
@@ -20,10 +19,7 @@ def lower_product(
     """Lowering of a product of the inputs at these places."""
 
     def lower(step: Step, maker: Maker) -> list[Op]:
-        try:
-            contracted = contraction(step.call, *product_shapes(step.call, a, b)).contracted
-        except UnknownShapeError:
-            return maker.custom(step, "the shapes of its operands are not known")
+        contracted = contraction(step.call, *product_shapes(step.call, a, b)).contracted
         fused = step.call.text("activation").casefold() or activation
         extra = {"activation": fused} if fused else {}
         return [product_op(step, maker, (a, b, bias), contracted, compute=compute, **extra)]
@@ -57,10 +53,7 @@ def product_op(
 
 def lower_einsum(step: Step, maker: Maker) -> list[Op]:
     """Two operands with a label that the result has not are a product; else it is sums, or element by element."""
-    try:
-        equation = parse_einsum(step.call)
-    except UnknownShapeError:
-        return maker.custom(step, "the shapes of its operands are not known")
+    equation = parse_einsum(step.call)
     gone = set(equation.sizes) - set(equation.result)
     if len(equation.operands) == 2 and gone:
         return [product_op(step, maker, (0, 1, None), einsum_contracted(step.call))]

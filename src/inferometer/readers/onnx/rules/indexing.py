@@ -151,7 +151,12 @@ def range_(call: Call) -> list[Out]:
         return [Out((count,), dtype, None if numbers is None else vector(numbers))]
     if step == 1 and start is not None and limit is not None:
         return [Out((as_dim(add(limit, mul(start, -1))),), dtype)]
-    if isinstance(step, int) and step > 0 and (low := as_dim(start)) is not None and (high := as_dim(limit)) is not None:
+    if (
+        isinstance(step, int)
+        and step > 0
+        and (low := as_dim(start)) is not None
+        and (high := as_dim(limit)) is not None
+    ):
         return [Out((algebra.ceildiv(algebra.sub(high, low), step),), dtype)]
     return [Out((None,), dtype)]
 

@@ -95,7 +95,9 @@ def parse_einsum(call: Call) -> Equation:
     shapes = [call.shape(i) for i in range(len(call.inputs))]
     if len(parts) != len(shapes):
         raise Fault(f"an einsum of {len(parts)} operands with {len(shapes)} inputs")
-    rank = max((len(s) - len(p.replace("...", "")) for p, s in zip(parts, shapes, strict=True) if "..." in p), default=0)
+    rank = max(
+        (len(s) - len(p.replace("...", "")) for p, s in zip(parts, shapes, strict=True) if "..." in p), default=0
+    )
     if rank < 0:
         raise Fault(f"an einsum {text!r} with more labels than dimensions")
     operands = tuple(_labels(p, len(s), rank) for p, s in zip(parts, shapes, strict=True))

@@ -3,6 +3,7 @@
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.elements import ELEMENTS
+from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.common import as_dim, first_is_whole
 from inferometer.readers.onnx.value import Call, Out
 
@@ -14,7 +15,9 @@ def transform_axis(call: Call, rank: int) -> int:
     if call.opset < 20 or call.has_attribute("axis"):
         return call.axis(call.integer("axis", 1), rank)
     given = first_is_whole(call, 2) if call.has(2) else -2
-    return call.axis(-2 if given is None else given, rank)
+    if given is None:
+        raise UnknownShapeError
+    return call.axis(given, rank)
 
 
 def dft(call: Call) -> list[Out]:

@@ -7,7 +7,7 @@ from inferometer.readers.onnx.value import Call
 
 __all__ = ["slice_length", "slice_positions"]
 
-_TO_THE_END = (1 << 31) - 1  # writers say "to the end" with the largest number of 32 or 64 bits
+_TO_THE_END = 1 << 24  # writers say "to the end" with a number beyond all sizes, often the largest of 32 or 64 bits
 
 
 def slice_positions(size: int, start: int, end: int, step: int) -> range:

@@ -39,8 +39,8 @@ def _reduce(function: str) -> Row:
     return Row(kind="reduce", infer=reductions.reduce, lower=lower_l.lower_reduce(function), settings=(1,), least=1)
 
 
-def _view(rule: Rule, *settings: int, passes: bool = True) -> Row:
-    return Row(kind="view", infer=rule, settings=settings, passes=passes, least=1)
+def _view(rule: Rule, *settings: int, passes: bool = True, least: int = 1) -> Row:
+    return Row(kind="view", infer=rule, settings=settings, passes=passes, least=least)
 
 
 def _copy(function: str, rule: Rule, *settings: int, passes: bool = False, least: int = 1) -> Row:
@@ -63,8 +63,9 @@ def _pool(function: str, rule: Rule = windows.pool) -> Row:
 
 def _recurrent(cell: str) -> Row:
     return Row(
-        kind="recurrent", infer=layers.recurrent, lower=lower_l.lower_recurrent(cell), weights=(1, 2, 3, 7), least=3
-    )
+        kind="recurrent", infer=layers.recurrent, lower=lower_l.lower_recurrent(cell), weights=(1, 2, 3, 7),
+        states=((5, 6), (1, 2)), least=3,
+    )  # fmt: skip
 
 
 def _random(rule: Rule) -> Row:
@@ -182,7 +183,10 @@ _INDEXING = {
         kind="scatter", infer=indexing.scatter_elements, lower=lower_l.lower_scatter, indices=(1,), least=3
     ),
     "ScatterND": Row(kind="scatter", infer=indexing.scatter_nd, lower=lower_l.lower_scatter, indices=(1,), least=3),
-    "TensorScatter": Row(kind="scatter", infer=indexing.tensor_scatter, settings=(2,), least=2),
+    "TensorScatter": Row(
+        kind="scatter", infer=indexing.tensor_scatter, attributes={"in_place": True}, settings=(2,),
+        caches=((0,), (0,)), least=2,
+    ),
     "OneHot": Row(
         kind="scatter", infer=indexing.one_hot, attributes={"function": "one_hot"}, indices=(0,), settings=(1, 2), least=3
     ),
@@ -230,7 +234,8 @@ _WINDOWS = {
         kind="convolution", infer=windows.conv(), lower=lower_l.lower_conv(0, 1, 3), weights=(1, 3), least=3
     ),
     "CausalConvWithState": Row(
-        kind="convolution", infer=attention.causal_conv, lower=lower_a.lower_causal_conv, weights=(1, 2), least=2
+        kind="convolution", infer=attention.causal_conv, lower=lower_a.lower_causal_conv, weights=(1, 2),
+        states=((3,), (1,)), least=2,
     ),
     "AveragePool": _pool("average"),
     "MaxPool": _pool("max"),
@@ -258,9 +263,12 @@ _LAYERS = {
         least=8,
     ),
     "Einsum": Row(kind="matmul", infer=products.einsum, lower=lower_p.lower_einsum, weights=(1, 0), least=1),
-    "Attention": Row(kind="attention", infer=attention.attention, lower=lower_a.lower_attention, least=3),
+    "Attention": Row(
+        kind="attention", infer=attention.attention, lower=lower_a.lower_attention, caches=((4, 5), (1, 2)), least=3
+    ),
     "LinearAttention": Row(
-        kind="ssm_scan", infer=attention.linear_attention, lower=lower_a.lower_linear_attention, least=3
+        kind="ssm_scan", infer=attention.linear_attention, lower=lower_a.lower_linear_attention,
+        states=((3,), (1,)), least=3,
     ),
     "RotaryEmbedding": Row(kind="rotary", infer=common.same_as_first, lower=lower_a.lower_rotary(positions=3), indices=(3,), least=3),
     "LSTM": _recurrent("lstm"),
@@ -302,16 +310,16 @@ _SIGNALS = {
 
 _SEQUENCES = {
     "SequenceConstruct": _copy("sequence", sequences.sequence_construct, least=0),
-    "SequenceEmpty": _view(sequences.sequence_empty, passes=False),
+    "SequenceEmpty": _view(sequences.sequence_empty, passes=False, least=0),
     "SequenceInsert": _copy("sequence", sequences.sequence_insert, 2, least=2),
     "SequenceErase": _view(sequences.sequence_erase, 1, passes=False),
     "SequenceAt": _copy("sequence", sequences.sequence_at, 1, least=2),
     "SequenceLength": _view(sequences.sequence_length, passes=False),
     "ConcatFromSequence": _copy("concat", sequences.concat_from_sequence),
     "SplitToSequence": _copy("split", sequences.split_to_sequence, 1),
-    "Optional": _view(sequences.optional, passes=False),
+    "Optional": _view(sequences.optional, passes=False, least=0),
     "OptionalGetElement": _view(sequences.optional_element, passes=False),
-    "OptionalHasElement": _view(sequences.optional_has_element, passes=False),
+    "OptionalHasElement": _view(sequences.optional_has_element, passes=False, least=0),
 }
 
 # Their bodies are walked, not looked up: these rows only give the kind. A Constant never becomes an op.

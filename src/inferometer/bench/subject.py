@@ -1,0 +1,103 @@
+"""What is measured: anything that can be run once and says how long it took, or why it failed."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from inferometer.errors import InferometerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["FunctionSubject", "Outcome", "Stopwatch", "Subject", "name_of"]
+
+_SHORT_S = 20e-6  # a call shorter than this is repeated within a run …
+_LONG_ENOUGH_S = 100e-6  # … until the run is this long: the clock's own cost is then below a hundredth of it
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One run: its time, or its error. `lost`: the process it ran in is gone, and a new one has to warm up."""
+
+    seconds: float | None
+    error: str | None = None
+    calls: int = 1
+    peak_bytes: int | None = None
+    lost: bool = False
+
+
+class Subject(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    def run(self, *, watched: bool = False) -> Outcome:
+        """Run once. `watched` asks for the peak memory too, which may cost time: warm-up runs are watched."""
+
+    def close(self) -> None:
+        """Let go of processes; nothing is run afterwards."""
+
+
+class Stopwatch:
+    """Times calls of one function. It runs in this process or, unchanged, in a child."""
+
+    def __init__(
+        self, function: Callable[[], Any], calls: int | None, *, clock_ns: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._function = function
+        self._calls = calls
+        self._clock_ns = clock_ns
+
+    def run(self) -> Outcome:
+        try:
+            if self._calls is None:
+                self._calls = self._enough_calls()
+            return Outcome(seconds=self._timed(self._calls), calls=self._calls)
+        except InferometerError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the user's function raises is a result: a failed run
+            return Outcome(seconds=None, error=f"{type(error).__name__}: {error}")
+
+    def _timed(self, calls: int) -> float:
+        function, clock = self._function, self._clock_ns
+        result = None
+        start = clock()
+        for _ in range(calls):
+            result = function()
+        end = clock()
+        if inspect.iscoroutine(result):
+            result.close()
+            raise InferometerError(
+                f"{name_of(function)} is asynchronous: calling it only makes a coroutine, which takes no time.",
+                remedy="Measure `lambda: asyncio.run(…)`, or a function that waits for the result.",
+            )
+        return max(end - start, 0) * 1e-9 / calls
+
+    def _enough_calls(self) -> int:
+        shortest = min(self._timed(1) for _ in range(_TRIES))
+        if shortest >= _SHORT_S:
+            return 1
+        return math.ceil(_LONG_ENOUGH_S / max(shortest, 1e-9))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionSubject:
+    """A function called in this process: no limit can be enforced here, and no memory be told apart from ours."""
+
+    name: str
+    stopwatch: Stopwatch
+
+    def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the seam's signature
+        return self.stopwatch.run()
+
+    def close(self) -> None:
+        pass
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__qualname__", None) or type(function).__name__
+    return str(name).replace("<locals>.", "").replace("<lambda>", "lambda")

@@ -1,0 +1,171 @@
+"""What a runtime does to a graph, as rows: `runtimes.toml`.
+
+A runtime is described by what it fuses, how many kernels an op takes, what starting one costs, the arithmetic it uses
+for each number format, how it attends to a prompt and how it moves the cache. The rows are data with sources; a
+runtime that is not there can be given as a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from inferometer.catalog.load import Row, read_rows
+from inferometer.core.device import UNITS, Sourced
+from inferometer.core.dtype import dtype
+from inferometer.errors import DomainError, UnknownNameError
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Op
+
+__all__ = ["AttentionPath", "CachePath", "Fusion", "Overheads", "RuntimeEffects", "default_runtime", "runtime_effects"]
+
+Fusion = Literal["none", "chains", "epilogues"]
+AttentionPath = Literal["flash", "masked", "materialised"]
+CachePath = Literal["direct", "repeated"]
+
+_FILE = Path(__file__).parent / "runtimes.toml"
+_KEYS = (
+    "title", "fusion", "fused", "attention", "cache", "cache_moves", "passes", "arithmetic", "expanded", "first_run",
+    "notes", *UNITS,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overheads:
+    """Seconds that are spent on no op's work, on one kind of unit. What is not known counts nothing.
+
+    `kernel_s` is spent on the device for each kernel. `host_s` is spent by the host to start one, while the device
+    works on those before it: it shows only where the device runs dry, and not in phases that are `captured` and
+    replayed as a whole. `step_s` is spent once a step, in the open.
+    """
+
+    kernel_s: Sourced | None = None
+    host_s: Sourced | None = None
+    step_s: Sourced | None = None
+    captured: frozenset[str] = frozenset()
+    reserve_bytes: Sourced | None = None  # memory that the runtime itself takes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeEffects:
+    """See `docs` of each field in `runtimes.toml`; the defaults are those of an ideal runtime.
+
+    `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours: `chains`
+    joins them with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of
+    a kind takes, each of which moves its activations once. `arithmetic` lists, for a number format (or
+    `convolution:f32`, for one kind), the formats it is computed in, the preferred one first. Weights in an `expanded`
+    format are written out in the format of the activations before they are used.
+    """
+
+    name: str
+    title: str
+    fusion: Fusion = "none"
+    fused: frozenset[str] = frozenset()
+    attention: AttentionPath = "flash"
+    cache: CachePath = "direct"
+    cache_moves: Sourced | None = None  # how often the cache passes through memory in a step; absent: once
+    passes: Mapping[str, int] = field(default_factory=dict)
+    arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    expanded: frozenset[str] = frozenset()
+    overheads: Mapping[str, Overheads] = field(default_factory=dict)
+    first_run: Sourced | None = None
+    notes: str | None = None
+
+    def fuses(self, op: Op) -> bool:
+        if self.fusion == "none":
+            return False
+        form = op.get("norm") or op.get("function")
+        return op.kind in self.fused or f"{op.kind}:{form}" in self.fused
+
+    def kernels(self, op: Op) -> int:
+        return self.passes.get(op.kind, 1)
+
+    def candidates(self, kind: str, name: str) -> tuple[str, ...]:
+        """The formats that numbers of one format may be computed in, for an op kind. None stated: only its own."""
+        return self.arithmetic.get(f"{kind}:{name}") or self.arithmetic.get(name) or (name,)
+
+    def on(self, unit: str) -> Overheads:
+        return self.overheads.get(unit, Overheads())
+
+
+def runtime_effects(name: str) -> RuntimeEffects:
+    """The runtime of that name, matched exactly."""
+    rows = _every()
+    if name not in rows:
+        raise UnknownNameError("runtime", name, rows, listing=f"Known: {', '.join(rows)}.")
+    return rows[name]
+
+
+def default_runtime(device: Device) -> str:
+    """What people mostly run on such a unit: compiled PyTorch on accelerators, llama.cpp on CPUs."""
+    return "llamacpp" if device.unit == "cpu" else "torch-compile" if device.unit == "gpu" else "ideal"
+
+
+@cache
+def _every() -> dict[str, RuntimeEffects]:
+    return {name: _effects(row) for name, row in read_rows([_FILE], "runtimes").by_name.items()}
+
+
+def _effects(row: Row) -> RuntimeEffects:
+    row.allow(*_KEYS)
+    return RuntimeEffects(
+        name=row.name,
+        title=row.required_text("title"),
+        fusion=_one_of(row, "fusion", Fusion, "none"),
+        fused=frozenset(row.names("fused")),
+        attention=_one_of(row, "attention", AttentionPath, "flash"),
+        cache=_one_of(row, "cache", CachePath, "direct"),
+        cache_moves=row.number("cache_moves", "1"),
+        passes=_passes(row.inner("passes")),
+        arithmetic=_arithmetic(row.inner("arithmetic")),
+        expanded=frozenset(dtype(name).name for name in row.names("expanded")),
+        overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
+        first_run=row.number("first_run", "s"),
+        notes=row.text("notes"),
+    )
+
+
+def _one_of(row: Row, key: str, allowed: object, default: str) -> any:  # type: ignore[valid-type]
+    stated = row.text(key) or default
+    if stated not in get_args(allowed):
+        raise row.place.at(key).error(f"is {stated!r}.", remedy=f"Known: {', '.join(get_args(allowed))}.")
+    return stated
+
+
+def _passes(row: Row) -> dict[str, int]:
+    return {key: row.whole(key) or 1 for key in row.fields if key != "source"}
+
+
+def _arithmetic(row: Row) -> dict[str, tuple[str, ...]]:
+    found = {}
+    for key in row.fields:
+        if key == "source":
+            continue
+        kind, _, name = key.rpartition(":")
+        full = f"{kind}:{dtype(name).name}" if kind else dtype(name).name
+        found[full] = tuple(dtype(entry).name for entry in row.names(key))
+    return found
+
+
+def _overheads(row: Row) -> Overheads:
+    row.allow("kernel", "host", "step", "captured", "reserve")
+    return Overheads(
+        kernel_s=row.number("kernel", "s"),
+        host_s=row.number("host", "s"),
+        step_s=row.number("step", "s"),
+        captured=frozenset(row.names("captured")),
+        reserve_bytes=row.number("reserve", "B"),
+    )
+
+
+def require_effects(runtime: RuntimeEffects | str) -> RuntimeEffects:
+    if isinstance(runtime, RuntimeEffects):
+        return runtime
+    if not isinstance(runtime, str):
+        raise DomainError(f"A runtime is a name or a RuntimeEffects, and {runtime!r} is neither.")
+    return runtime_effects(runtime)

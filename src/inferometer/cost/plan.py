@@ -1,0 +1,320 @@
+"""A prepared graph on a device: every number that pricing needs, as vectors over the graph's rows.
+
+`Plan.step` prices one step for one workload or, where sizes are arrays, for as many as they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import exp
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.cost.classes import FREE, MATRIX, class_path, shape_of
+from inferometer.cost.collectives import between_devices, message_floor, message_seconds
+from inferometer.cost.precision import arithmetic_for
+from inferometer.cost.price import Levels, Priced, exposed_host, levels_of, price_streams
+from inferometer.cost.priors import Prior, prior_for
+from inferometer.cost.utilisation import interpolate, is_compute, residual_of, tables_for
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration, Utilisation
+    from inferometer.core.device import Device, Link, Origin
+    from inferometer.cost.effects import Overheads
+    from inferometer.cost.prepare import Prepared, Quantities, Row
+
+__all__ = ["DATASHEET_SPREAD", "Plan", "Rates", "Step", "plan_of"]
+
+DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
+_NINE_IN_TEN = 1.645  # standard deviations on each side that hold nine in ten readings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """How near each row comes to its peaks in one phase: columns over the rows."""
+
+    compute_share: Any
+    compute_ramp_s: Any
+    memory_share: Any
+    memory_ramp_s: Any
+    spread: Any
+    overhead_s: Any
+    host_s: Any
+    origins: tuple[Origin, ...]
+    tables: Mapping[int, tuple[Utilisation, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of a phase: every row's price and quantities, [rows, n], and how often each row runs."""
+
+    priced: Priced
+    quantities: Quantities
+    counts: Any
+    step_s: float  # spent once, on no op
+
+    def total(self, name: str) -> Any:
+        """A price summed over the step: `time_s`, `low_s`, `high_s`, `floor_s`, `compute_s` …, one number a column."""
+        extra = self.step_s if name in {"time_s", "low_s", "high_s"} else 0.0
+        return self.counts @ np.broadcast_to(getattr(self.priced, name), self.priced.time_s.shape) + extra
+
+    def work(self, name: str) -> Any:
+        return self.counts @ getattr(self.quantities, name).reshape(len(self.counts), -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    prepared: Prepared
+    device: Device
+    levels: Levels
+    inverse_peaks: Mapping[str, Any]
+    weights_bytes: float
+    overheads: Overheads
+    calibration: Calibration | None = None
+    link: Link | None = None
+    overlap: float = 0.0
+    notes: tuple[str, ...] = ()
+    rates: dict[str, Rates] = field(default_factory=dict)
+
+    def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Step:
+        """Price a step. `once` looks at the ops that run once a request instead of those of every step."""
+        quantities = _columns(self.prepared.quantities(sizes))
+        rates = self.rates_in(phase)
+        compute, memory = self._streams(quantities, rates, sizes)
+        floor = self._floor(quantities)
+        link = self._links(quantities, floor)
+        spread, overhead = rates.spread, rates.overhead_s
+        priced = price_streams(
+            compute_s=compute, memory_s=memory, link_s=link, overhead_s=overhead, floor_s=floor, spread=spread
+        )
+        counts = self.prepared.counts(once=once)
+        captured = phase in self.overheads.captured
+        if not captured and rates.host_s.any():
+            priced = _with_host(priced, rates.host_s, counts, spread)
+        step_s = 0.0 if self.overheads.step_s is None else float(self.overheads.step_s)
+        return Step(priced=priced, quantities=quantities, counts=counts, step_s=0.0 if once else step_s)
+
+    def rates_in(self, phase: str) -> Rates:
+        if phase not in self.rates:
+            self.rates[phase] = _rates(self, phase)
+        return self.rates[phase]
+
+    def compute_ideal(self, quantities: Quantities) -> Any:
+        ideal: Any = 0.0
+        for key, inverse in self.inverse_peaks.items():
+            ideal = ideal + quantities.flops_by[key] * inverse
+        return ideal
+
+    def _streams(self, quantities: Quantities, rates: Rates, sizes: Mapping[str, Any]) -> tuple[Any, Any]:
+        first = next(iter(self.inverse_peaks.values()), 0.0)
+        compute = self.compute_ideal(quantities) + quantities.extra_flops * first
+        memory = self.levels.ideal(
+            weights=quantities.weights,
+            activations=quantities.activations,
+            kv=quantities.kv,
+            extra=quantities.extra_bytes,
+        )
+        priced = (
+            compute / rates.compute_share + rates.compute_ramp_s,
+            memory / rates.memory_share + rates.memory_ramp_s,
+        )
+        if rates.tables:
+            self._calibrated(priced, (compute, memory), rates, quantities, sizes)
+        return priced
+
+    def _calibrated(
+        self, priced: tuple[Any, Any], ideal: tuple[Any, Any], rates: Rates, q: Quantities, sizes: Mapping[str, Any]
+    ) -> None:
+        """Replace the rows that the calibration covers. A stream it says nothing of counts at its peak."""
+        binding = self.prepared.binding(sizes)
+        for number, tables in rates.tables.items():
+            shape = _shape(self.prepared.rows[number], binding, q, number)
+            for stream in (0, 1):
+                priced[stream][number] = ideal[stream][number]
+            for table in tables:
+                stream = 0 if is_compute(table) else 1
+                priced[stream][number] = ideal[stream][number] / interpolate(table, shape)
+
+    def _floor(self, q: Quantities) -> Any:
+        resident = self.weights_bytes + self.prepared.counts(once=False) @ q.kv
+        memory = self.levels.floor(weights=q.weights, activations=q.activations, kv=q.kv, resident=resident)
+        return np.maximum(self.compute_ideal(q), memory)
+
+    def _links(self, q: Quantities, floor: Any) -> Any:
+        """Seconds on links, or None where nothing travels. Their floors are raised in place."""
+        if not q.link.any():
+            return None
+        seconds = np.zeros_like(floor)
+        for number, row in enumerate(self.prepared.rows):
+            if row.op_class == "collective":
+                seconds[number], floor[number] = self._message(row, q.link[number])
+            elif row.offloaded:
+                seconds[number], least = self._streamed(q.link[number])
+                floor[number] = np.maximum(floor[number], least)
+        return seconds
+
+    def _message(self, row: Row, nbytes: Any) -> tuple[Any, Any]:
+        link, share = between_devices(self.device, self.link), 1.0
+        prior = prior_for(self.device.unit, ("collective",))
+        if prior is not None and prior.link_share is not None:
+            share = float(prior.link_share)
+        function, devices = row.op["function"], row.op["devices"]
+        exposed = 1 - self.overlap
+        floor = message_floor(function, devices, nbytes, link) * exposed
+        return message_seconds(function, devices, nbytes, link, share=share, overlap=self.overlap), floor
+
+    def _streamed(self, nbytes: Any) -> tuple[Any, Any]:
+        link = self.device.host_link
+        if link is None or link.bandwidth_bytes_per_s is None:
+            raise DomainError(
+                f"{self.device.name} has no link to its host whose bandwidth is known, so nothing can lie there.",
+                remedy="Keep every layer on the device, or give the link in a device file.",
+            )
+        ideal = nbytes / float(link.bandwidth_bytes_per_s)
+        prior = prior_for(self.device.unit, ("collective",))
+        share = 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
+        return ideal / share, ideal
+
+
+def plan_of(
+    prepared: Prepared,
+    device: Device,
+    *,
+    weights_bytes: float,
+    calibration: Calibration | None = None,
+    link: Link | None = None,
+    overlap: float = 0.0,
+) -> Plan:
+    """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads."""
+    if not 0 <= overlap <= 1:
+        raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
+    inverse, notes = _inverse_peaks(prepared, device)
+    return Plan(
+        prepared=prepared,
+        device=device,
+        levels=levels_of(device),
+        inverse_peaks=inverse,
+        weights_bytes=weights_bytes,
+        overheads=_overheads(prepared, device, calibration),
+        calibration=calibration,
+        link=link,
+        overlap=overlap,
+        notes=notes,
+    )
+
+
+def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """For each format that work is counted in, seconds an operation on each row; and what is to be said."""
+    keys = [key.removeprefix("flops:") for key in prepared.keys]
+    inverse = {key: np.zeros((len(prepared.rows), 1)) for key in keys}
+    binding = prepared.binding({})
+    notes: dict[str, None] = {}
+    for number, row in enumerate(prepared.rows):
+        if row.op_class in FREE or row.op_class == "collective":
+            continue
+        for key in row.arithmetic:
+            found = arithmetic_for(row.op, key, binding, device, prepared.effects)
+            if found.name is not None:
+                inverse[key][number] = 1 / device.peaks[found.name].value
+            if found.note:
+                notes[found.note] = None
+    return inverse, tuple(notes)
+
+
+def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:
+    """The runtime's, with what the calibration measured (kernel, host, step) in their place."""
+    stated = prepared.effects.on(device.unit)
+    if device.launch_s is not None and stated.host_s is not None:
+        stated = replace(stated, host_s=device.launch_s)
+    measured = {} if calibration is None else calibration.overheads
+    names = {f"{name}_s": measured[name] for name in ("kernel", "host", "step") if name in measured}
+    return replace(stated, **names)
+
+
+def _rates(plan: Plan, phase: str) -> Rates:
+    rows, unit = plan.prepared.rows, plan.device.unit
+    numbers = np.zeros((len(rows), 7))
+    origins: list[Origin] = []
+    tables: dict[int, tuple[Utilisation, ...]] = {}
+    for number, row in enumerate(rows):
+        path = plan.prepared.effects.attention
+        classes = class_path(row.op, phase, None if path == "flash" else path)
+        found = () if plan.calibration is None else tables_for(plan.calibration, classes)
+        if found:
+            tables[number] = found
+        prior = prior_for(unit, classes)
+        origins.append("calibrated" if found else "datasheet" if prior is None else "prior")
+        numbers[number] = _rate(plan, row, None if found else prior, found)
+    columns = [numbers[:, place : place + 1] for place in range(7)]
+    return Rates(
+        compute_share=columns[0],
+        compute_ramp_s=columns[1],
+        memory_share=columns[2],
+        memory_ramp_s=columns[3],
+        spread=columns[4],
+        overhead_s=columns[5],
+        host_s=columns[6],
+        origins=tuple(origins),
+        tables=tables,
+    )
+
+
+def _rate(plan: Plan, row: Row, prior: Prior | None, tables: tuple[Utilisation, ...]) -> tuple[float, ...]:
+    launches = row.fused.launches if row.op_class not in FREE | {"collective"} else 0
+    kernel, host = (float(value) if value else 0.0 for value in (plan.overheads.kernel_s, plan.overheads.host_s))
+    if tables and plan.calibration is not None:
+        spread = exp(_NINE_IN_TEN * max(residual_of(plan.calibration, table) for table in tables))
+        return 1.0, 0.0, 1.0, 0.0, spread, kernel * max(0, launches - 1), host * launches
+    if prior is None:
+        return 1.0, 0.0, 1.0, 0.0, 1.0 if row.op_class in FREE else DATASHEET_SPREAD, kernel * launches, host * launches
+    computes = row.op_class in MATRIX
+    return (
+        float(prior.compute_share or 1.0),
+        float(prior.compute_ramp_s or 0.0) * launches if computes else 0.0,
+        float(prior.memory_share or 1.0),
+        float(prior.memory_ramp_s or 0.0) * launches,
+        float(prior.spread),
+        kernel * launches,
+        host * launches,
+    )
+
+
+def _with_host(priced: Priced, host: Any, counts: Any, spread: Any) -> Priced:
+    """Share out the time in which the device waits for the host, by what each op costs the host."""
+    total = float(counts @ host[:, 0])
+    waiting = exposed_host(counts @ priced.time_s, total)
+    added = host * (waiting / total if total else 0.0)
+    time = priced.time_s + added
+    return replace(
+        priced,
+        overhead_s=priced.overhead_s + added,
+        time_s=time,
+        low_s=np.maximum(priced.floor_s, time / spread),
+        high_s=time * spread,
+    )
+
+
+def _columns(q: Quantities) -> Quantities:
+    """One workload is a column of its own."""
+    if q.weights.ndim == 2:
+        return q
+    parts = {name: getattr(q, name)[:, None] for name in q.__slots__ if name != "flops_by"}
+    return replace(q, flops_by={key: value[:, None] for key, value in q.flops_by.items()}, **parts)
+
+
+def _shape(row: Row, binding: Any, q: Quantities, number: int) -> dict[str, Any]:
+    """A row's shape on one device, for the tables."""
+    shape = shape_of(row.op, binding)
+    if row.op_class == "linear" and row.scale.flops < 1:
+        narrowed = "out_features" if row.scale.writes < 1 else "in_features"
+        shape[narrowed] = shape[narrowed] * row.scale.flops
+    if row.op_class == "attention":
+        shape["heads"] = shape["heads"] * row.scale.flops
+        shape["kv_heads"] = max(1, shape["kv_heads"] * row.scale.kv)
+    moved = q.weights[number] + q.activations[number] + q.kv[number]
+    flops = sum(values[number] for values in q.flops_by.values())
+    measured = {"flops": flops, "bytes": moved, "weight_bytes": q.weights[number], "kv_bytes": q.kv[number]}
+    return shape | {name: values if len(values) > 1 else float(values[0]) for name, values in measured.items()}

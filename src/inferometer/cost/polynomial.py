@@ -1,0 +1,164 @@
+"""Polynomials over sizes: what a work rule gives when its sizes are names instead of numbers.
+
+Most work is a polynomial in batch, query, context and logits. A rule that is run once with polynomials gives its
+coefficients; after that the work of a whole graph, for one workload or a million, is one matrix product. A rule that
+does what no polynomial can (a window's minimum, an expert's chance to be touched) says so by raising
+`NotPolynomialError`, and is run with numbers each time.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = ["Monomial", "NotPolynomialError", "Polynomial", "coefficients", "evaluate_monomials", "monomials_of"]
+
+Monomial = tuple[str, ...]  # names in order, one for each power: ("batch", "query", "query")
+
+_MOST_RESIDUES = 4096
+
+
+class NotPolynomialError(Exception):
+    """What was asked for is no polynomial with these arguments. It never reaches the user."""
+
+
+class Polynomial:
+    """A sum of terms. Arithmetic with numbers and other polynomials; a division must come out even."""
+
+    __slots__ = ("terms",)
+    __array_ufunc__ = None  # numpy's functions refuse it, and the rule falls back to numbers
+
+    def __init__(self, terms: Mapping[Monomial, Any]) -> None:
+        self.terms = {monomial: factor for monomial, factor in terms.items() if factor}
+
+    @classmethod
+    def of(cls, value: Any) -> Polynomial:
+        """The polynomial itself, or a constant one."""
+        if isinstance(value, Polynomial):
+            return value
+        if not isinstance(value, int | float | Fraction):
+            raise NotPolynomialError
+        return cls({(): value})
+
+    @classmethod
+    def symbol(cls, name: str) -> Polynomial:
+        return cls({(name,): 1})
+
+    def __add__(self, other: Any) -> Polynomial:
+        terms = dict(self.terms)
+        for monomial, factor in Polynomial.of(other).terms.items():
+            terms[monomial] = terms.get(monomial, 0) + factor
+        return Polynomial(terms)
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Polynomial:
+        return Polynomial({monomial: -factor for monomial, factor in self.terms.items()})
+
+    def __sub__(self, other: Any) -> Polynomial:
+        return self + -Polynomial.of(other)
+
+    def __rsub__(self, other: Any) -> Polynomial:
+        return Polynomial.of(other) - self
+
+    def __mul__(self, other: Any) -> Polynomial:
+        terms: dict[Monomial, Any] = {}
+        for (one, a), (two, b) in product(self.terms.items(), Polynomial.of(other).terms.items()):
+            monomial = tuple(sorted(one + two))
+            terms[monomial] = terms.get(monomial, 0) + a * b
+        return Polynomial(terms)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Polynomial:
+        if isinstance(other, Polynomial):
+            return self // other
+        return Polynomial({monomial: factor / other for monomial, factor in self.terms.items()})
+
+    def __floordiv__(self, other: Any) -> Polynomial:
+        """Division by a number or a single term that leaves no rest, whatever whole numbers the names stand for."""
+        divisor = Polynomial.of(other)
+        if len(divisor.terms) != 1:
+            raise NotPolynomialError
+        (names, factor), *_ = divisor.terms.items()
+        shortened = {_without(monomial, names): value for monomial, value in self.terms.items()}
+        if not _divisible(shortened, factor):
+            raise NotPolynomialError
+        quotients = {monomial: Fraction(value) / factor for monomial, value in shortened.items()}
+        return Polynomial({name: int(q) if q.denominator == 1 else q for name, q in quotients.items()})
+
+    def __rfloordiv__(self, other: Any) -> Polynomial:
+        return Polynomial.of(other) // self
+
+    def _undecided(self, other: Any) -> bool:
+        raise NotPolynomialError
+
+    __mod__ = __rmod__ = __lt__ = __le__ = __gt__ = __ge__ = _undecided
+
+    def __bool__(self) -> bool:
+        if any(self.terms):
+            raise NotPolynomialError
+        return bool(self.terms)
+
+    def __repr__(self) -> str:
+        return " + ".join("·".join((str(factor), *names)) for names, factor in self.terms.items()) or "0"
+
+
+def _without(monomial: Monomial, names: Monomial) -> Monomial:
+    left = list(monomial)
+    for name in names:
+        if name not in left:
+            raise NotPolynomialError
+        left.remove(name)
+    return tuple(left)
+
+
+def _divisible(terms: Mapping[Monomial, Any], factor: Any) -> bool:
+    """Whether the sum is a multiple of a whole number for all whole numbers: n·(n + 1) is one of 2."""
+    if not all(isinstance(value, int) for value in (factor, *terms.values())):
+        return False
+    if all(value % factor == 0 for value in terms.values()):
+        return True
+    names = sorted({name for monomial in terms for name in monomial})
+    if factor ** len(names) > _MOST_RESIDUES:
+        return False
+    for residues in product(range(factor), repeat=len(names)):
+        values = dict(zip(names, residues, strict=True))
+        if sum(value * prod(values[name] for name in monomial) for monomial, value in terms.items()) % factor:
+            return False
+    return True
+
+
+def monomials_of(polynomials: Iterable[Polynomial]) -> tuple[Monomial, ...]:
+    """Every product of names that occurs, the constant first."""
+    found = {(): None}
+    for polynomial in polynomials:
+        found |= dict.fromkeys(polynomial.terms)
+    return tuple(found)
+
+
+def coefficients(polynomials: Sequence[Polynomial], monomials: Sequence[Monomial]) -> Any:
+    """A matrix with a row for each polynomial and a column for each monomial."""
+    column = {monomial: number for number, monomial in enumerate(monomials)}
+    matrix = np.zeros((len(polynomials), len(monomials)))
+    for number, polynomial in enumerate(polynomials):
+        for monomial, factor in polynomial.terms.items():
+            matrix[number, column[monomial]] = float(factor)
+    return matrix
+
+
+def evaluate_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any]) -> Any:
+    """The value of each monomial: a vector, or a matrix [monomials, n] where sizes are arrays (flattened)."""
+    numbers = [float(value) if isinstance(value, int) else value for value in sizes.values()]
+    values = dict(zip(sizes, numbers, strict=True))
+    products = [prod((values[name] for name in monomial), start=1.0) for monomial in monomials]
+    if not any(isinstance(value, np.ndarray) for value in products):
+        return np.array(products)
+    return np.stack([np.ravel(value) for value in np.broadcast_arrays(*products)])

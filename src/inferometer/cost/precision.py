@@ -1,0 +1,101 @@
+"""Number formats: what is stored in which, and which arithmetic an op is computed in on a device.
+
+A format that the device has no peak for is an error that names those it has, unless the runtime says in what arithmetic
+it computes such numbers; then that is used, and said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from inferometer.core.dtype import dtype
+from inferometer.core.workload import Precision
+from inferometer.cost.classes import MATRIX, class_of
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.binding import Binding
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph, Op, Tensor
+    from inferometer.cost.effects import RuntimeEffects
+
+__all__ = ["Arithmetic", "arithmetic_for", "resolved_precision", "with_overrides"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arithmetic:
+    """The format an op is computed in, or None where its arithmetic counts nothing, and what is to be said of it."""
+
+    name: str | None
+    note: str | None = None
+
+
+def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: RuntimeEffects) -> Arithmetic:
+    """`key` is the format that the op's work is counted in.
+
+    Matrix products run in the format of the activations, or as the runtime says of the weights' format. Everything else
+    runs on the vector units, at the device's f32 peak where it has one.
+    """
+    if class_of(op) not in MATRIX:
+        known = ("f32", key, *device.peaks)
+        return Arithmetic(name=next((name for name in known if name in device.peaks), None))
+    stored = binding.format(op.weights[0]).name if op.weights else key
+    wanted = stored if _has_rule(effects, op.kind, stored) else key
+    candidates = effects.candidates(op.kind, wanted)
+    found = next((name for name in candidates if name in device.peaks), None)
+    if found is None:
+        raise DomainError(
+            f"{device.name} has no peak for {' or '.join(candidates)} (it has: {', '.join(device.peaks) or 'none'}), "
+            f"which {effects.name} computes {wanted} in.",
+            remedy="Ask for other activations or weights, or for a runtime that computes them in a format it has.",
+        )
+    if found == wanted:
+        return Arithmetic(name=found)
+    return Arithmetic(name=found, note=f"{op.kind} ops of {wanted} are computed in {found} by {effects.name}.")
+
+
+def _has_rule(effects: RuntimeEffects, kind: str, stored: str) -> bool:
+    return f"{kind}:{stored}" in effects.arithmetic or stored in effects.arithmetic
+
+
+def resolved_precision(graph: Graph, asked: Precision) -> Precision:
+    """The three formats with nothing left open where the model says it; a cache has the activations' format."""
+    activations = asked.activations or graph.precision
+    kv = asked.kv or activations
+    return Precision(
+        weights=_canonical(asked.weights or graph.precision), activations=_canonical(activations), kv=_canonical(kv)
+    )
+
+
+def _canonical(name: str | None) -> str | None:
+    return None if name is None else dtype(name).name
+
+
+def with_overrides(graph: Graph, overrides: Mapping[str, str]) -> Graph:
+    """The graph with the weights of some ops in other formats: `{"lm_head*": "f16"}` by the op's name in its block."""
+    unused = set(overrides)
+    blocks = []
+    for block in graph.blocks:
+        ops = []
+        for op in block.ops:
+            pattern = next((key for key in overrides if fnmatchcase(op.name, key)), None)
+            unused.discard(pattern or "")
+            ops.append(op if pattern is None else _stored_as(op, dtype(overrides[pattern]).name))
+        blocks.append(replace(block, ops=tuple(ops)))
+    if unused:
+        raise DomainError(
+            f"No op is named {', '.join(sorted(unused))}.", remedy="Patterns are those of file names: *.lm_head, *proj*."
+        )
+    return replace(graph, blocks=tuple(blocks))
+
+
+def _stored_as(op: Op, name: str) -> Op:
+    return replace(op, weights=tuple(_as(tensor, name) for tensor in op.weights))
+
+
+def _as(tensor: Tensor, name: str) -> Tensor:
+    return replace(tensor, dtype=name, stored_bytes=None) if tensor.role == "weight" else tensor

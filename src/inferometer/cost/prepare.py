@@ -1,0 +1,348 @@
+"""A graph made ready to be priced many times: its distinct ops, and their work as polynomials in the sizes.
+
+Ops that differ in name only are one row. A row's quantities are polynomials in batch, query, context and logits where
+its rule is one; the others are counted with numbers each time. Nothing here knows a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.binding import Binding
+from inferometer.core.work import Work
+from inferometer.cost.classes import class_of
+from inferometer.cost.count import known_part, unknown_sizes
+from inferometer.cost.exact import larger
+from inferometer.cost.fusion import UNFUSED, Fused, fuse
+from inferometer.cost.parallel import WHOLE, Message, Placed, Scale, message_op
+from inferometer.cost.polynomial import (
+    NotPolynomialError,
+    Polynomial,
+    coefficients,
+    evaluate_monomials,
+    monomials_of,
+)
+from inferometer.cost.rules import work_of
+from inferometer.cost.rules.attention import attention_pairs, sequences
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Block, Graph, Op
+    from inferometer.core.workload import Precision
+    from inferometer.cost.effects import RuntimeEffects
+
+__all__ = ["SYMBOLIC", "Entry", "Prepared", "Quantities", "Row", "prepare", "quantities_of"]
+
+SYMBOLIC = ("batch", "query", "context", "logits")
+_PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "flops", "bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One of the distinct ops of a graph. `arithmetic` are the formats its work is counted in."""
+
+    op: Op
+    part: Op | None  # the op as far as it can be counted
+    op_class: str
+    fused: Fused
+    scale: Scale
+    once: bool
+    offloaded: bool
+    arithmetic: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """An op in the order of execution, and the row that has its cost."""
+
+    name: str
+    kind: str
+    block: str
+    count: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantities:
+    """Of each row, for one device: arrays [rows], or [rows, n] where sizes were arrays.
+
+    `flops_by` has the operations by arithmetic format. `activations` are what fusion leaves of them. The extras are
+    what the runtime does on top: they take time, and are no part of the floor. `flops` and `bytes` are the op's own,
+    whatever runs it: the sum over all devices.
+    """
+
+    flops_by: Mapping[str, Any]
+    weights: Any
+    activations: Any
+    kv: Any
+    link: Any
+    extra_bytes: Any
+    extra_flops: Any
+    flops: Any
+    bytes: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    graph: Graph
+    rows: tuple[Row, ...]
+    entries: tuple[Entry, ...]
+    precision: Precision
+    effects: RuntimeEffects
+    fixed: Mapping[str, Any]
+    keys: tuple[str, ...]
+    monomials: tuple[tuple[str, ...], ...]
+    matrix: Any  # [quantities · rows, monomials]
+    loose: tuple[int, ...]  # rows that are no polynomials
+
+    def binding(self, sizes: Mapping[str, Any]) -> Binding:
+        return Binding(sizes={**self.fixed, **sizes}, precision=self.precision)
+
+    def counts(self, *, once: bool) -> Any:
+        """How often each row runs in a step; those that run once a request are counted apart."""
+        total = np.zeros(len(self.rows))
+        for entry in self.entries:
+            if self.rows[entry.row].once == once:
+                total[entry.row] += entry.count
+        return total
+
+    def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
+        """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
+        known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
+        values = self.matrix @ _monomials(self.monomials, known)
+        table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), *values.shape[1:])
+        if self.loose:
+            binding = self.binding(sizes)
+            for number in self.loose:
+                found = _in_first(quantities_of(self.rows[number], binding, self.effects), self.rows[number])
+                for place, name in enumerate((*self.keys, *_PARTS)):
+                    table[place, number] = np.ravel(np.asarray(found.get(name, 0), dtype=float))
+        parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
+        flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
+        return Quantities(flops_by=flops_by, **parts)
+
+
+def _in_first(found: dict[str, Any], row: Row) -> dict[str, Any]:
+    """All operations of a loose row under the first format it is counted in."""
+    counted = [name for name in found if name.startswith("flops:")]
+    total = sum(found.pop(name) for name in counted)
+    return {**found, f"flops:{row.arithmetic[0]}": total}
+
+
+def _monomials(monomials: tuple[tuple[str, ...], ...], sizes: Mapping[str, Any]) -> Any:
+    arrays = [value for value in sizes.values() if isinstance(value, np.ndarray)]
+    if not arrays:
+        return evaluate_monomials(monomials, sizes)
+    shape = np.broadcast_shapes(*(value.shape for value in arrays))
+    spread = {
+        name: np.ravel(np.broadcast_to(value, shape)).astype(float) if isinstance(value, np.ndarray) else value
+        for name, value in sizes.items()
+    }
+    found = evaluate_monomials(monomials, spread)
+    size = int(np.prod(shape))
+    return np.broadcast_to(found.reshape(len(monomials), -1), (len(monomials), size))
+
+
+def prepare(
+    graph: Graph,
+    *,
+    precision: Precision,
+    effects: RuntimeEffects,
+    placed: list[list[Placed]],
+    fixed: Mapping[str, Any],
+    offloaded: frozenset[tuple[int, int]] = frozenset(),
+) -> Prepared:
+    """`fixed` are the sizes that stay what they are; `offloaded` are the places (block, op) whose weights lie elsewhere."""
+    symbols = {name: Polynomial.symbol(name) for name in SYMBOLIC}
+    binding = Binding(sizes={**fixed, **symbols}, precision=precision)
+    unknown = unknown_sizes(graph, binding)
+    collector = _Collector(unknown=unknown)
+    fused = fuse(graph, effects)
+    for number, block in enumerate(graph.blocks):
+        for place, entry in enumerate(placed[number]):
+            collector.add(block, entry, fused[number][place], offloaded=(number, place) in offloaded)
+    return _assemble(graph, collector, binding, effects, fixed)
+
+
+@dataclass(slots=True)
+class _Collector:
+    unknown: frozenset[str]
+    rows: list[Row] = field(default_factory=list)
+    places: dict[Any, int] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+
+    def add(self, block: Block, placed: Placed, fused: Fused, *, offloaded: bool) -> None:
+        self._one(block, placed.op, fused, placed.scale, block.count, offloaded=offloaded)
+        for message in placed.messages:
+            self._message(block, placed.op, message)
+
+    def _message(self, block: Block, op: Op, message: Message) -> None:
+        count = block.count if message.count is None else message.count
+        self._one(block, message_op(op, message), UNFUSED, WHOLE, count, offloaded=False)
+
+    def _one(self, block: Block, op: Op, fused: Fused, scale: Scale, count: int, *, offloaded: bool) -> None:
+        row = Row(
+            op=op,
+            part=known_part(op, self.unknown),
+            op_class=class_of(op),
+            fused=fused,
+            scale=scale,
+            once=bool(op.get("once")),
+            offloaded=offloaded,
+        )
+        key = (_signature(op), fused.launches, _names(fused), scale, offloaded)
+        place = self.places.setdefault(key, len(self.rows))
+        if place == len(self.rows):
+            self.rows.append(row)
+        self.entries.append(
+            Entry(name=block.full_name(op.name), kind=op.kind, block=block.name, count=count, row=place)
+        )
+
+
+def _signature(op: Op) -> Any:
+    """What an op's cost depends on: all but its names. Inputs that are the same tensor are read once."""
+    inputs = [tensor.name for tensor in op.inputs]
+    return (
+        op.kind,
+        tuple(inputs.index(name) for name in inputs),
+        *(
+            tuple((tensor.shape, tensor.dtype, tensor.role, tensor.stored_bytes) for tensor in tensors)
+            for tensors in (op.inputs, op.outputs, op.weights)
+        ),
+        _frozen(op.attributes),
+    )
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple((key, _frozen(inner)) for key, inner in sorted(value.items()))
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(inner) for inner in value)
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
+
+
+def _names(fused: Fused) -> Any:
+    return tuple(tuple(tensor.shape for tensor in side) for side in (fused.reads, fused.writes))
+
+
+def _assemble(
+    graph: Graph, collector: _Collector, binding: Binding, effects: RuntimeEffects, fixed: Mapping[str, Any]
+) -> Prepared:
+    rows, found, loose = [], [], []
+    for number, row in enumerate(collector.rows):
+        quantities = _polynomials(row, binding, effects)
+        if quantities is None:
+            loose.append(number)
+        counted = [name.removeprefix("flops:") for name in quantities or () if name.startswith("flops:")]
+        rows.append(replace(row, arithmetic=tuple(counted) or (binding.arithmetic(row.op),)))
+        found.append(quantities or {})
+    keys = tuple(dict.fromkeys(f"flops:{name}" for row in rows for name in row.arithmetic))
+    ordered = [Polynomial.of(each.get(name, 0)) for name in (*keys, *_PARTS) for each in found]
+    monomials = monomials_of(ordered)
+    return Prepared(
+        graph=graph,
+        rows=tuple(rows),
+        entries=tuple(collector.entries),
+        precision=binding.precision,
+        effects=effects,
+        fixed=fixed,
+        keys=keys,
+        monomials=monomials,
+        matrix=coefficients(ordered, monomials),
+        loose=tuple(loose),
+    )
+
+
+def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
+    """The row's quantities with names for sizes; None where they are no polynomials, or the size is not bound yet."""
+    try:
+        return quantities_of(row, binding, effects)
+    except (NotPolynomialError, TypeError):
+        return None
+
+
+def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any]:
+    """A row's quantities by name, with `flops:FORMAT` for each format: plain arithmetic, as in the rules."""
+    if row.part is None:
+        return {}
+    whole = work_of(row.part, binding)
+    if row.op.kind == "collective":
+        message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
+        return {"link": message}
+    work = whole if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
+    activations = _activations(row, work, binding)
+    extra_bytes = _extra_bytes(row, work, binding, effects) + max(0, row.fused.launches - 1) * activations
+    flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
+    return {
+        **flops,
+        "weights": row.scale.weights * work.weights,
+        "activations": activations,
+        "kv": row.scale.kv * (work.kv_reads + work.kv_writes),
+        "link": row.scale.weights * work.weights if row.offloaded else 0,
+        "extra_bytes": extra_bytes,
+        "extra_flops": _extra_flops(row, work, binding, effects),
+        "flops": whole.total_flops,
+        "bytes": whole.bytes,
+    }
+
+
+def _wider(binding: Binding, times: int) -> Binding:
+    return Binding(sizes={**binding.sizes, "batch": times * binding.sizes["batch"]}, precision=binding.precision)
+
+
+def _activations(row: Row, work: Work, binding: Binding) -> Any:
+    """Activations that move: those that the op's group does not keep to itself."""
+    kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
+    kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
+    reads = row.scale.reads * (work.reads - kept_in)
+    writes = row.scale.writes * (work.writes - kept_out)
+    moved = reads + writes
+    return moved if isinstance(moved, Polynomial) else larger(0, moved)
+
+
+def _extra_bytes(row: Row, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
+    """Bytes that the runtime moves beyond the op's own: an expanded cache, masks and scores, widened weights."""
+    op = row.op
+    if op.kind == "attention":
+        times = 0.0 if effects.cache_moves is None else effects.cache_moves.value - 1
+        shared = op["heads"] // op.get("kv_heads", op["heads"])
+        if effects.cache == "repeated" and shared > 1:
+            times = times + 2 * shared  # the repeated cache is written and read
+        return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
+    if op.weights and effects.expanded and op.kind != "embedding":
+        stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None
+        if wide is not None and stored.name in effects.expanded:
+            return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))
+    return 0
+
+
+def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
+    """Masked attention reads a mask; materialised attention also writes and reads its scores, before and after softmax."""
+    if effects.attention == "flash" or not op.get("cached"):
+        return 0
+    width = binding.format(op.inputs[0]).block_bytes
+    pairs = sequences(op, binding) * _rectangle(op, binding) * width
+    return pairs if effects.attention == "masked" else pairs * (1 + 4 * op["heads"])
+
+
+def _rectangle(op: Op, binding: Binding) -> Any:
+    """(query, key) pairs without leaving any out."""
+    query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
+    return query * (context if op.get("cross") else context + query)
+
+
+def _extra_flops(row: Row, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
+    """What a path with a mask computes for pairs that the mask then drops."""
+    op = row.op
+    if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):
+        return 0
+    width = op["head_dim"] + op.get("value_dim", op["head_dim"])
+    dropped = _rectangle(op, binding) - attention_pairs(op, binding)
+    return row.scale.flops * 2 * width * op["heads"] * sequences(op, binding) * dropped

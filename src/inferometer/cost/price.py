@@ -1,0 +1,138 @@
+"""The price of work on a device: `max over streams(work / (peak · utilisation)) + overhead`.
+
+Plain functions over numbers or arrays. A stream is arithmetic, a level of memory, or a link; its *ideal* time is the
+work over the peak. Utilisation lies in (0, 1], so no price is below the floor, which is every stream at its peak.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.estimate import Bound
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+
+__all__ = [
+    "BOUNDS", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams", "stream_seconds",
+    "utilisation",
+]  # fmt: skip
+
+BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
+
+
+def stream_seconds(ideal: Any, share: Any, ramp: Any = 0.0) -> Any:
+    """Seconds of a stream that reaches a share of its peak when it is long, and needs a ramp to get there."""
+    return ideal / share + ramp
+
+
+def utilisation(ideal: Any, seconds: Any) -> Any:
+    """The share of the peak that was reached: 1 at best, 0 where nothing was to do."""
+    return np.where(np.asarray(seconds) > 0, np.minimum(1.0, ideal / np.where(seconds, seconds, 1.0)), 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """A device's memory as it is priced: main memory, and the largest cache where there is one.
+
+    Every byte passes the cache where its bandwidth is known. Activations that fit into the cache, and everything where
+    the whole model fits, need not come from main memory: the floor leaves them out. Where the cache's bandwidth is not
+    known the estimate still takes them from main memory, which is never too fast.
+    """
+
+    main: str
+    bandwidth: float
+    cache: str | None = None
+    cache_bytes: float = 0.0
+    cache_bandwidth: float | None = None
+
+    def floor(self, *, weights: Any, activations: Any, kv: Any, resident: Any) -> Any:
+        """Seconds that memory needs at its peak."""
+        spilled = np.where(activations <= self.cache_bytes, 0.0, activations)
+        away = np.where(resident <= self.cache_bytes, 0.0, 1.0)
+        main = (away * (weights + kv) + spilled) / self.bandwidth
+        if self.cache_bandwidth is None:
+            return main
+        return np.maximum(main, (weights + activations + kv) / self.cache_bandwidth)
+
+    def ideal(self, *, weights: Any, activations: Any, kv: Any, extra: Any) -> Any:
+        """Seconds at the peak as the runtime moves the bytes; never less than the floor."""
+        everything = weights + activations + kv + extra
+        if self.cache_bandwidth is None:
+            return everything / self.bandwidth
+        spilled = np.where(activations <= self.cache_bytes, 0.0, activations)
+        return np.maximum((weights + kv + extra + spilled) / self.bandwidth, everything / self.cache_bandwidth)
+
+
+def levels_of(device: Device) -> Levels:
+    """What is known of a device's memory; without a bandwidth nothing can be priced."""
+    memory = device.memory
+    if memory is None or memory.bandwidth_bytes_per_s is None:
+        raise DomainError(
+            f"The memory bandwidth of {device.name} is not known, so nothing can be priced on it.",
+            remedy="Give it in a device file of your own, or calibrate the device.",
+        )
+    caches = [level for level in device.memories[1:] if level.capacity_bytes is not None]
+    largest = max(caches, key=lambda level: float(level.capacity_bytes or 0), default=None)
+    if largest is None or largest.capacity_bytes is None:
+        return Levels(main=memory.level, bandwidth=float(memory.bandwidth_bytes_per_s))
+    rate = largest.bandwidth_bytes_per_s
+    return Levels(
+        main=memory.level,
+        bandwidth=float(memory.bandwidth_bytes_per_s),
+        cache=largest.level,
+        cache_bytes=float(largest.capacity_bytes),
+        cache_bandwidth=None if rate is None else max(float(rate), float(memory.bandwidth_bytes_per_s)),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """Seconds of each row, [rows, n]: by stream, together, between bounds, and at the peaks."""
+
+    compute_s: Any
+    memory_s: Any
+    link_s: Any
+    overhead_s: Any
+    time_s: Any
+    low_s: Any
+    high_s: Any
+    floor_s: Any
+
+
+def price_streams(*, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any, spread: Any) -> Priced:
+    """The longest stream and the overhead. The interval is time / spread … time · spread, never below the floor."""
+    longest = np.maximum(compute_s, memory_s)
+    if link_s is not None:
+        longest = np.maximum(longest, link_s)
+    time = np.maximum(longest + overhead_s, floor_s)
+    return Priced(
+        compute_s=compute_s,
+        memory_s=memory_s,
+        link_s=link_s,
+        overhead_s=overhead_s,
+        time_s=time,
+        low_s=np.maximum(floor_s, time / spread),
+        high_s=time * spread,
+        floor_s=floor_s,
+    )
+
+
+def exposed_host(device_s: Any, host_s: Any) -> Any:
+    """Seconds in which the device waits for the host to start the next kernel.
+
+    The host runs ahead of the device and queues kernels, so a step takes the longer of the two, not the sum.
+    """
+    return np.maximum(0.0, host_s - device_s)
+
+
+def bound_names(priced: Priced, column: int = 0) -> list[Bound]:
+    """What bounds each row, in one column: the longest of its streams, or its overhead where that is longer."""
+    shape = priced.time_s.shape
+    streams = [priced.compute_s, priced.memory_s, 0.0 if priced.link_s is None else priced.link_s, priced.overhead_s]
+    table = np.stack([np.broadcast_to(stream, shape)[:, column] for stream in streams])
+    return [BOUNDS[place] for place in table.argmax(axis=0).tolist()]

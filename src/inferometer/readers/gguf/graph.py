@@ -1,0 +1,190 @@
+"""From GGUF headers to a graph: the architecture's, with the formats and bytes of the file; else one of its tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import InferometerError
+from inferometer.readers.gguf.architecture import Architecture, architecture_of, config_of, layer_template
+from inferometer.readers.gguf.header import Counted
+from inferometer.readers.stored import Stored, fit, joined, stacked, stored_block, tensors_graph, with_stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from inferometer.core.graph import Graph, Tensor
+    from inferometer.readers.gguf.header import Header
+
+__all__ = ["graph_of"]
+
+_SCALES = (".scale", ".input_scale")  # one number a tensor, stored beside it
+_SHOWN = 5  # examples in a note
+
+
+def graph_of(headers: Sequence[Header]) -> Graph:
+    """`headers` are the parts of one model, in order. The first has the metadata."""
+    first = headers[0]
+    metadata = first.metadata
+    tensors = {
+        tensor.name: Stored(names=(tensor.name,), shape=tensor.shape, dtype=tensor.dtype, nbytes=tensor.nbytes)
+        for header in headers
+        for tensor in header.tensors
+    }
+    said, named = metadata.get("general.architecture"), metadata.get("general.name")
+    name = named if isinstance(named, str) and named else first.path.stem
+    architecture = said if isinstance(said, str) else None
+    graph, notes = _by_architecture(name, architecture, metadata, tensors)
+    if graph is None:
+        graph = _by_tensors(name, architecture, metadata, tensors)
+    # llama.cpp keeps the cache, and what it does not keep in f32, in f16 unless it is told otherwise
+    facts = {**graph.metadata, **_facts(headers, tensors), "notes": tuple(notes)}
+    return replace(graph, precision="f16", metadata=facts)
+
+
+def _by_architecture(
+    name: str, architecture: str | None, metadata: Mapping[str, Any], tensors: Mapping[str, Stored]
+) -> tuple[Graph | None, list[str]]:
+    """The architecture's graph where it fits the file to the last number, and what there is to say about it."""
+    from inferometer.readers.huggingface.graph import graph_from_config  # noqa: PLC0415 - quick to import this module
+
+    if architecture is None:
+        return None, [_unknown("The file names no architecture")]
+    templates = {layer_template(entry) for entry in tensors}
+    row = architecture_of(architecture, metadata, templates)
+    if row is None:
+        return None, [_unknown(f"The architecture {architecture[:80]!r} is not known")]
+    table = tensors.get("token_embd.weight")
+    vocabulary = table.shape[0] if table and table.shape else None
+    config = config_of(row, metadata, vocabulary=vocabulary, tied="output.weight" not in templates)
+    locator = _Locator(row, tensors)
+    problems: list[str] = []
+    for settings in row.tries:
+        try:
+            graph = graph_from_config({**config, **settings}, name=name)
+        except InferometerError as error:
+            problems = problems or [error.message]
+            continue
+        found, misfits = fit(graph, locator.locate)
+        if not misfits:
+            return _with_others(with_stored(graph, found), row, tensors, found)
+        problems = problems or misfits
+    return None, [_unknown(f"The file does not fit the architecture {architecture!r} ({_listed(problems)})")]
+
+
+class _Locator:
+    """Finds what the file holds for a weight of the graph."""
+
+    def __init__(self, row: Architecture, tensors: Mapping[str, Stored]) -> None:
+        self._row, self._tensors = row, tensors
+
+    def locate(self, name: str, weight: Tensor) -> Stored | None:
+        for place in self._row.places(weight.name):
+            parts = [self._one(part, _index(name, weight.name), weight) for part in place]
+            if all(part is not None for part in parts):
+                return joined([part for part in parts if part is not None])
+        return None
+
+    def _one(self, place: str, index: str, weight: Tensor) -> Stored | None:
+        full = place.replace("{}", index)
+        if "*" not in full:
+            return self._tensors.get(full)
+        experts = weight.shape[0] if isinstance(weight.shape[0], int) else 0
+        parts = [self._tensors.get(full.replace("*", str(expert))) for expert in range(experts)]
+        present = [part for part in parts if part is not None]
+        return stacked(present) if present and len(present) == len(parts) else None
+
+
+def _index(name: str, template: str) -> str:
+    """What stands for `{}` in a full name."""
+    before, mark, after = template.partition("{}")
+    return name[len(before) : len(name) - len(after)] if mark else ""
+
+
+def _with_others(
+    graph: Graph, row: Architecture, tensors: Mapping[str, Stored], found: Mapping[str, Stored]
+) -> tuple[Graph, list[str]]:
+    """What the file holds beyond the architecture's weights: room that is taken and no work."""
+    used = {name for entry in found.values() for name in entry.names}
+    others = [entry for name, entry in tensors.items() if name not in used]
+    if not others:
+        return graph, []
+    block = stored_block(others, constants=lambda entry: _is_apart(entry.names[0], row))
+    weights = [entry.names[0] for entry in others if not _is_apart(entry.names[0], row)]
+    notes = [f"Tensors that no op uses: {_listed(weights)}."] if weights else []
+    return replace(graph, blocks=(*graph.blocks, block)), notes
+
+
+def _is_apart(name: str, row: Architecture) -> bool:
+    return layer_template(name) in row.apart or name.endswith(_SCALES)
+
+
+def _by_tensors(
+    name: str, architecture: str | None, metadata: Mapping[str, Any], tensors: Mapping[str, Stored]
+) -> Graph:
+    limit = metadata.get(f"{architecture}.context_length")
+    rms = f"{architecture}.attention.layer_norm_rms_epsilon" in metadata
+    graph = tensors_graph(name, list(tensors.values()), norm="rms" if rms else "layer")
+    context = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
+    return replace(graph, architecture=architecture, context_limit=context)
+
+
+def _facts(headers: Sequence[Header], tensors: Mapping[str, Stored]) -> dict[str, Any]:
+    """What the file says of itself, and how its bytes add up: header + tensors + padding = file."""
+    first, metadata = headers[0], headers[0].metadata
+    sizes: Counter[str] = Counter()
+    numbers: Counter[str] = Counter()
+    for entry in tensors.values():
+        sizes[str(entry.dtype)] += entry.nbytes
+        numbers[str(entry.dtype)] += entry.elements
+    return {
+        "format": "gguf",
+        "version": first.version,
+        "byte_order": first.byte_order,
+        "alignment": first.alignment,
+        "files": [header.path.name for header in headers],
+        "file_bytes": sum(header.file_bytes for header in headers),
+        "header_bytes": sum(header.data_offset for header in headers),
+        "tensor_bytes": sum(header.tensor_bytes for header in headers),
+        "padding_bytes": sum(header.padding_bytes for header in headers),
+        "tensors": len(tensors),
+        "bytes_by_format": dict(sizes),
+        "elements_by_format": dict(numbers),
+        **_grouped(metadata),
+    }
+
+
+def _grouped(metadata: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Metadata by what it is about; `hyperparameters` are the architecture's own, without its name before them."""
+    sections = {
+        "general": "general",
+        "tokenizer": "tokenizer",
+        str(metadata.get("general.architecture")): "hyperparameters",
+    }
+    groups: dict[str, dict[str, Any]] = {"general": {}, "tokenizer": {}, "hyperparameters": {}, "others": {}}
+    for key, value in metadata.items():
+        section, _, rest = key.partition(".")
+        if section in sections and rest:
+            groups[sections[section]][rest] = _plain(value)
+        else:
+            groups["others"][key] = _plain(value)
+    return groups
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Counted):
+        return {"type": value.type, "count": value.count}
+    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+
+
+def _unknown(problem: str) -> str:
+    return (
+        f"{problem}: the graph is one op for each stored weight, and what has no weights (attention, activations) is "
+        "not counted."
+    )
+
+
+def _listed(entries: Sequence[str]) -> str:
+    more = len(entries) - _SHOWN
+    return "; ".join(entries[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")

@@ -1,0 +1,12 @@
+"""Where a part of a model stands: what goes before the names of its weights and of its ops."""
+
+from dataclasses import dataclass
+
+__all__ = ["Place"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    body: str = ""  # before the body's weights: `model.`
+    head: str = ""  # before its heads' weights
+    at: str = ""  # before the names of ops, where the part is one of several

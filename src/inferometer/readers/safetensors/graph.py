@@ -1,0 +1,161 @@
+"""From safetensors headers to a graph: the config's, with formats and bytes as stored; else one of the tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import InferometerError
+from inferometer.readers.safetensors.quantised import quantised
+from inferometer.readers.stored import Stored, fit, stacked, stored_block, tensors_graph, with_stored
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from inferometer.core.graph import Graph, Tensor
+    from inferometer.readers.safetensors.header import Header
+
+__all__ = ["graph_of"]
+
+_SHOWN = 5
+_RENAMED = {".weight": ".gamma", ".bias": ".beta"}  # what TensorFlow's checkpoints called a norm's weights
+# Stored by some versions of the libraries, and no parameters: tables that can be computed, masks, counters.
+_BUFFERS = (
+    "rotary_emb.inv_freq", "position_ids", "masked_bias", "num_batches_tracked", "relative_position_index",
+    "relative_coords_table", "attn_mask",
+)  # fmt: skip
+_WHOLE = frozenset({"bool", "u8", "u16", "u32", "u64", "i16", "i32", "i64"})
+
+
+def graph_of(headers: Sequence[Header], config: Mapping[str, Any] | None, *, name: str) -> Graph:
+    tensors = {
+        tensor.name: Stored(names=(tensor.name,), shape=tensor.shape, dtype=tensor.dtype, nbytes=tensor.nbytes)
+        for header in headers
+        for tensor in header.tensors
+    }
+    graph, notes = _by_config(config, tensors, name)
+    if graph is None:
+        graph = replace(tensors_graph(name, list(tensors.values())), precision=_precision(tensors))
+    facts = {**graph.metadata, **_facts(headers), "notes": tuple(notes)}
+    return replace(graph, precision=graph.precision or _precision(tensors), metadata=facts)
+
+
+def _by_config(
+    config: Mapping[str, Any] | None, tensors: Mapping[str, Stored], name: str
+) -> tuple[Graph | None, list[str]]:
+    """The config's graph where it fits the files to the last number, and what there is to say about it."""
+    from inferometer.readers.huggingface.graph import graph_from_config  # noqa: PLC0415 - quick to import this module
+
+    if config is None:
+        return None, [_unknown("There is no config.json beside the file")]
+    try:
+        graph = graph_from_config(config, name=name)
+    except InferometerError as error:
+        return None, [_unknown(f"The config cannot be expanded ({error.message})")]
+    found, problems = fit(graph, _Locator(graph, tensors).locate)
+    if problems:
+        return None, [_unknown(f"The files do not fit the config ({_listed(problems)})")]
+    return _with_others(with_stored(graph, found), tensors, found)
+
+
+class _Locator:
+    """Finds what the files hold for a weight, under its name or with another module before it.
+
+    A checkpoint of the bare body lacks the module's name that one with a head has (`h.0…` for `transformer.h.0…`), and
+    the other way round.
+    """
+
+    def __init__(self, graph: Graph, tensors: Mapping[str, Stored]) -> None:
+        self._tensors = tensors
+        names = [weight.name.replace("{}", "0").replace("*", "0") for weight, _ in graph.weights()]
+        first = {name.partition(".")[0] + "." for name in (*names, *tensors)}
+
+        def hits(change: tuple[str, str]) -> tuple[int, int]:
+            return sum(1 for name in names if _changed(name, change) in tensors), -len(change[0] + change[1])
+
+        changes = [("", ""), *(("", module) for module in first), *((module, "") for module in first)]
+        self._change = max(sorted(changes), key=hits)
+
+    def locate(self, name: str, weight: Tensor) -> Stored | None:
+        shape = tuple(size for size in weight.shape if isinstance(size, int))
+        if "*" not in name:
+            return self._one(name, shape)
+        parts = [self._one(name.replace("*", str(expert)), shape[1:]) for expert in range(shape[0])]
+        present = [part for part in parts if part is not None]
+        return stacked(present) if present and len(present) == len(parts) else None
+
+    def _one(self, name: str, shape: tuple[int, ...]) -> Stored | None:
+        for candidate in (name, _changed(name, self._change)):
+            for spelled in (candidate, _old_name(candidate)):
+                if found := quantised(spelled, shape, self._tensors):
+                    return found
+        return None
+
+
+def _changed(name: str, change: tuple[str, str]) -> str:
+    """The name with one module taken from its beginning and another put there."""
+    away, put = change
+    return put + name.removeprefix(away) if name.startswith(away) else name
+
+
+def _old_name(name: str) -> str:
+    return next((name.removesuffix(new) + old for new, old in _RENAMED.items() if name.endswith(new)), name)
+
+
+def _with_others(graph: Graph, tensors: Mapping[str, Stored], found: Mapping[str, Stored]) -> tuple[Graph, list[str]]:
+    """What the files hold beyond the config's weights: room that is taken and no work."""
+    used = {name for entry in found.values() for name in entry.names}
+    others = [entry for name, entry in tensors.items() if name not in used]
+    if not others:
+        return graph, []
+    copies = {entry.names[0] for entry in others if entry.names[0].endswith("lm_head.weight")}
+    block = stored_block(others, constants=lambda entry: entry.names[0] in copies or _is_buffer(entry))
+    weights = [entry.names[0] for entry in others if entry.names[0] in copies or not _is_buffer(entry)]
+    notes = [f"Tensors that no op uses: {_listed(weights)}."] if weights else []
+    return replace(graph, blocks=(*graph.blocks, block)), notes
+
+
+def _is_buffer(entry: Stored) -> bool:
+    name = entry.names[0]
+    mask = name.endswith(".bias") and len(entry.shape) == 4  # GPT-2 and GPT-NeoX stored their causal mask so
+    return mask or name.endswith(_BUFFERS) or entry.dtype in _WHOLE
+
+
+def _precision(tensors: Mapping[str, Stored]) -> str:
+    """The format most numbers have."""
+    numbers: Counter[str] = Counter()
+    for entry in tensors.values():
+        if entry.dtype is not None and entry.dtype not in _WHOLE:
+            numbers[entry.dtype] += entry.elements
+    usual = numbers.most_common(1)
+    return usual[0][0] if usual and usual[0][0] in {"f64", "f32", "f16", "bf16"} else "bf16"
+
+
+def _facts(headers: Sequence[Header]) -> dict[str, Any]:
+    sizes: Counter[str] = Counter()
+    for header in headers:
+        for tensor in header.tensors:
+            sizes[tensor.dtype or tensor.stored_as.lower()] += tensor.nbytes
+    return {
+        "format": "safetensors",
+        "files": [header.path.name for header in headers],
+        "file_bytes": sum(header.file_bytes for header in headers),
+        "header_bytes": sum(header.header_bytes for header in headers),
+        "tensor_bytes": sum(sizes.values()),
+        "tensors": sum(len(header.tensors) for header in headers),
+        "bytes_by_format": dict(sizes),
+        "stored_metadata": {key: value for header in headers for key, value in header.metadata.items()},
+    }
+
+
+def _unknown(problem: str) -> str:
+    return (
+        f"{problem}: the graph is one op for each stored weight, and what has no weights (attention, activations) is "
+        "not counted."
+    )
+
+
+def _listed(entries: Sequence[str]) -> str:
+    more = len(entries) - _SHOWN
+    return "; ".join(entries[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")

@@ -1,0 +1,104 @@
+"""Sizes as torch writes them: sympy's text, in its plain form (`2*s77 + 1`) and in its tree form (`Mul(Integer(2), …)`)."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from inferometer.core.dims import Dim, Symbol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["MAX_SIZE", "parse_size"]
+
+MAX_SIZE = (1 << 63) - 1
+_MAX_TEXT = 2000  # longer expressions are called unknown
+_MAX_PARTS = 200  # so that the size can be evaluated, which is recursive
+_MAX_POWER = 8
+
+_BINARY: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.floordiv,  # sizes divide evenly where torch writes a true division
+    ast.Mod: operator.mod,
+}
+_FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {
+    "Add": operator.add,
+    "Mul": operator.mul,
+    "FloorDiv": operator.floordiv,
+    "CleanDiv": operator.floordiv,
+    "IntTrueDiv": operator.floordiv,
+    "Mod": operator.mod,
+    "PythonMod": operator.mod,
+}
+
+
+class _UnknownError(Exception):
+    """Something in the text that is no size arithmetic."""
+
+
+def parse_size(text: str, names: Mapping[str, Dim]) -> Dim:
+    """The size an expression gives, with the file's symbols under the names we give them.
+
+    What cannot be said in size arithmetic (a maximum, a ceiling) becomes a symbol of its own, named by its text: it
+    stays unknown, and is reported as such. The text is only parsed, never evaluated.
+    """
+    try:
+        if len(text) > _MAX_TEXT:
+            raise _UnknownError
+        tree = ast.parse(text.strip(), mode="eval")
+        if sum(1 for _ in ast.walk(tree)) > _MAX_PARTS * 3:  # a part is written as up to three nodes
+            raise _UnknownError
+        size = _size(tree.body, names)
+    except (_UnknownError, SyntaxError, ValueError, RecursionError, MemoryError, ZeroDivisionError):
+        return Symbol(text[:80].replace("{}", "{ }"))
+    return size if not isinstance(size, int) or abs(size) <= MAX_SIZE else Symbol(text[:80])
+
+
+def _size(node: ast.expr, names: Mapping[str, Dim]) -> Dim:
+    match node:
+        case ast.Constant(value=bool()):
+            raise _UnknownError
+        case ast.Constant(value=int() as number):
+            return number
+        case ast.Name(id=name):
+            return names.get(name, Symbol(name))
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -1 * _size(operand, names)
+        case ast.BinOp(op=ast.Pow(), left=base, right=power):
+            return _power(base, power, names)
+        case ast.BinOp(op=operation, left=left, right=right) if type(operation) in _BINARY:
+            return _BINARY[type(operation)](_size(left, names), _size(right, names))
+        case ast.Call(func=ast.Name(id=function), args=arguments):
+            return _called(function, arguments, names)
+        case _:
+            raise _UnknownError
+
+
+def _called(function: str, arguments: list[ast.expr], names: Mapping[str, Dim]) -> Dim:
+    match function, arguments:
+        case "Symbol", [ast.Constant(value=str() as name), *_]:
+            return names.get(name, Symbol(name))
+        case "Integer", [ast.Constant(value=int() as number)]:
+            return number
+        case "Integer", [ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as number))]:
+            return -number
+        case "Pow", [base, power]:
+            return _power(base, power, names)
+        case _, [_, _, *_] if function in _FUNCTIONS:
+            return reduce(_FUNCTIONS[function], (_size(argument, names) for argument in arguments))
+        case _:
+            raise _UnknownError
+
+
+def _power(base: ast.expr, power: ast.expr, names: Mapping[str, Dim]) -> Dim:
+    """Of a symbol only: powers of powers would grow beyond all bounds."""
+    times, root = _size(power, names), _size(base, names)
+    if not isinstance(times, int) or not 1 <= times <= _MAX_POWER or not isinstance(root, Symbol):
+        raise _UnknownError
+    return reduce(operator.mul, [root] * times, 1)

@@ -1,0 +1,191 @@
+"""Operators that rename, move, address or convert numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.dims import product
+from inferometer.readers.torch.program import Call, Ref, refs_in
+from inferometer.readers.torch.scope import Bound, is_in_place
+from inferometer.readers.torch.strides import is_contiguous, reshape_moves
+from inferometer.readers.torch.table import base_name
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Tensor
+    from inferometer.readers.torch.scope import Scope
+    from inferometer.readers.torch.table import Row
+
+__all__ = ["FORMS", "moved", "plain", "seen", "written"]
+
+_WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})
+
+
+def plain(scope: Scope, call: Call, row: Row) -> None:
+    """An operator whose tensors say it all."""
+    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+    scope.emit(call, row, inputs=flowing, weights=stored)
+
+
+def seen(scope: Scope, call: Call, row: Row) -> None:
+    """A view. One of all of a weight is the weight; one of a cache reads from the cache."""
+    refs = refs_in(tuple(call.arguments.values()))
+    if not refs or len(call.outputs) != 1:
+        plain(scope, call, replace(row, kind="view"))
+        return
+    source, name = scope.of(refs[0], call), call.outputs[0]
+    shape = scope.value(name, call).shape
+    if source.stored and (base_name(call.target) in _WIDENING or product(shape) == source.tensor.elements):
+        scope.bound[name] = source
+    elif source.tensor.role == "kv":
+        scope.bound[name] = replace(source, tensor=replace(source.tensor, shape=shape, stored_bytes=None))
+    else:
+        flowing, stored = scope.operands(refs[0], call)
+        scope.emit(call, replace(row, kind="view"), inputs=flowing, weights=stored)
+        scope.bound[name] = replace(scope.bound[name], base=source.base)
+
+
+def moved(scope: Scope, call: Call, row: Row) -> None:
+    """A copy. In place, the first argument is only written to."""
+    arguments = list(call.arguments.values())
+    if is_in_place(call) and base_name(call.target) == "copy":
+        written(scope, call, row)
+        return
+    flowing, stored = scope.operands(tuple(arguments), call)
+    scope.emit(call, row, inputs=flowing, weights=stored)
+
+
+def written(scope: Scope, call: Call, row: Row) -> None:
+    """A write into a buffer, or into a part of any tensor: only the new numbers move."""
+    refs = refs_in(tuple(call.arguments.values()))
+    target = scope.of(refs[0], call)
+    flowing, stored = scope.operands(refs[1:], call)
+    if target.base is None:
+        scope.emit(call, replace(row, kind="copy"), inputs=flowing, weights=stored)
+        return
+    buffer = target.base
+    scope.emit(
+        call, row, kind="scatter", inputs=[buffer, *flowing], weights=stored, outputs=(buffer,), in_place=True
+    )  # fmt: skip
+    for name in call.outputs:
+        scope.bound[name] = target if is_in_place(call) else Bound(tensor=buffer, base=buffer)
+
+
+def _split(scope: Scope, call: Call, row: Row) -> None:
+    """Pieces of a tensor. A weight that is used in pieces only is as many weights."""
+    refs = refs_in(tuple(call.arguments.values()))
+    source = scope.of(refs[0], call) if refs else None
+    if source is None or not source.stored or refs[0].name not in scope.once:
+        plain(scope, call, row)
+        return
+    whole = source.tensor
+    pieces = tuple(
+        replace(whole, name=f"{whole.name}[{place}]", shape=scope.value(name, call).shape, stored_bytes=None)
+        for place, name in enumerate(call.outputs)
+    )
+    if sum(piece.elements for piece in pieces if isinstance(piece.elements, int)) != whole.elements:
+        plain(scope, call, row)
+        return
+    scope.parts[whole.name] = pieces
+    scope.bound |= {name: Bound(tensor=piece) for name, piece in zip(call.outputs, pieces, strict=True)}
+
+
+def _dropout(scope: Scope, call: Call, row: Row) -> None:
+    """Nothing, except in training, which multiplies by a mask and a scale."""
+    if call.arguments.get("train"):
+        flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+        scope.emit(call, row, kind="elementwise", inputs=flowing, weights=stored, function="dropout",
+                   flops_per_element=2)  # fmt: skip
+    else:
+        seen(scope, call, row)
+
+
+def _reshape(scope: Scope, call: Call, row: Row) -> None:
+    """A view where the numbers lie as the new shape wants them, else a copy. Unknown strides are taken as regular."""
+    refs = refs_in(tuple(call.arguments.values()))
+    before = scope.value(refs[0], call)
+    after = scope.value(call.outputs[0], call)
+    moves = is_contiguous(before) is False if base_name(call.target) == "contiguous" else reshape_moves(before, after)
+    if not moves or scope.of(refs[0], call).stored:
+        seen(scope, call, row)
+        return
+    flowing, stored = scope.operands(refs[0], call)
+    scope.emit(call, row, kind="copy", inputs=flowing, weights=stored, function=base_name(call.target))
+
+
+def _cast(scope: Scope, call: Call, row: Row) -> None:
+    """To another format, or to the same one: then it is a view, or a copy where the operator says so."""
+    refs = refs_in(tuple(call.arguments.values()))
+    before, after = scope.value(refs[0], call).dtype, scope.value(call.outputs[0], call).dtype
+    if before != after:
+        flowing, stored = scope.operands(refs[0], call)
+        scope.emit(call, row, inputs=flowing, weights=stored, to=after)
+    elif base_name(call.target) == "_to_copy":
+        plain(scope, call, replace(row, kind="copy"))
+    else:
+        seen(scope, call, row)
+
+
+def _create(scope: Scope, call: Call, row: Row) -> None:
+    """New numbers: nothing is read, whatever the operator takes its shape from."""
+    scope.emit(call, row)
+
+
+def _index(tensor: Tensor) -> Tensor:
+    return replace(tensor, role="index") if tensor.role == "activation" else tensor
+
+
+def _embedding(scope: Scope, call: Call, row: Row) -> None:
+    table, ids = call.arguments.get("weight"), call.arguments.get("indices")
+    if not isinstance(table, Ref) or not isinstance(ids, Ref) or not scope.of(table, call).stored:
+        _gather(scope, call, replace(row, kind="gather"))
+        return
+    found = scope.of(table, call)
+    scope.emit(call, row, inputs=[_index(scope.of(ids, call).tensor)], weights=[found.tensor, *found.beside])
+
+
+def _gather(scope: Scope, call: Call, row: Row) -> None:
+    refs = refs_in(tuple(call.arguments.values()))
+    flowing, stored = scope.operands(refs[:1], call)
+    indices, constants = scope.operands(refs[1:], call)
+    inputs = [*flowing, *(_index(tensor) for tensor in (*indices, *constants))]
+    scope.emit(call, row, inputs=inputs, weights=stored, **_axis(call))
+
+
+def _scatter(scope: Scope, call: Call, row: Row) -> None:
+    refs = refs_in(tuple(call.arguments.values()))
+    if refs and scope.of(refs[0], call).base is not None:
+        written(scope, call, row)
+        return
+    flowing, stored = scope.operands(refs, call)
+    extra = {"in_place": True} if is_in_place(call) and flowing else {}
+    scope.emit(call, row, inputs=flowing or stored[:1], weights=stored, **_axis(call), **extra)
+
+
+def _axis(call: Call) -> dict[str, int]:
+    axis = call.arguments.get("dim")
+    return {"axis": axis} if isinstance(axis, int) else {}
+
+
+def _dequantize(scope: Scope, call: Call, row: Row) -> None:
+    """A stored weight stays as it is stored, with its scales beside it: engines widen it as they multiply."""
+    refs = refs_in(tuple(call.arguments.values()))
+    found = scope.of(refs[0], call)
+    if not found.stored:
+        plain(scope, call, row)
+        return
+    scales = tuple(replace(scope.of(ref, call).tensor, role="constant") for ref in refs[1:] if scope.of(ref, call).stored)
+    scope.bound[call.outputs[0]] = replace(found, beside=(*found.beside, *scales))
+
+
+FORMS = {
+    "split": _split,
+    "dropout": _dropout,
+    "reshape": _reshape,
+    "cast": _cast,
+    "create": _create,
+    "embedding": _embedding,
+    "gather": _gather,
+    "scatter": _scatter,
+    "dequantize": _dequantize,
+}

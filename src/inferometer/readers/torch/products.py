@@ -1,0 +1,308 @@
+"""Operators that multiply: matrices, convolutions, attention, recurrent cells."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.dims import Dim, Symbol, product
+from inferometer.core.graph import Tensor
+from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
+
+if TYPE_CHECKING:
+    from inferometer.readers.torch.scope import Scope
+    from inferometer.readers.torch.table import Row
+
+__all__ = ["FORMS", "unreadable"]
+
+
+def unreadable(scope: Scope, call: Call, row: Row, reason: str) -> None:
+    """An operator whose arguments do not say what its work is: custom, with the reason."""
+    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+    scope.emit(
+        call, replace(row, attributes={}), kind="custom", inputs=flowing, weights=stored, reason=f"{call.target}: {reason}"
+    )
+
+
+def _linear(scope: Scope, call: Call, row: Row) -> None:
+    x, weight = call.arguments.get("input"), call.arguments.get("weight")
+    if not isinstance(x, Ref) or not isinstance(weight, Ref):
+        unreadable(scope, call, row, "no input or no weight")
+        return
+    _multiplied(scope, call, row, (x, weight), added=refs_in(call.arguments.get("bias")))
+
+
+def _product(scope: Scope, call: Call, row: Row) -> None:
+    refs = refs_in(tuple(call.arguments.values()))
+    if len(refs) != 2:
+        unreadable(scope, call, row, "not two factors")
+        return
+    _multiplied(scope, call, row, (refs[0], refs[1]))
+
+
+def _product_added(scope: Scope, call: Call, row: Row) -> None:
+    """The first argument is added to the product of the two others."""
+    refs = refs_in(tuple(call.arguments.values()))
+    if len(refs) != 3:
+        unreadable(scope, call, row, "not two factors and a term")
+        return
+    _multiplied(scope, call, row, (refs[1], refs[2]), added=refs[:1])
+
+
+def _multiplied(
+    scope: Scope,
+    call: Call,
+    row: Row,
+    factors: tuple[Ref, Ref],
+    *,
+    added: tuple[Ref, ...] = (),
+    contracted: Dim | None = None,
+) -> None:
+    """A product with one stored factor is `linear`, any other a `matmul`."""
+    left = scope.value(factors[0], call)
+    if contracted is None:
+        if not left.shape:
+            unreadable(scope, call, row, "a factor without axes")
+            return
+        contracted = left.shape[-1]
+    stored = [scope.of(ref, call).stored for ref in factors]
+    terms, biases = scope.operands(added, call)
+    if stored[0] == stored[1]:
+        both = [scope.of(ref, call).tensor for ref in factors]
+        weights = [tensor for tensor in both if all(stored)] + biases
+        scope.emit(call, row, kind="matmul", inputs=[*both, *terms], weights=weights, contracted=contracted)
+        return
+    (x, *_), weights = scope.operands(factors, call)
+    scope.emit(call, row, kind="linear", inputs=[x, *terms], weights=[*weights[:1], *biases, *weights[1:]],
+               contracted=contracted)  # fmt: skip
+
+
+def _outer(scope: Scope, call: Call, row: Row) -> None:
+    refs = refs_in(tuple(call.arguments.values()))
+    if len(refs) != 2:
+        unreadable(scope, call, row, "not two factors")
+        return
+    _multiplied(scope, call, row, (refs[0], refs[1]), contracted=1)
+
+
+def _tensordot(scope: Scope, call: Call, row: Row) -> None:
+    refs, axes = refs_in(tuple(call.arguments.values())), call.arguments.get("dims_self")
+    shape = scope.value(refs[0], call).shape if refs else ()
+    whole = isinstance(axes, tuple) and all(isinstance(a, int) and -len(shape) <= a < len(shape) for a in axes)
+    if len(refs) != 2 or not whole:
+        unreadable(scope, call, row, "axes that are not known")
+        return
+    _multiplied(scope, call, row, (refs[0], refs[1]), contracted=product(tuple(shape[a] for a in axes)))
+
+
+def _einsum(scope: Scope, call: Call, row: Row) -> None:
+    """Labels that the result does not have are summed over: 2 · results · their sizes for two operands."""
+    refs = refs_in(tuple(call.arguments.values()))
+    equation = call.arguments.get("equation")
+    shapes = [scope.value(ref, call).shape for ref in refs]
+    summed = _summed(equation, shapes) if isinstance(equation, str) else None
+    if summed is None or len(refs) > 2:
+        unreadable(scope, call, row, "an equation of more than two operands, or one that is not understood")
+        return
+    if len(refs) == 2:
+        _multiplied(scope, call, row, (refs[0], refs[1]), contracted=summed)
+        return
+    flowing, stored = scope.operands(refs, call)
+    kind = "copy" if summed == 1 else "reduce"
+    scope.emit(call, row, kind=kind, inputs=flowing, weights=stored, function="sum" if kind == "reduce" else "permute")
+
+
+def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
+    """The product of the sizes of all labels that are summed over. `...` stands for axes that stay."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(shapes):
+        return
+    sizes: dict[str, Dim] = {}
+    for term, shape in zip(terms, shapes, strict=True):
+        before, dots, after = term.partition("...")
+        if len(before) + len(after) > len(shape) or (not dots and len(before) != len(shape)):
+            return
+        sizes |= zip(before, shape[: len(before)], strict=True)
+        sizes |= zip(after, shape[len(shape) - len(after) :], strict=True)
+    kept = set(right) if arrow else {label for label in sizes if left.count(label) == 1}
+    return product(tuple(size for label, size in sizes.items() if label not in kept))
+
+
+def _packed(scope: Scope, call: Call, row: Row) -> None:
+    """A product with a weight in a packed format; its scales come with it."""
+    refs = refs_in(tuple(call.arguments.values()))
+    flowing, stored = scope.operands(refs[1:], call)
+    first, beside = scope.operands(refs[:1], call)
+    x = scope.value(refs[0], call).shape if refs else ()
+    if not x or not first:
+        unreadable(scope, call, row, "no input")
+        return
+    kind = "linear" if stored else "matmul"
+    scope.emit(call, row, kind=kind, inputs=[*first, *flowing], weights=[*stored, *beside], contracted=x[-1])
+
+
+def _convolution(scope: Scope, call: Call, row: Row) -> None:
+    transposed = bool(call.arguments.get("transposed"))
+    _convolved(scope, call, row, transposed=transposed)
+
+
+def _transposed_convolution(scope: Scope, call: Call, row: Row) -> None:
+    _convolved(scope, call, row, transposed=True)
+
+
+def _convolved(scope: Scope, call: Call, row: Row, *, transposed: bool) -> None:
+    """Weights are [out, in / groups, …kernel], or [in, out / groups, …kernel] when transposed."""
+    refs = refs_in(tuple(call.arguments.values()))
+    groups = call.arguments.get("groups", 1)
+    shape = scope.value(refs[1], call).shape if len(refs) > 1 else ()
+    whole = [size for size in shape if isinstance(size, int)]
+    if len(whole) < 3 or len(whole) != len(shape) or not isinstance(groups, int) or groups < 1:
+        unreadable(scope, call, row, "a kernel of unknown size")
+        return
+    first, second, *kernel = whole
+    flowing, stored = scope.operands(refs, call)
+    rank = len(kernel)
+    scope.emit(
+        call, row, inputs=flowing, weights=stored,
+        in_channels=first if transposed else second * groups,
+        out_channels=second * groups if transposed else first,
+        groups=groups,
+        kernel=tuple(kernel),
+        strides=_spread(call.arguments.get("stride"), rank),
+        dilations=_spread(call.arguments.get("dilation"), rank),
+        transposed=transposed,
+    )  # fmt: skip
+
+
+def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
+    """One number for each axis; one stands for all, and none for 1."""
+    numbers = [n for n in (argument if isinstance(argument, tuple) else (argument,)) if isinstance(n, int)]
+    return tuple(numbers) if len(numbers) == rank else tuple((numbers or [1])[:1] * rank)
+
+
+def _attention(scope: Scope, call: Call, row: Row) -> None:
+    """q [batch, heads, query, head_dim] against k and v of as many or fewer heads.
+
+    A mask is data: all pairs are computed, as engines do. `is_causal` is told by the operator and counted once; torch
+    aligns it at the first token, so the keys beyond the queries are never met.
+    """
+    q, k, v = (call.arguments.get(name) for name in ("query", "key", "value"))
+    if not (isinstance(q, Ref) and isinstance(k, Ref) and isinstance(v, Ref)):
+        unreadable(scope, call, row, "no query, key or value")
+        return
+    masks = refs_in(call.arguments.get("attn_mask") or call.arguments.get("attn_bias"))
+    sizes = _attention_sizes(scope, call, (q, k, v))
+    if sizes is None:
+        unreadable(scope, call, row, "heads of unknown number or width")
+        return
+    query, keys = scope.value(q, call).shape[-2], scope.value(k, call).shape[-2]
+    causal = bool(call.arguments.get("is_causal"))
+    cross = not causal and keys != query
+    flowing, stored = scope.operands((q, k, v, *masks), call)
+    scope.emit(
+        call, row, inputs=flowing, weights=stored, **sizes,
+        query=query, context=keys if cross else 0, causal=causal, cross=cross, cached=False, masked=bool(masks),
+    )  # fmt: skip
+
+
+def _attention_sizes(scope: Scope, call: Call, refs: tuple[Ref, Ref, Ref]) -> dict[str, int] | None:
+    q, k, v = (scope.value(ref, call).shape for ref in refs)
+    if min(len(q), len(k), len(v)) < 2:
+        return
+    heads, kv_heads = (shape[-3] if len(shape) > 3 else 1 for shape in (q, k))
+    found = {"heads": heads, "kv_heads": kv_heads, "head_dim": q[-1], "value_dim": v[-1]}
+    whole = {name: size for name, size in found.items() if isinstance(size, int) and size > 0}
+    return whole if len(whole) == len(found) else None
+
+
+def _declared_attention(scope: Scope, call: Call, row: Row) -> None:
+    """Our own operator, which stands in Hugging Face models for whatever attention they would choose."""
+    q, k, v = (call.arguments.get(name) for name in ("query", "key", "value"))
+    sizes = _attention_sizes(scope, call, (q, k, v)) if q and k and v else None
+    if sizes is None:
+        unreadable(scope, call, row, "heads of unknown number or width")
+        return
+    given = call.arguments
+    cached, cross = bool(given.get("cached")), bool(given.get("cross"))
+    keys = scope.value(k, call).shape[-2]
+    context: Dim = keys if cross else Symbol("context") if cached else 0
+    flowing, stored = scope.operands((q, k, v), call)
+    scope.emit(
+        call, row, kind="attention", inputs=flowing, weights=stored, **sizes,
+        query=scope.value(q, call).shape[-2], context=context, causal=bool(given.get("causal")), cross=cross,
+        cached=cached, window=given.get("window") or None, soft_cap=bool(given.get("soft_cap")),
+    )  # fmt: skip
+
+
+def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
+    """Our own operator for the experts of a mixture: rows, the experts chosen for each, and the stacks of weights."""
+    given = call.arguments
+    rows_in, chosen = scope.operands(given.get("hidden"), call)[0], given.get("chosen")
+    _, stacks = scope.operands(given.get("weights"), call)
+    top_k = scope.value(chosen, call).shape[-1] if isinstance(chosen, Ref) else None
+    if not rows_in or not stacks or not isinstance(top_k, int):
+        unreadable(scope, call, row, "no rows, no stored experts or an unknown number of choices")
+        return
+    indices, _ = scope.operands((chosen, given.get("scores")), call)
+    scope.emit(
+        call, row, kind="moe_experts", inputs=[*rows_in, *indices], weights=stacks,
+        experts=stacks[0].shape[0], top_k=top_k, hidden=rows_in[0].shape[-1], intermediate=given.get("intermediate"),
+        gated=bool(given.get("gated")), function=given.get("function"),
+    )  # fmt: skip
+
+
+def _recurrent(scope: Scope, call: Call, row: Row) -> None:
+    """One op for each layer: a stack of cells reads what the layer below gives."""
+    given = call.arguments
+    x, params = given.get("input", given.get("data")), refs_in(given.get("params"))
+    layers, directions = given.get("num_layers", 1), 2 if given.get("bidirectional") else 1
+    each = 4 if given.get("has_biases", True) else 2
+    if not isinstance(x, Ref) or not isinstance(layers, int) or len(params) != layers * directions * each:
+        unreadable(scope, call, row, "weights that are not two matrices and two biases for each layer")
+        return
+    shape, dtype = scope.value(x, call).shape, scope.value(x, call).dtype
+    hidden = scope.value(params[1], call).shape[-1]
+    states, _ = scope.operands(given.get("hx"), call)
+    below, _ = scope.operands(x, call)
+    steps = shape[1 if given.get("batch_first") and len(shape) > 2 else 0]
+    for layer in range(layers):
+        last = layer == layers - 1
+        above = Tensor(name=f"{scope.prefix}{call.name}.l{layer}", shape=(*shape[:-1], hidden * directions), dtype=dtype)
+        own = params[layer * directions * each : (layer + 1) * directions * each]
+        flowing, stored = scope.operands(own, call)
+        scope.emit(
+            call, row, inputs=[*below, *flowing, *(states if layer == 0 else ())], weights=stored,
+            outputs=None if last else (above,), label=f"l{layer}" if layers > 1 else None,
+            hidden=hidden, directions=directions, steps=steps,
+        )  # fmt: skip
+        below = [above]
+
+
+def _cell(scope: Scope, call: Call, row: Row) -> None:
+    refs = refs_in(tuple(call.arguments.values()))
+    weights = refs_in((call.arguments.get("w_hh"),))
+    hidden = scope.value(weights[0], call).shape[-1] if weights else None
+    if not isinstance(hidden, int):
+        unreadable(scope, call, row, "weights of unknown size")
+        return
+    flowing, stored = scope.operands(refs, call)
+    scope.emit(call, row, inputs=flowing, weights=stored, hidden=hidden, directions=1, steps=1)
+
+
+FORMS = {
+    "linear": _linear,
+    "product": _product,
+    "product_added": _product_added,
+    "outer": _outer,
+    "tensordot": _tensordot,
+    "einsum": _einsum,
+    "packed": _packed,
+    "convolution": _convolution,
+    "transposed_convolution": _transposed_convolution,
+    "attention": _attention,
+    "inferometer.attention": _declared_attention,
+    "inferometer.experts": _declared_experts,
+    "recurrent": _recurrent,
+    "cell": _cell,
+}

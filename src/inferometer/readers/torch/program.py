@@ -1,0 +1,96 @@
+"""An exported program as plain data: what a `.pt2` file holds and what `torch.export` makes of a live module.
+
+Both come into this one form, and everything after it knows neither zip files nor torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inferometer.core.dims import Dim
+from inferometer.core.graph import Role
+
+__all__ = ["Argument", "Body", "Call", "Held", "Program", "Ref", "Value", "named_arguments", "refs_in"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A tensor's shape and format. Strides tell whether a reshape has to copy; None where they are not known."""
+
+    shape: tuple[Dim, ...]
+    dtype: str | None
+    strides: tuple[Dim, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A tensor that an earlier call, or the caller, has made."""
+
+    name: str
+
+
+# A Ref, a Body, a Dim, a float, a bool, text (a number format is text too), None, or a tuple of these.
+Argument = Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call of an operator. `path` is the module it stands in (`model.layers.0.mlp`), empty for the outermost."""
+
+    name: str
+    target: str  # `aten.linear.default`, `higher_order.cond`
+    arguments: Mapping[str, Argument]
+    outputs: tuple[str, ...]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """A function of tensors: the program itself, or a branch or loop body that an operator is given."""
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    calls: tuple[Call, ...]
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What a program's input stands for when it is not the user's: a parameter (`weight`), a buffer or a constant."""
+
+    name: str
+    role: Role
+    stored_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """`held` maps the body's inputs to what they stand for. Tied parameters have one name there.
+
+    `mutated` are the names of buffers that a functional program hands back changed.
+    """
+
+    name: str
+    body: Body
+    held: Mapping[str, Held]
+    mutated: frozenset[str] = frozenset()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def refs_in(argument: Argument) -> tuple[Ref, ...]:
+    """The tensors an argument names, in order."""
+    if isinstance(argument, Ref):
+        return (argument,)
+    if isinstance(argument, tuple):
+        return tuple(ref for item in argument for ref in refs_in(item))
+    return ()
+
+
+def named_arguments(names: list[str], values: list[Argument]) -> dict[str, Argument]:
+    """Arguments by name. A nameless one, or a name that is there already, gets its place as a name."""
+    found: dict[str, Argument] = {}
+    for place, (name, value) in enumerate(zip(names, values, strict=True)):
+        found[name if name and name not in found else f"#{place}"] = value
+    return found

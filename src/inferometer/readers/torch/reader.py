@@ -1,0 +1,127 @@
+"""Recognising and reading PyTorch files. Pickles are recognised too, and refused: reading one runs its code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.errors import FormatError
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Graph
+    from inferometer.readers.base import Peek
+
+__all__ = ["TorchReader", "read_pt2"]
+
+_ZIP = b"PK\x03\x04"
+_LEGACY_MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch.save before 1.6 starts with it
+_PROGRAM = ("serialized_exported_program.json", "archive_format")
+_PROGRAM_FOLDERS = ("models/", "data/weights/", "data/constants/", "data/aotinductor/")
+
+
+class TorchReader:
+    name = "torch"
+    formats = frozenset({"pt2"})
+
+    def match(self, peek: Peek) -> float:
+        """By the names of the first members of a zip; pickles are claimed so that the refusal is a clear one."""
+        if peek.head[:4] == _ZIP:
+            return _match_zip(peek.head)
+        if peek.head.startswith(_LEGACY_MAGIC):
+            return 0.9
+        return 0.3 if _looks_pickled(peek.head) else 0.0
+
+    def read(self, path: Path) -> Graph:
+        return read_pt2(path)
+
+
+def _match_zip(head: bytes) -> float:
+    from inferometer.readers.torch.archive import local_names  # noqa: PLC0415 - zip files only
+
+    names = [name.rpartition("/")[2] if "/" not in name else name.partition("/")[2] for name in local_names(head)]
+    both = [*names, *local_names(head)]
+    if any(name in _PROGRAM or name.startswith(_PROGRAM_FOLDERS) for name in both):
+        return 0.9
+    return 0.7 if any(name == "data.pkl" for name in names) else 0.0
+
+
+def _looks_pickled(head: bytes) -> bool:
+    """Protocol 2 to 5: a version byte, then a frame, or an opcode that builds an object."""
+    return len(head) > 3 and head[0] == 0x80 and head[1] in {2, 3, 4, 5} and head[2:3] in b"\x95}](c\x8c"
+
+
+def read_pt2(path: Path, *, model: str | None = None) -> Graph:
+    """The graph of an exported program. `model` chooses among the programs of one file.
+
+    Neither torch nor pickle is used: the program is JSON, and weights are known by their shapes.
+    """
+    from inferometer.readers.torch.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
+    from inferometer.readers.torch.convert import graph_of  # noqa: PLC0415
+    from inferometer.readers.torch.parse import parse_program, program_members  # noqa: PLC0415
+
+    path = Path(path)
+    _refuse_pickle(path)
+    archive = open_archive(path)
+    members = program_members(archive)
+    if not members:
+        raise _without_program(path, set(archive.members))
+    try:
+        return graph_of(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
+    except FormatError as error:
+        if str(path) in error.message:
+            raise
+        raise FormatError(f"{str(path)!r} cannot be read: {error.message}", remedy=error.remedy) from error
+
+
+def _chosen(path: Path, members: list[str], model: str | None) -> str:
+    names = {member.removeprefix("models/").removesuffix(".json"): member for member in members}
+    if model is not None and model not in names:
+        raise FormatError(f"{str(path)!r} has no program {model!r}.", remedy=f"It has {', '.join(names)}.")
+    if model is not None or len(members) == 1 or "models/model.json" in members:
+        return names[model] if model is not None else members[0]
+    raise FormatError(
+        f"{str(path)!r} holds {len(members)} programs: {', '.join(names)}.",
+        remedy="Say which one: inferometer.readers.torch.read_pt2(path, model=…).",
+    )
+
+
+def _refuse_pickle(path: Path) -> None:
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except FileNotFoundError:
+        raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
+    except (OSError, ValueError) as error:
+        raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
+    if head.startswith(_LEGACY_MAGIC) or _looks_pickled(head):
+        raise _pickled(path, "a Python pickle")
+    if head[:4] != _ZIP:
+        raise FormatError(
+            f"{str(path)!r} is not a zip file, and so no exported program: it starts with {head[:8]!r}.",
+            remedy="Save the model with torch.export.save.",
+        )
+
+
+def _pickled(path: Path, what: str) -> FormatError:
+    return FormatError(
+        f"{str(path)!r} is {what}. Loading it runs whatever code is in it, so it is not read.",
+        remedy="Save the weights with safetensors, or the model with torch.export.save(torch.export.export(…), 'm.pt2'); "
+        "if you trust the file, load it yourself and read the module: inferometer.read(module, example_inputs).",
+    )
+
+
+def _without_program(path: Path, members: set[str]) -> FormatError:
+    if any(name.startswith("code/") for name in members) and "data.pkl" in members:
+        return _pickled(path, "a TorchScript archive, which is a pickle with code")
+    if any(name.endswith("data.pkl") for name in members):
+        return _pickled(path, "a torch.save file, which is a pickle")
+    if any(name.startswith("data/aotinductor/") for name in members):
+        return FormatError(
+            f"{str(path)!r} holds a compiled model and no exported program: its graph is not in it.",
+            remedy="Read the program it was compiled from, saved with torch.export.save.",
+        )
+    shown = ", ".join(sorted(members)[:6]) or "nothing"
+    return FormatError(
+        f"{str(path)!r} is a zip file without an exported program; it holds {shown}.",
+        remedy="Save the model with torch.export.save.",
+    )

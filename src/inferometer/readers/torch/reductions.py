@@ -1,0 +1,99 @@
+"""Operators whose arguments say how much they compute: norms, pools, reductions, sorts and some functions."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.dims import Dim
+from inferometer.readers.torch.moves import plain
+from inferometer.readers.torch.program import Argument, Call, refs_in
+from inferometer.readers.torch.table import base_name
+
+if TYPE_CHECKING:
+    from inferometer.readers.torch.scope import Scope
+    from inferometer.readers.torch.table import Row
+
+__all__ = ["FORMS"]
+
+_SPATIAL = re.compile(r"([123])d")
+
+
+def _overload(scope: Scope, call: Call, row: Row) -> None:
+    """`max` of two tensors compares them number by number; of one tensor it is a reduction."""
+    name = base_name(call.target)
+    if call.target.endswith(".other"):
+        plain(scope, call, row)
+    else:
+        _reduce(scope, call, replace(row, kind="reduce", attributes={"function": name}))
+
+
+def _gelu(scope: Scope, call: Call, row: Row) -> None:
+    function = "gelu_tanh" if call.arguments.get("approximate") == "tanh" else "gelu"
+    plain(scope, call, replace(row, attributes={"function": function}))
+
+
+def _glu(scope: Scope, call: Call, row: Row) -> None:
+    """One half times the sigmoid of the other: a sigmoid's four operations and a product."""
+    plain(scope, call, replace(row, attributes={"function": "glu", "flops_per_element": 5}))
+
+
+def _reduce(scope: Scope, call: Call, row: Row) -> None:
+    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+    axes = call.arguments.get("dim")
+    scope.emit(call, row, inputs=flowing, weights=stored, axes=axes if isinstance(axes, tuple) else _one(axes))
+
+
+def _one(axis: Argument) -> tuple[int, ...] | None:
+    return (axis,) if isinstance(axis, int) else None
+
+
+def _sort(scope: Scope, call: Call, row: Row) -> None:
+    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+    axis, kept = call.arguments.get("dim"), call.arguments.get("k")
+    x = scope.value(refs_in(tuple(call.arguments.values()))[0], call)
+    if not x.shape:  # one number is sorted as it is
+        plain(scope, call, replace(row, kind="copy"))
+        return
+    place = axis if isinstance(axis, int) and -len(x.shape) <= axis < len(x.shape) else -1
+    scope.emit(call, row, inputs=flowing, weights=stored, axis=place, k=None if isinstance(kept, float | bool) else kept)
+
+
+def _pool(scope: Scope, call: Call, row: Row) -> None:
+    rank = _rank(call)
+    given = call.arguments.get("kernel_size")
+    sides = given if isinstance(given, tuple) else (given,)
+    kernel: tuple[Dim, ...] | None = tuple(sides) * rank if len(sides) == 1 else tuple(sides)
+    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+    scope.emit(call, row, inputs=flowing, weights=stored, kernel=None if kernel is None or None in kernel else kernel)
+
+
+def _adaptive_pool(scope: Scope, call: Call, row: Row) -> None:
+    """Windows as large as they must be for the output's size; one window is a global pool."""
+    rank = _rank(call)
+    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+    before = scope.value(refs_in(tuple(call.arguments.values()))[0], call).shape[-rank:]
+    after = scope.value(call.outputs[0], call).shape[-rank:]
+    if all(size == 1 for size in after) or 0 in after:
+        scope.emit(call, replace(row, attributes={"function": "global"}), inputs=flowing, weights=stored,
+                   pooling=row.attributes["function"])  # fmt: skip
+        return
+    kernel = tuple(into if out == 1 else -(-into // out) for into, out in zip(before, after, strict=True))
+    scope.emit(call, row, inputs=flowing, weights=stored, kernel=kernel)
+
+
+def _rank(call: Call) -> int:
+    found = _SPATIAL.search(base_name(call.target))
+    return int(found[1]) if found else 2
+
+
+FORMS = {
+    "overload": _overload,
+    "gelu": _gelu,
+    "glu": _glu,
+    "reduce": _reduce,
+    "sort": _sort,
+    "pool": _pool,
+    "adaptive_pool": _adaptive_pool,
+}

@@ -1,0 +1,75 @@
+"""The operator table: which ATen operator is what in the graph's vocabulary. The rows are data, in `aten.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+__all__ = ["Row", "base_name", "row_of", "rows"]
+
+_RESERVED = frozenset({"kind", "form", "ops", "flops", "reason"})
+
+# Quantisation made explicit by torch's own quantiser; the operators stand in a namespace of their own.
+_QUANTIZED = "quantized_decomposed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """`attributes` go onto the op as they are; `form` is read by the converter of that name."""
+
+    kind: str
+    form: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@cache
+def rows() -> Mapping[str, Row]:
+    """Every operator that is known, by its name without namespace and overload."""
+    text = files(__package__).joinpath("aten.toml").read_text(encoding="utf-8")
+    found: dict[str, Row] = {}
+    for group in tomllib.loads(text)["group"]:
+        for name in group["ops"].split():
+            found[name] = _row(name, group)
+    return found
+
+
+def row_of(target: str) -> Row:
+    """The row of `aten.linear.default` or `quantized_decomposed.quantize_per_tensor.default`.
+
+    An operator that is not known is custom, with a reason that names it.
+    """
+    namespace, _, rest = target.partition(".")
+    name = base_name(target)
+    if namespace == "aten" and name in rows():
+        return rows()[name]
+    if namespace == _QUANTIZED and rest.startswith(("quantize", "dequantize")):
+        kind = rest.partition("_")[0]
+        return Row(kind=kind, form="dequantize" if kind == "dequantize" else None)
+    if namespace in {"higher_order", "inferometer"}:
+        return Row(kind="control", form=f"{namespace}.{name}")
+    return Row(kind="custom", attributes={"reason": f"{target} is not a known operator"})
+
+
+def base_name(target: str) -> str:
+    """`aten.add_.Tensor` → `add`. An operator in place is the one without the underscore."""
+    parts = target.split(".")
+    name = parts[1] if len(parts) > 1 else target
+    if name in rows() or name.startswith("__"):
+        return name
+    return name.removesuffix("_") if name.removesuffix("_") in rows() else name
+
+
+def _row(name: str, group: Mapping[str, Any]) -> Row:
+    kind = group["kind"]
+    attributes = {key: value for key, value in group.items() if key not in _RESERVED}
+    if kind in {"elementwise", "activation", "reduce", "copy"}:
+        attributes.setdefault("function", name.strip("_"))
+    if "flops" in group:
+        attributes["flops_per_element"] = group["flops"]
+    if "reason" in group:
+        attributes["reason"] = f"{name}: {group['reason']}"
+    return Row(kind=kind, form=group.get("form"), attributes=attributes)
