@@ -76,7 +76,7 @@ class ChildSubject:
         try:
             pipe.send("run")
             verdict = self._wait(pipe)
-            answer = None if verdict else pipe.recv()
+            answer: Any = None if verdict else pipe.recv()
         except (EOFError, OSError):
             verdict, answer = self._death(), None
         if verdict is not None:

@@ -6,24 +6,20 @@ Linux lets a new process inherit the peak of the one that started it, so that a 
 is taken from looks during the warm-up runs instead, as on Windows.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, BinaryIO
+from pathlib import Path
+from typing import BinaryIO
 
 from inferometer.bench.processes import Watchdog, kill_tree, own_peak_bytes
 from inferometer.bench.subject import Outcome
 from inferometer.errors import InferometerError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 __all__ = ["CommandSubject", "split_command"]
 

@@ -111,7 +111,8 @@ def collect(  # noqa: PLR0913 - the seams of the loop
     groups = [list(subjects)] if plan.interleave else [[subject] for subject in subjects]
     found: list[Collected] = []
     for group in groups:
-        found += _Loop(group, plan, watch, clock, sleep, progress or _silent).collect()
+        loop = _Loop(group, plan, watch=watch, clock=clock, sleep=sleep, progress=progress or _silent)
+        found += loop.collect()
     return tuple(found)
 
 
@@ -124,6 +125,7 @@ class _Loop:
         self,
         subjects: list[Subject],
         plan: Plan,
+        *,
         watch: Watch,
         clock: Callable[[], float],
         sleep: Callable[[float], None],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,7 +17,15 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["Watchdog", "kill_tree", "own_cpu_s", "own_peak_bytes", "tree_bytes"]
+__all__ = ["OwnUse", "Watchdog", "kill_tree", "own_peak_bytes", "own_use", "tree_bytes"]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnUse:
+    """CPU time of this process and its children, living and ended, and the processes that are ours now."""
+
+    cpu_s: float | None
+    pids: frozenset[int]
+
 
 _LOOK_S = 0.01  # memory can grow by some tens of megabytes between two looks
 _REAP_S = 5.0
@@ -75,24 +84,23 @@ def _kill(process: psutil.Process) -> None:
         return
 
 
-def own_cpu_s() -> float | None:
-    """CPU time of this process, its children that run and, where the system counts them, those that have ended.
-
-    None on Windows, which forgets the times of ended children.
-    """
+def own_use() -> OwnUse:
+    """What this process and its children have used. Windows forgets the times of children that have ended."""
     import psutil  # noqa: PLC0415 - as above
 
-    if sys.platform == "win32":
-        return None
     me = psutil.Process()
+    ours = (me, *me.children(recursive=True))
+    pids = frozenset(process.pid for process in ours)
+    if sys.platform == "win32":
+        return OwnUse(cpu_s=None, pids=pids)
     total = 0.0
-    for process in (me, *me.children(recursive=True)):
+    for process in ours:
         try:
             times = process.cpu_times()
         except psutil.Error:
             continue
         total += times.user + times.system + times.children_user + times.children_system
-    return total
+    return OwnUse(cpu_s=total, pids=pids)
 
 
 class Watchdog:

@@ -1,4 +1,4 @@
-"""Rank tests, and the ratio they imply: is B slower than A, by how much, and between what bounds?
+"""Rank tests, and the ratio they imply: whether B is slower than A, by how much, and between what bounds.
 
 The ratio and its interval come from the same test as the p-value (Hodges–Lehmann estimate, interval by inversion), so
 that they never contradict each other. Both work on logarithms, since a slow-down is a factor. `inflation` is how many
@@ -66,8 +66,10 @@ def two_sided(z: float) -> float:
 
 
 def mann_whitney(a: Readings, b: Readings, *, inflation: float = 1.0) -> RankTest:
-    """Whether a run of B tends to be above a run of A. Exact for few runs without ties, else normal with both
-    corrections, for ties and for continuity."""
+    """Whether a run of B tends to be above a run of A.
+
+    Exact for few runs without ties, else normal, corrected for ties and for continuity.
+    """
     first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     n, m = len(first), len(second)
     ordered = np.sort(first)
@@ -217,7 +219,7 @@ def _win_counts(n: int, m: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=64)
 def _rank_sum_counts(n: int) -> tuple[int, ...]:
-    """How many subsets of the ranks 1 … n have the sum 0, 1, 2 …"""
+    """How many subsets of the ranks 1 … n have each sum, from 0."""
     counts = [1] + [0] * (n * (n + 1) // 2)
     for rank in range(1, n + 1):
         for total in range(len(counts) - 1, rank - 1, -1):

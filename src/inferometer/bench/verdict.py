@@ -3,7 +3,7 @@
 The rule, in words:
 
 - **faster / slower**: the rank test's p-value is below `alpha` (after correction, where several things are compared at
-  once), and the ratio is at least `threshold` away from 1; for samples that were not taken in turns, its whole interval;
+  once), and the ratio is at least `threshold` away from 1; of samples not taken in turns, its whole interval is;
 - **same**: the whole interval of the ratio lies within `threshold` of 1;
 - **undecided**: anything else. The sample cannot tell, and the reason says how many runs could.
 
@@ -144,7 +144,9 @@ def decide(evidence: Evidence, criteria: Criteria, *, p_value: float | None = No
 def _away(evidence: Evidence, threshold: float) -> bool:
     """The ratio, or for samples not taken in turns the end of its interval nearer to 1, is `threshold` away from 1."""
     nearest = evidence.ratio
-    if not evidence.in_turns and evidence.low is not None and evidence.high is not None:
+    if not evidence.in_turns:
+        if evidence.low is None or evidence.high is None:
+            return False
         nearest = evidence.low if evidence.ratio > 1 else evidence.high
     factor = nearest if evidence.ratio > 1 else 1 / nearest
     return factor >= 1 + threshold
@@ -169,8 +171,8 @@ def _percent(share: float) -> str:
 def _doubt(evidence: Evidence, criteria: Criteria, p: float | None) -> str:
     """Why the sample cannot tell, and what would."""
     if evidence.low is None and evidence.runs is not None:
-        least = evidence.runs_needed
-        return f"{evidence.runs} runs a side are too few for any verdict at p < {criteria.alpha:g}: take {least} or more"
+        few = f"{evidence.runs} runs a side are too few for any verdict at p < {criteria.alpha:g}"
+        return f"{few}: take {evidence.runs_needed} or more"
     counts = _percent(criteria.threshold)
     if p is not None and p < criteria.alpha:
         why = f"there is likely a difference, but perhaps below the {counts} that counts"

@@ -30,8 +30,8 @@ CachePath = Literal["direct", "repeated"]
 
 _FILE = Path(__file__).parent / "runtimes.toml"
 _KEYS = (
-    "title", "fusion", "fused", "attention", "cache", "cache_moves", "passes", "arithmetic", "expanded", "first_run",
-    "notes", *UNITS,
+    "title", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes", "arithmetic", "expanded",
+    "first_run", "notes", *UNITS,
 )  # fmt: skip
 
 
@@ -69,6 +69,7 @@ class RuntimeEffects:
     attention: AttentionPath = "flash"
     cache: CachePath = "direct"
     cache_moves: Sourced | None = None  # how often the cache passes through memory in a step; absent: once
+    repeat_moves: Sourced | None = None  # the same of a cache repeated for every query head; absent: written and read
     passes: Mapping[str, int] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
@@ -121,6 +122,7 @@ def _effects(row: Row) -> RuntimeEffects:
         attention=_one_of(row, "attention", AttentionPath, "flash"),
         cache=_one_of(row, "cache", CachePath, "direct"),
         cache_moves=row.number("cache_moves", "1"),
+        repeat_moves=row.number("repeat_moves", "1"),
         passes=_passes(row.inner("passes")),
         arithmetic=_arithmetic(row.inner("arithmetic")),
         expanded=frozenset(dtype(name).name for name in row.names("expanded")),

@@ -62,7 +62,7 @@ class Step:
         return self.counts @ np.broadcast_to(getattr(self.priced, name), self.priced.time_s.shape) + extra
 
     def work(self, name: str) -> Any:
-        return self.counts @ getattr(self.quantities, name).reshape(len(self.counts), -1)
+        return self.counts @ getattr(self.quantities, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Plan:
 
     def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Step:
         """Price a step. `once` looks at the ops that run once a request instead of those of every step."""
-        quantities = _columns(self.prepared.quantities(sizes))
+        quantities = self.prepared.quantities(sizes)
         rates = self.rates_in(phase)
         compute, memory = self._streams(quantities, rates, sizes)
         floor = self._floor(quantities)
@@ -109,8 +109,7 @@ class Plan:
         return ideal
 
     def _streams(self, quantities: Quantities, rates: Rates, sizes: Mapping[str, Any]) -> tuple[Any, Any]:
-        first = next(iter(self.inverse_peaks.values()), 0.0)
-        compute = self.compute_ideal(quantities) + quantities.extra_flops * first
+        compute = self.compute_ideal(quantities) + quantities.extra_flops * sum(self.inverse_peaks.values())
         memory = self.levels.ideal(
             weights=quantities.weights,
             activations=quantities.activations,
@@ -273,7 +272,7 @@ def _rate(plan: Plan, row: Row, prior: Prior | None, tables: tuple[Utilisation, 
     computes = row.op_class in MATRIX
     return (
         float(prior.compute_share or 1.0),
-        float(prior.compute_ramp_s or 0.0) * launches if computes else 0.0,
+        float(prior.compute_ramp_s or 0.0) * min(1, launches) if computes else 0.0,
         float(prior.memory_share or 1.0),
         float(prior.memory_ramp_s or 0.0) * launches,
         float(prior.spread),
@@ -295,14 +294,6 @@ def _with_host(priced: Priced, host: Any, counts: Any, spread: Any) -> Priced:
         low_s=np.maximum(priced.floor_s, time / spread),
         high_s=time * spread,
     )
-
-
-def _columns(q: Quantities) -> Quantities:
-    """One workload is a column of its own."""
-    if q.weights.ndim == 2:
-        return q
-    parts = {name: getattr(q, name)[:, None] for name in q.__slots__ if name != "flops_by"}
-    return replace(q, flops_by={key: value[:, None] for key, value in q.flops_by.items()}, **parts)
 
 
 def _shape(row: Row, binding: Any, q: Quantities, number: int) -> dict[str, Any]:

@@ -155,10 +155,9 @@ def coefficients(polynomials: Sequence[Polynomial], monomials: Sequence[Monomial
 
 
 def evaluate_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any]) -> Any:
-    """The value of each monomial: a vector, or a matrix [monomials, n] where sizes are arrays (flattened)."""
-    numbers = [float(value) if isinstance(value, int) else value for value in sizes.values()]
-    values = dict(zip(sizes, numbers, strict=True))
+    """The value of each monomial, [monomials, n]. Sizes are numbers, or vectors that are all of one length n."""
+    values = {name: float(value) if isinstance(value, int) else value for name, value in sizes.items()}
     products = [prod((values[name] for name in monomial), start=1.0) for monomial in monomials]
     if not any(isinstance(value, np.ndarray) for value in products):
-        return np.array(products)
-    return np.stack([np.ravel(value) for value in np.broadcast_arrays(*products)])
+        return np.array(products)[:, None]
+    return np.stack(np.broadcast_arrays(*products))

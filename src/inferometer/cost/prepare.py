@@ -67,7 +67,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantities:
-    """Of each row, for one device: arrays [rows], or [rows, n] where sizes were arrays.
+    """Of each row, for one device: arrays [rows, n] for n workloads (sizes that are arrays, flattened).
 
     `flops_by` has the operations by arithmetic format. `activations` are what fusion leaves of them. The extras are
     what the runtime does on top: they take time, and are no part of the floor. `flops` and `bytes` are the op's own,
@@ -112,14 +112,16 @@ class Prepared:
     def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
         known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
-        values = self.matrix @ _monomials(self.monomials, known)
-        table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), *values.shape[1:])
+        shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+        values = self.matrix @ _monomials(self.monomials, known, shape)
+        table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), -1)
         if self.loose:
             binding = self.binding(sizes)
             for number in self.loose:
                 found = _in_first(quantities_of(self.rows[number], binding, self.effects), self.rows[number])
                 for place, name in enumerate((*self.keys, *_PARTS)):
-                    table[place, number] = np.ravel(np.asarray(found.get(name, 0), dtype=float))
+                    if name in found:
+                        table[place, number] = np.ravel(np.broadcast_to(found[name], shape))
         parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
         flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
         return Quantities(flops_by=flops_by, **parts)
@@ -132,18 +134,15 @@ def _in_first(found: dict[str, Any], row: Row) -> dict[str, Any]:
     return {**found, f"flops:{row.arithmetic[0]}": total}
 
 
-def _monomials(monomials: tuple[tuple[str, ...], ...], sizes: Mapping[str, Any]) -> Any:
-    arrays = [value for value in sizes.values() if isinstance(value, np.ndarray)]
-    if not arrays:
+def _monomials(monomials: tuple[tuple[str, ...], ...], sizes: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
+    """The monomials' values, [monomials, n]; n is 1 where sizes are numbers."""
+    if not shape:
         return evaluate_monomials(monomials, sizes)
-    shape = np.broadcast_shapes(*(value.shape for value in arrays))
     spread = {
-        name: np.ravel(np.broadcast_to(value, shape)).astype(float) if isinstance(value, np.ndarray) else value
+        name: np.ravel(np.broadcast_to(value, shape)).astype(float) if np.shape(value) else value
         for name, value in sizes.items()
     }
-    found = evaluate_monomials(monomials, spread)
-    size = int(np.prod(shape))
-    return np.broadcast_to(found.reshape(len(monomials), -1), (len(monomials), size))
+    return np.broadcast_to(evaluate_monomials(monomials, spread), (len(monomials), int(np.prod(shape))))
 
 
 def prepare(
@@ -314,7 +313,7 @@ def _extra_bytes(row: Row, work: Work, binding: Binding, effects: RuntimeEffects
         times = 0.0 if effects.cache_moves is None else effects.cache_moves.value - 1
         shared = op["heads"] // op.get("kv_heads", op["heads"])
         if effects.cache == "repeated" and shared > 1:
-            times = times + 2 * shared  # the repeated cache is written and read
+            times = times + shared * (2 if effects.repeat_moves is None else effects.repeat_moves.value)
         return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
     if op.weights and effects.expanded and op.kind != "embedding":
         stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None

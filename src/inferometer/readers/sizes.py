@@ -39,7 +39,22 @@ def bind(graph: Graph, workload: Workload, sizes: Mapping[str, int] | None = Non
                 f"{graph.name} has no size {name!r}.", remedy=f"Its sizes: {', '.join(sorted(known)) or 'none'}."
             )
     chosen = {name: size for name, size in {**asked, **(sizes or {})}.items() if name in known}
+    _require_all(graph, chosen)
     return Binding(sizes=chosen, precision=_filled(workload.precision, graph.precision or _FORMAT))
+
+
+def _require_all(graph: Graph, chosen: Mapping[str, int]) -> None:
+    """Every size that the model's inputs leave open must be given: there is no number to guess."""
+    left = sorted(frozenset().union(*(tensor.symbols for tensor in graph.inputs)) - set(chosen))
+    if left:
+        raise DomainError(
+            f"{graph.name} leaves open how large {_and(left)} {'is' if len(left) == 1 else 'are'}.",
+            remedy=f"Say {' '.join(f'--size {name}=N' for name in left)}.",
+        )
+
+
+def _and(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _filled(asked: Precision, otherwise: str) -> Precision:

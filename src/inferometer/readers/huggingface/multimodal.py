@@ -109,8 +109,8 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
         ),
         inputs=(pixels,),
         outputs=(stream,),
-        # images come in any size; a request without one does not run the tower
-        metadata={**sizes_of(config, layers), "default_sizes": {"image": 0}},
+        # images come in any size, and this one is cut into patches and windows without a rest
+        metadata={**sizes_of(config, layers), "default_sizes": {"image": 32 * size}},
     )
 
 

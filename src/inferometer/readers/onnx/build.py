@@ -57,8 +57,10 @@ def _lowered(steps: Iterable[Step], maker: Maker) -> list[Op]:
             ops += [_control(step, maker)] if step.bodies else step.row.lower(step, maker)
         except UnknownShapeError:
             ops += maker.custom(step, "the shapes of its inputs are not known")
+        except (IndexError, ValueError):  # a rule reached for a dimension that is not there
+            ops += maker.custom(step, "its inputs have fewer or more dimensions than it takes")
         except Fault as fault:
-            raise fault if fault.where else fault.at(f"node {step.name!r} ({step.op_type})") from None
+            raise fault.at(f"node {step.name!r} ({step.op_type})") from None
     return ops
 
 

@@ -103,7 +103,7 @@ class Walk:
             from inferometer.readers.onnx.control import walk_control  # noqa: PLC0415 - it walks bodies with this class
 
             return walk_control(self, self.call(node, inputs, scope), row, scope)
-        if node.op_type == "Constant" and not node.domain:
+        if node.op_type == "Constant" and not node.domain and node.outputs:
             self._count_folded(node, scope)
             scope.values[node.outputs[0]] = self._constant(node, scope)
             return ()
@@ -122,6 +122,8 @@ class Walk:
             outs = row.infer(call)
         except UnknownShapeError:
             outs = [unknown(given[0].dtype if given else None) for _ in node.outputs]
+        except (IndexError, ValueError):  # a rule reached for a dimension that is not there
+            raise Fault("an input has fewer or more dimensions than it takes") from None
         outs += [unknown()] * (len(node.outputs) - len(outs))
         constant = row.folds and bool(given) and all(value.constant for value in given)
         values = tuple(

@@ -66,7 +66,7 @@ def _ends(program: Program) -> Call:
 
 
 def _changing(program: Program) -> dict[str, Role]:
-    """Buffers that the program writes to: `kv` where attention reads them as keys or values, else `state`."""
+    """Buffers that the program writes to: `kv` where attention or a product reads them, else `state`."""
     buffers = {name for name, held in program.held.items() if held.role == "constant"}
     origin = {name: name for name in buffers}
     changed = {name for name in buffers if program.held[name].name in program.mutated}
@@ -81,8 +81,8 @@ def _changing(program: Program) -> dict[str, Role]:
             origin |= dict.fromkeys(call.outputs, source)
         if source is not None and is_in_place(call):
             changed.add(source)
-        if row.kind == "attention":
-            attended |= {origin[ref.name] for ref in refs[1:3] if ref.name in origin}
+        if row.kind in {"attention", "matmul"}:
+            attended |= {origin[ref.name] for ref in refs[:3] if ref.name in origin}
     return {name: "kv" if name in attended else "state" for name in changed}
 
 

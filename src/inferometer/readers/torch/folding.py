@@ -68,11 +68,21 @@ def fold(placed: Sequence[Placed], *, outputs: Sequence[Tensor]) -> Folded:
     last_read = {tensor.name: place for place, entry in enumerate(placed) for tensor in _read(entry.op)}
     last_read |= {tensor.name: len(placed) for tensor in outputs}
     names = _Names(last_read=last_read)
-    blocks = _folded(placed, 0, 0, names, "main")
+    blocks = _joined(_folded(placed, 0, 0, names, "main"))
     return Folded(
         blocks=tuple(replace(block, ops=tuple(rewritten(op, names.final) for op in block.ops)) for block in blocks),
         outputs=tuple(names.final(tensor) for tensor in outputs),
     )
+
+
+def _joined(blocks: list[Block]) -> Iterator[Block]:
+    """Neighbours of one name that are not repeated are one block."""
+    for (name, count), same in groupby(blocks, key=lambda block: (block.name, block.count)):
+        members = list(same)
+        if count == 1:
+            yield Block(name=name, ops=tuple(op for block in members for op in block.ops))
+        else:
+            yield from members
 
 
 def _read(op: Op) -> Iterator[Tensor]:
@@ -90,7 +100,7 @@ def _folded(placed: Sequence[Placed], place: int, depth: int, names: _Names, nam
     for key, members in groupby(placed, key=lambda entry: _layer_of(entry.path, depth)):
         entries = tuple(members)
         if run and (key is None or (run[-1].prefix, run[-1].index + 1) != key):
-            blocks += _run_blocks(run, depth, names)
+            blocks += _run_blocks(run, depth, names, name)
             run = []
         if key is None:
             blocks.append(Block(name=name, ops=tuple(entry.op for entry in entries)))
@@ -98,7 +108,7 @@ def _folded(placed: Sequence[Placed], place: int, depth: int, names: _Names, nam
             template = _template(*key, entries)
             run.append(_Layer(prefix=key[0], index=key[1], place=place, entries=entries, template=template))
         place += len(entries)
-    return [*blocks, *_run_blocks(run, depth, names)]
+    return [*blocks, *_run_blocks(run, depth, names, name)]
 
 
 def _layer_of(path: str, depth: int) -> tuple[str, int] | None:
@@ -107,7 +117,7 @@ def _layer_of(path: str, depth: int) -> tuple[str, int] | None:
     return (path[: found[depth].start()], int(found[depth][1])) if len(found) > depth else None
 
 
-def _run_blocks(run: list[_Layer], depth: int, names: _Names) -> Iterator[Block]:
+def _run_blocks(run: list[_Layer], depth: int, names: _Names, name: str) -> Iterator[Block]:
     """Layers whose indices count up: those that are equal as one block, the others as they are."""
     start = end = 0
     tries = 0
@@ -119,14 +129,17 @@ def _run_blocks(run: list[_Layer], depth: int, names: _Names) -> Iterator[Block]
         block = _block(run[start:end], names) if tries < _TRIES else None
         tries += 1
         if block is None:
-            yield from _single(run[start], depth, names)
+            yield from _single(run[start], depth, names, name)
             start += 1
         else:
             yield block
             start = end
 
 
-def _single(layer: _Layer, depth: int, names: _Names) -> list[Block]:
+def _single(layer: _Layer, depth: int, names: _Names, name: str) -> list[Block]:
+    """A layer that is not folded. One without modules of its own (a Sequential's ReLU) belongs to what is around it."""
+    if all(entry.path == layer.name for entry in layer.entries):
+        return [Block(name=name, ops=tuple(entry.op for entry in layer.entries))]
     return _folded(layer.entries, layer.place, depth + 1, names, layer.name)
 
 

@@ -84,9 +84,17 @@ class Scope:
         stored: list[Tensor] = []
         for ref in refs_in(arguments):
             found = self.of(ref, call)
-            (stored if found.stored else flowing).append(found.tensor)
+            tensor = self._reading(found.tensor, call) if found.tensor.role == "state" else found.tensor
+            (stored if found.stored else flowing).append(tensor)
             stored += found.beside
         return flowing, stored
+
+    def _reading(self, state: Tensor, call: Call) -> Tensor:
+        """A state as an op sees it that does not change it: an op that names a state itself is taken to update it."""
+        seen = Tensor(name=f"{self.prefix}{call.name}.{state.name}", shape=state.shape, dtype=state.dtype)
+        op = Op(name=seen.name, kind="view", inputs=(state,), outputs=(seen,), source_type="read")
+        self.placed.append(Placed(op=op, path=call.path, label="read"))
+        return seen
 
     def emit(
         self,

@@ -34,19 +34,30 @@ _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['con
 def _architecture(graph: Graph) -> str:
     """GGUF's name for the graph's architecture, where llama.cpp can run what the graph has."""
     found = ARCHITECTURES.get(graph.architecture or "")
-    ops = [op for _, op in graph.ops()]
-    if found in {"gemma", "gemma2"} and any(op.name == "lm_head" and op.weights[0].name.startswith("lm_") for op in ops):
-        raise InferometerError(f"{graph.name!r} cannot be written as GGUF: llama.cpp's {found} ties its embeddings.")
-    if found == "falcon" and any(op.kind == "linear" and len(op.weights) > 1 for op in ops):
-        raise InferometerError(f"{graph.name!r} cannot be written as GGUF: llama.cpp's falcon has no biases.")
-    if found == "qwen3moe" and any(op.name.endswith(".mlp.up_proj") for op in ops):
-        raise InferometerError(f"{graph.name!r} cannot be written as GGUF: llama.cpp's qwen3moe has no dense layers.")
     if found is None:
         raise InferometerError(
             f"{graph.name!r} cannot be written as GGUF: its architecture is {graph.architecture or 'not known'}.",
             remedy=f"GGUF is written for {', '.join(ARCHITECTURES)}. Other models: .onnx or .safetensors.",
         )
+    if why := _lacking(found, [op for _, op in graph.ops()]):
+        raise InferometerError(
+            f"{graph.name!r} cannot be written as GGUF: llama.cpp's {found} has no {why}.",
+            remedy="Write it as .onnx or .safetensors.",
+        )
     return found
+
+
+def _lacking(architecture: str, ops: list[Op]) -> str | None:
+    """What the graph has and llama.cpp's version of the architecture has not."""
+    match architecture:
+        case "gemma" | "gemma2" if any(op.name == "lm_head" and op.weights[0].name.startswith("lm_") for op in ops):
+            return "output matrix apart from its embedding"
+        case "falcon" if any(op.kind == "linear" and len(op.weights) > 1 for op in ops):
+            return "biases"
+        case "qwen3moe" if any(op.name.endswith(".mlp.up_proj") for op in ops):
+            return "layers without experts"
+        case _:
+            return None
 
 
 def row_of(graph: Graph, config: Mapping[str, Any]) -> Architecture:

@@ -1,0 +1,142 @@
+"""Statistics of plain sequences of numbers, with the standard library alone.
+
+**When a percentile is given.** A sample says nothing about a percentile that may lie beyond all its readings. The
+chance that all n readings fall below the p-th percentile is pⁿ (above it: (1 − p)ⁿ). `supported` asks that both are at
+most 2.5 %, so that a two-sided 95 % interval between order statistics exists: p50 from 6 readings, p90 from 36, p95
+from 72, p99 from 368, p99.9 from 3688. Below that the answer is None, not a guess.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+
+from inferometer.errors import DomainError
+
+__all__ = [
+    "FENCE_REACH",
+    "cv",
+    "fences",
+    "mad",
+    "mean",
+    "median",
+    "needed",
+    "ordered",
+    "outliers",
+    "percentile",
+    "percentile_of",
+    "slope",
+    "std",
+    "supported",
+    "total",
+]
+
+FENCE_REACH = 1.5  # Tukey's fences stand this many interquartile ranges beyond the quartiles
+_BEYOND = 0.025  # the chance we allow that a whole sample lies on one side of the percentile it is asked for
+
+
+def total(values: Sequence[float]) -> float:
+    """The exact sum, rounded once."""
+    return math.fsum(values)
+
+
+def mean(values: Sequence[float]) -> float:
+    _require_readings(values)
+    return math.fsum(values) / len(values)
+
+
+def ordered(values: Sequence[float]) -> list[float]:
+    """The readings sorted; one that is not a finite number has no place in the order and is refused."""
+    _require_readings(values)
+    if not all(map(math.isfinite, values)):
+        wrong = next(value for value in values if not math.isfinite(value))
+        raise DomainError(f"A statistic was asked of readings that hold {wrong}.")
+    return sorted(values)
+
+
+def median(values: Sequence[float]) -> float:
+    """The middle reading; of an even number of them, the mean of the two in the middle."""
+    return percentile_of(ordered(values), 0.5)
+
+
+def percentile_of(ordered: Sequence[float], p: float) -> float:
+    """Of sorted readings, linear between ranks (Hyndman–Fan 7). Whether the sample supports it is not asked here."""
+    _require_readings(ordered)
+    _require_share(p)
+    position = (len(ordered) - 1) * p
+    below = math.floor(position)
+    low, high = float(ordered[below]), float(ordered[min(below + 1, len(ordered) - 1)])
+    part = position - below
+    # Weighted from the nearer end, so that equal neighbours stay equal and the result stays between them.
+    return low + part * (high - low) if part < 0.5 else high - (1 - part) * (high - low)
+
+
+def percentile(values: Sequence[float], p: float) -> float | None:
+    """The percentile, or None where so few readings cannot tell (see the module's rule)."""
+    return percentile_of(ordered(values), p) if supported(p, len(values)) else None
+
+
+def supported(p: float, count: int) -> bool:
+    return count >= needed(p)
+
+
+@lru_cache(maxsize=64)
+def needed(p: float) -> int:
+    """The smallest sample that supports a percentile: the least n with max(p, 1 − p)ⁿ ≤ 2.5 %."""
+    _require_share(p)
+    side = max(p, 1 - p)
+    if side == 1:
+        return 1  # the minimum and the maximum are readings, not estimates
+    return math.ceil(math.log(_BEYOND) / math.log(side) - 1e-9)
+
+
+def std(values: Sequence[float]) -> float | None:
+    """The sample standard deviation, n − 1 in the denominator. One reading has none."""
+    if len(values) < 2:
+        return None
+    centre = mean(values)
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
+
+
+def mad(values: Sequence[float]) -> float:
+    """Median absolute deviation from the median, unscaled: × 1.4826 it estimates a normal σ."""
+    centre = median(values)
+    return median([abs(value - centre) for value in values])
+
+
+def cv(values: Sequence[float]) -> float | None:
+    """Standard deviation over the mean; None for one reading, and where the mean is 0."""
+    spread, centre = std(values), mean(values)
+    return None if spread is None or centre == 0 else spread / abs(centre)
+
+
+def fences(values: Sequence[float], *, reach: float = FENCE_REACH) -> tuple[float, float]:
+    """Tukey's fences: the quartiles, and `reach` interquartile ranges beyond them on either side."""
+    in_order = ordered(values)
+    low, high = percentile_of(in_order, 0.25), percentile_of(in_order, 0.75)
+    return low - reach * (high - low), high + reach * (high - low)
+
+
+def outliers(values: Sequence[float], *, reach: float = FENCE_REACH) -> tuple[int, ...]:
+    """The positions of the readings outside the fences."""
+    low, high = fences(values, reach=reach)
+    return tuple(index for index, value in enumerate(values) if not low <= value <= high)
+
+
+def slope(values: Sequence[float]) -> float | None:
+    """Least-squares change from one reading to the next; None for fewer than two."""
+    count = len(values)
+    if count < 2:
+        return None
+    middle, centre = (count - 1) / 2, mean(values)
+    rise = math.fsum((index - middle) * (value - centre) for index, value in enumerate(values))
+    return rise / (count * (count * count - 1) / 12)  # Σ(i − middle)² of 0 … n−1
+
+
+def _require_readings(values: Sequence[float]) -> None:
+    if len(values) == 0:
+        raise DomainError("A statistic was asked of no readings.")
+
+
+def _require_share(p: float) -> None:
+    if not 0 <= p <= 1:
+        raise DomainError(f"A percentile is a share from 0 to 1, and {p!r} was asked for.", remedy="0.95 is the 95th.")

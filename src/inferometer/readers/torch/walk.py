@@ -1,0 +1,192 @@
+"""From an exported program in memory to a `Program`. It looks at torch's objects and needs no torch to do so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from inferometer.core.dims import Dim
+from inferometer.readers.torch.body import module_path
+from inferometer.readers.torch.expressions import parse_size
+from inferometer.readers.torch.formats import format_of
+from inferometer.readers.torch.program import Argument, Body, Call, Held, Program, Ref, Value, named_arguments
+from inferometer.readers.torch.symbols import name_symbols
+
+__all__ = ["program_of"]
+
+_ROLES = {"PARAMETER": "weight", "BUFFER": "constant", "CONSTANT_TENSOR": "constant"}
+
+
+def program_of(exported: Any, *, name: str, given: Mapping[tuple[str, int], str] | None = None) -> Program:
+    """`exported` is a torch.export.ExportedProgram; `given` names axes of its inputs."""
+    signature = exported.graph_signature
+    users = list(signature.user_inputs)
+    raw = _Walker(sizes={})
+    nodes = {node.name: node for node in exported.graph.nodes}
+    tensors = [(user, nodes[user]) for user in users if isinstance(user, str) and _is_tensor(_meta(nodes.get(user)))]
+    ours, told = name_symbols([(user, raw.value(_meta(node))) for user, node in tensors], given)
+    walker = _Walker(sizes=ours)
+    body = walker.body(exported.graph_module)
+    outputs = [output for output in signature.user_outputs if isinstance(output, str) and output in body.values]
+    return Program(
+        name=name,
+        body=Body(
+            inputs=tuple(user for user, _ in tensors), outputs=tuple(outputs), calls=body.calls, values=body.values
+        ),
+        held=_held(exported, body.values),
+        mutated=frozenset(signature.buffers_to_mutate.values()),
+        metadata={"symbols": told},
+    )
+
+
+def _held(exported: Any, values: Mapping[str, Value]) -> dict[str, Held]:
+    """The module's own tensors. Tied ones are the same object under two names; the first name is kept."""
+    tensors = {**exported.constants, **exported.state_dict}
+    held: dict[str, Held] = {}
+    first: dict[int, str] = {}
+    for spec in exported.graph_signature.input_specs:
+        role = _ROLES.get(spec.kind.name)
+        argument = getattr(spec.arg, "name", None)
+        if role is None or argument not in values:
+            continue
+        tensor = tensors.get(spec.target)
+        name = str(spec.target).replace("{}", "{ }")
+        shared = first.setdefault(id(tensor), name) if tensor is not None else name
+        held[argument] = Held(name=shared, role="weight" if role == "weight" else "constant")
+    return held
+
+
+def _meta(node: Any) -> Any:
+    return None if node is None else node.meta.get("val")
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and hasattr(value, "stride")
+
+
+def _is_symbolic(value: Any) -> bool:
+    return hasattr(getattr(value, "node", None), "expr")
+
+
+class _Walker:
+    """Reads graph modules; `sizes` are our names for torch's symbols."""
+
+    def __init__(self, sizes: Mapping[str, Dim]) -> None:
+        self._sizes = sizes
+
+    def size(self, size: Any) -> Dim:
+        return parse_size(str(size.node.expr), self._sizes) if _is_symbolic(size) else int(size)
+
+    def value(self, tensor: Any) -> Value:
+        try:
+            strides: tuple[Dim, ...] | None = tuple(self.size(stride) for stride in tensor.stride())
+        except (RuntimeError, TypeError):  # sparse and nested tensors have none
+            strides = None
+        return Value(
+            shape=tuple(self.size(size) for size in tensor.shape),
+            dtype=format_of(str(tensor.dtype).removeprefix("torch."), tensor.dtype.itemsize),
+            strides=strides,
+        )
+
+    def body(self, module: Any) -> Body:
+        values: dict[str, Value] = {}
+        calls: list[Call] = []
+        inputs: list[str] = []
+        outputs: list[str] = []
+        for node in module.graph.nodes:
+            values |= {name: self.value(tensor) for name, tensor in _tensors(node)}
+            if node.op == "placeholder" and _is_tensor(_meta(node)):
+                inputs.append(node.name)
+            elif node.op == "output":
+                outputs += [found.name for found in _nodes(node.args) if found.name in values]
+            elif node.op == "call_function" and not _is_item(node):
+                calls.append(self.call(node, module))
+        return Body(inputs=tuple(inputs), outputs=tuple(outputs), calls=tuple(calls), values=values)
+
+    def call(self, node: Any, module: Any) -> Call:
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema else []
+        names = [*names[: len(node.args)], *[""] * (len(node.args) - len(names)), *node.kwargs]
+        arguments = [self.argument(found, module) for found in (*node.args, *node.kwargs.values())]
+        return Call(
+            name=node.name,
+            target=_target(node.target),
+            arguments=named_arguments(names, arguments),
+            outputs=tuple(name for name, _ in _tensors(node)),
+            path=_path(node),
+        )
+
+    def argument(self, found: Any, module: Any) -> Argument:
+        if isinstance(found, bool | int | float | str) or found is None:
+            return found
+        if isinstance(found, list | tuple):
+            return tuple(self.argument(item, module) for item in found)
+        if hasattr(found, "op") and hasattr(found, "meta"):
+            return self._node(found, module)
+        if type(found).__name__ == "dtype":
+            return format_of(str(found).removeprefix("torch."), found.itemsize)
+        return None  # devices, layouts, generators: they say nothing about the work
+
+    def _node(self, node: Any, module: Any) -> Argument:
+        if node.op == "get_attr" and hasattr(inner := _attribute(module, node.target), "graph"):
+            return self.body(inner)
+        value = _meta(node)
+        if _is_tensor(value):
+            return Ref(node.name)
+        if isinstance(value, list | tuple):  # all results of a call at once
+            return tuple(Ref(name) for name, _ in _tensors(node))
+        return self.size(value) if _is_symbolic(value) else value if isinstance(value, bool | int | float) else None
+
+
+def _tensors(node: Any) -> list[tuple[str, Any]]:
+    """The tensors a node makes with their names. Of several each is named by the node that takes it out."""
+    value = _meta(node)
+    if _is_item(node):
+        return []
+    if _is_tensor(value):
+        return [(node.name, value)]
+    if not isinstance(value, list | tuple):
+        return []
+    taken = {user.args[1]: user.name for user in node.users if _is_item(user)}
+    return [
+        (taken.get(place, f"{node.name}#{place}"), item) for place, item in enumerate(value) if _is_tensor(item)
+    ]
+
+
+def _is_item(node: Any) -> bool:
+    """Whether a node takes one result out of a call's several."""
+    return node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem" and (
+        isinstance(_meta(node.args[0]), list | tuple)
+    )  # fmt: skip
+
+
+def _nodes(found: Any) -> Iterator[Any]:
+    if isinstance(found, list | tuple):
+        for item in found:
+            yield from _nodes(item)
+    elif hasattr(found, "op"):
+        yield found
+
+
+def _attribute(module: Any, target: str) -> Any:
+    for part in target.split("."):
+        module = getattr(module, part, None)
+    return module
+
+
+def _target(target: Any) -> str:
+    if hasattr(target, "_schema"):
+        return str(target)
+    if hasattr(target, "_ops") or type(target).__module__.startswith("torch._higher_order_ops"):
+        return f"higher_order.{target.name()}"
+    if type(target).__mro__[0:] and any(base.__name__ == "HigherOrderOperator" for base in type(target).__mro__):
+        return f"higher_order.{target.name()}"
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
+
+
+def _path(node: Any) -> str:
+    stack: Iterable[tuple[str, Any]] = (node.meta.get("nn_module_stack") or {}).values()
+    last = None
+    for last in stack:  # noqa: B007 - the innermost module is the last
+        pass
+    return "" if last is None else module_path(f",{last[0]},").replace("{}", "{ }")
