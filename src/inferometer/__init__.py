@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from inferometer.errors import InferometerError
     from inferometer.readers.resolve import read
     from inferometer.units import format_quantity, parse_quantity
+    from inferometer.verbs import fit, predict
 
 _HOMES = {
     "inferometer.catalog": ("device", "devices", "model", "models"),
@@ -25,6 +26,7 @@ _HOMES = {
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
     "inferometer.readers.resolve": ("read",),
+    "inferometer.verbs": ("fit", "predict"),
     "inferometer.units": ("format_quantity", "parse_quantity"),
 }
 
@@ -42,10 +44,12 @@ __all__ = [
     "devices",
     "dtype",
     "encode",
+    "fit",
     "format_quantity",
     "model",
     "models",
     "parse_quantity",
+    "predict",
     "read",
 ]
 

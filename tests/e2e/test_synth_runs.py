@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from inferometer import catalog
+from inferometer.errors import DomainError, UnknownNameError
 from inferometer.readers.huggingface.graph import graph_from_config
+from inferometer.readers.resolve import read
 from inferometer.synth import onnx as onnx_writer
 from inferometer.synth import synthesise
 from inferometer.synth.gguf.recipe import FORMATS
@@ -119,6 +121,25 @@ def test_a_picture_model_runs_at_another_size_and_in_f16(tmp_path, session_of):
     session = session_of(made.path)
     assert session.get_inputs()[0].shape == ["batch", 3, 96, 96]
     assert_runs(session, made.path, made.parameters, {"batch": 1})
+
+
+def test_a_size_the_model_has_not_is_refused(tmp_path, session_of):
+    with pytest.raises(UnknownNameError, match="image"):
+        synthesise("squeezenet1.1", tmp_path / "m.onnx", sizes={"imag": 96})
+    with pytest.raises(DomainError, match="whole number"):
+        synthesise("squeezenet1.1", tmp_path / "m.onnx", sizes={"image": 0})
+
+
+@pytest.mark.parametrize("name", ["squeezenet1.1", "mobilenet-v3-large"])
+def test_our_own_reader_finds_every_parameter(tmp_path, session_of, name):
+    made = synthesise(name, tmp_path / "m.onnx")
+    assert read(made.path).parameters == made.parameters
+
+
+def test_the_same_order_writes_the_same_bytes(tmp_path, session_of):
+    for name in ("a", "b"):
+        synthesise(LLAMA, tmp_path / f"{name}.onnx", seed=2)
+    assert (tmp_path / "a.onnx").read_bytes() == (tmp_path / "b.onnx").read_bytes()
 
 
 def test_a_folder_with_external_data_runs(tmp_path, session_of):

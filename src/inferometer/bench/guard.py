@@ -6,10 +6,11 @@ system is not judged.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inferometer.bench.disturbance import Disturbance, When
 from inferometer.bench.loop import Mark
 from inferometer.bench.processes import OwnUse, own_use
 from inferometer.catalog.detect import Host, LocalMachine, Machine, detect_host
@@ -17,7 +18,7 @@ from inferometer.catalog.health import CHECKS, Absent, Check, Readings, judge, o
 from inferometer.catalog.health.readings import Counters, State
 from inferometer.core.profile import Environment
 
-__all__ = ["Disturbance", "Guard", "NoGuard", "disturbances", "host_record"]
+__all__ = ["FirstLook", "Guard", "NoGuard", "disturbances", "host_record"]
 
 _INTERVAL_S = 0.5
 _OTHERS_MUCH = 0.30  # of all CPUs: caches, memory bandwidth and power are shared even where a CPU is free
@@ -27,21 +28,18 @@ _CLOCK_FELL = 0.90
 _CHECKED_DURING = ("cpu-steal", "memory-pressure", "swapping", "cpu-throttled", "container-limits")
 _CHECKED_AFTER = ("cpu-throttled", "gpu-throttled", "temperature-high", "on-battery")
 _LAGGING = ("load-high", "cpu-pressure")  # averages that remember what has ended, perhaps our own last measurement
+_BUSY = ("cpu-hog", "cpu-busy", "run-queue-long", "cpu-pressure", "load-high")  # the one that names who comes first
 _PAST = ("kernel-errors",)  # worth knowing, but no disturbance of these runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Disturbance:
-    """`when` is before, during or after; the sentence is for people and for the record."""
+class FirstLook:
+    """The machine before the runs. `quiet` is None where nothing that would tell could be read."""
 
-    when: str
-    code: str
-    found: str
-    remedy: str | None = None
-
-    def __str__(self) -> str:
-        words = f"{self.when} the runs: {self.found} ({self.code})"
-        return f"{words}. {self.remedy}" if self.remedy else words
+    readings: Readings
+    quiet: bool | None
+    disturbances: tuple[Disturbance, ...]
+    reservations: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +50,7 @@ class _Look:
 
 
 class Guard:
-    """One measurement's guard: `before`, then `mark` and `since` for each stretch, then `after` and `environment`."""
+    """`before`, then `mark` and `since` for each stretch of runs, then `after`, and `environment` to keep it all."""
 
     def __init__(  # noqa: PLR0913 - the seams: machine, clocks, readers
         self,
@@ -67,97 +65,76 @@ class Guard:
         self.machine = machine or LocalMachine()
         self.host = host or detect_host(self.machine)
         self._interval_s, self._clock, self._sleep, self._own = interval_s, clock, sleep, own
-        self._begun = clock()
-        self._first: Readings | None = None
-        self._last: Counters | None = None
-        self._quiet: bool | None = None
-        self._reservations: tuple[str, ...] = ()
-        self._found: list[Disturbance] = []
+        self._seen: State | None = None
 
-    def before(self, *, retries: int = 0) -> tuple[Disturbance, ...]:
+    def before(self, *, retries: int = 0) -> FirstLook:
         """Look whether it is quiet; look again, up to `retries` times, while it is not."""
-        for left in range(retries, -1, -1):
-            self._first = take(
-                self.machine, self.host, interval_s=self._interval_s, sleep=self._sleep, clock=self._clock
-            )
-            checks = judge(self._first)
-            found = disturbances(checks)
-            seen = overall(checks)
-            self._quiet = seen.quiet
-            self._reservations = tuple(
-                f"{check.title}: {check.found}" for check in checks if check.code in seen.reservations
-            )
-            if not found or left == 0:
+        look = self._first_look()
+        for _ in range(retries):
+            if not look.disturbances:
                 break
             self._sleep(self._interval_s)
-        self._found += found
-        return found
+            look = self._first_look()
+        return look
+
+    def _first_look(self) -> FirstLook:
+        readings = take(self.machine, self.host, interval_s=self._interval_s, sleep=self._sleep, clock=self._clock)
+        self._seen = readings.state
+        checks = judge(readings)
+        seen = overall(checks)
+        named = tuple(f"{check.title}: {check.found}" for check in checks if check.code in seen.reservations)
+        return FirstLook(
+            readings=readings, quiet=seen.quiet, disturbances=disturbances(checks), reservations=named
+        )  # fmt: skip
 
     def mark(self) -> Mark:
         return _Look(at=self._clock(), counters=_counters(self.machine, self.host), own=self._own())
 
-    def since(self, mark: Mark) -> tuple[str, ...]:
-        """What disturbed since the mark, in words. Our own use of the CPU is no disturbance."""
+    def since(self, mark: Mark) -> tuple[Disturbance, ...]:
+        """What disturbed since the mark. Our own use of the CPU is no disturbance."""
         if not isinstance(mark, _Look):
             return ()
         now = _Look(at=self._clock(), counters=_counters(self.machine, self.host), own=self._own())
-        self._last = now.counters
-        readings = Readings(
-            host=self.host,
-            before=mark.counters,
-            after=now.counters,
-            elapsed_s=max(now.at - mark.at, 0.0),
-            state=self._state(),
-            pid=self.machine.pid,
-        )
+        if self._seen is None:
+            self._seen = _state(self.machine, self.host)
+        readings = self._between(mark.counters, now.counters, now.at - mark.at, self._seen)
         found = [_bad(CHECKS[code](readings), "during") for code in _CHECKED_DURING]
         found.append(_others(readings, mark.own, now.own))
-        return tuple(str(each) for each in found if each is not None)
+        return tuple(each for each in found if each is not None)
 
-    def after(self) -> tuple[Disturbance, ...]:
-        """The state once more, and the counters over the whole measurement."""
-        if self._first is None:
-            return ()
-        state = _state(self.machine, self.host)
+    def after(self, first: FirstLook) -> tuple[Disturbance, ...]:
+        """The state once more, and what the counters say of the whole time since the first look."""
+        state, end = _state(self.machine, self.host), _counters(self.machine, self.host)
+        readings = self._between(first.readings.after, end, 0.0, state)  # no rate is judged here
+        found = [_bad(CHECKS[code](readings), "after") for code in _CHECKED_AFTER]
+        found.append(_clock_fell(first.readings.state, state))
+        return tuple(each for each in found if each is not None)
+
+    def environment(
+        self, first: FirstLook, during: Iterable[Disturbance] = (), after: Iterable[Disturbance] = ()
+    ) -> Environment:
+        """What goes into the profile. `disturbed` is None where nothing that would tell could be read."""
+        reasons = tuple(map(str, (*first.disturbances, *during, *after)))
+        versions = dict(first.readings.state.packages)
         end = _counters(self.machine, self.host)
-        self._last = end
-        readings = Readings(
+        return Environment(
+            versions=versions | ({"python": self.host.python} if self.host.python else {}),
+            load_before=_load(first.readings.after),
+            load_after=_load(end),
+            disturbed=True if reasons else None if first.quiet is None else False,
+            reasons=reasons,
+            host={**host_record(self.host), **_setting(self.machine, first.reservations)},
+        )
+
+    def _between(self, before: Counters, after: Counters, elapsed_s: float, state: State) -> Readings:
+        return Readings(
             host=self.host,
-            before=self._first.after,
-            after=end,
-            elapsed_s=max(self._clock() - self._begun, 0.0),
+            before=before,
+            after=after,
+            elapsed_s=max(elapsed_s, 0.0),
             state=state,
             pid=self.machine.pid,
         )
-        found = [_bad(CHECKS[code](readings), "after") for code in _CHECKED_AFTER]
-        found.append(_clock_fell(self._first.state, state))
-        kept = tuple(each for each in found if each is not None)
-        self._found += kept
-        return kept
-
-    def environment(self, during: tuple[str, ...] = ()) -> Environment:
-        """What goes into the profile. `disturbed` is None where nothing that would tell could be read."""
-        reasons = (
-            *(str(each) for each in self._found if each.when == "before"),
-            *during,
-            *(str(each) for each in self._found if each.when == "after"),
-        )
-        packages = self._first.state.packages if self._first else {}
-        return Environment(
-            versions=dict(packages) | ({"python": self.host.python} if self.host.python else {}),
-            load_before=_load(self._first.after if self._first else None),
-            load_after=_load(self._last),
-            disturbed=True if reasons else None if self._quiet is None else False,
-            reasons=reasons,
-            host={**host_record(self.host), **_setting(self.machine, self._reservations)},
-        )
-
-    def _state(self) -> State:
-        if self._first is None:
-            self.before()
-        if self._first is None:
-            raise AssertionError("before() takes a first reading")
-        return self._first.state
 
 
 class NoGuard:
@@ -166,22 +143,26 @@ class NoGuard:
     def mark(self) -> Mark:
         return None
 
-    def since(self, mark: Mark) -> tuple[str, ...]:  # noqa: ARG002 - the seam's signature
+    def since(self, mark: Mark) -> tuple[Disturbance, ...]:  # noqa: ARG002 - the seam's signature
         return ()
 
 
 def disturbances(checks: tuple[Check, ...]) -> tuple[Disturbance, ...]:
-    """The checks that say: do not measure now. An average that lags counts only where nothing more direct is known."""
+    """The checks that say: do not measure now.
+
+    Several tell of a busy CPU: the one that says most stands for all. An average that lags counts only where nothing
+    more direct could be read.
+    """
     known = {check.code: check for check in checks}
-    busy = known.get("cpu-busy")
-    direct = busy is not None and busy.verdict in {"good", "warn"}
-    left_out = {*_PAST, *(_LAGGING if direct else ())}
-    named = overall(checks).disturbed_by
-    found = [_bad(known[code], "before") for code in named if code not in left_out]
+    named = [code for code in overall(checks).disturbed_by if code not in _PAST]
+    direct = known["cpu-busy"].verdict != "unknown" if "cpu-busy" in known else False
+    busy = [code for code in _BUSY if code in named and not (direct and code in _LAGGING)]
+    kept = [code for code in named if code not in _BUSY] + busy[:1]
+    found = [_bad(known[code], "before") for code in kept]
     return tuple(each for each in found if each is not None)
 
 
-def _bad(check: Check, when: str) -> Disturbance | None:
+def _bad(check: Check, when: When) -> Disturbance | None:
     if check.verdict != "bad":
         return None
     return Disturbance(when=when, code=check.code, found=f"{check.title}: {check.found}", remedy=check.remedy)
@@ -245,8 +226,8 @@ def _top_clock(state: State) -> float | None:
     return max((policy.allowed_hz for policy in state.clocks if policy.allowed_hz), default=None)
 
 
-def _load(counters: Counters | None) -> float | None:
-    if counters is None or isinstance(counters.load, Absent):
+def _load(counters: Counters) -> float | None:
+    if isinstance(counters.load, Absent):
         return None
     return counters.load.one
 

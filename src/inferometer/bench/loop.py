@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from inferometer.bench.disturbance import Disturbance, together
 from inferometer.bench.plan import Plan
 from inferometer.bench.subject import Outcome, Subject
 
@@ -27,7 +28,9 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """What the loop saw of one subject. `discarded` runs were disturbed and repeated; they are in no sample.
+    """What the loop saw of one subject. `runs` counts all of them: warm-up, failed and discarded ones too.
+
+    `discarded` runs were disturbed and repeated; they are in no sample.
 
     `settled`: warm-up ended because the times were steady, and not because it reached its limit; None if a number of
     runs was asked for. `complete`: as many runs and seconds as the plan wants at least.
@@ -37,13 +40,13 @@ class Collected:
     samples_s: tuple[float, ...]
     warmup_s: tuple[float, ...]
     failures: tuple[Failure, ...]
-    attempts: int
+    runs: int
     discarded: int
     settled: bool | None
     complete: bool
     calls: int
     peak_bytes: int | None
-    disturbances: tuple[str, ...]
+    disturbances: tuple[Disturbance, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +67,8 @@ class Watch(Protocol):
 
     def mark(self) -> Mark: ...
 
-    def since(self, mark: Mark) -> tuple[str, ...]:
-        """What disturbed since then, in words; empty where nothing did."""
+    def since(self, mark: Mark) -> tuple[Disturbance, ...]:
+        """What disturbed since then; empty where nothing did."""
 
 
 @dataclass(slots=True)
@@ -86,7 +89,7 @@ class _Series:
     def run(self, *, watched: bool = False) -> Outcome:
         outcome = self.subject.run(watched=watched)
         self.runs += 1
-        self.calls = max(self.calls, outcome.calls)
+        self.calls = outcome.calls
         if outcome.peak_bytes is not None:
             self.peak_bytes = max(self.peak_bytes or 0, outcome.peak_bytes)
         if outcome.error is not None:
@@ -137,7 +140,7 @@ class _Loop:
         self.retries = plan.retries
         self.kept_s = 0.0
         self.begun = 0.0
-        self.disturbances: list[str] = []
+        self.disturbances: list[Disturbance] = []
 
     def collect(self) -> list[Collected]:
         for series in self.series:
@@ -215,7 +218,7 @@ class _Loop:
                 series.discarded += len(rounds)
             self.sleep(self.plan.window_s)  # what disturbs is often short
             return
-        self.disturbances += [words for words in said if words not in self.disturbances]
+        self.disturbances += said
         self.kept_s += spent
         for times in rounds:
             for series, taken in zip(self.series, times, strict=True):
@@ -252,11 +255,11 @@ class _Loop:
             samples_s=tuple(series.samples),
             warmup_s=tuple(series.warmup),
             failures=tuple(series.failures),
-            attempts=series.attempts,
+            runs=series.runs,
             discarded=series.discarded,
             settled=series.settled,
             complete=self._enough(len(series.samples), self.kept_s),
             calls=series.calls,
             peak_bytes=series.peak_bytes,
-            disturbances=tuple(self.disturbances),
+            disturbances=together(self.disturbances),
         )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnUse", "Watchdog", "kill_tree", "own_peak_bytes", "own_use", "tree_bytes"]
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUse:
     """CPU time of this process and its children, living and ended, and the processes that are ours now."""

@@ -4,6 +4,7 @@ The plain ones (median, percentiles, spread, fence) are in `core.statistics`; ra
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -11,7 +12,8 @@ from typing import Literal
 import numpy as np
 
 from inferometer.bench.ranks import Floats, Readings, mann_whitney, two_sided
-from inferometer.core.sample import Interval
+from inferometer.core import statistics as plain
+from inferometer.core.sample import Interval, Summary
 from inferometer.errors import DomainError
 
 __all__ = [
@@ -23,11 +25,14 @@ __all__ = [
     "minimum_detectable_effect",
     "runs_needed",
     "steady_from",
+    "summarise",
 ]
 
 Statistic = Literal["mean", "median"]
 
 RESAMPLES = 2000
+_PERCENTILES = {"p90": 0.90, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+_LEAST_TO_FENCE = 4  # fewer have no quartiles worth the name
 _CHUNK = 4_000_000  # readings resampled at a time: 32 MB
 _MANY = 5000  # beyond this the median's resampled rank is as good as normal
 _BLOCKS = 500
@@ -43,6 +48,56 @@ class Drift:
     per_run: float
     share: float
     p_value: float
+
+
+def summarise(  # noqa: PLR0913 - what a throughput is of
+    values: Sequence[float],
+    *,
+    name: str,
+    unit: str = "s",
+    tokens: float | None = None,
+    nbytes: float | None = None,
+    flops: float | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Summary:
+    """Every statistic that the readings support; the others are None. `tokens`, `nbytes`, `flops` are of one run."""
+    ordered = plain.ordered(values)
+    n, total = len(values), plain.total(values)
+    rate = n / total if total > 0 and unit == "s" else None
+    trend = drift(values)
+    return Summary(
+        name=name,
+        unit=unit,
+        count=n,
+        total=total,
+        min=ordered[0],
+        max=ordered[-1],
+        mean=plain.mean(values),
+        median=plain.percentile_of(ordered, 0.5),
+        std=plain.std(values),
+        mad=plain.mad(values) if n > 1 else None,
+        cv=plain.cv(values),
+        **{
+            label: plain.percentile_of(ordered, p) if plain.supported(p, n) else None
+            for label, p in _PERCENTILES.items()
+        },
+        mean_interval=bootstrap_interval(values, "mean", confidence=confidence, seed=seed),
+        median_interval=bootstrap_interval(values, "median", confidence=confidence, seed=seed),
+        outliers=len(plain.outliers(values)) if n >= _LEAST_TO_FENCE else None,
+        drift_per_run=trend.per_run if trend else None,
+        drift_share=trend.share if trend else None,
+        drift_p_value=trend.p_value if trend else None,
+        steady_from=steady_from(values),
+        per_s=rate,
+        tokens_per_s=_times(rate, tokens),
+        bytes_per_s=_times(rate, nbytes),
+        flop_per_s=_times(rate, flops),
+    )
+
+
+def _times(rate: float | None, count: float | None) -> float | None:
+    return None if rate is None or count is None else rate * count
 
 
 def autocorrelation_time(values: Readings) -> float:

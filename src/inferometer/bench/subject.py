@@ -13,11 +13,11 @@ from inferometer.errors import InferometerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FunctionSubject", "Outcome", "Stopwatch", "Subject", "name_of"]
+__all__ = ["FunctionSubject", "Outcome", "Stopwatch", "Subject", "calls_for", "name_of"]
 
 _SHORT_S = 20e-6  # a call shorter than this is repeated within a run …
 _LONG_ENOUGH_S = 100e-6  # … until the run is this long: the clock's own cost is then below a hundredth of it
-_TRIES = 3
+_TRIES = 3  # runs in which the number of calls may still change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,24 +43,32 @@ class Subject(Protocol):
 
 
 class Stopwatch:
-    """Times calls of one function. It runs in this process or, unchanged, in a child."""
+    """Times calls of one function. It runs in this process or, unchanged, in a child.
+
+    `calls` None finds the number during its first runs, which are warm-up: one call, then as many as make a run long
+    enough. No run does more than it times, so that a limit on a run is a limit on that.
+    """
 
     def __init__(
         self, function: Callable[[], Any], calls: int | None, *, clock_ns: Callable[[], int] = time.perf_counter_ns
     ) -> None:
         self._function = function
-        self._calls = calls
+        self._calls = calls or 1
+        self._tries = _TRIES if calls is None else 0
         self._clock_ns = clock_ns
 
     def run(self) -> Outcome:
+        calls = self._calls
         try:
-            if self._calls is None:
-                self._calls = self._enough_calls()
-            return Outcome(seconds=self._timed(self._calls), calls=self._calls)
+            seconds = self._timed(calls)
         except InferometerError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever the user's function raises is a result: a failed run
-            return Outcome(seconds=None, error=f"{type(error).__name__}: {error}")
+            return Outcome(seconds=None, error=f"{type(error).__name__}: {error}", calls=calls)
+        if self._tries > 0:
+            self._tries -= 1
+            self._calls = 1 if seconds >= _SHORT_S else math.ceil(_LONG_ENOUGH_S / max(seconds, 1e-9))
+        return Outcome(seconds=seconds, calls=calls)
 
     def _timed(self, calls: int) -> float:
         function, clock = self._function, self._clock_ns
@@ -77,12 +85,6 @@ class Stopwatch:
             )
         return max(end - start, 0) * 1e-9 / calls
 
-    def _enough_calls(self) -> int:
-        shortest = min(self._timed(1) for _ in range(_TRIES))
-        if shortest >= _SHORT_S:
-            return 1
-        return math.ceil(_LONG_ENOUGH_S / max(shortest, 1e-9))
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSubject:
@@ -96,6 +98,11 @@ class FunctionSubject:
 
     def close(self) -> None:
         pass
+
+
+def calls_for(calls: int | None, warmup: int | None) -> int | None:
+    """Finding the number of calls takes a few warm-up runs: with fewer than that, each run is one call."""
+    return 1 if calls is None and warmup is not None and warmup < _TRIES else calls
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -9,11 +9,14 @@ import sys
 __all__ = ["COMMANDS", "front_page", "main"]
 
 COMMANDS: dict[str, str] = {
+    "bench": "Measure a command line, alone or in turns with another.",
+    "compare": "Compare saved results: faster, slower, same, or undecided, with the reason.",
     "demo": "Show what Inferometer knows about this machine, a formula and a device.",
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
     "doctor": "Check in one minute whether this machine is fit to measure on.",
     "formulas": "List the field's formulas, show one, or calculate with units.",
-    "models": "List models, or show one.",
+    "models": "List models, or show one's layers, work, memory and coverage.",
+    "predict": "Predict how fast a model will run on a device, without running anything.",
     "runtimes": "List the engines that can run a model, and what is missing for each.",
 }
 

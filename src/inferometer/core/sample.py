@@ -23,7 +23,12 @@ class Interval:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """`std` has n − 1 in its denominator; percentiles are linear between ranks (Hyndman–Fan 7)."""
+    """`std` has n − 1 in its denominator; percentiles are linear between ranks (Hyndman–Fan 7).
+
+    Intervals are bootstrapped. Outliers lie outside Tukey's fences. `exclusive` is the total without what nested spans
+    took. Rates divide by the total. Drift is Theil–Sen's slope, `drift_share` its sum over the run as a share of the
+    median, `drift_p_value` Mann–Kendall's. `steady_from` is the first reading of the steady part.
+    """
 
     name: str
     unit: str
@@ -44,3 +49,11 @@ class Summary:
     median_interval: Interval | None = None
     outliers: int | None = None
     drift_per_run: float | None = None
+    drift_share: float | None = None
+    drift_p_value: float | None = None
+    steady_from: int | None = None
+    exclusive: float | None = None
+    per_s: float | None = None
+    tokens_per_s: float | None = None
+    bytes_per_s: float | None = None
+    flop_per_s: float | None = None

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Block, Graph
     from inferometer.core.workload import Parallel
 
-__all__ = ["WHOLE", "Message", "Placed", "Scale", "place", "replica_batch", "require_plan"]
+__all__ = [
+    "WHOLE", "Message", "Placed", "Scale", "is_layer", "layer_count", "message_op", "place", "replica_batch",
+    "require_plan", "stage_share",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +86,25 @@ def require_plan(graph: Graph, parallel: Parallel) -> None:
             f"ep={parallel.ep} does not divide the tp·dp = {parallel.tp * parallel.dp} devices that hold a layer.",
             remedy="Experts are spread over the tensor- and data-parallel devices.",
         )
-    layers = max((block.count for block in graph.blocks), default=0)
-    stacked = sum(block.count for block in graph.blocks if "{}" in "".join(op.name for op in block.ops)) or layers
-    if parallel.pp > stacked:
-        raise DomainError(f"pp={parallel.pp} is more stages than the {stacked} layers of {graph.name}.")
+    layers = layer_count(graph)
+    if parallel.pp > layers:
+        raise DomainError(f"pp={parallel.pp} is more stages than the {layers} layers of {graph.name}.")
+
+
+def is_layer(block: Block) -> bool:
+    """Whether a block is layers of a stack: its ops have the repetition's index in their names."""
+    return any("{}" in op.name for op in block.ops)
+
+
+def layer_count(graph: Graph) -> int:
+    """Layers that stages can be cut between; each block once where none is a stack of layers."""
+    return sum(block.count for block in graph.blocks if is_layer(block)) or sum(block.count for block in graph.blocks)
+
+
+def stage_share(graph: Graph, stages: int) -> float:
+    """The share of the layers that the longest of some pipeline stages has."""
+    layers = layer_count(graph)
+    return -(-layers // stages) / layers if layers else 1.0
 
 
 def _require_heads(op: Op, tp: int) -> None:

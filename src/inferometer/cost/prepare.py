@@ -28,6 +28,7 @@ from inferometer.cost.polynomial import (
 )
 from inferometer.cost.rules import work_of
 from inferometer.cost.rules.attention import attention_pairs, sequences
+from inferometer.cost.rules.streams import streams
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Block, Graph, Op
@@ -97,17 +98,15 @@ class Prepared:
     monomials: tuple[tuple[str, ...], ...]
     matrix: Any  # [quantities · rows, monomials]
     loose: tuple[int, ...]  # rows that are no polynomials
+    repeats: tuple[Any, Any]  # how often each row runs: at every step, once a request
+    tables: Mapping[int, float]  # rows that look up: the bytes of their tables, of which they read no more than all
 
     def binding(self, sizes: Mapping[str, Any]) -> Binding:
         return Binding(sizes={**self.fixed, **sizes}, precision=self.precision)
 
     def counts(self, *, once: bool) -> Any:
         """How often each row runs in a step; those that run once a request are counted apart."""
-        total = np.zeros(len(self.rows))
-        for entry in self.entries:
-            if self.rows[entry.row].once == once:
-                total[entry.row] += entry.count
-        return total
+        return self.repeats[once]
 
     def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
@@ -121,8 +120,12 @@ class Prepared:
                 found = _in_first(quantities_of(self.rows[number], binding, self.effects), self.rows[number])
                 for place, name in enumerate((*self.keys, *_PARTS)):
                     if name in found:
-                        table[place, number] = np.ravel(np.broadcast_to(found[name], shape))
+                        table[place, number] = np.ravel(np.broadcast_to(found[name], shape)) if shape else found[name]
         parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
+        for number, most in self.tables.items():
+            over = np.maximum(0.0, parts["weights"][number] - most)
+            parts["weights"][number] -= over
+            parts["bytes"][number] -= over
         flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
         return Quantities(flops_by=flops_by, **parts)
 
@@ -234,9 +237,11 @@ def _names(fused: Fused) -> Any:
 def _assemble(
     graph: Graph, collector: _Collector, binding: Binding, effects: RuntimeEffects, fixed: Mapping[str, Any]
 ) -> Prepared:
-    rows, found, loose = [], [], []
+    rows, found, loose, tables = [], [], [], {}
     for number, row in enumerate(collector.rows):
         quantities = _polynomials(row, binding, effects)
+        if quantities is not None and row.op.kind == "embedding":
+            tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
         if quantities is None:
             loose.append(number)
         counted = [name.removeprefix("flops:") for name in quantities or () if name.startswith("flops:")]
@@ -256,7 +261,16 @@ def _assemble(
         monomials=monomials,
         matrix=coefficients(ordered, monomials),
         loose=tuple(loose),
+        repeats=_repeats(rows, collector.entries),
+        tables=tables,
     )
+
+
+def _repeats(rows: list[Row], entries: list[Entry]) -> tuple[Any, Any]:
+    found = np.zeros((2, len(rows)))
+    for entry in entries:
+        found[int(rows[entry.row].once), entry.row] += entry.count
+    return found[0], found[1]
 
 
 def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
@@ -271,7 +285,7 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
     """A row's quantities by name, with `flops:FORMAT` for each format: plain arithmetic, as in the rules."""
     if row.part is None:
         return {}
-    whole = work_of(row.part, binding)
+    whole = _looked_up(row.part, binding) if row.op.kind == "embedding" else work_of(row.part, binding)
     if row.op.kind == "collective":
         message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
         return {"link": message}
@@ -290,6 +304,15 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
         "flops": whole.total_flops,
         "bytes": whole.bytes,
     }
+
+
+def _looked_up(op: Op, binding: Binding) -> Work:
+    """As the rule, but for the limit that no more than the whole table is read, which no polynomial can say."""
+    ids = binding.elements(op.inputs[0]) if op.inputs else None
+    if not isinstance(ids, Polynomial):
+        return work_of(op, binding)
+    rows_bytes = sum(-(-binding.nbytes(weight) // binding.size(weight.shape[0])) for weight in op.weights)
+    return Work(**streams(op, binding) | {"weights": rows_bytes * ids})
 
 
 def _wider(binding: Binding, times: int) -> Binding:

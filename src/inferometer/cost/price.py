@@ -132,7 +132,12 @@ def exposed_host(device_s: Any, host_s: Any) -> Any:
 
 def bound_names(priced: Priced, column: int = 0) -> list[Bound]:
     """What bounds each row, in one column: the longest of its streams, or its overhead where that is longer."""
-    shape = priced.time_s.shape
-    streams = [priced.compute_s, priced.memory_s, 0.0 if priced.link_s is None else priced.link_s, priced.overhead_s]
-    table = np.stack([np.broadcast_to(stream, shape)[:, column] for stream in streams])
-    return [BOUNDS[place] for place in table.argmax(axis=0).tolist()]
+    rows = len(priced.time_s)
+    streams = (priced.compute_s, priced.memory_s, priced.link_s, priced.overhead_s)
+    columns = [[0.0] * rows if stream is None else _column(stream, column) for stream in streams]
+    return [BOUNDS[max(range(4), key=seconds.__getitem__)] for seconds in zip(*columns, strict=True)]
+
+
+def _column(values: Any, column: int) -> list[float]:
+    found: list[float] = values[:, min(column, values.shape[1] - 1)].tolist()
+    return found

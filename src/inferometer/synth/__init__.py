@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.catalog import model as catalog_model
+from inferometer.catalog.files import rows_of
 from inferometer.core.dtype import dtype
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.readers.huggingface.graph import graph_from_config
+from inferometer.readers.resolve import read
 from inferometer.synth.order import Order
 
 __all__ = ["FORMATS", "Order", "Synthesised", "parts_of", "synthesise", "weight_formats"]
@@ -53,9 +55,9 @@ def synthesise(  # noqa: PLR0913 - the options of the command that calls it
 ) -> Synthesised:
     """Write a model with random weights.
 
-    `model` is a catalog name, a folder with a config.json, a config, or a graph. The format follows from the path
-    (.onnx, .gguf, .safetensors, or a folder) unless it is given. `sizes` fixes symbols of an ONNX model, such as
-    {"image": 320}; `part` takes one part of a model in several, such as "encoder".
+    `model` is a catalog name, a folder with a config.json, a model file, a config, or a graph. The format follows from
+    the path (.onnx, .gguf, .safetensors, or a folder) unless it is given. `sizes` fixes symbols of an ONNX model, such
+    as {"image": 320}; `part` takes one part of a model in several, such as "encoder".
     """
     path = Path(path)
     kind = _format(path, format)
@@ -126,17 +128,25 @@ def _weights(name: str) -> str:
 
 
 def _resolved(model: str | Graph | Mapping[str, Any]) -> tuple[Graph, Mapping[str, Any]]:
+    """The graph, and the config where there is one."""
     if isinstance(model, Graph):
-        config = model.metadata.get("config", {})
-        return model, config if isinstance(config, Mapping) else {}
+        return model, {}
     if isinstance(model, Mapping):
-        return graph_from_config(model, name=str(model.get("_name_or_path") or model.get("model_type", "model"))), model
+        return _expanded(model, str(model.get("_name_or_path") or model.get("model_type", "model")))
+    if rows_of("models").canonical(model) is not None:
+        row = catalog_model(model)
+        return _expanded(row.config, row.name)
     place = Path(model)
-    if place.is_dir() or place.suffix == ".json":
+    if place.is_dir() or (place.suffix == ".json" and place.exists()):
         config = _read_config(place / "config.json" if place.is_dir() else place)
-        return graph_from_config(config, name=place.stem), config
-    row = catalog_model(model)
-    return graph_from_config(row.config, name=row.name), row.config
+        return _expanded(config, place.resolve().stem)
+    return read(model), {}
+
+
+def _expanded(config: Mapping[str, Any], name: str) -> tuple[Graph, Mapping[str, Any]]:
+    """Without the config's own quantisation: the weights get the format that is asked for."""
+    plain = {key: value for key, value in config.items() if key != "quantization_config"}
+    return graph_from_config(plain, name=name), plain
 
 
 def _read_config(path: Path) -> Mapping[str, Any]:

@@ -224,3 +224,25 @@ def test_f16_keeps_its_epsilon_above_what_f16_can_hold():
     values = [node.attributes["value"] for node in nodes.nodes if node.kind == "Constant"]
     scalars = [value for value in values if value.dtype == np.float16 and value.ndim == 0]
     assert min(float(value) for value in scalars if value > 0) >= 9e-6
+
+
+def test_a_picture_of_another_size_than_the_position_table_is_refused():
+    config = {"model_type": "vit", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2,
+              "intermediate_size": 48, "image_size": 32, "patch_size": 8, "num_channels": 3}  # fmt: skip
+    graph = graph_from_config(config, name="tiny")
+    assert lower(graph, Numbers(), {"image": 32}).outputs
+    with pytest.raises(InferometerError, match=r"position_embeddings.* is \[1, 17, 32\] beside \[batch, 65, 32\]"):
+        lower(graph, Numbers(), {"image": 64})
+
+
+def test_a_size_that_no_input_tells_is_asked_for():
+    y = tensor("y", BATCH, Symbol("other"))
+    op = Op(name="big", kind="resize", inputs=(tensor("x", BATCH, 8),), outputs=(y,), attributes={"mode": "nearest"})
+    with pytest.raises(InferometerError, match="needs the size 'other'"):
+        lower(graph_of(op, inputs=(tensor("x", BATCH, 8),)), Numbers(), {})
+
+
+def test_a_second_factor_that_lies_the_other_way_round_is_turned():
+    a, b = tensor("a", BATCH, 8), tensor("b", 5, 8)
+    op = Op(name="m", kind="matmul", inputs=(a, b), outputs=(tensor("y", BATCH, 5),), attributes={"contracted": 8})
+    assert kinds(lower(graph_of(op, inputs=(a, b)), Numbers(), {}))["Transpose"] == 1

@@ -53,6 +53,18 @@ def test_a_folder_with_a_config_is_a_model(tmp_path):
     assert made.parameters == graph_from_config(LLAMA, name="llama").parameters
 
 
+def test_a_model_file_is_a_model(tmp_path):
+    first = synthesise(LLAMA, tmp_path / "m.gguf", weights="q8_0")
+    assert synthesise(str(first.path), tmp_path / "again.gguf").parameters == first.parameters
+
+
+def test_the_quantisation_of_a_config_gives_way_to_what_is_asked(tmp_path):
+    config = LLAMA | {"quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 32}}
+    made = synthesise(config, tmp_path / "checkpoint")
+    assert made.parameters == graph_from_config(LLAMA, name="llama").parameters
+    assert "quantization_config" not in json.loads((tmp_path / "checkpoint" / "config.json").read_text())
+
+
 def test_a_graph_is_a_model(tmp_path):
     graph = graph_from_config(LLAMA, name="mine")
     assert synthesise(graph, tmp_path / "m.safetensors").parameters == graph.parameters
@@ -94,6 +106,11 @@ def test_an_unknown_format_is_refused(tmp_path):
 def test_an_unknown_model_suggests_the_nearest(tmp_path):
     with pytest.raises(UnknownNameError, match="resnet50"):
         synthesise("resnet-5o", tmp_path / "m.onnx")
+
+
+def test_a_file_that_is_not_there_is_said_plainly(tmp_path):
+    with pytest.raises(FormatError, match="no file or folder"):
+        synthesise("gone/model.onnx", tmp_path / "m.onnx")
 
 
 def test_an_unknown_weight_format_is_refused_and_leaves_nothing(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
@@ -96,20 +96,22 @@ def diffusers_dit(config: Config) -> Body:
     blocks = (
         Block(name="embed", ops=ending_in(stem, stream.name)),
         Block(name="decoder", ops=(*told, *_block(names, stream, output(told))), count=config.layers("num_layers")),
-        Block(name="head", ops=_diffusers_end(config, stream)),
+        Block(name="head", ops=_diffusers_end(config, names, stream)),
     )
     return _body(config, blocks, latent)
 
 
-def _diffusers_end(config: Config, stream: Tensor) -> tuple[Op, ...]:
-    """The last modulation is made from the first block's embedder."""
-    condition = tensor("layers.0.condition", BATCH, width(stream))
-    active = activation("final.silu", condition, "silu")
+def _diffusers_end(config: Config, names: Names, stream: Tensor) -> tuple[Op, ...]:
+    """The last modulation is made with the first block's embedder, which runs again for it."""
+    first = replace(names, time=names.time.replace("{}", "0"), label=names.label.replace("{}", "0"))
+    told = _conditioned("final.condition", first, config)
+    active = activation("final.silu", output(told), "silu")
     vectors = linear("final.modulation", output(active), 2 * width(stream), "proj_out_1", bias=True)
     normed = norm("final.norm", stream, "layer")
     shifted = moved("final", output(normed), output(vectors))
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", config.whole("in_channels"))
-    return active, vectors, normed, shifted, linear("final.linear", output(shifted), patch, "proj_out_2", bias=True)
+    last = linear("final.linear", output(shifted), patch, "proj_out_2", bias=True)
+    return (*told, active, vectors, normed, shifted, last)
 
 
 def _features(config: Config) -> int:

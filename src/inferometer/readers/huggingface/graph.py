@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dtype import dtype
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
-from inferometer.readers.huggingface.cnn import convnext, densenet, plain, resnet, squeezenet
 from inferometer.readers.huggingface.config import Config
-from inferometer.readers.huggingface.contrastive import contrastive
-from inferometer.readers.huggingface.decoder import decoder
-from inferometer.readers.huggingface.dit import diffusers_dit, dit
-from inferometer.readers.huggingface.encoder import encoder
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
-from inferometer.readers.huggingface.mmdit import flux, sd3
-from inferometer.readers.huggingface.mobile import inverted
-from inferometer.readers.huggingface.multimodal import llava, qwen_vl
 from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.quantized import quantized
-from inferometer.readers.huggingface.seq2seq import seq2seq
-from inferometer.readers.huggingface.swin import swin
-from inferometer.readers.huggingface.unet import unet
-from inferometer.readers.huggingface.vision import vision
-from inferometer.readers.huggingface.yolo import yolo
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -32,28 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["graph_from_config"]
 
-# What a row's `template` names, by what the function needs to know.
-_HEADED: dict[str, Callable[[Family, Config, tuple[str, ...], Place], Body]] = {
-    "decoder": decoder,
-    "encoder": encoder,
-    "seq2seq": seq2seq,
-    "vision": vision,
-    "swin": swin,
-}
-_JOINED = {"contrastive": contrastive, "llava": llava, "qwen_vl": qwen_vl}
-_NUMBERED = {"plain": plain, "inverted": inverted}
-_ALONE = {
-    "unet": unet,
-    "dit": dit,
-    "diffusers_dit": diffusers_dit,
-    "flux": flux,
-    "sd3": sd3,
-    "resnet": resnet,
-    "convnext": convnext,
-    "densenet": densenet,
-    "squeezenet": squeezenet,
-    "yolo": yolo,
-}
+# A row's `template` is a function of the module of that name, or of the one said here; it is imported when needed.
+_MODULES = {
+    "llava": "multimodal", "qwen_vl": "multimodal", "diffusers_dit": "dit", "flux": "mmdit", "sd3": "mmdit",
+    "inverted": "mobile", "resnet": "cnn", "convnext": "cnn", "densenet": "cnn", "plain": "cnn", "squeezenet": "cnn",
+}  # fmt: skip
+# What the functions need to know beside the config; the others need nothing.
+_HEADED = frozenset({"decoder", "encoder", "seq2seq", "vision", "swin"})
+_JOINED = frozenset({"contrastive", "llava", "qwen_vl"})
+_NUMBERED = frozenset({"plain", "inverted"})
 
 
 def graph_from_config(config: Mapping[str, Any], *, name: str) -> Graph:
@@ -84,15 +59,19 @@ def graph_from_config(config: Mapping[str, Any], *, name: str) -> Graph:
 
 def _expand(family: Family, config: Config) -> Body:
     heads, bare = _heads(family, config)
-    template = family.template
-    if template in _HEADED:
+    expand = _template(family.template)
+    if family.template in _HEADED:
         prefix = f"{family.base}." if family.base and (family.keeps_base or not bare) else ""
-        return _HEADED[template](family, config, heads, Place(body=prefix))
-    if template in _JOINED:
-        return _JOINED[template](family, config, heads)
-    if template in _NUMBERED:
-        return _NUMBERED[template](family, config)
-    return _ALONE[template](config)
+        return expand(family, config, heads, Place(body=prefix))
+    if family.template in _JOINED:
+        return expand(family, config, heads)
+    return expand(family, config) if family.template in _NUMBERED else expand(config)
+
+
+def _template(name: str) -> Callable[..., Body]:
+    module = import_module(f"inferometer.readers.huggingface.{_MODULES.get(name, name)}")
+    function: Callable[..., Body] = getattr(module, name)
+    return function
 
 
 def _heads(family: Family, config: Config) -> tuple[tuple[str, ...], bool]:

@@ -13,7 +13,7 @@ from inferometer.readers.huggingface.attention import Attention
 from inferometer.readers.huggingface.body import Body, ending_in, function_of, once_only
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.decoder import decoder, sizes_of
-from inferometer.readers.huggingface.family import Family, families, family_of, prepared
+from inferometer.readers.huggingface.family import Family, family_of, prepared
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -143,13 +143,14 @@ def _merger(row: Family, config: Config, x: Tensor, prefix: str) -> list[Op]:
 
 
 def _part(family: Family, config: Config, side: str) -> tuple[Family, Config]:
-    """A part's row and config: the one its own model_type names, where that is a family we know."""
+    """A part's row and config: its own model_type decides, where it names another family than the whole does."""
     plain = config.table(f"{side}_config")
     asked = plain.get("model_type")
-    name = asked if side == "text" and isinstance(asked, str) and asked in families() else family.parts[side]
-    if side == "vision" and asked in {"clip_vision_model", "siglip_vision_model"}:
-        name = asked
-    row = family_of(plain, name)
+    inner = asked is None or (isinstance(asked, str) and asked.startswith(family.name))
+    row = family_of(plain, family.parts[side] if inner else "")
+    usual = family_of(plain, family.parts[side])
+    if row.template != usual.template:
+        raise plain.error("model_type", f"is {row.name}, which cannot be the {side} part of {family.name}")
     return row, prepared(plain, row, nested=True)
 
 

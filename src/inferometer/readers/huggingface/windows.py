@@ -17,8 +17,8 @@ def windows_of(family: Family, config: Config, count: int) -> list[int | None]:
     Where attention is not causal the config's window is split over both sides, and the token itself comes on top.
     `layer_types` in a config says it layer by layer; without it the family's pattern holds.
     """
-    window = config.whole("sliding_window", None)
-    if window is None or not family.window:
+    window = config.whole("sliding_window", 0, least=0)
+    if not window or not family.window:
         return [None] * count
     if not family.causal:
         window = 2 * (window // 2) + 1

@@ -11,7 +11,7 @@ from math import gcd
 
 from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
-from inferometer.readers.onnx.limits import MAX_DIM_PARTS
+from inferometer.readers.onnx.limits import MAX_DIM_PARTS, MAX_NUMBER
 
 __all__ = ["add", "ceildiv", "divide", "floordiv", "is_negative", "mod", "mul", "normal", "product", "sub"]
 
@@ -229,7 +229,7 @@ def _sized(dim: Dim) -> Dim:
     while pending:
         part = pending.pop()
         parts += 1
-        if parts > MAX_DIM_PARTS:
+        if parts > MAX_DIM_PARTS or (isinstance(part, int) and abs(part) > MAX_NUMBER):
             raise UnknownShapeError("a size too long to write")
         if isinstance(part, Expression):
             pending += [part.left, part.right]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.graph import Block, Graph, Op
 from inferometer.readers.onnx.elements import is_float
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.roles import activation_roles, every_step, parameters
-from inferometer.readers.onnx.scope import Scope
 from inferometer.readers.onnx.step import Maker, Step
-from inferometer.readers.onnx.value import Notes, Value
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
     from inferometer.readers.onnx.messages import Model
+    from inferometer.readers.onnx.scope import Scope
+    from inferometer.readers.onnx.value import Notes, Value
     from inferometer.readers.onnx.walk import Walk
 
 __all__ = ["build"]
@@ -161,15 +162,11 @@ def _quantisation(steps: tuple[Step, ...]) -> list[str]:
     """How the graph is quantised, by the operators that show it."""
     marks = {
         "QuantizeLinear": "QDQ", "DequantizeLinear": "QDQ", "QLinearConv": "QOperator", "QLinearMatMul": "QOperator",
-        "QGemm": "QOperator", "ConvInteger": "dynamic", "MatMulInteger": "dynamic", "DynamicQuantizeMatMul": "dynamic",
-        "MatMulIntegerToFloat": "dynamic", "DynamicQuantizeLSTM": "dynamic", "MatMulNBits": "MatMulNBits",
-        "QMoE": "MatMulNBits", "GatherBlockQuantized": "MatMulNBits",
+        "QGemm": "QOperator", "ConvInteger": "dynamic", "MatMulInteger": "dynamic",
+        "DynamicQuantizeMatMul": "dynamic", "MatMulIntegerToFloat": "dynamic", "DynamicQuantizeLSTM": "dynamic",
+        "MatMulNBits": "MatMulNBits", "QMoE": "MatMulNBits", "GatherBlockQuantized": "MatMulNBits",
     }  # fmt: skip
     found = {marks[step.call.node.op_type] for step in every_step(steps) if step.call.node.op_type in marks}
     if any(value and len(value.stored) > 1 for step in every_step(steps) for value in step.call.inputs):
         found.add("QDQ")  # the weights' own DequantizeLinear nodes are folded
     return sorted(found)
-
-
-def tensors_of(op: Op) -> tuple[Tensor, ...]:
-    return (*op.inputs, *op.outputs, *op.weights)

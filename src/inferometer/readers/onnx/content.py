@@ -6,17 +6,20 @@ tells the shapes, and nothing larger than MAX_ITEMS is ever followed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product as cartesian
 from math import prod
+from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx.limits import MAX_ITEMS, MAX_NUMBER
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
 __all__ = [
-    "Content", "Item", "Ratio", "bounded", "broadcast_map", "concat", "full", "known", "reduced", "take", "transposed",
-    "vector",
+    "Content", "Item", "Ratio", "bounded", "broadcast_map", "concat", "full", "known", "reduced", "take",
+    "transposed", "vector",
 ]  # fmt: skip
 
 
@@ -41,8 +44,9 @@ class Content:
 
 
 def known(shape: tuple[int, ...], items: tuple[Item, ...]) -> Content | None:
-    """A content, where it is one worth following. Nothing is followed through an empty array of several dimensions,
-    whose other sizes may be of any length.
+    """A content, where it is one worth following.
+
+    Nothing is followed through an empty array of several dimensions, whose other sizes may be of any length.
     """
     return Content(shape, items) if len(items) <= MAX_ITEMS and (items or shape == (0,)) else None
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content, Item
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.rules.common import as_dim
 from inferometer.readers.onnx.rules.items import sign
-from inferometer.readers.onnx.scope import Scope
+from inferometer.readers.onnx.scope import Scope, prefix_of
 from inferometer.readers.onnx.step import Row, Step
-from inferometer.readers.onnx.trips import Counters, trips_of
+from inferometer.readers.onnx.trips import Counters, Loop, trips_of
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape, Value
 
 if TYPE_CHECKING:
+    from inferometer.core.dims import Dim
     from inferometer.readers.onnx.messages import GraphDef
     from inferometer.readers.onnx.walk import Walk
 
@@ -32,7 +32,7 @@ def _inner(scope: Scope, prefix: str) -> Scope:
     return Scope(
         opsets=scope.opsets,
         parent=scope,
-        prefix=f"{prefix}/",
+        prefix=prefix_of(prefix),
         arguments=scope.arguments,
         absent=scope.absent,
         depth=scope.depth + 1,
@@ -82,8 +82,9 @@ def _branch(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
 
 
 def _is_squeeze(then: GraphDef, other: GraphDef) -> bool:
-    """PyTorch writes `x.squeeze(axis)` of a size it does not know as "squeeze if it is 1, else leave it". What follows
-    needs it gone.
+    """Whether this is PyTorch's `x.squeeze(axis)` of a size it does not know: "squeeze if it is 1, else leave it".
+
+    What follows was written for the size being gone.
     """
     kinds = [[node.op_type for node in graph.nodes if node.op_type != "Constant"] for graph in (then, other)]
     return kinds == [["Squeeze"], ["Identity"]]
@@ -139,8 +140,10 @@ def _publish(scope: Scope, names: tuple[str, ...], values: list[Value]) -> None:
 
 
 def _loop(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
-    """Inputs: most trips, condition, carried values. The body takes the trip's number, the condition and those, and
-    gives the condition, the carried values, and what is stacked up over the trips.
+    """Inputs: most trips, condition, carried values.
+
+    The body takes the trip's number, the condition and those values, and gives the condition, the values, and what is
+    stacked up over the trips.
     """
     node, name, graph = call.node, walk.unique(scope, call.node), call.graph("body")
     carried = call.inputs[2:]
@@ -154,11 +157,11 @@ def _loop(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
         _enter_loop(inner, formals, results, loose, counters)
         steps = walk.graph(graph, inner)
         outs = _results(graph, inner)
-        changed = _loosened(walk, loose, outs[1 : len(carried) + 1], inner, formals[2:], results[1:])
+        changed = _loosened(walk, loose, outs[1 : len(carried) + 1], inner, graph)
         if changed is None or attempt == 2:
             break
         loose = changed
-    trips = trips_of(walk, call, graph, inner, counters, carried)
+    trips = trips_of(Loop(call=call, body=graph, inner=inner, counters=counters))
     walk.notes.invented.update(dict.fromkeys(counters.names, name))
     stacked = outs[len(carried) + 1 :]
     values = [walk.value(outer, _either([value]), scope) for outer, value in zip(node.outputs, outs[1:], strict=False)]
@@ -201,23 +204,19 @@ def _enter_loop(
 
 
 def _loosened(
-    walk: Walk,
-    before: list[Value | None],
-    after: list[Value],
-    inner: Scope,
-    formals: tuple[str, ...],
-    results: tuple[str, ...],
+    walk: Walk, before: list[Value | None], after: list[Value], inner: Scope, graph: GraphDef
 ) -> list[Value | None] | None:
     """Carried values whose shape the body changes, with those sizes unknown; None where it changes none."""
     changed: list[Value | None] = []
     differs = False
     for place, (old, new) in enumerate(zip(before, after, strict=True)):
-        if old is None or results[place] == formals[place] or old.shape == new.shape:
+        formal = graph.inputs[place + 2].name
+        if old is None or graph.outputs[place + 1].name == formal or old.shape == new.shape:
             changed.append(old)
             continue
         differs = True
         common = _common([old.shape, new.shape])
-        full = inner.full_name(formals[place])
+        full = inner.full_name(formal)
         shape, _ = (None, None) if common is None else walk.shaped("", full, Out(common, None), inner)
         changed.append(replace(old, shape=shape, content=None, stored=(), source=None, length=None))
     return changed if differs else None
@@ -242,7 +241,7 @@ def _scan(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
     for place, value in enumerate(inputs):
         shape = None if value is None else value.shape
         if shape is not None and place >= states:
-            axis = 1 if batched else call.axis(axes[min(place - states, len(axes) - 1)], len(shape))
+            axis = call.axis(1 if batched else axes[min(place - states, len(axes) - 1)], len(shape))
             trips = shape[axis] if trips is None else trips
             shape = (*shape[:axis], *shape[axis + 1 :])
         if shape is not None and batched:

@@ -6,7 +6,8 @@ from inferometer.readers.onnx.wire import BYTES, VARINT, Wire
 __all__ = ["confidence"]
 
 # ModelProto's and GraphProto's fields, and the wire type each has.
-_MODEL = {1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES, 8: BYTES, 14: BYTES, 20: BYTES, 25: BYTES,
+_MODEL = {1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES, 8: BYTES, 14: BYTES, 20: BYTES,
+25: BYTES,
           26: BYTES}  # fmt: skip
 _GRAPH = {1: BYTES, 2: BYTES, 5: BYTES, 10: BYTES, 11: BYTES, 12: BYTES, 13: BYTES, 14: BYTES, 15: BYTES, 16: BYTES}
 _NODE = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES, 6: BYTES, 7: BYTES, 8: BYTES, 9: BYTES, 10: BYTES}

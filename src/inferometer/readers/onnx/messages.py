@@ -57,8 +57,9 @@ class ValueInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute:
-    """`value` is an int, float, str, TensorDef, GraphDef or TypeDef, or a tuple of those; `count` is how many there
-    are in the file, of which a long list keeps the first.
+    """`value` is an int, float, str, TensorDef, GraphDef or TypeDef, or a tuple of those.
+
+    `count` is how many there are in the file, of which a long list keeps the first.
     """
 
     name: str

@@ -1,6 +1,5 @@
 """ModelProto and what it holds, from the wire to plain values. Unknown fields are skipped: later versions add some."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from inferometer.readers.onnx.elements import ELEMENTS
@@ -53,7 +52,7 @@ def parse_model(wire: Wire) -> Model:
             function = _parse_function(wire, a, b)
             functions[function.domain, function.name, function.overload] = function
     if graph is None:
-        raise Fault("the file holds no graph", offset=wire.size)
+        raise Fault("the file holds no graph" if wire.size else "the file is empty", offset=wire.size)
     if numbers[1] >= _OPSETS_SINCE_IR and not opsets:
         raise Fault(f"a model of IR version {numbers[1]} that names no operator set", offset=wire.size)
     return Model(
@@ -183,10 +182,11 @@ def _add_values(wire: Wire, values: list[Any], field: tuple[int, int, int, int],
     """Append the value or values of one field; how many it held. Long lists are counted and not kept."""
     number, kind, a, b = field
     if number in {2, 7}:
-        numbers = wire.unpack("f", a, b) if kind in {FIXED32, BYTES} else ()
-        if len(values) < MAX_ITEMS:
-            values.extend(numbers[: MAX_ITEMS - len(values)])
-        return len(numbers)
+        if kind not in {FIXED32, BYTES}:
+            return 0
+        kept = min(b - a, 4 * (MAX_ITEMS - len(values))) if (b - a) % 4 == 0 else b - a
+        values.extend(wire.unpack("f", a, a + kept))
+        return (b - a) // 4
     if number in {3, 8}:
         if kind == VARINT:
             if len(values) < MAX_ITEMS:
@@ -318,10 +318,6 @@ def _parse_function(wire: Wire, start: int, end: int) -> Function:
         nodes=tuple(nodes),
         opsets=opsets,
         overload=texts[13],
-        defaults=_frozen(defaults),
+        defaults=defaults,
         infos=tuple(infos),
     )
-
-
-def _frozen(attributes: dict[str, Attribute]) -> Mapping[str, Attribute]:
-    return attributes

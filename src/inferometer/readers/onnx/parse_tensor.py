@@ -148,7 +148,7 @@ def _require_held(tensor: TensorDef) -> None:
         parts = 2 if tensor.dtype in {"c64", "c128"} else 1
         if size != parts * count * _FIXED[form][1]:
             raise Fault(f"{count:,} elements of {tensor.dtype} in {size:,} bytes", offset=start, where=where)
-    elif size < _least_varints(tensor.dtype, count):
+    elif not _least_varints(tensor.dtype, count) <= size <= 10 * max(1, count):
         raise Fault(f"{count:,} elements in {size:,} bytes of numbers", offset=start, where=where)
 
 

@@ -58,7 +58,7 @@ def _is_weight(step: Step, value: Value) -> bool:
 def _is_learned(step: Step, value: Value) -> bool:
     """A bias, scale or table that is added, multiplied or put in front as if it were an activation."""
     op_type = step.call.node.op_type
-    if step.call.node.domain or not is_float(value.dtype) or op_type not in _SHIFTS | _TABLES:
+    if step.call.node.domain or not step.outs or not is_float(value.dtype) or op_type not in _SHIFTS | _TABLES:
         return False
     stored, shape, result = value.stored[0], value.shape, step.outs[0].shape
     if shape is None or result is None or _MADE_UP.search(stored.name):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from zlib import crc32
 
+from inferometer.readers.onnx.limits import MAX_PREFIX
 from inferometer.readers.onnx.messages import Attribute, GraphDef, Node, TypeDef, ValueInfo
 from inferometer.readers.onnx.value import Value
 
-__all__ = ["Scope", "declared", "ordered"]
+__all__ = ["Scope", "declared", "needs", "ordered", "prefix_of"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,12 +40,17 @@ class Scope:
         return self.renamed.get(name) or f"{self.prefix}{name}"
 
 
+def prefix_of(name: str) -> str:
+    """What stands before the names of a graph within a node; a long one is cut and told apart by a checksum."""
+    return f"{name}/" if len(name) < MAX_PREFIX else f"{name[:200]}~{crc32(name.encode()):08x}/"
+
+
 def declared(*lists: tuple[ValueInfo, ...]) -> dict[str, TypeDef]:
     """Declared types by name; a later list wins."""
     return {info.name: info.type for infos in lists for info in infos if info.type is not None}
 
 
-def ordered(nodes: tuple[Node, ...], scope: Scope) -> tuple[tuple[Node, ...], Node | None]:
+def ordered(nodes: tuple[Node, ...]) -> tuple[tuple[Node, ...], Node | None]:
     """The nodes in an order in which each comes after what it needs, and a node that has no place in any.
 
     Files must be written in such an order, and nearly all are: those are only checked.

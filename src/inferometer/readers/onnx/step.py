@@ -64,8 +64,9 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maker:
-    """Makes tensors and ops. `roles` are those of activations, `parameters` the names of stored tensors that are
-    learned.
+    """Makes tensors and ops.
+
+    `roles` are those of activations, `parameters` the names of stored tensors that are learned.
     """
 
     roles: Mapping[str, Role]

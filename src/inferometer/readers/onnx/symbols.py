@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.elements import is_float
-from inferometer.readers.onnx.messages import Axis, TypeDef
+
+if TYPE_CHECKING:
+    from inferometer.readers.onnx.messages import Axis, TypeDef
 
 __all__ = ["Symbols", "read_symbols"]
 
@@ -96,7 +99,7 @@ def _plain(name: str) -> str:
 def _take_usual(symbols: Symbols, named: dict[str, list[TypeDef]]) -> set[str]:
     """Give each of our names to one of the file's: the same one first, then the first usual one."""
     taken: set[str] = set()
-    for name in sorted(named, key=lambda n: (n not in _NAMES, list(named).index(n))):
+    for name in sorted(named, key=lambda n: n not in _NAMES):
         ours = _OURS.get(_plain(name)) if re.fullmatch(r"[\w.\-]+", name) else None
         if ours is None or ours in taken or (ours == "query" and not _tells_tokens(named[name])):
             continue
@@ -175,20 +178,18 @@ def _evaluate(text: str, known: dict[str, Dim]) -> Dim | None:
 
 def _sum_of(tokens: list[str], known: dict[str, Dim]) -> Dim | None:
     """Without parentheses: products, added and subtracted."""
-    total: Dim = 0
-    sign, product, expects = 1, None, "operand"
-    for token in (*tokens, "+"):
-        if expects == "operand":
-            operand = int(token) if token.isdecimal() else known.get(token)
-            if operand is None:
-                return None
-            product = operand if product is None else algebra.mul(product, operand)
-            expects = "operator"
-            continue
-        if token not in {"+", "-", "*"} or product is None:
+    if len(tokens) % 2 == 0:
+        return None
+    terms: list[Dim] = []
+    for operator, operand in zip(("+", *tokens[1::2]), tokens[::2], strict=True):
+        value = int(operand) if operand.isdecimal() else known.get(operand)
+        if value is None or operator not in {"+", "-", "*"}:
             return None
-        if token != "*":
-            total = algebra.add(total, algebra.mul(product, sign))
-            sign, product = 1 if token == "+" else -1, None
-        expects = "operand"
+        if operator == "*":
+            terms[-1] = algebra.mul(terms[-1], value)
+        else:
+            terms.append(value if operator == "+" else algebra.mul(value, -1))
+    total: Dim = 0
+    for term in terms:
+        total = algebra.add(total, term)
     return total

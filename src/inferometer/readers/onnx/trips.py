@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content
+from inferometer.readers.onnx.messages import GraphDef
 from inferometer.readers.onnx.rules.common import as_dim
+from inferometer.readers.onnx.scope import Scope
+from inferometer.readers.onnx.value import Call
 
 if TYPE_CHECKING:
-    from inferometer.readers.onnx.messages import GraphDef, Node
-    from inferometer.readers.onnx.scope import Scope
-    from inferometer.readers.onnx.value import Call, Value
-    from inferometer.readers.onnx.walk import Walk
+    from collections.abc import Iterator
 
-__all__ = ["Counters", "trips_of"]
+    from inferometer.readers.onnx.messages import Node
+    from inferometer.readers.onnx.value import Value
+
+__all__ = ["Counters", "Loop", "trips_of"]
 
 _NO_LIMIT = (1 << 31) - 1  # writers give the largest number where only the condition ends a loop
+_MAX_TESTS = 64
 
 
 class Counters:
@@ -36,41 +40,40 @@ class Counters:
         return Content((), (self.symbol(place),))
 
 
-def trips_of(
-    walk: Walk, call: Call, graph: GraphDef, inner: Scope, counters: Counters, carried: tuple[Value | None, ...]
-) -> Dim | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """A loop whose body has been walked."""
+
+    call: Call
+    body: GraphDef
+    inner: Scope
+    counters: Counters
+
+
+def trips_of(loop: Loop) -> Dim | None:
     """The number of trips where it can be told, else None."""
-    most = call.items(0)
+    most = loop.call.items(0)
     limit = as_dim(most[0]) if most else None
     if isinstance(limit, int) and limit >= _NO_LIMIT:
         limit = None
-    ends = inner.find(graph.outputs[0].name)
-    if ends is not None and ends.content is not None and ends.content.items == (1,):
+    goes_on = loop.inner.find(loop.body.outputs[0].name)
+    if goes_on is not None and goes_on.content is not None and goes_on.content.items == (1,):
         return limit
-    counted = _by_condition(walk, graph, inner, counters, carried, call)
-    if counted is None:
-        return None
-    if limit is None or limit == counted:
+    counted = _by_condition(loop)
+    if counted is None or limit is None or limit == counted:
         return counted
     return min(limit, counted) if isinstance(limit, int) and isinstance(counted, int) else None
 
 
-def _by_condition(
-    walk: Walk,
-    graph: GraphDef,
-    inner: Scope,
-    counters: Counters,
-    carried: tuple[Value | None, ...],
-    call: Call,
-) -> Dim | None:
+def _by_condition(loop: Loop) -> Dim | None:
     """`counter < limit`, or several such tests joined by And that all end at once."""
-    made = {name: node for node in graph.nodes for name in node.outputs if name}
+    made = {name: node for node in loop.body.nodes for name in node.outputs if name}
     counts: set[Dim | None] = set()
-    for left, right in _tests(graph.outputs[0].name, made):
-        sides = [_size(walk, inner.find(name)) for name in (left, right)]
-        if sides[0] is None or sides[1] is None:
+    for left, right in _tests(loop.body.outputs[0].name, made):
+        smaller, larger = _size(loop, left), _size(loop, right)
+        if smaller is None or larger is None:
             return None
-        counts.add(_until(sides[0], sides[1], graph, inner, counters, carried, call))
+        counts.add(_until(loop, smaller, larger))
     return counts.pop() if len(counts) == 1 else None
 
 
@@ -80,58 +83,51 @@ def _tests(name: str, made: dict[str, Node]) -> Iterator[tuple[str, str]]:
     while pending:
         seen += 1
         node = made.get(pending.pop())
-        if node is None or seen > 64 or not node.inputs:
+        if node is None or seen > _MAX_TESTS or not node.inputs:
             yield "", ""
         elif node.op_type in {"Identity", "Cast", "Squeeze", "Reshape"}:
             pending.append(node.inputs[0])
         elif node.op_type == "And":
             pending += node.inputs
-        elif node.op_type == "Less":
-            yield node.inputs[0], node.inputs[1]
-        elif node.op_type == "Greater":
-            yield node.inputs[1], node.inputs[0]
+        elif node.op_type in {"Less", "Greater"} and len(node.inputs) == 2:
+            first, second = node.inputs
+            yield (first, second) if node.op_type == "Less" else (second, first)
         else:
             yield "", ""
 
 
-def _size(walk: Walk, value: Value | None) -> Dim | None:
+def _size(loop: Loop, name: str) -> Dim | None:
+    value: Value | None = loop.inner.find(name) if name else None
     if value is None:
         return None
     content = value.content
     if content is None and value.source is not None:
-        content = walk.contents.read(value.source)
+        content = loop.call.read(value.source)
     return as_dim(content.items[0]) if content is not None and len(content.items) == 1 else None
 
 
-def _until(
-    left: Dim,
-    right: Dim,
-    graph: GraphDef,
-    inner: Scope,
-    counters: Counters,
-    carried: tuple[Value | None, ...],
-    call: Call,
-) -> Dim | None:
-    """The first trip runs; another follows while start + step·trip + offset < right, so ⌈(right − start − offset) /
-    step⌉ + 1 in all.
+def _until(loop: Loop, left: Dim, right: Dim) -> Dim | None:
+    """⌈(right − start − offset) / step⌉ + 1 trips.
+
+    The first trip runs; another follows while start + step·trip + offset < right.
     """
-    for place in range(len(carried) + 1):
-        symbol = counters.symbol(place)
+    for place in range(len(loop.call.inputs) - 1):
+        symbol = loop.counters.symbol(place)
         if symbol.name not in symbols_in(left) or symbol.name in symbols_in(right):
             continue
         offset = algebra.sub(left, symbol)
-        start, step = (0, 1) if place == 0 else _course(place, symbol, graph, inner, call)
+        start, step = (0, 1) if place == 0 else _course(loop, place)
         if not isinstance(offset, int) or start is None or not isinstance(step, int) or step < 1:
             return None
         return algebra.add(algebra.ceildiv(algebra.sub(algebra.sub(right, start), offset), step), 1)
     return None
 
 
-def _course(place: int, symbol: Symbol, graph: GraphDef, inner: Scope, call: Call) -> tuple[Dim | None, Dim | None]:
+def _course(loop: Loop, place: int) -> tuple[Dim | None, Dim | None]:
     """Where a carried counter begins, and how much each trip adds."""
-    items = call.items(place + 1)
-    after = inner.find(graph.outputs[place].name)
+    items = loop.call.items(place + 1)
+    after = loop.inner.find(loop.body.outputs[place].name)
     if not items or after is None or after.content is None:
         return None, None
     grown = as_dim(after.content.items[0])
-    return as_dim(items[0]), None if grown is None else algebra.sub(grown, symbol)
+    return as_dim(items[0]), None if grown is None else algebra.sub(grown, loop.counters.symbol(place))

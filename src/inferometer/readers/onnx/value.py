@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx.content import Content, Item
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
-from inferometer.readers.onnx.limits import MAX_NOTES
+from inferometer.readers.onnx.limits import MAX_FOLLOWED, MAX_NOTES
 from inferometer.readers.onnx.messages import GraphDef, Node, TensorDef
 
 __all__ = ["Call", "Loose", "Notes", "Out", "Shape", "Stored", "Value"]
@@ -20,8 +20,9 @@ Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A tensor that is there before the model runs. `origin` is initializer, constant (a node) or made (computed from
-    others once, when a runtime loads the model).
+    """A tensor that is there before the model runs.
+
+    `origin` is initializer, constant (a node) or made (computed from others once, when a runtime loads the model).
     """
 
     name: str
@@ -67,6 +68,7 @@ class Notes:
     counts: dict[str, int] = field(default_factory=dict)
     invented: dict[str, str] = field(default_factory=dict)  # symbols for sizes the file does not tell, and whose
     examples: dict[str, dict[str, str]] = field(default_factory=dict)
+    followed: int = 0  # elements of constants that rules have looked at
 
     def add(self, kind: str, what: str, why: str = "") -> None:
         examples = self.examples.setdefault(kind, {})
@@ -111,9 +113,13 @@ class Call:
         if not self.has(index):
             return None
         value = self.value(index)
-        if value.content is not None:
-            return value.content
-        return None if value.source is None else self.read(value.source)
+        content = value.content
+        if content is None and value.source is not None:
+            content = self.read(value.source)
+        if content is None or self.notes.followed > MAX_FOLLOWED:
+            return None
+        self.notes.followed += len(content.items)
+        return content
 
     def items(self, index: int) -> tuple[Item, ...] | None:
         content = self.content(index)

@@ -11,7 +11,7 @@ from inferometer.readers.onnx.elements import element_bytes
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
 from inferometer.readers.onnx.rules.common import static, unknown
-from inferometer.readers.onnx.scope import Scope, declared, ordered
+from inferometer.readers.onnx.scope import Scope, declared, ordered, prefix_of
 from inferometer.readers.onnx.step import Row, Step
 from inferometer.readers.onnx.tables import table
 from inferometer.readers.onnx.value import Call, Loose, Notes, Out, Shape, Stored, Value
@@ -69,7 +69,7 @@ class Walk:
         return Value(name=name, shape=tensor.dims, dtype=tensor.dtype, stored=(stored,), source=tensor)
 
     def nodes(self, nodes: tuple[Node, ...], scope: Scope) -> tuple[Step, ...]:
-        inside, stuck = ordered(nodes, scope)
+        inside, stuck = ordered(nodes)
         if stuck is not None:
             raise Fault("it needs its own result: the graph is cyclic", where=describe(stuck), offset=stuck.start)
         steps: list[Step] = []
@@ -236,7 +236,7 @@ class Walk:
         self.notes.add("inlined functions", operator(node))
         inner = Scope(
             opsets=function.opsets or scope.opsets,
-            prefix=f"{self.unique(scope, node)}/",
+            prefix=prefix_of(self.unique(scope, node)),
             declared=declared(function.infos),
             renamed={
                 formal: scope.full_name(actual)

@@ -4,13 +4,15 @@ A message is a run of (tag, value); a tag is a varint of field number × 8 + wir
 length, so a weight of a gigabyte costs as much as a name.
 """
 
-import mmap
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.limits import MAX_FIELDS, MAX_TEXT
+
+if TYPE_CHECKING:
+    import mmap
 
 __all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "Field", "Wire", "signed"]
 
@@ -110,6 +112,8 @@ class Wire:
         position = start
         while position < end:
             self.spent += 1
+            if self.spent > MAX_FIELDS:
+                raise Fault(f"more than {MAX_FIELDS:,} fields", offset=position)
             value, position = self._varint(position, end)
             yield value
 

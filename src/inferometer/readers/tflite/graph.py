@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["graph_of", "merged"]
 
 _MANY_OPS = 250_000  # with the bodies of control flow written out wherever they are called
+_DEEP = 48
 _UNPACKING = frozenset({"DEQUANTIZE", "DENSIFY"})
 _WITHOUT_RESULT = frozenset({"control", "custom", "view", "copy"})
 
@@ -67,6 +68,7 @@ class _Builder:
         self.reached: set[int] = set()
         self._model, self._label = model, label
         self._written = 0
+        self._bodies: dict[tuple[Any, ...], tuple[tuple[Op, ...], int]] = {}
 
     def fault(self, problem: str) -> FormatError:
         return FormatError(f"{self._label!r} is not a sound TFLite file: {problem}.")
@@ -83,6 +85,8 @@ class _Builder:
         """The ops of a subgraph. `callers` are the subgraphs it is being written out for."""
         if index in callers:
             raise self.fault(f"subgraph {index} calls itself")
+        if len(callers) > _DEEP:
+            raise self.fault(f"subgraphs call each other more than {_DEEP} deep")
         self.reached.add(index)
         subgraph = self._model.subgraphs[index]
         found: list[Op] = []
@@ -90,10 +94,13 @@ class _Builder:
             scope.follow(info)
             if not self._unpacks(info, scope):
                 found += self._converted(info, scope, (*callers, index))
-        self._written += len(found)
+        self._count(len(found))
+        return tuple(found)
+
+    def _count(self, written: int) -> None:
+        self._written += written
         if self._written > _MANY_OPS:
             raise self.fault(f"it comes to more than {_MANY_OPS:,} ops")
-        return tuple(found)
 
     def _unpacks(self, info: OperatorInfo, scope: Scope) -> bool:
         """A constant that is stored narrower than it is used: engines widen it once, when they load the model."""
@@ -169,13 +176,22 @@ class _Builder:
         return index
 
     def _body(self, index: int, shapes: list[Shape], callers: tuple[int, ...]) -> tuple[Op, ...]:
+        """A subgraph written out for what is passed to it. Called again alike, it is the same ops, counted again."""
         subgraph = self._model.subgraphs[index]
         ranked = {
             place: shape
             for place, shape in zip(subgraph.inputs, shapes, strict=False)
             if place >= 0 and len(shape) == len(subgraph.tensors[place].shape)
         }
-        return self.ops(index, Scope(subgraph, index, self.names, inputs=ranked), callers)
+        key = (index, *ranked.items())
+        if key in self._bodies and index not in callers:
+            ops, written = self._bodies[key]
+            self._count(written)
+            return ops
+        before = self._written
+        ops = self.ops(index, Scope(subgraph, index, self.names, inputs=ranked), callers)
+        self._bodies[key] = (ops, self._written - before)
+        return ops
 
 
 def _weights_within(bodies: list[tuple[Op, ...]]) -> tuple[Tensor, ...]:

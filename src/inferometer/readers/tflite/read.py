@@ -6,6 +6,7 @@ import io
 import mmap
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,12 @@ __all__ = ["TfliteReader", "read_tflite"]
 _ZIP = b"PK\x03\x04"
 _MANY_MEMBERS = 1024
 _MEMBER_LIMIT = 1 << 28  # bytes that a compressed member may have once it is unpacked
+# What zipfile lets through of a damaged archive, encryption and unknown methods included.
+_BROKEN = (
+    zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, ValueError, ArithmeticError, LookupError,
+    RuntimeError,
+)  # fmt: skip
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _BUNDLED = (".tflite", ".task", "TF_LITE")  # how members that are models or bundles end
 
 
@@ -65,7 +72,7 @@ def _bundle(path: Path) -> Graph:
     try:
         with zipfile.ZipFile(path) as archive:
             graphs = list(_members(archive, path, prefix="", depth=0))
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except _BROKEN as error:
         raise FormatError(f"{str(path)!r} is not a sound zip file: {error}.") from None
     if not graphs:
         raise FormatError(f"The bundle {str(path)!r} holds no TFLite model.")
@@ -79,7 +86,7 @@ def _members(archive: zipfile.ZipFile, path: Path, *, prefix: str, depth: int) -
         raise FormatError(f"The bundle {str(path)!r} holds {len(entries):,} members; {_MANY_MEMBERS:,} are read.")
     for entry in entries:
         label = f"{path}:{prefix}{entry.filename}"
-        if entry.is_dir() or not entry.filename.endswith(_BUNDLED):
+        if not entry.filename.endswith(_BUNDLED):
             continue
         data = _unpacked(archive, entry, label)
         name = prefix + entry.filename.replace("{}", "{ }")
@@ -92,6 +99,10 @@ def _members(archive: zipfile.ZipFile, path: Path, *, prefix: str, depth: int) -
 
 def _unpacked(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, label: str) -> bytes:
     """A member's bytes, and never more of them than the limit, whatever its header says."""
+    if entry.compress_type not in _METHODS:
+        raise FormatError(
+            f"{label!r} is packed by method {entry.compress_type}; only plain and deflated ones are read."
+        )
     with archive.open(entry) as file:
         data = file.read(_MEMBER_LIMIT + 1)
     if len(data) > _MEMBER_LIMIT:

@@ -57,7 +57,7 @@ class Archive:
                 data = file.read(limit + 1)
         except _BROKEN as error:
             raise FormatError(
-                f"The member {name!r} of {str(self.path)!r} (at byte {member.header_offset:,}) cannot be read: {error}.",
+                f"The member {name!r} of {str(self.path)!r} (at byte {member.header_offset}) cannot be read: {error}.",
                 remedy="The file is damaged; copy or save it again.",
             ) from None
         if len(data) > limit:

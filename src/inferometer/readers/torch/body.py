@@ -62,7 +62,9 @@ class Names:
 
 def value_of(tensor: TensorDoc, names: Names) -> Value:
     if len(tensor.sizes) > _MAX_RANK:
-        raise FormatError(f"{names.where} has a tensor of {len(tensor.sizes)} dimensions; at most {_MAX_RANK} are read.")
+        raise FormatError(
+            f"{names.where} has a tensor of {len(tensor.sizes)} dimensions; at most {_MAX_RANK} are read."
+        )
     if tensor.dtype not in SCALAR_TYPES:
         raise FormatError(
             f"{names.where} has a tensor of number format {tensor.dtype}, which is not known.",

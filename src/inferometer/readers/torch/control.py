@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.torch.products import FORMS as PRODUCTS
@@ -16,6 +15,7 @@ from inferometer.readers.torch.scope import Bound
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inferometer.core.dims import Dim
     from inferometer.readers.torch.scope import Scope
     from inferometer.readers.torch.table import Row
 
@@ -44,15 +44,15 @@ def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Cal
         scanned = _scanned(call)
         trips = scope.value(scanned, call).shape[:1] if scanned else ()
         if not trips:
-            unreadable(scope, call, row, "nothing that is scanned")
+            unreadable(scope, call, "nothing that is scanned")
             return
         _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies], trips=trips[0])
 
-    def inlined(scope: Scope, call: Call, row: Row) -> None:
+    def inlined(scope: Scope, call: Call, _row: Row) -> None:
         """A region that changes no numbers (no gradients, another autocast): its calls stand where it stands."""
         bodies, operands = _parts(call)
         if len(bodies) != 1:
-            unreadable(scope, call, row, "not one body")
+            unreadable(scope, call, "not one body")
             return
         inner = _enter(scope, call, bodies[0], operands)
         walk(inner, _placed_in(bodies[0], call.path))
@@ -64,7 +64,7 @@ def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Cal
         """Attention with a score function; the pairs that its block mask leaves out are not known, so all count."""
         refs = refs_in(tuple(call.arguments.values()))
         named = dict(zip(("query", "key", "value"), refs[:3], strict=True))
-        PRODUCTS["attention"](scope, replace(call, arguments=named), replace(row, kind="attention"))
+        PRODUCTS["attention"](scope, replace(call, arguments=named), row.but("attention"))
 
     def _inside(scope: Scope, call: Call, body: Body, operands: tuple[Ref, ...]) -> tuple[Op, ...]:
         inner = _enter(scope, call, body, operands)
@@ -129,9 +129,9 @@ def _placed_in(body: Body, path: str) -> Body:
 
 def _controlled(scope: Scope, call: Call, row: Row, bodies: list[tuple[Op, ...]], *, trips: Dim | None = None) -> None:
     if not bodies:
-        unreadable(scope, call, row, "no body")
+        unreadable(scope, call, "no body")
         return
     flowing, stored = scope.operands(tuple(call.arguments.values()), call)
     within = [weight for body in bodies for op in body for weight in op.weights]
     weights = list({weight.name: weight for weight in (*stored, *within)}.values())
-    scope.emit(call, row, kind="control", inputs=flowing, weights=weights, bodies=tuple(bodies), trips=trips)
+    scope.emit(call, row.but("control", bodies=tuple(bodies), trips=trips), flowing, weights)

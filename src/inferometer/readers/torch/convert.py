@@ -106,8 +106,8 @@ def _form(row: Row) -> Form:
     return {"view": moves.seen, "copy": moves.moved, "elementwise": _pointwise}.get(row.kind, moves.plain)
 
 
-def _unknown(scope: Scope, call: Call, row: Row) -> None:
-    products.unreadable(scope, call, row, "not a known operator")
+def _unknown(scope: Scope, call: Call, _row: Row) -> None:
+    products.unreadable(scope, call, "not a known operator")
 
 
 def _pointwise(scope: Scope, call: Call, row: Row) -> None:
@@ -118,7 +118,7 @@ def _pointwise(scope: Scope, call: Call, row: Row) -> None:
         moves.plain(scope, call, row)
         return
     flowing, stored = scope.operands(refs[1:], call)
-    scope.emit(call, row, inputs=[buffer, *flowing], weights=stored, outputs=(buffer,))
+    scope.emit(call, row, [buffer, *flowing], stored, outputs=(buffer,))
     scope.bound |= dict.fromkeys(call.outputs, Bound(tensor=buffer, base=buffer))
 
 

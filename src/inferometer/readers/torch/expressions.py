@@ -1,4 +1,4 @@
-"""Sizes as torch writes them: sympy's text, in its plain form (`2*s77 + 1`) and in its tree form (`Mul(Integer(2), …)`)."""
+"""Sizes as torch writes them: sympy's text, plain (`2*s77 + 1`) or as a tree (`Mul(Integer(2), Symbol('s77'))`)."""
 
 from __future__ import annotations
 
@@ -49,15 +49,17 @@ def parse_size(text: str, names: Mapping[str, Dim]) -> Dim:
     stays unknown, and is reported as such. The text is only parsed, never evaluated.
     """
     try:
-        if len(text) > _MAX_TEXT:
-            raise _UnknownError
-        tree = ast.parse(text.strip(), mode="eval")
-        if sum(1 for _ in ast.walk(tree)) > _MAX_PARTS * 3:  # a part is written as up to three nodes
-            raise _UnknownError
-        size = _size(tree.body, names)
+        size = _size(_tree(text), names)
     except (_UnknownError, SyntaxError, ValueError, RecursionError, MemoryError, ZeroDivisionError):
         return Symbol(text[:80].replace("{}", "{ }"))
     return size if not isinstance(size, int) or abs(size) <= MAX_SIZE else Symbol(text[:80])
+
+
+def _tree(text: str) -> ast.expr:
+    tree = ast.parse(text.strip(), mode="eval") if len(text) <= _MAX_TEXT else None
+    if tree is None or sum(1 for _ in ast.walk(tree)) > _MAX_PARTS * 3:  # a part is written as up to three nodes
+        raise _UnknownError
+    return tree.body
 
 
 def _size(node: ast.expr, names: Mapping[str, Dim]) -> Dim:

@@ -9,13 +9,16 @@ others (a skip, a cache) has the index in its name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.torch.naming import rewritten
 from inferometer.readers.torch.scope import Placed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["Folded", "fold"]
 
@@ -198,25 +201,28 @@ def _absolute(name: str, before: str) -> str:
 
 def _entering(first: _Layer, second: _Layer) -> dict[str, str] | None:
     """What the first layer is given where the second has the first's tensors; None where they are not equal."""
-    if len(first.template) != len(second.template):
+    ops = list(zip(first.template, second.template, strict=False))
+    alike = len(first.template) == len(second.template) and all(_alike(one, other) for one, other in ops)
+    if not alike:
         return None
     before = _indexed(first.prefix, str(first.index - 1))
     found: dict[str, str] = {}
-    for one, other in zip(first.template, second.template, strict=True):
-        if replace(one, inputs=()) != replace(other, inputs=()) or len(one.inputs) != len(other.inputs):
+    for mine, theirs in (pair for one, other in ops for pair in zip(one.inputs, other.inputs, strict=True)):
+        initial = _absolute(mine.name, before)
+        if not theirs.name.startswith(_PREVIOUS):
+            same = initial == theirs.name
+        else:
+            same = found.setdefault(theirs.name.removeprefix(_PREVIOUS), initial) == initial
+        if not same:
             return None
-        if _reaches_back(one) or _reaches_back(other):
-            return None
-        for mine, theirs in zip(one.inputs, other.inputs, strict=True):
-            initial = _absolute(mine.name, before)
-            if replace(mine, name="") != replace(theirs, name=""):
-                return None
-            if not theirs.name.startswith(_PREVIOUS):
-                if initial != theirs.name:
-                    return None
-            elif found.setdefault(theirs.name.removeprefix(_PREVIOUS), initial) != initial:
-                return None
     return found if len(set(found.values())) == len(found) else None
+
+
+def _alike(one: Op, other: Op) -> bool:
+    """Whether two ops are equal but for the names of what flows in."""
+    anonymous = [tuple(replace(tensor, name="") for tensor in op.inputs) for op in (one, other)]
+    same = replace(one, inputs=()) == replace(other, inputs=()) and anonymous[0] == anonymous[1]
+    return same and not _reaches_back(one) and not _reaches_back(other)
 
 
 def _reaches_back(op: Op) -> bool:
@@ -233,4 +239,3 @@ def _carried(run: list[_Layer], rest: str, initial: str, names: _Names) -> bool:
         return False
     handed = [initial, *(layer.name + rest for layer in run[:-1])]
     return all(names.last_read.get(name, 0) <= layer.place + maker for name, layer in zip(handed, run, strict=True))
-

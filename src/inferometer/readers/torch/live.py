@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,6 @@ from inferometer.readers.torch.walk import program_of
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph
-    from inferometer.readers.torch.program import Program
 
 __all__ = ["export_module", "import_torch", "read_exported", "read_module"]
 
@@ -46,13 +46,13 @@ def read_module(
     names in the graph. Without it every size is fixed.
     """
     exported = export_module(module, example_inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
-    title = name or type(module).__name__
-    return graph_of(_program(exported, title, example_inputs, kwargs, dynamic_shapes))
+    given = _named_axes(module, example_inputs, kwargs or {}, dynamic_shapes)
+    return graph_of(program_of(exported, name=name or type(module).__name__, given=given))
 
 
 def read_exported(exported: Any, *, name: str = "program") -> Graph:
     """The graph of a `torch.export.ExportedProgram` that is in memory."""
-    return graph_of(_program(exported, name, (), None, None))
+    return graph_of(program_of(exported, name=name))
 
 
 def export_module(
@@ -91,11 +91,36 @@ def _first_words(error: Exception, *, limit: int = 600) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
-def _program(
-    exported: Any, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any] | None, dynamic_shapes: Any
-) -> Program:
-    torch = import_torch()
-    users = [user for user in exported.graph_signature.user_inputs if isinstance(user, str)]
-    leaves = list(_leaves((args, dict(kwargs or {})), torch))
-    program = program_of(exported, name=name, given=_given(users, leaves, args, kwargs, dynamic_shapes, torch))
-    return program
+def _named_axes(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], dynamic_shapes: Any
+) -> dict[tuple[str, int], str]:
+    """The names that `dynamic_shapes` gives to axes of inputs. Torch calls an input by its argument and its place."""
+    try:
+        arguments = inspect.signature(module.forward).bind(*args, **kwargs).arguments
+    except (TypeError, ValueError):
+        return {}
+    if isinstance(dynamic_shapes, list | tuple):
+        dynamic_shapes = dict(zip(arguments, dynamic_shapes, strict=False))
+    if not isinstance(dynamic_shapes, Mapping):
+        return {}
+    return {
+        (path, axis): name
+        for argument, value in arguments.items()
+        for path, axis, name in _axes(argument, value, dynamic_shapes.get(argument))
+    }
+
+
+def _axes(path: str, value: Any, spec: Any) -> Iterator[tuple[str, int, str]]:
+    """Named axes under one argument: a tensor's own, or those of the tensors in a list or dict."""
+    if hasattr(value, "dtype"):
+        axes = enumerate(spec) if isinstance(spec, list | tuple) else spec.items() if isinstance(spec, Mapping) else ()
+        for axis, dim in axes:
+            name = getattr(dim, "__name__", None)
+            if isinstance(name, str) and _NAME.fullmatch(name):
+                yield path, axis, name
+    elif isinstance(value, Mapping) and isinstance(spec, Mapping):
+        for key, item in value.items():
+            yield from _axes(f"{path}_{key}", item, spec.get(key))
+    elif isinstance(value, list | tuple) and isinstance(spec, list | tuple):
+        for place, (item, inner) in enumerate(zip(value, spec, strict=False)):
+            yield from _axes(f"{path}_{place}", item, inner)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import product
 from inferometer.readers.torch.program import Call, Ref, refs_in
@@ -24,14 +24,14 @@ _WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})
 def plain(scope: Scope, call: Call, row: Row) -> None:
     """An operator whose tensors say it all."""
     flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    scope.emit(call, row, inputs=flowing, weights=stored)
+    scope.emit(call, row, flowing, stored)
 
 
 def seen(scope: Scope, call: Call, row: Row) -> None:
     """A view. One of all of a weight is the weight; one of a cache reads from the cache."""
     refs = refs_in(tuple(call.arguments.values()))
     if not refs or len(call.outputs) != 1:
-        plain(scope, call, replace(row, kind="view"))
+        plain(scope, call, row.but("view"))
         return
     source, name = scope.of(refs[0], call), call.outputs[0]
     shape = scope.value(name, call).shape
@@ -41,7 +41,7 @@ def seen(scope: Scope, call: Call, row: Row) -> None:
         scope.bound[name] = replace(source, tensor=replace(source.tensor, shape=shape, stored_bytes=None))
     else:
         flowing, stored = scope.operands(refs[0], call)
-        scope.emit(call, replace(row, kind="view"), inputs=flowing, weights=stored)
+        scope.emit(call, row.but("view"), flowing, stored)
         scope.bound[name] = replace(scope.bound[name], base=source.base)
 
 
@@ -52,7 +52,7 @@ def moved(scope: Scope, call: Call, row: Row) -> None:
         written(scope, call, row)
         return
     flowing, stored = scope.operands(tuple(arguments), call)
-    scope.emit(call, row, inputs=flowing, weights=stored)
+    scope.emit(call, row, flowing, stored)
 
 
 def written(scope: Scope, call: Call, row: Row) -> None:
@@ -61,12 +61,10 @@ def written(scope: Scope, call: Call, row: Row) -> None:
     target = scope.of(refs[0], call)
     flowing, stored = scope.operands(refs[1:], call)
     if target.base is None:
-        scope.emit(call, replace(row, kind="copy"), inputs=flowing, weights=stored)
+        scope.emit(call, row.but("copy"), flowing, stored)
         return
     buffer = target.base
-    scope.emit(
-        call, row, kind="scatter", inputs=[buffer, *flowing], weights=stored, outputs=(buffer,), in_place=True
-    )  # fmt: skip
+    scope.emit(call, row.but("scatter", in_place=True), [buffer, *flowing], stored, outputs=(buffer,))
     for name in call.outputs:
         scope.bound[name] = target if is_in_place(call) else Bound(tensor=buffer, base=buffer)
 
@@ -94,8 +92,7 @@ def _dropout(scope: Scope, call: Call, row: Row) -> None:
     """Nothing, except in training, which multiplies by a mask and a scale."""
     if call.arguments.get("train"):
         flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-        scope.emit(call, row, kind="elementwise", inputs=flowing, weights=stored, function="dropout",
-                   flops_per_element=2)  # fmt: skip
+        scope.emit(call, row.but("elementwise", function="dropout", flops_per_element=2), flowing, stored)
     else:
         seen(scope, call, row)
 
@@ -110,7 +107,7 @@ def _reshape(scope: Scope, call: Call, row: Row) -> None:
         seen(scope, call, row)
         return
     flowing, stored = scope.operands(refs[0], call)
-    scope.emit(call, row, kind="copy", inputs=flowing, weights=stored, function=base_name(call.target))
+    scope.emit(call, row.but("copy", function=base_name(call.target)), flowing, stored)
 
 
 def _cast(scope: Scope, call: Call, row: Row) -> None:
@@ -119,9 +116,9 @@ def _cast(scope: Scope, call: Call, row: Row) -> None:
     before, after = scope.value(refs[0], call).dtype, scope.value(call.outputs[0], call).dtype
     if before != after:
         flowing, stored = scope.operands(refs[0], call)
-        scope.emit(call, row, inputs=flowing, weights=stored, to=after)
+        scope.emit(call, row.but(to=after), flowing, stored)
     elif base_name(call.target) == "_to_copy":
-        plain(scope, call, replace(row, kind="copy"))
+        plain(scope, call, row.but("copy"))
     else:
         seen(scope, call, row)
 
@@ -138,10 +135,10 @@ def _index(tensor: Tensor) -> Tensor:
 def _embedding(scope: Scope, call: Call, row: Row) -> None:
     table, ids = call.arguments.get("weight"), call.arguments.get("indices")
     if not isinstance(table, Ref) or not isinstance(ids, Ref) or not scope.of(table, call).stored:
-        _gather(scope, call, replace(row, kind="gather"))
+        _gather(scope, call, row.but("gather"))
         return
     found = scope.of(table, call)
-    scope.emit(call, row, inputs=[_index(scope.of(ids, call).tensor)], weights=[found.tensor, *found.beside])
+    scope.emit(call, row, [_index(scope.of(ids, call).tensor)], [found.tensor, *found.beside])
 
 
 def _gather(scope: Scope, call: Call, row: Row) -> None:
@@ -149,7 +146,7 @@ def _gather(scope: Scope, call: Call, row: Row) -> None:
     flowing, stored = scope.operands(refs[:1], call)
     indices, constants = scope.operands(refs[1:], call)
     inputs = [*flowing, *(_index(tensor) for tensor in (*indices, *constants))]
-    scope.emit(call, row, inputs=inputs, weights=stored, **_axis(call))
+    scope.emit(call, row.but(**_axis(call)), inputs, stored)
 
 
 def _scatter(scope: Scope, call: Call, row: Row) -> None:
@@ -158,11 +155,11 @@ def _scatter(scope: Scope, call: Call, row: Row) -> None:
         written(scope, call, row)
         return
     flowing, stored = scope.operands(refs, call)
-    extra = {"in_place": True} if is_in_place(call) and flowing else {}
-    scope.emit(call, row, inputs=flowing or stored[:1], weights=stored, **_axis(call), **extra)
+    row = row.but(in_place=True) if is_in_place(call) and flowing else row
+    scope.emit(call, row.but(**_axis(call)), flowing or stored[:1], stored)
 
 
-def _axis(call: Call) -> dict[str, int]:
+def _axis(call: Call) -> dict[str, Any]:
     axis = call.arguments.get("dim")
     return {"axis": axis} if isinstance(axis, int) else {}
 
@@ -174,7 +171,9 @@ def _dequantize(scope: Scope, call: Call, row: Row) -> None:
     if not found.stored:
         plain(scope, call, row)
         return
-    scales = tuple(replace(scope.of(ref, call).tensor, role="constant") for ref in refs[1:] if scope.of(ref, call).stored)
+    scales = tuple(
+        replace(scope.of(ref, call).tensor, role="constant") for ref in refs[1:] if scope.of(ref, call).stored
+    )
     scope.bound[call.outputs[0]] = replace(found, beside=(*found.beside, *scales))
 
 

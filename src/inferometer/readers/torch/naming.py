@@ -7,11 +7,14 @@ second of a name is `add_1`, counted within the module, so that equal layers hav
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.torch.scope import Placed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["Named", "rewritten", "with_module_names"]
 
@@ -32,10 +35,11 @@ def with_module_names(placed: list[Placed], inputs: list[Tensor], outputs: list[
     def tensor(found: Tensor) -> Tensor:
         return found if found.role in _STORED else replace(found, name=tensors.get(found.name, found.name))
 
-    renamed = tuple(
-        replace(entry, op=rewritten(replace(entry.op, name=name), tensor, name_of=lambda inner, top=name: f"{top}.{inner}"))
-        for entry, name in zip(placed, names, strict=True)
-    )
+    def placed_as(entry: Placed, name: str) -> Placed:
+        op = replace(entry.op, name=name)
+        return replace(entry, op=rewritten(op, tensor, name_of=lambda inner: f"{name}.{inner}"))
+
+    renamed = tuple(placed_as(entry, name) for entry, name in zip(placed, names, strict=True))
     constants = _lifted(renamed)
 
     def weight(found: Tensor) -> Tensor:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from inferometer.core.dtype import dtype
-from inferometer.core.graph import Role
 from inferometer.errors import FormatError
 from inferometer.readers.torch.body import Names, parse_body, tensor_names, value_of
 from inferometer.readers.torch.program import Held, Program
@@ -26,6 +24,7 @@ from inferometer.readers.torch.wire import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from inferometer.core.graph import Role
     from inferometer.readers.torch.archive import Archive
 
 __all__ = ["NEWEST_SCHEMA", "parse_program", "program_members"]

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Dim, Symbol, product
 from inferometer.core.graph import Tensor
 from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
+from inferometer.readers.torch.table import Row
 
 if TYPE_CHECKING:
     from inferometer.readers.torch.scope import Scope
-    from inferometer.readers.torch.table import Row
 
 __all__ = ["FORMS", "unreadable"]
 
 
-def unreadable(scope: Scope, call: Call, row: Row, reason: str) -> None:
+def unreadable(scope: Scope, call: Call, reason: str) -> None:
     """An operator whose arguments do not say what its work is: custom, with the reason."""
     flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    scope.emit(
-        call, replace(row, attributes={}), kind="custom", inputs=flowing, weights=stored, reason=f"{call.target}: {reason}"
-    )
+    scope.emit(call, Row(kind="custom", attributes={"reason": f"{call.target}: {reason}"}), flowing, stored)
 
 
 def _linear(scope: Scope, call: Call, row: Row) -> None:
     x, weight = call.arguments.get("input"), call.arguments.get("weight")
     if not isinstance(x, Ref) or not isinstance(weight, Ref):
-        unreadable(scope, call, row, "no input or no weight")
+        unreadable(scope, call, "no input or no weight")
         return
     _multiplied(scope, call, row, (x, weight), added=refs_in(call.arguments.get("bias")))
 
@@ -35,7 +32,7 @@ def _linear(scope: Scope, call: Call, row: Row) -> None:
 def _product(scope: Scope, call: Call, row: Row) -> None:
     refs = refs_in(tuple(call.arguments.values()))
     if len(refs) != 2:
-        unreadable(scope, call, row, "not two factors")
+        unreadable(scope, call, "not two factors")
         return
     _multiplied(scope, call, row, (refs[0], refs[1]))
 
@@ -44,55 +41,46 @@ def _product_added(scope: Scope, call: Call, row: Row) -> None:
     """The first argument is added to the product of the two others."""
     refs = refs_in(tuple(call.arguments.values()))
     if len(refs) != 3:
-        unreadable(scope, call, row, "not two factors and a term")
+        unreadable(scope, call, "not two factors and a term")
         return
     _multiplied(scope, call, row, (refs[1], refs[2]), added=refs[:1])
 
 
-def _multiplied(
-    scope: Scope,
-    call: Call,
-    row: Row,
-    factors: tuple[Ref, Ref],
-    *,
-    added: tuple[Ref, ...] = (),
-    contracted: Dim | None = None,
-) -> None:
+def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, Ref], *, added: tuple[Ref, ...] = ()) -> None:
     """A product with one stored factor is `linear`, any other a `matmul`."""
-    left = scope.value(factors[0], call)
-    if contracted is None:
-        if not left.shape:
-            unreadable(scope, call, row, "a factor without axes")
+    if "contracted" not in row.attributes:
+        left = scope.value(factors[0], call).shape
+        if not left:
+            unreadable(scope, call, "a factor without axes")
             return
-        contracted = left.shape[-1]
+        row = row.but(contracted=left[-1])
     stored = [scope.of(ref, call).stored for ref in factors]
     terms, biases = scope.operands(added, call)
-    if stored[0] == stored[1]:
-        both = [scope.of(ref, call).tensor for ref in factors]
-        weights = [tensor for tensor in both if all(stored)] + biases
-        scope.emit(call, row, kind="matmul", inputs=[*both, *terms], weights=weights, contracted=contracted)
-        return
-    (x, *_), weights = scope.operands(factors, call)
-    scope.emit(call, row, kind="linear", inputs=[x, *terms], weights=[*weights[:1], *biases, *weights[1:]],
-               contracted=contracted)  # fmt: skip
+    flowing, held = scope.operands(factors, call)
+    if all(stored):
+        scope.emit(call, row.but("matmul"), [*held, *terms], [*held, *biases])
+    elif any(stored):
+        scope.emit(call, row.but("linear"), [*flowing, *terms], [*held[:1], *biases, *held[1:]])
+    else:
+        scope.emit(call, row.but("matmul"), [*flowing, *terms], biases)
 
 
 def _outer(scope: Scope, call: Call, row: Row) -> None:
     refs = refs_in(tuple(call.arguments.values()))
     if len(refs) != 2:
-        unreadable(scope, call, row, "not two factors")
+        unreadable(scope, call, "not two factors")
         return
-    _multiplied(scope, call, row, (refs[0], refs[1]), contracted=1)
+    _multiplied(scope, call, row.but(contracted=1), (refs[0], refs[1]))
 
 
 def _tensordot(scope: Scope, call: Call, row: Row) -> None:
     refs, axes = refs_in(tuple(call.arguments.values())), call.arguments.get("dims_self")
     shape = scope.value(refs[0], call).shape if refs else ()
-    whole = isinstance(axes, tuple) and all(isinstance(a, int) and -len(shape) <= a < len(shape) for a in axes)
-    if len(refs) != 2 or not whole:
-        unreadable(scope, call, row, "axes that are not known")
+    sizes = [shape[a] for a in axes or () if isinstance(a, int) and -len(shape) <= a < len(shape)]
+    if len(refs) != 2 or not isinstance(axes, tuple) or len(sizes) != len(axes):
+        unreadable(scope, call, "axes that are not known")
         return
-    _multiplied(scope, call, row, (refs[0], refs[1]), contracted=product(tuple(shape[a] for a in axes)))
+    _multiplied(scope, call, row.but(contracted=product(tuple(sizes))), (refs[0], refs[1]))
 
 
 def _einsum(scope: Scope, call: Call, row: Row) -> None:
@@ -102,14 +90,14 @@ def _einsum(scope: Scope, call: Call, row: Row) -> None:
     shapes = [scope.value(ref, call).shape for ref in refs]
     summed = _summed(equation, shapes) if isinstance(equation, str) else None
     if summed is None or len(refs) > 2:
-        unreadable(scope, call, row, "an equation of more than two operands, or one that is not understood")
+        unreadable(scope, call, "an equation of more than two operands, or one that is not understood")
         return
     if len(refs) == 2:
-        _multiplied(scope, call, row, (refs[0], refs[1]), contracted=summed)
+        _multiplied(scope, call, row.but(contracted=summed), (refs[0], refs[1]))
         return
     flowing, stored = scope.operands(refs, call)
-    kind = "copy" if summed == 1 else "reduce"
-    scope.emit(call, row, kind=kind, inputs=flowing, weights=stored, function="sum" if kind == "reduce" else "permute")
+    kind, function = ("copy", "permute") if summed == 1 else ("reduce", "sum")
+    scope.emit(call, row.but(kind, function=function), flowing, stored)
 
 
 def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
@@ -117,12 +105,12 @@ def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(shapes):
-        return
+        return None
     sizes: dict[str, Dim] = {}
     for term, shape in zip(terms, shapes, strict=True):
         before, dots, after = term.partition("...")
         if len(before) + len(after) > len(shape) or (not dots and len(before) != len(shape)):
-            return
+            return None
         sizes |= zip(before, shape[: len(before)], strict=True)
         sizes |= zip(after, shape[len(shape) - len(after) :], strict=True)
     kept = set(right) if arrow else {label for label in sizes if left.count(label) == 1}
@@ -136,10 +124,10 @@ def _packed(scope: Scope, call: Call, row: Row) -> None:
     first, beside = scope.operands(refs[:1], call)
     x = scope.value(refs[0], call).shape if refs else ()
     if not x or not first:
-        unreadable(scope, call, row, "no input")
+        unreadable(scope, call, "no input")
         return
     kind = "linear" if stored else "matmul"
-    scope.emit(call, row, kind=kind, inputs=[*first, *flowing], weights=[*stored, *beside], contracted=x[-1])
+    scope.emit(call, row.but(kind, contracted=x[-1]), [*first, *flowing], [*stored, *beside])
 
 
 def _convolution(scope: Scope, call: Call, row: Row) -> None:
@@ -158,13 +146,12 @@ def _convolved(scope: Scope, call: Call, row: Row, *, transposed: bool) -> None:
     shape = scope.value(refs[1], call).shape if len(refs) > 1 else ()
     whole = [size for size in shape if isinstance(size, int)]
     if len(whole) < 3 or len(whole) != len(shape) or not isinstance(groups, int) or groups < 1:
-        unreadable(scope, call, row, "a kernel of unknown size")
+        unreadable(scope, call, "a kernel of unknown size")
         return
     first, second, *kernel = whole
     flowing, stored = scope.operands(refs, call)
     rank = len(kernel)
-    scope.emit(
-        call, row, inputs=flowing, weights=stored,
+    row = row.but(
         in_channels=first if transposed else second * groups,
         out_channels=second * groups if transposed else first,
         groups=groups,
@@ -172,7 +159,8 @@ def _convolved(scope: Scope, call: Call, row: Row, *, transposed: bool) -> None:
         strides=_spread(call.arguments.get("stride"), rank),
         dilations=_spread(call.arguments.get("dilation"), rank),
         transposed=transposed,
-    )  # fmt: skip
+    )
+    scope.emit(call, row, flowing, stored)
 
 
 def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
@@ -182,57 +170,57 @@ def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
 
 
 def _attention(scope: Scope, call: Call, row: Row) -> None:
-    """q [batch, heads, query, head_dim] against k and v of as many or fewer heads.
+    """Queries [batch, heads, query, head_dim] against keys and values of as many or fewer heads.
 
     A mask is data: all pairs are computed, as engines do. `is_causal` is told by the operator and counted once; torch
     aligns it at the first token, so the keys beyond the queries are never met.
     """
-    q, k, v = (call.arguments.get(name) for name in ("query", "key", "value"))
-    if not (isinstance(q, Ref) and isinstance(k, Ref) and isinstance(v, Ref)):
-        unreadable(scope, call, row, "no query, key or value")
-        return
+    refs = tuple(call.arguments.get(name) for name in ("query", "key", "value"))
     masks = refs_in(call.arguments.get("attn_mask") or call.arguments.get("attn_bias"))
-    sizes = _attention_sizes(scope, call, (q, k, v))
+    sizes = _attention_sizes(scope, call, refs)
     if sizes is None:
-        unreadable(scope, call, row, "heads of unknown number or width")
+        unreadable(scope, call, "heads of unknown number or width")
         return
-    query, keys = scope.value(q, call).shape[-2], scope.value(k, call).shape[-2]
+    query, keys = (scope.value(ref, call).shape[-2] for ref in refs_in(refs[:2]))
     causal = bool(call.arguments.get("is_causal"))
     cross = not causal and keys != query
-    flowing, stored = scope.operands((q, k, v, *masks), call)
-    scope.emit(
-        call, row, inputs=flowing, weights=stored, **sizes,
-        query=query, context=keys if cross else 0, causal=causal, cross=cross, cached=False, masked=bool(masks),
-    )  # fmt: skip
+    flowing, stored = scope.operands((refs, masks), call)
+    sizes |= {"query": query, "context": keys if cross else 0, "causal": causal, "cross": cross}
+    scope.emit(call, row.but(**sizes, cached=False, masked=bool(masks)), flowing, stored)
 
 
-def _attention_sizes(scope: Scope, call: Call, refs: tuple[Ref, Ref, Ref]) -> dict[str, int] | None:
-    q, k, v = (scope.value(ref, call).shape for ref in refs)
-    if min(len(q), len(k), len(v)) < 2:
-        return
+def _attention_sizes(scope: Scope, call: Call, refs: tuple[Argument, ...]) -> dict[str, Any] | None:
+    """Heads and widths, from the shapes of q, k and v; None where these do not say them."""
+    shapes = [scope.value(ref, call).shape for ref in refs if isinstance(ref, Ref)]
+    if len(shapes) != 3 or min(len(shape) for shape in shapes) < 2:
+        return None
+    q, k, v = shapes
     heads, kv_heads = (shape[-3] if len(shape) > 3 else 1 for shape in (q, k))
     found = {"heads": heads, "kv_heads": kv_heads, "head_dim": q[-1], "value_dim": v[-1]}
-    whole = {name: size for name, size in found.items() if isinstance(size, int) and size > 0}
-    return whole if len(whole) == len(found) else None
+    return found if all(isinstance(size, int) and size > 0 for size in found.values()) else None
 
 
 def _declared_attention(scope: Scope, call: Call, row: Row) -> None:
     """Our own operator, which stands in Hugging Face models for whatever attention they would choose."""
-    q, k, v = (call.arguments.get(name) for name in ("query", "key", "value"))
-    sizes = _attention_sizes(scope, call, (q, k, v)) if q and k and v else None
-    if sizes is None:
-        unreadable(scope, call, row, "heads of unknown number or width")
-        return
     given = call.arguments
-    cached, cross = bool(given.get("cached")), bool(given.get("cross"))
-    keys = scope.value(k, call).shape[-2]
-    context: Dim = keys if cross else Symbol("context") if cached else 0
-    flowing, stored = scope.operands((q, k, v), call)
-    scope.emit(
-        call, row, kind="attention", inputs=flowing, weights=stored, **sizes,
-        query=scope.value(q, call).shape[-2], context=context, causal=bool(given.get("causal")), cross=cross,
-        cached=cached, window=given.get("window") or None, soft_cap=bool(given.get("soft_cap")),
-    )  # fmt: skip
+    refs = (given.get("query"), given.get("key"), given.get("value"))
+    sizes = _attention_sizes(scope, call, refs)
+    if sizes is None:
+        unreadable(scope, call, "heads of unknown number or width")
+        return
+    flowing, stored = scope.operands(refs, call)
+    cached = bool(given.get("cached"))
+    row = row.but(
+        "attention",
+        **sizes,
+        query=flowing[0].shape[-2],
+        context=Symbol("context") if cached else 0,
+        causal=bool(given.get("causal")),
+        cached=cached,
+        window=given.get("window") or None,
+        soft_cap=bool(given.get("soft_cap")),
+    )
+    scope.emit(call, row, flowing, stored)
 
 
 def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
@@ -242,14 +230,19 @@ def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
     _, stacks = scope.operands(given.get("weights"), call)
     top_k = scope.value(chosen, call).shape[-1] if isinstance(chosen, Ref) else None
     if not rows_in or not stacks or not isinstance(top_k, int):
-        unreadable(scope, call, row, "no rows, no stored experts or an unknown number of choices")
+        unreadable(scope, call, "no rows, no stored experts or an unknown number of choices")
         return
     indices, _ = scope.operands((chosen, given.get("scores")), call)
-    scope.emit(
-        call, row, kind="moe_experts", inputs=[*rows_in, *indices], weights=stacks,
-        experts=stacks[0].shape[0], top_k=top_k, hidden=rows_in[0].shape[-1], intermediate=given.get("intermediate"),
-        gated=bool(given.get("gated")), function=given.get("function"),
-    )  # fmt: skip
+    row = row.but(
+        "moe_experts",
+        experts=stacks[0].shape[0],
+        top_k=top_k,
+        hidden=rows_in[0].shape[-1],
+        intermediate=given.get("intermediate"),
+        gated=bool(given.get("gated")),
+        function=given.get("function"),
+    )
+    scope.emit(call, row, [*rows_in, *indices], stacks)
 
 
 def _recurrent(scope: Scope, call: Call, row: Row) -> None:
@@ -259,7 +252,7 @@ def _recurrent(scope: Scope, call: Call, row: Row) -> None:
     layers, directions = given.get("num_layers", 1), 2 if given.get("bidirectional") else 1
     each = 4 if given.get("has_biases", True) else 2
     if not isinstance(x, Ref) or not isinstance(layers, int) or len(params) != layers * directions * each:
-        unreadable(scope, call, row, "weights that are not two matrices and two biases for each layer")
+        unreadable(scope, call, "weights that are not two matrices and two biases for each layer")
         return
     shape, dtype = scope.value(x, call).shape, scope.value(x, call).dtype
     hidden = scope.value(params[1], call).shape[-1]
@@ -268,14 +261,20 @@ def _recurrent(scope: Scope, call: Call, row: Row) -> None:
     steps = shape[1 if given.get("batch_first") and len(shape) > 2 else 0]
     for layer in range(layers):
         last = layer == layers - 1
-        above = Tensor(name=f"{scope.prefix}{call.name}.l{layer}", shape=(*shape[:-1], hidden * directions), dtype=dtype)
+        above = Tensor(
+            name=f"{scope.prefix}{call.name}.l{layer}", shape=(*shape[:-1], hidden * directions), dtype=dtype
+        )
         own = params[layer * directions * each : (layer + 1) * directions * each]
         flowing, stored = scope.operands(own, call)
+        inputs = [*below, *flowing, *(states if layer == 0 else ())]
+        numbered = row.but(layer=layer) if layers > 1 else row
         scope.emit(
-            call, row, inputs=[*below, *flowing, *(states if layer == 0 else ())], weights=stored,
-            outputs=None if last else (above,), label=f"l{layer}" if layers > 1 else None,
-            hidden=hidden, directions=directions, steps=steps,
-        )  # fmt: skip
+            call,
+            numbered.but(hidden=hidden, directions=directions, steps=steps),
+            inputs,
+            stored,
+            outputs=None if last else (above,),
+        )
         below = [above]
 
 
@@ -284,10 +283,10 @@ def _cell(scope: Scope, call: Call, row: Row) -> None:
     weights = refs_in((call.arguments.get("w_hh"),))
     hidden = scope.value(weights[0], call).shape[-1] if weights else None
     if not isinstance(hidden, int):
-        unreadable(scope, call, row, "weights of unknown size")
+        unreadable(scope, call, "weights of unknown size")
         return
     flowing, stored = scope.operands(refs, call)
-    scope.emit(call, row, inputs=flowing, weights=stored, hidden=hidden, directions=1, steps=1)
+    scope.emit(call, row.but(hidden=hidden, directions=1, steps=1), flowing, stored)
 
 
 FORMS = {

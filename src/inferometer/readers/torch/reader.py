@@ -105,8 +105,8 @@ def _refuse_pickle(path: Path) -> None:
 def _pickled(path: Path, what: str) -> FormatError:
     return FormatError(
         f"{str(path)!r} is {what}. Loading it runs whatever code is in it, so it is not read.",
-        remedy="Save the weights with safetensors, or the model with torch.export.save(torch.export.export(…), 'm.pt2'); "
-        "if you trust the file, load it yourself and read the module: inferometer.read(module, example_inputs).",
+        remedy="Save the weights with safetensors, or the model with torch.export.save(torch.export.export(module, "
+        "inputs), 'm.pt2'). If you trust the file, load it yourself and read the module: read(module, inputs).",
     )
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Dim
 from inferometer.readers.torch.moves import plain
 from inferometer.readers.torch.program import Argument, Call, refs_in
 from inferometer.readers.torch.table import base_name
@@ -26,23 +24,23 @@ def _overload(scope: Scope, call: Call, row: Row) -> None:
     if call.target.endswith(".other"):
         plain(scope, call, row)
     else:
-        _reduce(scope, call, replace(row, kind="reduce", attributes={"function": name}))
+        _reduce(scope, call, row.but("reduce", function=name))
 
 
 def _gelu(scope: Scope, call: Call, row: Row) -> None:
     function = "gelu_tanh" if call.arguments.get("approximate") == "tanh" else "gelu"
-    plain(scope, call, replace(row, attributes={"function": function}))
+    plain(scope, call, row.but(function=function))
 
 
 def _glu(scope: Scope, call: Call, row: Row) -> None:
     """One half times the sigmoid of the other: a sigmoid's four operations and a product."""
-    plain(scope, call, replace(row, attributes={"function": "glu", "flops_per_element": 5}))
+    plain(scope, call, row.but(flops_per_element=5))
 
 
 def _reduce(scope: Scope, call: Call, row: Row) -> None:
     flowing, stored = scope.operands(tuple(call.arguments.values()), call)
     axes = call.arguments.get("dim")
-    scope.emit(call, row, inputs=flowing, weights=stored, axes=axes if isinstance(axes, tuple) else _one(axes))
+    scope.emit(call, row.but(axes=axes if isinstance(axes, tuple) else _one(axes)), flowing, stored)
 
 
 def _one(axis: Argument) -> tuple[int, ...] | None:
@@ -54,19 +52,20 @@ def _sort(scope: Scope, call: Call, row: Row) -> None:
     axis, kept = call.arguments.get("dim"), call.arguments.get("k")
     x = scope.value(refs_in(tuple(call.arguments.values()))[0], call)
     if not x.shape:  # one number is sorted as it is
-        plain(scope, call, replace(row, kind="copy"))
+        plain(scope, call, row.but("copy"))
         return
     place = axis if isinstance(axis, int) and -len(x.shape) <= axis < len(x.shape) else -1
-    scope.emit(call, row, inputs=flowing, weights=stored, axis=place, k=None if isinstance(kept, float | bool) else kept)
+    kept = None if isinstance(kept, float | bool) else kept
+    scope.emit(call, row.but(axis=place, k=kept), flowing, stored)
 
 
 def _pool(scope: Scope, call: Call, row: Row) -> None:
     rank = _rank(call)
     given = call.arguments.get("kernel_size")
     sides = given if isinstance(given, tuple) else (given,)
-    kernel: tuple[Dim, ...] | None = tuple(sides) * rank if len(sides) == 1 else tuple(sides)
+    kernel = tuple(sides) * rank if len(sides) == 1 else tuple(sides)
     flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    scope.emit(call, row, inputs=flowing, weights=stored, kernel=None if kernel is None or None in kernel else kernel)
+    scope.emit(call, row.but(kernel=None if None in kernel else kernel), flowing, stored)
 
 
 def _adaptive_pool(scope: Scope, call: Call, row: Row) -> None:
@@ -76,11 +75,10 @@ def _adaptive_pool(scope: Scope, call: Call, row: Row) -> None:
     before = scope.value(refs_in(tuple(call.arguments.values()))[0], call).shape[-rank:]
     after = scope.value(call.outputs[0], call).shape[-rank:]
     if all(size == 1 for size in after) or 0 in after:
-        scope.emit(call, replace(row, attributes={"function": "global"}), inputs=flowing, weights=stored,
-                   pooling=row.attributes["function"])  # fmt: skip
+        scope.emit(call, row.but(function="global", pooling=row.attributes["function"]), flowing, stored)
         return
     kernel = tuple(into if out == 1 else -(-into // out) for into, out in zip(before, after, strict=True))
-    scope.emit(call, row, inputs=flowing, weights=stored, kernel=kernel)
+    scope.emit(call, row.but(kernel=kernel), flowing, stored)
 
 
 def _rank(call: Call) -> int:

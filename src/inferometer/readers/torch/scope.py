@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.errors import FormatError
@@ -100,39 +99,35 @@ class Scope:
         self,
         call: Call,
         row: Row,
-        *,
         inputs: Iterable[Tensor] = (),
         weights: Iterable[Tensor] = (),
-        kind: str | None = None,
+        *,
         outputs: tuple[Tensor, ...] | None = None,
-        label: str | None = None,
-        **attributes: Any,
     ) -> Op:
-        """Put an op at the end. Its outputs are the call's unless others are given."""
-        kind = kind or row.kind
-        flowing, stored = list(inputs), list(weights)
-        if not flowing and stored and kind in _NEEDS_INPUT:
+        """Put an op at the end. Its outputs are the call's unless others are given.
+
+        A call that is several ops has a `layer` for each, which makes their names differ.
+        """
+        flowing, stored = tuple(inputs), tuple(weights)
+        if not flowing and row.kind in _NEEDS_INPUT:
             flowing = stored[:1]  # all of it is stored: the rule still needs to see what goes in
-        base = base_name(call.target)
+        layer = "" if "layer" not in row.attributes else f"_l{row.attributes['layer']}"
         op = Op(
-            name=self.prefix + call.name + ("" if label is None else f".{label}"),
-            kind=kind,
-            inputs=tuple(flowing),
+            name=f"{self.prefix}{call.name}{layer}",
+            kind=row.kind,
+            inputs=flowing,
             outputs=tuple(self.make(name, call) for name in call.outputs) if outputs is None else outputs,
-            weights=tuple(stored),
-            attributes={**row.attributes, **attributes},
+            weights=stored,
+            attributes=row.attributes,
             source_type=call.target.removesuffix(".default"),
         )
-        name = base.strip("_") if label is None else f"{base}_{label}"
-        self.placed.append(Placed(op=op, path=call.path, label=name))
+        self.placed.append(Placed(op=op, path=call.path, label=base_name(call.target).strip("_") + layer))
         return op
 
     def whole(self, name: str, held: Held, call: Call, role: Role) -> None:
         """Make a stored tensor known under the program's name for it."""
         value = self.value(name, call)
-        tensor = Tensor(
-            name=held.name, shape=value.shape, dtype=value.dtype, role=role, stored_bytes=held.stored_bytes
-        )
+        tensor = Tensor(name=held.name, shape=value.shape, dtype=value.dtype, role=role, stored_bytes=held.stored_bytes)
         self.bound[name] = Bound(tensor=tensor, base=tensor if role not in _STORED else None)
 
     def inside(self, values: Mapping[str, Value], name: str) -> Scope:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -24,6 +24,10 @@ class Row:
     kind: str
     form: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def but(self, kind: str | None = None, **attributes: Any) -> Row:
+        """The row of another kind, or with further attributes."""
+        return replace(self, kind=kind or self.kind, attributes={**self.attributes, **attributes})
 
 
 @cache

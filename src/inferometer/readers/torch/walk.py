@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from inferometer.core.dims import Dim
 from inferometer.readers.torch.body import module_path
 from inferometer.readers.torch.expressions import parse_size
 from inferometer.readers.torch.formats import format_of
 from inferometer.readers.torch.program import Argument, Body, Call, Held, Program, Ref, Value, named_arguments
 from inferometer.readers.torch.symbols import name_symbols
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from inferometer.core.dims import Dim
 
 __all__ = ["program_of"]
 
@@ -47,7 +50,7 @@ def _held(exported: Any, values: Mapping[str, Value]) -> dict[str, Held]:
     for spec in exported.graph_signature.input_specs:
         role = _ROLES.get(spec.kind.name)
         argument = getattr(spec.arg, "name", None)
-        if role is None or argument not in values:
+        if role is None or not isinstance(argument, str) or argument not in values:
             continue
         tensor = tensors.get(spec.target)
         name = str(spec.target).replace("{}", "{ }")
@@ -148,9 +151,7 @@ def _tensors(node: Any) -> list[tuple[str, Any]]:
     if not isinstance(value, list | tuple):
         return []
     taken = {user.args[1]: user.name for user in node.users if _is_item(user)}
-    return [
-        (taken.get(place, f"{node.name}#{place}"), item) for place, item in enumerate(value) if _is_tensor(item)
-    ]
+    return [(taken.get(place, f"{node.name}#{place}"), item) for place, item in enumerate(value) if _is_tensor(item)]
 
 
 def _is_item(node: Any) -> bool:
@@ -175,18 +176,14 @@ def _attribute(module: Any, target: str) -> Any:
 
 
 def _target(target: Any) -> str:
+    """`aten.add.Tensor`, `higher_order.cond`, `_operator.add`."""
     if hasattr(target, "_schema"):
         return str(target)
-    if hasattr(target, "_ops") or type(target).__module__.startswith("torch._higher_order_ops"):
-        return f"higher_order.{target.name()}"
-    if type(target).__mro__[0:] and any(base.__name__ == "HigherOrderOperator" for base in type(target).__mro__):
+    if any(base.__name__ == "HigherOrderOperator" for base in type(target).__mro__):
         return f"higher_order.{target.name()}"
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
 
 
 def _path(node: Any) -> str:
-    stack: Iterable[tuple[str, Any]] = (node.meta.get("nn_module_stack") or {}).values()
-    last = None
-    for last in stack:  # noqa: B007 - the innermost module is the last
-        pass
-    return "" if last is None else module_path(f",{last[0]},").replace("{}", "{ }")
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return module_path(f",{stack[-1][0]},").replace("{}", "{ }") if stack else ""

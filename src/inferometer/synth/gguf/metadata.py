@@ -112,7 +112,7 @@ def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -
         "context_length": graph.context_limit or 4096,
         "embedding_length": hidden,
         "block_count": _layers(graph),
-        "feed_forward_length": _widths(graph),
+        "feed_forward_length": _width(ops),
         f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon,
     }
     found |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
@@ -245,18 +245,10 @@ def _kv_heads(graph: Graph) -> Value:
     )
 
 
-def _widths(graph: Graph) -> Value:
-    """The MLP's width; for layers with experts only, an expert's."""
-
-    def width(block: Any) -> int:
-        for op in block.ops:
-            if op.name.endswith(".mlp.down_proj"):
-                return int(op["in_features"])
-        return next((int(op["intermediate"]) for op in block.ops if op.kind == "moe_experts"), 0)
-
-    values = _by_layer(graph, width)
-    dense = [value for block_width, value in zip(_routed(graph), values, strict=True) if not block_width]
-    return _same(dense or values) if any(_routed(graph)) and len(set(dense or values)) == 1 else _same(values)
+def _width(ops: list[Op]) -> int:
+    """The MLP's width; an expert's where every layer has experts, none where no layer has an MLP."""
+    dense = [int(op["in_features"]) for op in ops if op.name.endswith(".mlp.down_proj")]
+    return next(iter((*dense, *(int(op["intermediate"]) for op in ops if op.kind == "moe_experts"))), 0)
 
 
 def _routed(graph: Graph) -> list[int]:

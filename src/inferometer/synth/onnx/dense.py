@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.dims import product
 from inferometer.synth.onnx.lowering import rule
 from inferometer.synth.onnx.nodes import Value
-from inferometer.synth.onnx.shapes import reshaped
+from inferometer.synth.onnx.shapes import probe, reshaped, transposed
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Op
@@ -26,6 +26,9 @@ def linear(lowering: Lowering, op: Op) -> None:
     nodes, x = lowering.nodes, lowering.read(op.inputs[0])
     weight, *rest = lowering.weights(op)
     bias = [nodes.weight(entry) or entry.name for entry in rest if len(entry.shape) == 1]
+    shape = lowering.shape(op.outputs[0])
+    if sorted(weight.shape) != sorted((x.shape[-1], shape[-1])):  # type: ignore[type-var]  # features are fixed numbers
+        raise lowering.refuse(op, f"its weight {weight.name!r} is {list(weight.shape)}")
     kept = op.get("layout") == "in_out"  # the checkpoint itself holds [in, out]
     if len(x.shape) > 2 and (name := nodes.weight(weight, transposed=not kept)):
         y = nodes.add("MatMul", x.name, name)
@@ -37,15 +40,22 @@ def linear(lowering: Lowering, op: Op) -> None:
     rows = reshaped(nodes, x, (product(x.shape[:-1]), x.shape[-1]))
     swap = 0 if kept == stored else 1
     y = nodes.add("Gemm", rows.name, weight.name, *bias, transB=swap)
-    shape = lowering.shape(op.outputs[0])
     flat = Value(y, (rows.shape[0], shape[-1]))
     lowering.give(op.outputs[0], reshaped(nodes, flat, shape))
 
 
 @rule("matmul")
 def matmul(lowering: Lowering, op: Op) -> None:
+    """The second factor may lie the other way round: what is contracted, and what is given, tell."""
+    nodes = lowering.nodes
     a, b = (lowering.read(tensor) for tensor in op.inputs[:2])
-    lowering.give(op.outputs[0], lowering.nodes.add("MatMul", a.name, b.name))
+    shape = lowering.shape(op.outputs[0])
+    sizes = probe((a.shape[-1], shape[-1], *b.shape[-2:]))
+    if sizes[2:] != sizes[:2]:
+        if sizes[2:] != sizes[1::-1]:
+            raise lowering.refuse(op, "its factors do not fit")
+        b = transposed(nodes, b, *range(len(b.shape) - 2), len(b.shape) - 1, len(b.shape) - 2)
+    lowering.give(op.outputs[0], Value(nodes.add("MatMul", a.name, b.name), shape))
 
 
 @rule("embedding")

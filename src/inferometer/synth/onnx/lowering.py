@@ -15,7 +15,7 @@ import numpy as np
 from inferometer.core.dims import Symbol
 from inferometer.errors import InferometerError
 from inferometer.synth.onnx.nodes import Nodes, Port, Value
-from inferometer.synth.onnx.shapes import fixed, flat_axes, probe, reinterpreted
+from inferometer.synth.onnx.shapes import fixed, probe, reinterpreted, shown
 from inferometer.synth.weights import planned_op
 
 if TYPE_CHECKING:
@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
     from inferometer.synth.weights import Weight
 
-__all__ = ["RULES", "Lowering", "Numbers", "Rule", "lower", "numbers_of", "rule"]
+__all__ = ["RULES", "Lowering", "Numbers", "lower", "numbers_of", "positions", "rule"]
 
-Rule = "Callable[[Lowering, Op], None]"
 RULES: dict[str, Callable[[Lowering, Op], None]] = {}
 
 
@@ -114,7 +113,7 @@ class Lowering:
             both = probe((*value.shape, *shape))
             if both[: len(value.shape)] != both[len(value.shape) :]:
                 raise InferometerError(
-                    f"{self.nodes.scope!r} gives {flat_axes(value.shape)}, and the graph says {flat_axes(shape)}."
+                    f"{self.nodes.scope!r} gives {shown(value.shape)}, and the graph says {shown(shape)}."
                 )
             value = value.name
         self.made[self.full(tensor.name)] = Value(value, shape)
@@ -212,14 +211,14 @@ def _finish(lowering: Lowering, graph: Graph) -> None:
 
     What an op gives and no other reads is an output too, or runtimes would leave out what makes it.
     """
-    nodes, named = lowering.nodes, {tensor.name for tensor in graph.outputs}
+    nodes, named = lowering.nodes, tuple(dict.fromkeys(tensor.name for tensor in graph.outputs))
     nodes.scope = "outputs"
     loose = [name for name, value in lowering.made.items() if value.name not in lowering.used and name not in named]
     given = {port.name for port in nodes.inputs} | set(nodes.stored)
     results = []
     for name in (*named, *(name for name in loose if name not in given)):
         value = lowering.made[name]
-        shown = "logits" if lowering.notes["cached"] and named == {name} else name
+        shown = "logits" if lowering.notes["cached"] and named == (name,) else name
         shown = f"{shown}.output" if shown in given else shown
         results.append(Port(name=nodes.named(shown, value.name), shape=value.shape))
     nodes.outputs[:0] = results

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.dims import Dim, Expression, Symbol
+from inferometer.errors import InferometerError
 from inferometer.synth.weights import Weight
 
 if TYPE_CHECKING:
@@ -141,8 +142,9 @@ class Nodes:
 
     def shape(self, dims: Sequence[Dim]) -> str:
         """Dimensions as an int64 vector."""
-        if all(isinstance(dim, int) for dim in dims):
-            return self.wholes(*[int(str(dim)) for dim in dims])
+        whole = [dim for dim in dims if isinstance(dim, int)]
+        if len(whole) == len(dims):
+            return self.wholes(*whole)
         return self.once(
             ("shape", tuple(dims)), lambda: self.add("Concat", *[self.size(dim) for dim in dims], axis=0), scope="sizes"
         )
@@ -150,7 +152,10 @@ class Nodes:
     def _measured(self, dim: Symbol | Expression) -> str:
         if isinstance(dim, Symbol):
             if dim.name not in self._symbols:
-                raise KeyError(dim.name)
+                raise InferometerError(
+                    f"{self.scope!r} needs the size {dim.name!r}, which no input of the model tells.",
+                    remedy=f"Fix it: sizes={{{dim.name!r}: …}}.",
+                )
             source, axis = self._symbols[dim.name]
             shape = self.once(("shape of", source), lambda: self.add("Shape", source), scope="sizes")
             return str(self.add("Gather", shape, self.wholes(axis), axis=0))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.synth.onnx.lowering import rule
 from inferometer.synth.onnx.nodes import Value
-from inferometer.synth.onnx.shapes import probe, reshaped
+from inferometer.synth.onnx.shapes import probe, reshaped, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,26 +84,34 @@ def elementwise(lowering: Lowering, op: Op) -> None:
         (features,) = probe(values[0].shape[-1:])
         values.append(Value(nodes.floats(sqrt(features)), ()))
     first = values[0]
-    names = [first.name, *(aligned(nodes, value, first) for value in values[1:])]
-    kind = _BINARY[function]
-    lowering.give(op.outputs[0], fold(_pairwise(nodes, kind), names))
+    names = [first.name]
+    for value in values[1:]:
+        name = aligned(nodes, value, first)
+        if name is None:
+            raise lowering.refuse(op, f"{value.name!r} is {shown(value.shape)} beside {shown(first.shape)}")
+        names.append(name)
+    lowering.give(op.outputs[0], fold(_pairwise(nodes, _BINARY[function]), names))
 
 
 def _pairwise(nodes: Nodes, kind: str) -> Callable[[str, str], str]:
     return lambda left, right: str(nodes.add(kind, left, right))
 
 
-def aligned(nodes: Nodes, value: Value, like: Value) -> str:
+def aligned(nodes: Nodes, value: Value, like: Value) -> str | None:
     """A smaller value ready to be broadcast: by its last axes, or, where those do not fit, by its first ones.
 
-    [batch, channels] beside [batch, channels, height, width], or a factor a channel.
+    [batch, channels] beside [batch, channels, height, width], or a factor a channel. None where neither fits.
     """
     sizes = probe((*value.shape, *like.shape))
     mine, full = sizes[: len(value.shape)], sizes[len(value.shape) :]
+    if len(mine) > len(full):
+        return None
     last = full[len(full) - len(mine) :]
-    if len(mine) >= len(full) or all(size in {1, other} for size, other in zip(mine, last, strict=True)):
+    if all(size in {1, other} for size, other in zip(mine, last, strict=True)):
         return value.name
-    begin = 0 if mine == full[: len(mine)] else 1
+    begin = next((axis for axis in (0, 1) if mine == full[axis : axis + len(mine)]), None)
+    if begin is None:
+        return None
     trailing = len(full) - begin - len(mine)
     return reshaped(nodes, value, (*value.shape, *[1] * trailing)).name
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.core.dims import Dim
     from inferometer.synth.onnx.nodes import Nodes
 
-__all__ = ["concat_axis", "fixed", "flat_axes", "probe", "reinterpreted", "reshaped", "sliced", "transposed"]
+__all__ = ["concat_axis", "fixed", "probe", "reinterpreted", "reshaped", "shown", "sliced", "transposed"]
 
 _OPERATIONS: dict[str, Any] = {
     "+": operator.add,
@@ -110,7 +110,7 @@ def _part(
         part = sliced(nodes, value, axis, start, end)
         return Value(part.name, shape)
     raise InferometerError(
-        f"{nodes.scope!r} looks at {_text(value.shape)} as {_text(shape)}, which cannot be lowered to ONNX."
+        f"{nodes.scope!r} looks at {shown(value.shape)} as {shown(shape)}, which cannot be lowered to ONNX."
     )
 
 
@@ -138,8 +138,9 @@ def concat_axis(parts: Sequence[tuple[Dim, ...]], whole: tuple[Dim, ...]) -> int
     return None
 
 
-def flat_axes(shape: Sequence[Dim]) -> str:
-    return _text(tuple(shape))
+def shown(shape: Sequence[Dim]) -> str:
+    """A shape in a message."""
+    return "[" + ", ".join(str(dim) for dim in shape) + "]"
 
 
 def _product(sizes: tuple[int, ...]) -> int:
@@ -147,7 +148,3 @@ def _product(sizes: tuple[int, ...]) -> int:
     for size in sizes:
         total *= size
     return total
-
-
-def _text(shape: tuple[Any, ...]) -> str:
-    return "[" + ", ".join(str(dim) for dim in shape) + "]"

@@ -7,7 +7,6 @@ from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.onnx.rules.attention import Heads, heads_of
 from inferometer.readers.onnx.step import Lowering, Maker, Step
-from inferometer.readers.onnx.value import Value
 
 __all__ = [
     "attention_attributes", "attention_op", "fixed_heads", "lower_attention", "lower_causal_conv",
@@ -99,7 +98,7 @@ def _partial(step: Step) -> dict[str, Any]:
     shape = call.value(0).shape or ()
     heads = call.integer("num_heads")
     width = shape[-1] if shape else None
-    if not rotated or not isinstance(width, int) or (len(shape) == 3 and heads < 1):
+    if not rotated or not isinstance(width, int) or (len(shape) != 4 and heads < 1):
         return {}
     return {"rotary_dim": rotated, "head_dim": width if len(shape) == 4 else width // heads}
 
@@ -137,8 +136,9 @@ def table_rows(
 
 
 def lower_linear_attention(step: Step, maker: Maker) -> list[Op]:
-    """A scan over matrix states. Each token and head updates and reads a [key, value] state: counted as a state-space
-    scan whose channels are the values of all heads and whose state is as wide as a key.
+    """Each token and head updates and reads a state of [key, value].
+
+    It is counted as a state-space scan whose channels are the values of all heads and whose state is as wide as a key.
     """
     call = step.call
     heads, kv_heads = call.integer("q_num_heads"), call.integer("kv_num_heads")
@@ -167,7 +167,3 @@ def lower_causal_conv(step: Step, maker: Maker) -> list[Op]:
         "transposed": False,
     }
     return [maker.op(step, "convolution", **attributes)]
-
-
-def present(values: tuple[Value | None, ...]) -> list[Value]:
-    return [value for value in values if value is not None]

@@ -6,8 +6,8 @@ from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.value import Call, Out
 
 __all__ = [
-    "array_feature_extractor", "classifier", "feature_vectorizer", "label_encoder", "one_hot_encoder", "regressor", "scaled",
-    "zip_map",
+    "array_feature_extractor", "classes", "classifier", "feature_vectorizer", "label_encoder", "one_hot_encoder",
+    "regressor", "scaled", "zip_map",
 ]  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def broadcast(call: Call, *shapes: Shape) -> Shape:
 
 
 def broadcast_dims(call: Call, one: Dim, other: Dim) -> Dim:
-    if one == other or other == 1:
+    if other in {one, 1}:
         return one
     if one == 1:
         return other

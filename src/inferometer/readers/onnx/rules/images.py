@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 from math import prod
+from typing import Any
 
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
@@ -37,11 +38,10 @@ def resize(call: Call) -> list[Out]:
 
 
 def _scales(call: Call, index: int) -> tuple[float | None, ...] | None:
+    items: tuple[Any, ...] | None = call.items(index)
     if call.has_attribute("scales"):
         found = call.node.attributes["scales"].value
         items = found if isinstance(found, tuple) else ()
-    else:
-        items = call.items(index)
     if items is None:
         return None
     return tuple(float(item) if isinstance(item, int | float) else None for item in items)

@@ -1,8 +1,8 @@
 """Ops that address elements, and ops that make tensors out of numbers."""
 
 import math
+from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content, Item, full, take, vector
 from inferometer.readers.onnx.elements import ELEMENTS
@@ -13,10 +13,13 @@ from inferometer.readers.onnx.rules.common import as_dim, scalar, sizes, static
 from inferometer.readers.onnx.rules.items import add, mul
 from inferometer.readers.onnx.value import Call, Loose, Out
 
+if TYPE_CHECKING:
+    from inferometer.core.dims import Dim
+
 __all__ = [
     "compress", "constant_of_shape", "eye_like", "gather", "gather_elements", "gather_nd", "multinomial",
-    "non_max_suppression", "non_zero", "one_hot", "random_of_shape", "range_", "scatter_elements", "scatter_nd", "shape_of",
-    "size_of", "tensor_scatter", "top_k", "unique",
+    "non_max_suppression", "non_zero", "one_hot", "random_of_shape", "range_", "scatter_elements", "scatter_nd",
+    "shape_of", "size_of", "tensor_scatter", "top_k", "unique",
 ]  # fmt: skip
 
 

@@ -7,15 +7,10 @@ from fractions import Fraction
 from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Item, Ratio
-from inferometer.readers.onnx.faults import Fault
 
-__all__ = ["BINARY", "UNARY", "add", "divide_floats", "divide_integers", "mul", "sign", "to_integer"]
+__all__ = ["add", "divide_floats", "divide_integers", "mul", "sign", "to_integer"]
 
 _MAX_DENOMINATOR = 1024  # scale factors are ratios of small numbers; anything else is not followed
-
-
-def _is_size(item: Item) -> bool:
-    return isinstance(item, Symbol | Expression)
 
 
 def _as_dim(item: Item) -> Dim | None:
@@ -220,7 +215,7 @@ UNARY: dict[str, Callable[[Item], Item]] = {
     "Abs": _absolute,
     "Floor": _floor,
     "Ceil": _ceil,
-    "Round": lambda item: float(round(item)) if isinstance(item, float) else item if _is_size(item) else item,
+    "Round": lambda item: float(round(item)) if isinstance(item, float) else item,
     "Not": _not,
     "Sqrt": _root,
     "Sign": sign,
@@ -228,10 +223,3 @@ UNARY: dict[str, Callable[[Item], Item]] = {
     "Log": _number(math.log),
     "Reciprocal": lambda item: divide_floats(1.0, item),
 }
-
-
-def checked_index(item: Item, size: int) -> int:
-    """A whole number that addresses one of `size` places."""
-    if not isinstance(item, int) or not -size <= item < size:
-        raise Fault(f"index {item} of {size} places")
-    return item % size

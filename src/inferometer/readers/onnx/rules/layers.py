@@ -5,9 +5,12 @@ from collections.abc import Callable
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault
-from inferometer.readers.onnx.value import Call, Out
+from inferometer.readers.onnx.value import Call, Loose, Out
 
-__all__ = ["batch_norm", "dequantize", "dynamic_quantize", "layer_norm", "quantize", "recurrent"]
+__all__ = [
+    "batch_norm", "dequantize", "directions_of", "dynamic_quantize", "hidden_size", "layer_norm", "quantize",
+    "recurrent", "shaped_like",
+]  # fmt: skip
 
 _GATES = {"LSTM": 4, "DynamicQuantizeLSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -38,12 +41,10 @@ def recurrent(call: Call) -> list[Out]:
         raise Fault(f"a recurrent layer over {len(x)} dimensions")
     hidden, directions = hidden_size(call), directions_of(call)
     dtype = call.dtype(0)
+    every: Loose = (x[0], directions, x[1], hidden)
+    last: Loose = (directions, x[1], hidden)
     if call.integer("layout"):
-        batch, steps = x[0], x[1]
-        every, last = (batch, steps, directions, hidden), (batch, directions, hidden)
-    else:
-        steps, batch = x[0], x[1]
-        every, last = (steps, directions, batch, hidden), (directions, batch, hidden)
+        every, last = (x[0], x[1], directions, hidden), (x[0], directions, hidden)
     return [Out(every, dtype), Out(last, dtype), Out(last, dtype)][: len(call.node.outputs)]
 
 

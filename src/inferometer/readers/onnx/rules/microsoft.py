@@ -1,10 +1,9 @@
 """Shapes of ONNX Runtime's own operators (com.microsoft)."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
-from inferometer.readers.onnx.content import Item
 from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.rules.common import as_dim, broadcast, first_is_whole
@@ -13,10 +12,16 @@ from inferometer.readers.onnx.rules.products import contraction
 from inferometer.readers.onnx.rules.windows import pooled, window_of, windowed
 from inferometer.readers.onnx.value import Call, Out, Shape
 
+if TYPE_CHECKING:
+    from inferometer.core.dims import Dim
+    from inferometer.readers.onnx.content import Item
+
 __all__ = [
-    "bias_split", "bnb4", "broadcast_of", "cdist", "channels_last_conv", "channels_last_pool", "crop_and_resize", "embed_norm",
-    "expand_dims", "fpq4", "gather_block_quantized", "gemm_float8", "irfft", "n_bits", "nbits_mlp", "nbits_qkv", "padded",
-    "position_bias", "qlinear_concat", "qlinear_conv", "rfft", "skip_norm", "unfold",
+    "bias_split", "block_quantized", "bnb4", "broadcast_of", "cdist", "channels_last_conv", "channels_last_pool",
+    "crop_and_resize", "embed_norm", "expand_dims", "fpq4", "gather_block_quantized", "gemm_float8", "global_pool",
+    "irfft", "n_bits", "nbits_mlp", "nbits_qkv", "one_flag", "padded", "position_bias", "q_gemm", "qlinear_concat",
+    "qlinear_conv", "qlinear_reduce", "remove_padding", "reordered", "restore_padding", "rfft", "same_and_mask",
+    "skip_norm", "unfold", "upsampled",
 ]  # fmt: skip
 
 Rule = Callable[[Call], list[Out]]

@@ -7,8 +7,9 @@ from inferometer.readers.onnx.rules.attention import Heads
 from inferometer.readers.onnx.value import Call, Out, Shape
 
 __all__ = [
-    "fused_attention", "fused_heads", "group_query", "group_query_heads", "multi_head", "multi_head_heads", "packed_attention",
-    "packed_heads", "packed_multi_head", "paged", "paged_heads",
+    "fused_attention", "fused_heads", "fused_widths", "group_query", "group_query_heads", "multi_head",
+    "multi_head_heads", "multi_head_past", "packed_attention", "packed_heads", "packed_multi_head", "paged",
+    "paged_heads", "past_place",
 ]  # fmt: skip
 
 
@@ -19,7 +20,7 @@ def _heads(call: Call, name: str = "num_heads") -> int:
     return heads
 
 
-# Attention, QAttention, DecoderMaskedSelfAttention: the projection of q, k and v is inside ------------------------------
+# Attention, QAttention, DecoderMaskedSelfAttention: the projection of q, k and v is inside
 
 
 def past_place(call: Call) -> int:
@@ -64,7 +65,7 @@ def fused_attention(call: Call) -> list[Out]:
     return [Out(y, dtype), Out(present, dtype)][: len(call.node.outputs)]
 
 
-# PackedAttention: tokens of all sequences in one row ---------------------------------------------------------------------
+# PackedAttention: tokens of all sequences in one row
 
 
 def packed_heads(call: Call, offsets: int = 3) -> Heads:
@@ -98,7 +99,7 @@ def packed_multi_head(call: Call) -> list[Out]:
     return [Out((call.shape(0)[0], algebra.mul(sizes.heads, sizes.value_dim)), call.dtype(0))]
 
 
-# MultiHeadAttention, DecoderMaskedMultiHeadAttention -------------------------------------------------------------------
+# MultiHeadAttention, DecoderMaskedMultiHeadAttention
 
 
 def multi_head_past(call: Call) -> tuple[int, int]:
@@ -106,25 +107,31 @@ def multi_head_past(call: Call) -> tuple[int, int]:
 
 
 def multi_head_heads(call: Call) -> Heads:
-    """q is [batch, tokens, width], or holds k and v too: [batch, tokens, heads, 3, size]. k may be [batch, tokens, width],
-    [batch, tokens, heads, 2, size] with v, or [batch, heads, tokens, size] as a cache keeps it.
+    """Queries are [batch, tokens, width], or hold k and v too: [batch, tokens, heads, 3, size].
+
+    Keys are [batch, tokens, width], [batch, tokens, heads, 2, size] with v, or as a cache keeps them: [batch, heads,
+    tokens, size].
     """
     q, heads = call.shape(0), _heads(call)
     if len(q) == 5:
-        return _equal_heads(q, heads, q[4], q[4], q[1], _past(call))
+        return _equal_heads(call, (q[4], q[4]), q[1])
     size = algebra.floordiv(q[-1], heads)
     if not call.has(1):
         third = algebra.floordiv(size, 3)
-        return _equal_heads(q, heads, third, third, q[1], _past(call))
+        return _equal_heads(call, (third, third), q[1])
     k = call.shape(1)
     keys, value = (k[2], size) if len(k) == 4 else (k[1], size)
     if len(k) != 5 and call.has(2):
         v = call.shape(2)
         value = v[3] if len(v) == 4 else algebra.floordiv(v[-1], heads)
-    return _equal_heads(q, heads, size, value, keys, _past(call))
+    return _equal_heads(call, (size, value), keys)
 
 
-def _equal_heads(q: Shape, heads: int, size: Dim, value: Dim, keys: Dim, past: Dim) -> Heads:
+def _equal_heads(call: Call, widths: tuple[Dim, Dim], keys: Dim) -> Heads:
+    """Each query head has a key head of its own; `widths` are those of a key and a value."""
+    q, heads = call.shape(0), _heads(call)
+    size, value = widths
+    past = _past(call)
     return Heads(
         batch=q[0], heads=heads, kv_heads=heads, head_dim=size, value_dim=value, queries=q[1], keys=keys, past=past
     )
@@ -150,11 +157,11 @@ def multi_head(call: Call) -> list[Out]:
     return [Out(shape, call.dtype(0)) for shape in shapes[: len(call.node.outputs)]]
 
 
-# GroupQueryAttention, SparseAttention ------------------------------------------------------------------------------------
+# GroupQueryAttention, SparseAttention
 
 
 def group_query_heads(call: Call) -> Heads:
-    """q is [batch, tokens, heads · size]; without k and v it holds them too."""
+    """Queries are [batch, tokens, heads · size]; without k and v they hold them too."""
     q, heads, kv_heads = call.shape(0), _heads(call), _heads(call, "kv_num_heads")
     every = heads if call.has(1) else heads + 2 * kv_heads
     size = algebra.floordiv(q[-1], every)
@@ -188,12 +195,14 @@ def group_query(call: Call) -> list[Out]:
     return [Out(shape, dtype) for shape, dtype in zip(shapes, formats, strict=True)][: len(call.node.outputs)]
 
 
-# PagedAttention --------------------------------------------------------------------------------------------------------
+# PagedAttention
 
 
 def paged_heads(call: Call) -> Heads:
-    """Tokens of all sequences in one row. How many each has, and how many lie in its pages, only the data tells: they are
-    taken as equally long, and their pages as full.
+    """Tokens of all sequences in one row.
+
+    How many each has, and how many lie in its pages, only the data tells: sequences are taken as equally long, and
+    their pages as full.
     """
     q, heads, kv_heads = call.shape(0), _heads(call), _heads(call, "kv_num_heads")
     if not call.has(6) or not call.has(7) or len(call.shape(3)) < 2 or len(call.shape(7)) != 2:

@@ -12,8 +12,8 @@ from inferometer.readers.onnx.rules.slices import slice_length, slice_positions
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape
 
 __all__ = [
-    "concatenate", "depth_to_space", "expand", "flatten", "identity", "pad", "permute", "reshape", "slice_", "space_to_depth",
-    "split", "squeeze", "tile", "unsqueeze",
+    "concatenate", "depth_to_space", "expand", "flatten", "identity", "pad", "permute", "reshape", "slice_",
+    "space_to_depth", "split", "squeeze", "tile", "unsqueeze",
 ]  # fmt: skip
 
 

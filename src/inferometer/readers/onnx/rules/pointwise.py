@@ -14,8 +14,10 @@ from inferometer.readers.onnx.rules.items import (
 )
 from inferometer.readers.onnx.value import Call, Out
 
-__all__ = ["bit_cast", "cast", "cast_like", "comparison", "dropout", "pointwise", "random_like", "swiglu", "unary",
-           "unary_bool", "where"]  # fmt: skip
+__all__ = [
+    "bit_cast", "cast", "cast_like", "comparison", "dropout", "pointwise", "random_like", "swiglu", "unary",
+    "unary_bool", "where",
+]  # fmt: skip
 
 # Cast's `to` as text, in operator sets before 6.
 _NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "STRING": 8, "BOOL": 9,
@@ -47,11 +49,10 @@ def comparison(call: Call) -> list[Out]:
 
 def _folded(call: Call) -> Content | None:
     op_type = call.node.op_type
+    function = BINARY.get(op_type)
     if op_type == "Div":
         function = divide_integers if is_integer(call.dtype(0)) else divide_floats
-    elif op_type in BINARY:
-        function = BINARY[op_type]
-    else:
+    if function is None:
         return None
     result = call.content(0)
     for index in range(1, len(call.inputs)):

@@ -11,7 +11,10 @@ from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.rules.common import broadcast
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-__all__ = ["Contraction", "contraction", "einsum", "gemm", "matmul", "matmul_of", "parse_einsum"]
+__all__ = [
+    "Contraction", "Equation", "batch_turned", "contraction", "einsum", "einsum_contracted", "gemm", "matmul",
+    "matmul_of", "parse_einsum", "product_shapes", "turned",
+]  # fmt: skip
 
 Rule = Callable[[Call], list[Out]]
 

@@ -1,10 +1,14 @@
 """Ops that make one number out of many: sums, means, extremes, where they stand, losses."""
 
-from inferometer.core.dims import Dim
+from typing import TYPE_CHECKING
+
 from inferometer.readers.onnx.content import Content, Item, reduced
 from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.items import BINARY
 from inferometer.readers.onnx.value import Call, Out
+
+if TYPE_CHECKING:
+    from inferometer.core.dims import Dim
 
 __all__ = ["arg_reduce", "loss", "loss_and_log", "reduce", "reduce_axes"]
 

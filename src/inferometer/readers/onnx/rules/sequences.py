@@ -10,8 +10,9 @@ from inferometer.readers.onnx.rules.items import add
 from inferometer.readers.onnx.value import Call, Loose, Out, Value
 
 __all__ = [
-    "concat_from_sequence", "optional", "optional_element", "optional_has_element", "sequence_at", "sequence_construct",
-    "sequence_empty", "sequence_erase", "sequence_insert", "sequence_length", "split_to_sequence",
+    "concat_from_sequence", "optional", "optional_element", "optional_has_element", "sequence_at",
+    "sequence_construct", "sequence_empty", "sequence_erase", "sequence_insert", "sequence_length",
+    "split_to_sequence",
 ]  # fmt: skip
 
 

@@ -7,7 +7,10 @@ from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.common import as_dim, first_is_whole
 from inferometer.readers.onnx.value import Call, Out
 
-__all__ = ["determinant", "dft", "image_decoder", "mel_weights", "stft", "string_split", "tf_idf", "window_function"]
+__all__ = [
+    "determinant", "dft", "image_decoder", "mel_weights", "stft", "string_split", "tf_idf", "transform_axis",
+    "window_function",
+]  # fmt: skip
 
 
 def transform_axis(call: Call, rank: int) -> int:

@@ -10,8 +10,8 @@ from inferometer.readers.onnx.rules.common import as_dim, static
 from inferometer.readers.onnx.value import Call, Out, Shape
 
 __all__ = [
-    "Window", "conv", "conv_transpose", "global_pool", "kernel_of", "max_unpool", "pool", "pooled", "roi_align", "roi_pool",
-    "window_of", "windowed",
+    "Window", "conv", "conv_transpose", "global_pool", "kernel_of", "max_unpool", "pool", "pooled", "roi_align",
+    "roi_pool", "transposed_space", "window_of", "windowed",
 ]  # fmt: skip
 
 
@@ -98,8 +98,9 @@ def kernel_of(call: Call, weight: int, rank: int) -> tuple[int, ...]:
 
 
 def conv(x: int = 0, weight: int = 1, dtype_from: int | str = 0) -> Callable[[Call], list[Out]]:
-    """A rule for convolutions whose data and weight stand at these inputs; the result has the format of an input, or
-    a fixed one.
+    """A rule for convolutions whose data and weight stand at these inputs.
+
+    The result has the format of an input, or a fixed one.
     """
 
     def infer(call: Call) -> list[Out]:

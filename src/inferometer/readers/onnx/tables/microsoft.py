@@ -5,6 +5,7 @@ from typing import Any
 from inferometer.readers.onnx.lower import attention as lower_a
 from inferometer.readers.onnx.lower import layers as lower_l
 from inferometer.readers.onnx.lower import microsoft as lower_m
+from inferometer.readers.onnx.lower import microsoft_attention as lower_h
 from inferometer.readers.onnx.lower import products as lower_p
 from inferometer.readers.onnx.rules import (
     attention,
@@ -91,9 +92,7 @@ _CONVOLUTIONS = {
     "NhwcConv": _conv(microsoft.channels_last_conv, lower_l.lower_conv()),
     "NhwcFusedConv": _conv(microsoft.channels_last_conv, lower_l.lower_conv()),
     "QLinearConv": _conv(microsoft.qlinear_conv, lower_l.lower_conv(0, 3, 8, compute="i8"), (3, 8)),
-    "ConvTransposeWithDynamicPads": _conv(
-        windows.conv_transpose, lower_l.lower_conv(0, 1, 3, transposed=True), (1, 3)
-    ),
+    "ConvTransposeWithDynamicPads": _conv(windows.conv_transpose, lower_l.lower_conv(0, 1, 3, transposed=True), (1, 3)),
     "CausalConvWithState": Row(
         kind="convolution", infer=attention.causal_conv, lower=lower_a.lower_causal_conv, weights=(1, 2),
         states=((3,), (1,)), least=2,
@@ -123,39 +122,40 @@ _NORMS = {
     "BranchwiseRMSNorm": _norm("rms", common.same_as_first, (1,), 1),
     "QOrderedLayerNormalization": _norm("layer", common.same_as_first, (2, 3)),
     "EmbedLayerNormalization": Row(
-        kind="norm", infer=microsoft.embed_norm, lower=lower_m.lower_embed_norm, weights=(2, 3, 4, 5, 6), indices=(0, 1, 8),
-        least=5,
+        kind="norm", infer=microsoft.embed_norm, lower=lower_m.lower_embed_norm, weights=(2, 3, 4, 5, 6),
+        indices=(0, 1, 8), least=5,
     ),
     "QEmbedLayerNormalization": Row(
-        kind="norm", infer=microsoft.embed_norm, lower=lower_m.lower_embed_norm, weights=(2, 3, 4, 5, 6), indices=(0, 1),
-        least=5,
+        kind="norm", infer=microsoft.embed_norm, lower=lower_m.lower_embed_norm, weights=(2, 3, 4, 5, 6),
+        indices=(0, 1), least=5,
     ),
 }  # fmt: skip
 
 _ATTENTION = {
     "Attention": _attention(
-        heads.fused_attention, lower_m.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=2
+        heads.fused_attention, lower_h.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=2
     ),
     "QAttention": _attention(
-        heads.fused_attention, lower_m.lower_fused_attention, weights=(1, 2), caches=((8,), (1,)), least=5
+        heads.fused_attention, lower_h.lower_fused_attention, weights=(1, 2), caches=((8,), (1,)), least=5
     ),
     "DecoderMaskedSelfAttention": _attention(
-        heads.fused_attention, lower_m.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=3
+        heads.fused_attention, lower_h.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=3
     ),
     "MultiHeadAttention": _attention(
-        heads.multi_head, lower_m.lower_multi_head, weights=(3,), caches=((6, 7), (1, 2)), least=1
+        heads.multi_head, lower_h.lower_multi_head, weights=(3,), caches=((6, 7), (1, 2)), least=1
     ),
     "DecoderMaskedMultiHeadAttention": _attention(
-        heads.multi_head, lower_m.lower_multi_head, weights=(10,), caches=((5, 6), (1, 2)), least=1
+        heads.multi_head, lower_h.lower_multi_head, weights=(10,), caches=((5, 6), (1, 2)), least=1
     ),
-    "GroupQueryAttention": _attention(heads.group_query, lower_m.lower_group_query, caches=_CACHES, least=1),
-    "SparseAttention": _attention(heads.group_query, lower_m.lower_group_query, caches=_CACHES, least=3),
-    "PagedAttention": _attention(heads.paged, lower_m.lower_paged, caches=_CACHES, least=4),
-    "PackedAttention": _attention(heads.packed_attention, lower_m.lower_packed, weights=(1, 2), least=4),
-    "PackedMultiHeadAttention": _attention(heads.packed_multi_head, lower_m.lower_packed, weights=(3,), least=3),
-    "LongformerAttention": _attention(common.same_as_first, lower_m.lower_longformer, weights=(1, 2, 4, 5), least=7),
+    "GroupQueryAttention": _attention(heads.group_query, lower_h.lower_group_query, caches=_CACHES, least=1),
+    "SparseAttention": _attention(heads.group_query, lower_h.lower_group_query, caches=_CACHES, least=3),
+    "PagedAttention": _attention(heads.paged, lower_h.lower_paged, caches=_CACHES, least=4),
+    "PackedAttention": _attention(heads.packed_attention, lower_h.lower_packed, weights=(1, 2), least=4),
+    "PackedMultiHeadAttention": _attention(heads.packed_multi_head, lower_h.lower_packed, weights=(3,), least=3),
+    "LongformerAttention": _attention(common.same_as_first, lower_h.lower_longformer, weights=(1, 2, 4, 5), least=7),
     "LinearAttention": Row(
-        kind="ssm_scan", infer=attention.linear_attention, lower=lower_a.lower_linear_attention, states=((3,), (1,)), least=3
+        kind="ssm_scan", infer=attention.linear_attention, lower=lower_a.lower_linear_attention, states=((3,), (1,)),
+        least=3,
     ),
     "RotaryEmbedding": Row(
         kind="rotary", infer=common.same_as_first, lower=lower_a.lower_rotary(1, (2, 3)), indices=(1,), least=4
@@ -164,15 +164,14 @@ _ATTENTION = {
         kind="rotary", infer=common.same_as_first, lower=lower_a.lower_rotary(1, (2, 3)), indices=(1,), least=4
     ),
     "GemmaRotaryEmbedding": _elementwise("rotary", layers.shaped_like(1), flops=4),
-    "RelativePositionBias": Row(
-        kind="gather", infer=microsoft.position_bias, weights=(0,), settings=(1, 2), least=3
-    ),
+    "RelativePositionBias": Row(kind="gather", infer=microsoft.position_bias, weights=(0,), settings=(1, 2), least=3),
     "MoE": Row(
-        kind="moe_experts", infer=common.same_as_first, lower=lower_m.lower_moe(lower_m.MOE), weights=(2, 4, 6, 3, 5, 7), least=4
+        kind="moe_experts", infer=common.same_as_first, lower=lower_m.lower_moe(lower_m.MOE),
+        weights=(2, 4, 6, 3, 5, 7), least=4,
     ),
     "QMoE": Row(
-        kind="moe_experts", infer=common.same_as_first, lower=lower_m.lower_moe(lower_m.QMOE), weights=(2, 5, 8, 4, 7, 10),
-        least=4,
+        kind="moe_experts", infer=common.same_as_first, lower=lower_m.lower_moe(lower_m.QMOE),
+        weights=(2, 5, 8, 4, 7, 10), least=4,
     ),
 }  # fmt: skip
 
@@ -222,7 +221,8 @@ _MOVES = {
         indices=(1,), least=3,
     ),
     "TorchEmbedding": Row(
-        kind="embedding", infer=indexing.gather, lower=lower_l.lower_gather, weights=(0,), indices=(1,), settings=(2, 3), least=2
+        kind="embedding", infer=indexing.gather, lower=lower_l.lower_gather, weights=(0,), indices=(1,),
+        settings=(2, 3), least=2,
     ),
     "Range": Row(kind="elementwise", infer=indexing.range_, attributes={"function": "range"}, settings=(0, 1, 2)),
     "Unique": Row(kind="sort", infer=indexing.unique, lower=lower_l.lower_unique, least=1),
@@ -251,11 +251,12 @@ _UNCOVERED = {
 } | {
     name: _custom(_RARE)
     for name in (
-        "AttnLSTM", "BifurcationDetector", "DecoderAttention", "DequantizeBFP", "DynamicSparseAttention", "DynamicTimeWarping",
-        "EngramGate", "GatedDeltaNet", "GatedRelativePositionBias", "HyperConnectionPostMix", "HyperConnectionPreMix",
-        "MurmurHash3", "NGramHashMapping", "NGramRepeatBlock", "PackedSparseAttentionIndexer", "QOrderedAttention",
-        "QOrderedLongformerAttention", "QuantizeBFP", "SparseAttentionIndexer", "SparsePagedAttention",
-        "VarlenCausalConvWithState", "VarlenNGramHashMapping", "WordConvEmbedding",
+        "AttnLSTM", "BifurcationDetector", "DecoderAttention", "DequantizeBFP", "DynamicSparseAttention",
+        "DynamicTimeWarping", "EngramGate", "GatedDeltaNet", "GatedRelativePositionBias", "HyperConnectionPostMix",
+        "HyperConnectionPreMix", "MurmurHash3", "NGramHashMapping", "NGramRepeatBlock",
+        "PackedSparseAttentionIndexer", "QOrderedAttention", "QOrderedLongformerAttention", "QuantizeBFP",
+        "SparseAttentionIndexer", "SparsePagedAttention", "VarlenCausalConvWithState", "VarlenNGramHashMapping",
+        "WordConvEmbedding",
     )
 }  # fmt: skip
 

@@ -78,9 +78,9 @@ _ACTIVATIONS = {
     name: _activation(function)
     for name, function in {
         "Relu": "relu", "LeakyRelu": "leaky_relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Elu": "elu", "Selu": "selu",
-        "Celu": "celu", "HardSigmoid": "hardsigmoid", "HardSwish": "hardswish", "Mish": "mish", "Softplus": "softplus",
-        "Softsign": "softsign", "ThresholdedRelu": "thresholded_relu", "Swish": "swish", "Shrink": "shrink",
-        "ScaledTanh": "tanh", "ParametricSoftplus": "softplus",
+        "Celu": "celu", "HardSigmoid": "hardsigmoid", "HardSwish": "hardswish", "Mish": "mish",
+        "Softplus": "softplus", "Softsign": "softsign", "ThresholdedRelu": "thresholded_relu", "Swish": "swish",
+        "Shrink": "shrink", "ScaledTanh": "tanh", "ParametricSoftplus": "softplus",
     }.items()
 }  # fmt: skip
 
@@ -95,8 +95,8 @@ _UNARIES = {
 _BINARIES = {
     name: _binary(name.casefold())
     for name in (
-        "Add", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Max", "Mean", "Min", "Mod", "Mul", "Pow", "Sub",
-        "Sum",
+        "Add", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Max", "Mean", "Min", "Mod", "Mul", "Pow",
+        "Sub", "Sum",
     )
 } | {
     name: _binary(name.casefold(), rule=pointwise.comparison)
@@ -171,14 +171,14 @@ _MOVES = {
 }
 
 _INDEXING = {
-    "Gather": Row(kind="gather", infer=indexing.gather, lower=lower_l.lower_gather, weights=(0,), indices=(1,), least=2),
+    "Gather": Row(
+        kind="gather", infer=indexing.gather, lower=lower_l.lower_gather, weights=(0,), indices=(1,), least=2
+    ),
     "GatherElements": Row(kind="gather", infer=indexing.gather_elements, indices=(1,), least=2),
     "GatherND": Row(kind="gather", infer=indexing.gather_nd, indices=(1,), least=2),
     "Compress": Row(kind="gather", infer=indexing.compress, indices=(1,), least=2),
     "NonZero": Row(kind="gather", infer=indexing.non_zero, attributes={"function": "non_zero"}, least=1),
-    "Scatter": Row(
-        kind="scatter", infer=indexing.scatter_elements, lower=lower_l.lower_scatter, indices=(1,), least=3
-    ),
+    "Scatter": Row(kind="scatter", infer=indexing.scatter_elements, lower=lower_l.lower_scatter, indices=(1,), least=3),
     "ScatterElements": Row(
         kind="scatter", infer=indexing.scatter_elements, lower=lower_l.lower_scatter, indices=(1,), least=3
     ),
@@ -188,7 +188,8 @@ _INDEXING = {
         caches=((0,), (0,)), least=2,
     ),
     "OneHot": Row(
-        kind="scatter", infer=indexing.one_hot, attributes={"function": "one_hot"}, indices=(0,), settings=(1, 2), least=3
+        kind="scatter", infer=indexing.one_hot, attributes={"function": "one_hot"}, indices=(0,), settings=(1, 2),
+        least=3,
     ),
     "MaxUnpool": Row(kind="scatter", infer=windows.max_unpool, indices=(1,), settings=(2,), least=2),
     "Col2Im": Row(kind="scatter", infer=images.col2im, attributes={"reduction": "add"}, settings=(1, 2), least=3),
@@ -202,8 +203,8 @@ _INDEXING = {
 _REDUCTIONS = {
     name: _reduce(function)
     for name, function in {
-        "ReduceL1": "l1", "ReduceL2": "l2", "ReduceLogSum": "log_sum", "ReduceLogSumExp": "logsumexp", "ReduceMax": "max",
-        "ReduceMean": "mean", "ReduceMin": "min", "ReduceProd": "prod", "ReduceSum": "sum",
+        "ReduceL1": "l1", "ReduceL2": "l2", "ReduceLogSum": "log_sum", "ReduceLogSumExp": "logsumexp",
+        "ReduceMax": "max", "ReduceMean": "mean", "ReduceMin": "min", "ReduceProd": "prod", "ReduceSum": "sum",
         "ReduceSumSquare": "sum_square",
     }.items()
 } | {
@@ -220,15 +221,16 @@ _REDUCTIONS = {
 _WINDOWS = {
     "Conv": Row(kind="convolution", infer=windows.conv(), lower=lower_l.lower_conv(), weights=(1, 2), least=2),
     "ConvInteger": Row(
-        kind="convolution", infer=windows.conv(dtype_from="i32"),
-        lower=lower_l.lower_conv(0, 1, None, compute="i8"), weights=(1,), least=2,
+        kind="convolution", infer=windows.conv(dtype_from="i32"), lower=lower_l.lower_conv(0, 1, None, compute="i8"),
+        weights=(1,), least=2,
     ),
     "QLinearConv": Row(
-        kind="convolution", infer=windows.conv(0, 3, 7), lower=lower_l.lower_conv(0, 3, 8, compute="i8"), weights=(3, 8),
-        least=8,
+        kind="convolution", infer=windows.conv(0, 3, 7), lower=lower_l.lower_conv(0, 3, 8, compute="i8"),
+        weights=(3, 8), least=8,
     ),
     "ConvTranspose": Row(
-        kind="convolution", infer=windows.conv_transpose, lower=lower_l.lower_conv(transposed=True), weights=(1, 2), least=2
+        kind="convolution", infer=windows.conv_transpose, lower=lower_l.lower_conv(transposed=True), weights=(1, 2),
+        least=2,
     ),
     "DeformConv": Row(
         kind="convolution", infer=windows.conv(), lower=lower_l.lower_conv(0, 1, 3), weights=(1, 3), least=3
@@ -255,22 +257,24 @@ _LAYERS = {
     "MatMul": Row(kind="matmul", infer=products.matmul, lower=lower_p.lower_product(), weights=(1, 0), least=2),
     "Gemm": Row(kind="linear", infer=products.gemm, lower=lower_p.lower_product(0, 1, 2), weights=(1, 0, 2), least=2),
     "MatMulInteger": Row(
-        kind="matmul", infer=products.matmul_of(dtype="i32"), lower=lower_p.lower_product(compute="i8"), weights=(1, 0),
-        least=2,
+        kind="matmul", infer=products.matmul_of(dtype="i32"), lower=lower_p.lower_product(compute="i8"),
+        weights=(1, 0), least=2,
     ),
     "QLinearMatMul": Row(
-        kind="matmul", infer=products.matmul_of(0, 3, 7), lower=lower_p.lower_product(0, 3, compute="i8"), weights=(3, 0),
-        least=8,
+        kind="matmul", infer=products.matmul_of(0, 3, 7), lower=lower_p.lower_product(0, 3, compute="i8"),
+        weights=(3, 0), least=8,
     ),
     "Einsum": Row(kind="matmul", infer=products.einsum, lower=lower_p.lower_einsum, weights=(1, 0), least=1),
     "Attention": Row(
         kind="attention", infer=attention.attention, lower=lower_a.lower_attention, caches=((4, 5), (1, 2)), least=3
     ),
     "LinearAttention": Row(
-        kind="ssm_scan", infer=attention.linear_attention, lower=lower_a.lower_linear_attention,
-        states=((3,), (1,)), least=3,
+        kind="ssm_scan", infer=attention.linear_attention, lower=lower_a.lower_linear_attention, states=((3,), (1,)),
+        least=3,
     ),
-    "RotaryEmbedding": Row(kind="rotary", infer=common.same_as_first, lower=lower_a.lower_rotary(positions=3), indices=(3,), least=3),
+    "RotaryEmbedding": Row(
+        kind="rotary", infer=common.same_as_first, lower=lower_a.lower_rotary(positions=3), indices=(3,), least=3
+    ),
     "LSTM": _recurrent("lstm"),
     "GRU": _recurrent("gru"),
     "RNN": _recurrent("rnn"),
@@ -285,9 +289,7 @@ _LAYERS = {
     "LRN": Row(kind="norm", infer=common.same_as_first, lower=lower_l.lower_lrn, least=1),
     "QuantizeLinear": Row(kind="quantize", infer=layers.quantize, passes=True, least=2),
     "DequantizeLinear": Row(kind="dequantize", infer=layers.dequantize, passes=True, least=2),
-    "DynamicQuantizeLinear": Row(
-        kind="quantize", infer=layers.dynamic_quantize, attributes={"dynamic": True}, least=1
-    ),
+    "DynamicQuantizeLinear": Row(kind="quantize", infer=layers.dynamic_quantize, attributes={"dynamic": True}, least=1),
 }  # fmt: skip
 
 _SIGNALS = {
@@ -323,7 +325,8 @@ _SEQUENCES = {
 }
 
 # Their bodies are walked, not looked up: these rows only give the kind. A Constant never becomes an op.
-_CONTROL = {name: Row(kind="control", infer=common.nothing_known, folds=False) for name in ("If", "Loop", "Scan", "SequenceMap")} | {
+_CONTROL = {name: Row(kind="control", infer=common.nothing_known, folds=False) for name in ("If", "Loop", "Scan",
+"SequenceMap")} | {
     "Constant": Row(kind="view", infer=common.nothing_known)
 }  # fmt: skip
 

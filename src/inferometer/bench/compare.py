@@ -1,0 +1,252 @@
+"""Two profiles in, a verdict for each metric and each op out.
+
+Times with raw samples are compared by rank tests (`verdict`), pair by pair where both were taken in turns. Times with
+only an interval are compared by it, and single numbers have a ratio but no verdict on noise. Two predictions have no
+noise: their ratio stands. The p-values of all metrics are corrected together, and so are those of all ops (Holm).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from inferometer.bench.figures import LATENCY, Figure, Key, op_times, phase_times, scalars
+from inferometer.bench.measurement import turns_of
+from inferometer.bench.ranks import holm
+from inferometer.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
+from inferometer.core.profile import Environment, Profile
+
+__all__ = ["Comparison", "Metric", "compare", "comparison_document"]
+
+_PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
+_COVERAGE = 0.95  # of the intervals that profiles carry
+_UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
+_SHOWN = 3
+
+Better = Literal["lower", "higher"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One thing compared. `ratio` is B over A; `p_value` is corrected. None is what the data cannot say.
+
+    `effect` is Cliff's delta; `detectable` the smallest relative difference that these samples would find; with
+    `runs_needed` runs a side they would find the threshold.
+    """
+
+    name: str
+    verdict: Call
+    reason: str
+    unit: str = "s"
+    better: Better = "lower"
+    phase: str | None = None
+    a: float | None = None
+    b: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    test: str | None = None
+    effect: float | None = None
+    detectable: float | None = None
+    runs: int | None = None
+    runs_needed: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """B against A, the baseline. `metric` names the one that the verdict on the whole is of."""
+
+    a: str
+    b: str
+    metric: str
+    metrics: tuple[Metric, ...]
+    ops: tuple[Metric, ...]
+    notes: tuple[str, ...]
+    criteria: Criteria
+
+    @property
+    def main(self) -> Metric:
+        return next(metric for metric in self.metrics if metric.name == self.metric)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Terms:
+    """How two profiles may be compared."""
+
+    criteria: Criteria
+    in_turns: bool
+    predictions: bool
+    disturbed: str | None
+
+
+def compare(
+    a: Profile, b: Profile, *, criteria: Criteria | None = None, names: tuple[str, str] = ("A", "B")
+) -> Comparison:
+    """Whether B is faster or slower than A, as a whole, in each phase and in each op."""
+    criteria = criteria or Criteria()
+    turns = turns_of(a)
+    terms = _Terms(
+        criteria=criteria,
+        in_turns=turns is not None and turns == turns_of(b),
+        predictions=a.kind == b.kind == "predicted",
+        disturbed=_disturbance(a.environment, names[0]) or _disturbance(b.environment, names[1]),
+    )
+    times = _judged(phase_times(a), phase_times(b), terms)
+    if not times:
+        times = [Metric(name=LATENCY, verdict="undecided", reason="the two have no phase in common")]
+    known = {metric.name for metric in times}
+    return Comparison(
+        a=names[0],
+        b=names[1],
+        metric=next((name for name in _PRIMARY if name in known), times[0].name),
+        metrics=(*times, *_compared_scalars(a, b, criteria.threshold)),
+        ops=tuple(_judged(op_times(a), op_times(b), terms)),
+        notes=tuple(_notes(a, b, names)),
+        criteria=criteria,
+    )
+
+
+def comparison_document(comparison: Comparison) -> dict[str, Any]:
+    """The JSON that other programs rely on: verdict, ratio, low, high, p_value, reason, ops, and more."""
+    main = comparison.main
+    return {
+        "verdict": main.verdict,
+        "ratio": main.ratio,
+        "low": main.low,
+        "high": main.high,
+        "p_value": main.p_value,
+        "reason": main.reason,
+        "metric": comparison.metric,
+        "a": comparison.a,
+        "b": comparison.b,
+        "metrics": [asdict(metric) for metric in comparison.metrics],
+        "ops": [asdict(op) for op in comparison.ops],
+        "notes": list(comparison.notes),
+        "criteria": asdict(comparison.criteria),
+    }
+
+
+def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> list[Metric]:
+    """Verdicts on the times that both have, their p-values corrected for their number."""
+    weighed = [(key, a[key], b[key], _evidence(a[key], b[key], terms)) for key in a if key in b]
+    adjusted = iter(holm([found.p_value for *_, found in weighed if found and found.p_value is not None]))
+    metrics = []
+    for (phase, name), first, second, found in weighed:
+        row = Metric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
+        if found is not None:
+            row = _judged_row(row, found, next(adjusted) if found.p_value is not None else None, terms)
+        metrics.append(replace(row, a=first.value, b=second.value))
+    return metrics
+
+
+def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
+    if a.value <= 0 or b.value <= 0:
+        return None
+    if a.samples and b.samples and min(*a.samples, *b.samples) > 0:
+        paired = terms.in_turns and len(a.samples) == len(b.samples)
+        return weigh(a.samples, b.samples, paired=paired, criteria=terms.criteria)
+    if not terms.predictions and a.interval and b.interval:
+        return weigh_intervals(a.interval, b.interval, coverage=_COVERAGE)
+    test = "predictions" if terms.predictions else "single numbers"
+    return Evidence(ratio=b.value / a.value, low=None, high=None, p_value=None, test=test)
+
+
+def _judged_row(row: Metric, found: Evidence, p_value: float | None, terms: _Terms) -> Metric:
+    judged = _undisturbed(_judgement(found, p_value, terms), terms)
+    return replace(
+        row,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        ratio=found.ratio,
+        low=found.low,
+        high=found.high,
+        p_value=p_value,
+        test=found.test,
+        effect=found.effect,
+        detectable=found.detectable,
+        runs=found.runs,
+        runs_needed=found.runs_needed,
+    )
+
+
+def _judgement(found: Evidence, p_value: float | None, terms: _Terms) -> Judgement:
+    if p_value is not None:
+        return decide(found, terms.criteria, p_value=p_value)
+    near = max(found.ratio, 1 / found.ratio) < 1 + terms.criteria.threshold
+    if found.test == "predictions":
+        verdict: Call = "same" if near else "slower" if found.ratio > 1 else "faster"
+        reason = f"ratio {found.ratio:.4g}: both are predictions, without noise"
+        return Judgement(verdict=verdict, reason=reason, evidence=found)
+    reason = f"ratio {found.ratio:.4g}: one number a side, and no telling what is noise"
+    return Judgement(verdict="undecided", reason=reason, evidence=found)
+
+
+def _undisturbed(judged: Judgement, terms: _Terms) -> Judgement:
+    """Runs that were disturbed, and not taken in turns, may differ for that reason alone."""
+    sure = judged.evidence.in_turns or judged.evidence.test == "predictions"
+    if terms.disturbed is None or sure or judged.verdict not in {"faster", "slower"}:
+        return judged
+    reason = f"{judged.reason}; but {terms.disturbed}. Measure both in turns: `inferometer bench --against OLD -- NEW`"
+    return replace(judged, verdict="undecided", reason=reason)
+
+
+def _disturbance(environment: Environment | None, name: str) -> str | None:
+    if environment is None or not environment.disturbed:
+        return None
+    why = environment.reasons[0].rstrip(".") if environment.reasons else "by what is not said"
+    return f"{name} was disturbed {why}"
+
+
+def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:
+    """Memory, energy, throughput: one number a side. Near ones are the same; what others mean is the reader's call."""
+    others = scalars(b)
+    for name, first in scalars(a).items():
+        second = others[name]
+        if not first or not second:
+            continue
+        ratio = second / first
+        near = max(ratio, 1 / ratio) < 1 + threshold
+        yield Metric(
+            name=name,
+            unit=_UNITS[name],
+            verdict="same" if near else "undecided",
+            reason=f"ratio {ratio:.4g}: one number a side" + ("" if near else ", and no telling what is noise"),
+            better="higher" if name == "tokens_per_s" else "lower",
+            a=first,
+            b=second,
+            ratio=ratio,
+            test="single numbers",
+        )
+
+
+def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
+    """What else differs, and what one side lacks: a reader should know that two things may have changed."""
+    for what, first, second in (
+        ("kind", a.kind, b.kind),
+        ("device", a.device.name, b.device.name),
+        ("runtime", a.runtime, b.runtime),
+        ("workload", a.workload, b.workload),
+        ("model", a.model.name, b.model.name),
+    ):
+        if first != second:
+            shown = "" if what == "workload" else f": {first} and {second}"
+            yield f"The {what} differs{shown}."
+    yield from _environment_notes(a.environment or Environment(), b.environment or Environment(), names)
+    for name, left, right in ((names[0], a, b), (names[1], b, a)):
+        alone = [op for _, op in op_times(left).keys() - op_times(right).keys()]
+        if alone:
+            more = f" and {len(alone) - _SHOWN} more" if len(alone) > _SHOWN else ""
+            yield f"Only {name} has the op {', '.join(sorted(alone)[:_SHOWN])}{more}."
+
+
+def _environment_notes(a: Environment, b: Environment, names: tuple[str, str]) -> Iterator[str]:
+    for package in sorted(a.versions.keys() & b.versions.keys()):
+        if a.versions[package] != b.versions[package]:
+            yield f"{package} is {a.versions[package]} in {names[0]} and {b.versions[package]} in {names[1]}."
+    for key in ("cpu", "logical_cores", "system"):
+        first, second = a.host.get(key), b.host.get(key)
+        if first is not None and second is not None and first != second:
+            yield f"The {key.replace('_', ' ')} differs: {first} and {second}."
+    for environment, name in ((a, names[0]), (b, names[1])):
+        if environment.disturbed:
+            yield f"{_disturbance(environment, name)}."

@@ -1,0 +1,35 @@
+"""What disturbed a measurement: when, how it shows, and what to do about it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+__all__ = ["Disturbance", "When", "together"]
+
+When = Literal["before", "during", "after"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disturbance:
+    """`code` is the doctor's. `times` counts the stretches of runs in which it was seen."""
+
+    when: When
+    code: str
+    found: str
+    remedy: str | None = None
+    times: int = 1
+
+    def __str__(self) -> str:
+        often = f", {self.times} times" if self.times > 1 else ""
+        words = f"{self.when} the runs{often}: {self.found} ({self.code})"
+        return f"{words}. {self.remedy}" if self.remedy else words
+
+
+def together(found: Iterable[Disturbance]) -> tuple[Disturbance, ...]:
+    """One of each kind, as it was first seen, with how often it came."""
+    kinds: dict[tuple[str, str], Disturbance] = {}
+    for each in found:
+        key = (each.when, each.code)
+        known = kinds.get(key)
+        kinds[key] = each if known is None else replace(known, times=known.times + each.times)
+    return tuple(kinds.values())

@@ -1,0 +1,107 @@
+"""Gates: conditions under which a comparison fails, as `latency>5%` or `memory>2GB`.
+
+latency>5%       B is slower than A by more than 5 %, and the verdict says so: noise alone does not fail a gate
+decode>5%        the same of a phase; ttft and tpot stand for prefill and decode
+ops>10%          any op, after correction for their number
+op:conv1>10%     one op
+memory>10%       one number a side: the ratio decides
+tokens_per_s<-5% a rate that fell
+latency>20ms     B itself, whatever A was
+slower, undecided, disturbed    the verdict on the whole, or the state of the measurement
+"""
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from inferometer.bench.compare import Comparison, Metric
+from inferometer.errors import UnitError, UnknownNameError
+from inferometer.units import format_quantity, parse_quantity
+
+__all__ = ["Gate", "failed", "held", "parse_gate"]
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_WORDS = ("slower", "faster", "undecided", "disturbed")
+_ALIASES = {"ttft": "prefill", "tpot": "decode", "forward": "latency", "run": "latency"}
+_GATE = re.compile(r"\s*(?P<metric>[^<>=\s][^<>=]*?)\s*(?P<sign>>=|<=|>|<)\s*(?P<limit>[^<>=]+?)\s*")
+_REMEDY = "Write it as 'latency>5%', 'memory>2GB', 'ops>10%', 'op:NAME>10%', 'slower', 'undecided' or 'disturbed'."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """`limit` is a share where `relative`, else text with a unit that the metric decides. A word has no sign."""
+
+    text: str
+    metric: str
+    sign: str | None = None
+    limit: float | None = None
+    quantity: str | None = None
+
+
+def parse_gate(text: str) -> Gate:
+    word = text.strip()
+    if word in _WORDS:
+        return Gate(text=text, metric=word)
+    match = _GATE.fullmatch(text)
+    if match is None:
+        raise UnitError(f"{text!r} is not a condition.", remedy=_REMEDY)
+    limit = match["limit"]
+    if limit.endswith("%"):
+        return Gate(text=text, metric=match["metric"], sign=match["sign"], limit=parse_quantity(limit, "1"))
+    return Gate(text=text, metric=match["metric"], sign=match["sign"], quantity=limit)
+
+
+def failed(gates: tuple[Gate, ...], comparison: Comparison) -> tuple[str, ...]:
+    """For each gate that holds, a sentence that says on what."""
+    said = ((gate, held(gate, comparison)) for gate in gates)
+    return tuple(f"{gate.text.strip()} holds: {words}" for gate, words in said if words is not None)
+
+
+def held(gate: Gate, comparison: Comparison) -> str | None:
+    """What makes the gate hold, or None."""
+    if gate.sign is None:
+        return _word(gate.metric, comparison)
+    found = [words for metric in _meant(gate, comparison) if (words := _exceeds(gate, metric)) is not None]
+    return "; ".join(found) or None
+
+
+def _word(word: str, comparison: Comparison) -> str | None:
+    if word == "disturbed":
+        return next((note for note in comparison.notes if " was disturbed " in note), None)
+    main = comparison.main
+    return f"{main.name}: {main.reason}" if main.verdict == word else None
+
+
+def _meant(gate: Gate, comparison: Comparison) -> tuple[Metric, ...]:
+    if gate.metric == "ops":
+        return comparison.ops
+    if gate.metric.startswith("op:"):
+        name = gate.metric.removeprefix("op:")
+        ops = tuple(op for op in comparison.ops if name in {op.name, f"{op.phase}/{op.name}"})
+        if not ops:
+            raise UnknownNameError("op", name, [op.name for op in comparison.ops])
+        return ops
+    known = {metric.name: metric for metric in comparison.metrics}
+    name = gate.metric if gate.metric in known else _ALIASES.get(gate.metric, gate.metric)
+    if name not in known:
+        listing = f"The two have: {', '.join(known)}; and ops, op:NAME."
+        raise UnknownNameError("metric", gate.metric, known, listing=listing)
+    return (known[name],)
+
+
+def _exceeds(gate: Gate, metric: Metric) -> str | None:
+    compared = _COMPARISONS[gate.sign or ">"]
+    if gate.quantity is not None:
+        if metric.b is None or not compared(metric.b, parse_quantity(gate.quantity, metric.unit)):
+            return None
+        return f"{metric.name} is {format_quantity(metric.b, metric.unit)}"
+    tested = metric.p_value is not None or metric.test == "predictions"
+    if metric.ratio is None or gate.limit is None or (tested and metric.verdict not in {"faster", "slower"}):
+        return None
+    return f"{metric.name}: {metric.reason}" if compared(metric.ratio - 1, gate.limit) else None

@@ -1,0 +1,167 @@
+"""The result of a benchmark: raw samples, their statistics, every error, and what the machine was like.
+
+`profile` is the same as a `Profile`, which is what is saved, compared and shown.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inferometer import __version__
+from inferometer.bench.loop import Collected, Failure
+from inferometer.bench.plan import Plan
+from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Phase, Profile, Provenance
+from inferometer.core.sample import Summary
+from inferometer.core.workload import Workload
+from inferometer.errors import InferometerError
+
+__all__ = ["BENCH", "Measurement", "measured", "turns_of"]
+
+BENCH = "bench"  # the key of `environment.host` under which a profile keeps how it was collected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One subject, measured. Times are of one call; warm-up is never among `samples_s`.
+
+    `turns` names the interleaved collection that this one was part of; those of the same name compare pair by pair.
+    """
+
+    name: str
+    samples_s: tuple[float, ...]
+    summary: Summary
+    warmup_s: tuple[float, ...]
+    failures: tuple[Failure, ...]
+    runs: int
+    discarded: int
+    settled: bool | None
+    complete: bool
+    calls: int
+    peak_memory_bytes: int | None
+    plan: Plan
+    environment: Environment
+    created: str
+    phase: str = "run"
+    command: str | None = None
+    turns: str | None = None
+
+    @property
+    def success_rate(self) -> float:
+        """Of all runs, warm-up included."""
+        return 1 - len(self.failures) / self.runs
+
+    @property
+    def disturbed(self) -> bool | None:
+        return self.environment.disturbed
+
+    @property
+    def profile(self) -> Profile:
+        summary, median = self.summary, self.summary.median
+        interval = summary.median_interval
+        phase = Phase(
+            name=self.phase,
+            time_s=median,
+            low_s=interval.low if interval else None,
+            high_s=interval.high if interval else None,
+            statistic="median",
+            samples_s=self.samples_s,
+            clean_s=median,
+        )
+        host = self.environment.host
+        return Profile(
+            kind="measured",
+            model=ModelFacts(name=self.name),
+            device=DeviceFacts(name="local", title=host.get("cpu")),
+            workload=Workload(),
+            phases=(phase,),
+            summary=Headline(latency_s=median, peak_memory_bytes=self.peak_memory_bytes),
+            environment=dataclasses.replace(self.environment, host={**host, BENCH: self._record()}),
+            provenance=Provenance(
+                tool="inferometer bench",
+                version=__version__,
+                created=self.created,
+                command=self.command,
+                notes=self.notes,
+            ),
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of the number should know."""
+        said = []
+        if self.failures:
+            first = self.failures[0]
+            said.append(f"{len(self.failures)} of {self.runs} runs failed; run {first.run}: {first.reason}")
+        if self.discarded:
+            said.append(f"{self.discarded} runs were disturbed and repeated")
+        if not self.complete:
+            wanted = f"{self.plan.runs} runs and {self.plan.seconds:g} s"
+            said.append(f"stopped at a limit before the {wanted} that were wanted at least")
+        if self.settled is False:
+            said.append(f"the times were not steady after {len(self.warmup_s)} warm-up runs")
+        if self.calls > 1:
+            said.append(f"each sample is the mean of {self.calls} calls")
+        return tuple(said)
+
+    def _record(self) -> Mapping[str, Any]:
+        plan = {name: value for name, value in dataclasses.asdict(self.plan).items() if value is not None}
+        return {
+            "runs": self.runs,
+            "success_rate": self.success_rate,
+            "failures": [{"run": failure.run, "reason": failure.reason} for failure in self.failures],
+            "warmup_s": list(self.warmup_s),
+            "settled": self.settled,
+            "discarded": self.discarded,
+            "complete": self.complete,
+            "calls": self.calls,
+            "turns": self.turns,
+            "plan": plan,
+        }
+
+
+def measured(  # noqa: PLR0913 - what the loop does not know
+    found: Collected,
+    plan: Plan,
+    environment: Environment,
+    *,
+    created: str,
+    phase: str = "run",
+    command: str | None = None,
+    turns: str | None = None,
+) -> Measurement:
+    """What was collected, with its statistics. No sample at all is an error that tells the first failure."""
+    from inferometer.bench.statistics import summarise  # noqa: PLC0415 - brings numpy, when the runs are over
+
+    if not found.samples_s:
+        why = f" Run {found.failures[0].run}: {found.failures[0].reason}." if found.failures else ""
+        raise InferometerError(
+            f"None of the {found.runs} runs of {found.name} gave a time.{why}",
+            remedy="Run it by hand first; a limit that is too tight fails every run.",
+        )
+    return Measurement(
+        name=found.name,
+        samples_s=found.samples_s,
+        summary=summarise(found.samples_s, name=found.name, seed=plan.seed),
+        warmup_s=found.warmup_s,
+        failures=found.failures,
+        runs=found.runs,
+        discarded=found.discarded,
+        settled=found.settled,
+        complete=found.complete,
+        calls=found.calls,
+        peak_memory_bytes=found.peak_bytes,
+        plan=plan,
+        environment=environment,
+        created=created,
+        phase=phase,
+        command=command,
+        turns=turns,
+    )
+
+
+def turns_of(profile: Profile) -> str | None:
+    """The interleaved collection that a saved profile was part of."""
+    record = profile.environment.host.get(BENCH) if profile.environment else None
+    turns = record.get("turns") if isinstance(record, Mapping) else None
+    return turns if isinstance(turns, str) else None

@@ -1,0 +1,133 @@
+"""Measure a function, two in turns, or command lines: subjects, guard and loop put together."""
+
+import shlex
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from typing import Any
+
+from inferometer.bench.commands import CommandSubject
+from inferometer.bench.guard import FirstLook, Guard, NoGuard
+from inferometer.bench.loop import Progress, collect
+from inferometer.bench.measurement import Measurement, measured
+from inferometer.bench.plan import Plan
+from inferometer.bench.subject import FunctionSubject, Stopwatch, Subject, calls_for, name_of
+from inferometer.core.profile import Environment
+from inferometer.errors import GateError
+
+__all__ = ["bench", "bench_against", "bench_commands", "function_subject", "measure", "require_quiet"]
+
+
+def bench(  # noqa: PLR0913 - what may be chosen
+    function: Callable[[], Any],
+    plan: Plan | None = None,
+    *,
+    name: str | None = None,
+    phase: str = "run",
+    guard: Guard | NoGuard | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Measurement:
+    """Measure a function that takes no arguments and returns when its work is done.
+
+    With a time or memory limit in the plan it runs in a child process, which is killed when it breaks one. `guard` is
+    by default this machine's; `NoGuard()` does not look. `strict` makes a disturbed measurement a `GateError`.
+    """
+    plan = plan or Plan()
+    subject = function_subject(function, plan, name=name)
+    return measure([subject], plan, guard=guard, strict=strict, phase=phase, progress=progress)[0]
+
+
+def bench_against(  # noqa: PLR0913 - as above
+    old: Callable[[], Any],
+    new: Callable[[], Any],
+    plan: Plan | None = None,
+    *,
+    names: tuple[str, str] | None = None,
+    guard: Guard | NoGuard | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Measurement, Measurement]:
+    """Measure two functions in turns, so that whatever slows the machine slows both."""
+    plan = plan or Plan()
+    old_name, new_name = names or (name_of(old), name_of(new))
+    subjects = [function_subject(old, plan, name=old_name), function_subject(new, plan, name=new_name)]
+    first, second = measure(subjects, plan, guard=guard, strict=strict, progress=progress)
+    return first, second
+
+
+def bench_commands(  # noqa: PLR0913 - as above
+    commands: Sequence[Sequence[str]],
+    plan: Plan | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    guard: Guard | NoGuard | None = None,
+    first: FirstLook | None = None,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Measurement, ...]:
+    """Measure command lines, several of them in turns."""
+    plan = plan or Plan()
+    lines = [shlex.join(command) for command in commands]
+    subjects = [
+        CommandSubject(argv=tuple(command), name=name, timeout_s=plan.timeout_s, memory_bytes=plan.memory_bytes)
+        for command, name in zip(commands, names or lines, strict=True)
+    ]
+    return measure(subjects, plan, guard=guard, first=first, strict=strict, progress=progress, commands=lines)
+
+
+def function_subject(function: Callable[[], Any], plan: Plan, *, name: str | None = None) -> Subject:
+    """The function in this process, or in a child where the plan limits its runs."""
+    name = name or name_of(function)
+    calls = calls_for(plan.calls, plan.warmup)
+    if plan.timeout_s is None and plan.memory_bytes is None:
+        return FunctionSubject(name=name, stopwatch=Stopwatch(function, calls))
+    from inferometer.bench.child import ChildSubject  # noqa: PLC0415 - multiprocessing, only for limits
+
+    return ChildSubject(
+        function, name=name, calls=calls, timeout_s=plan.timeout_s, memory_bytes=plan.memory_bytes
+    )  # fmt: skip
+
+
+def measure(  # noqa: PLR0913 - as above, and the seams
+    subjects: Sequence[Subject],
+    plan: Plan,
+    *,
+    guard: Guard | NoGuard | None = None,
+    first: FirstLook | None = None,
+    strict: bool = False,
+    phase: str = "run",
+    commands: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
+) -> tuple[Measurement, ...]:
+    """Look, warm up, run, look again. `first` is a look already taken, for many measurements in a row."""
+    watch = Guard() if guard is None else guard
+    if isinstance(watch, Guard):
+        first = first or watch.before(retries=plan.retries)
+        require_quiet(tuple(map(str, first.disturbances)), strict=strict)
+    with ExitStack() as stack:
+        for subject in subjects:
+            stack.callback(subject.close)
+        found = collect(subjects, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
+    environment = Environment()
+    if isinstance(watch, Guard) and first is not None:
+        during = tuple(dict.fromkeys(disturbance for each in found for disturbance in each.disturbances))
+        environment = watch.environment(first, during, watch.after(first))
+    require_quiet(environment.reasons, strict=strict)
+    turns = uuid.uuid4().hex if len(subjects) > 1 and plan.interleave else None
+    created = now().isoformat(timespec="seconds")
+    lines: Sequence[str | None] = commands or [None] * len(found)
+    return tuple(
+        measured(each, plan, environment, created=created, phase=phase, command=line, turns=turns)
+        for each, line in zip(found, lines, strict=True)
+    )
+
+
+def require_quiet(reasons: Sequence[str], *, strict: bool = True) -> None:
+    if strict and reasons:
+        raise GateError(f"The measurement was disturbed {reasons[0]}")

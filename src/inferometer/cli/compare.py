@@ -1,0 +1,108 @@
+"""`inferometer compare`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from inferometer.cli.options import format_option, print_document, print_table, print_text, say
+from inferometer.errors import GateError
+from inferometer.units import parse_quantity
+
+if TYPE_CHECKING:
+    from inferometer.bench.compare import Comparison
+    from inferometer.bench.gate import Gate
+    from inferometer.bench.verdict import Criteria
+
+__all__ = ["command", "criteria_from", "hold_gates", "print_comparisons", "verdict_options"]
+
+_THRESHOLD = "1%"
+_ALPHA = 0.005
+
+
+def verdict_options(function: click.decorators.FC) -> click.decorators.FC:
+    """What counts as a difference, and what fails: the same for every command that gives a verdict."""
+    for option in (
+        click.option(
+            "--fail-if", multiple=True, metavar="CONDITION", help='Exit with 1 where it holds: "latency>5%", "ops>10%".'
+        ),
+        click.option("--alpha", default=_ALPHA, show_default=True, help="How rarely noise may look like a difference."),
+        click.option("--threshold", default=_THRESHOLD, show_default=True, help="The smallest difference that counts."),
+    ):
+        function = option(function)
+    return function
+
+
+@click.command("compare")
+@click.argument("files", nargs=-1, metavar="A B …", type=click.Path(path_type=Path))
+@verdict_options
+@format_option
+def command(files: tuple[Path, ...], threshold: str, alpha: float, fail_if: tuple[str, ...], form: str) -> None:
+    r"""Compare saved results: faster, slower, same, or undecided, with the reason.
+
+    \b
+    inferometer bench -o old.json -- ./old
+    inferometer bench -o new.json -- ./new
+    inferometer compare old.json new.json --fail-if "latency>5%"
+    inferometer compare old.json new.json --format md
+
+    A is the baseline; every other file is compared with it. The verdict rests on a rank test of the raw samples, with
+    the ratio and its interval, per metric and per op, corrected for their number. A sample that cannot tell is called
+    undecided, and the answer says how many runs could. Results taken in turns (`inferometer bench --against`) are
+    compared pair by pair, which sees smaller differences.
+
+    Conditions for --fail-if: METRIC>5% (B is worse by more than that, and surely so), METRIC>20ms (B itself), and the
+    words slower, undecided, disturbed. Metrics: latency, the phases, memory, energy, tokens_per_s, ops, op:NAME.
+    """
+    from inferometer.bench.compare import compare
+    from inferometer.bench.files import load_profile
+    from inferometer.bench.gate import parse_gate
+
+    if len(files) < 2:
+        raise click.UsageError("Two or more saved results are needed.", ctx=click.get_current_context())
+    gates = tuple(parse_gate(text) for text in fail_if)
+    criteria = criteria_from(threshold, alpha)
+    first, *others = [(str(path), load_profile(path)) for path in files]
+    comparisons = [
+        compare(first[1], profile, criteria=criteria, names=(first[0], name)) for name, profile in others
+    ]  # fmt: skip
+    print_comparisons(comparisons, form)
+    hold_gates(gates, comparisons)
+
+
+def criteria_from(threshold: str, alpha: float) -> "Criteria":
+    from inferometer.bench.verdict import Criteria
+
+    return Criteria(threshold=parse_quantity(threshold, "1"), alpha=alpha)
+
+
+def print_comparisons(comparisons: "list[Comparison]", form: str) -> None:
+    """One comparison as it is, several under each other or, as JSON, in a list."""
+    from inferometer.bench.compare import comparison_document
+    from inferometer.report.measured import comparison_markdown, comparison_table, headline
+
+    if form == "json":
+        documents = [comparison_document(comparison) for comparison in comparisons]
+        print_document(documents[0] if len(documents) == 1 else {"comparisons": documents})
+        return
+    for number, comparison in enumerate(comparisons):
+        if number:
+            print_text("")
+        if form == "md":
+            print_text(comparison_markdown(comparison))
+            continue
+        if form == "table":
+            print_text(headline(comparison))
+        print_table(comparison_table(comparison), form)
+
+
+def hold_gates(gates: "tuple[Gate, ...]", comparisons: "list[Comparison]") -> None:
+    """Say what could not be judged, and fail where a gate holds."""
+    from inferometer.bench.gate import failed
+
+    for comparison in comparisons if gates else []:
+        if comparison.main.verdict == "undecided":
+            say(f"inferometer: {comparison.b}: undecided, so no condition on {comparison.metric} can hold.")
+    said = [words for comparison in comparisons for words in failed(gates, comparison)]
+    if said:
+        raise GateError(f"{'; '.join(said)}.")

@@ -1,0 +1,126 @@
+"""`inferometer predict`."""
+
+from itertools import product
+from typing import Any
+
+import click
+
+from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.errors import DomainError, InferometerError
+
+__all__ = ["command"]
+
+
+@click.command("predict")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL …")
+@click.option("--on", "devices", multiple=True, required=True, metavar="DEVICE", help="Several may be given.")
+@click.option("--runtime", metavar="NAME", help="Whose overheads to count.  [default: by the kind of device]")
+@click.option("--weights", multiple=True, metavar="FORMAT", help="Several may be given.  [default: the model's]")
+@click.option("--activations", metavar="FORMAT")
+@click.option("--kv", metavar="FORMAT")
+@click.option("--batch", default=1, show_default=True, metavar="N")
+@click.option("--prompt", type=int, metavar="N")
+@click.option("--generate", type=int, metavar="N")
+@click.option("--context", type=int, metavar="N", help="One decode step with N tokens in the cache.")
+@click.option("--image", type=int, metavar="N")
+@click.option("--tp", default=1, metavar="N", help="Devices that share each layer.")
+@click.option("--pp", default=1, metavar="N", help="Devices that share the layers.")
+@click.option("--ep", default=1, metavar="N", help="Devices that share the experts.")
+@click.option("--dp", default=1, metavar="N", help="Replicas.")
+@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="weights=q4_0, memory.bandwidth*=2, …")
+@format_option
+def command(
+    models: tuple[str, ...],
+    devices: tuple[str, ...],
+    weights: tuple[str, ...],
+    changes: tuple[str, ...],
+    form: str,
+    **asked: Any,
+) -> None:
+    r"""Predict how fast a model will run on a device, without running anything.
+
+    \b
+    inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128
+    inferometer predict llama-3.1-8b --on nvidia-l4 --on raspberry-pi-5 --weights bf16 --weights q4_0
+    inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
+
+    MODEL is a name of the catalog, a file or a folder with a config.json; DEVICE a name of the catalog or a TOML file.
+    Several models, devices or formats print a comparison.
+    """
+    from inferometer.verbs import ask
+
+    cases = list(product(models, devices, weights or (None,)))
+    if len(cases) > 1 and changes:
+        raise DomainError("--what-if takes one model, one device and one format.")
+    if len(cases) > 1:
+        _compare(cases, asked, form)
+        return
+    (model, device, stored), *_ = cases
+    question = ask(model, on=device, weights=stored, **asked)
+    if changes:
+        _what_if(question, changes, form)
+    else:
+        _show(question.answer(), form)
+
+
+def _show(profile: Any, form: str) -> None:
+    from inferometer.core.codec import document
+    from inferometer.report.predictions import op_table, phase_table, prediction_card
+
+    if form == "json":
+        print_document(document(profile))
+        return
+    if form == "csv":
+        print_table(op_table(profile, most=None), form)
+        return
+    print_card(prediction_card(profile), form)
+    print_text("")
+    print_table(phase_table(profile), form)
+    print_text("")
+    print_table(op_table(profile), form)
+
+
+def _compare(cases: list[tuple[str, str, str | None]], asked: dict[str, Any], form: str) -> None:
+    """Each case by itself: one that cannot be is a row that says why."""
+    from inferometer.core.codec import document
+    from inferometer.report.predictions import comparison_table
+    from inferometer.verbs import ask
+
+    rows: list[dict[str, Any]] = []
+    documents: list[dict[str, Any]] = []
+    for model, device, stored in cases:
+        named = {"model": model, "device": device, "weights": stored}
+        try:
+            profile = ask(model, on=device, weights=stored, **asked).answer()
+        except DomainError as error:
+            rows.append({**named, "error": str(error)})
+            documents.append({**named, "error": str(error)})
+            continue
+        documents.append(document(profile))
+        rows.append(
+            {
+                **named,
+                "runtime": profile.runtime,
+                "weights": profile.workload.precision.weights,
+                **documents[-1]["summary"],
+            }
+        )
+    if form == "json":
+        print_document(documents)
+    else:
+        print_table(comparison_table(rows), form)
+    if all("error" in row for row in rows):
+        raise InferometerError("None of these can be predicted.")
+
+
+def _what_if(question: Any, changes: tuple[str, ...], form: str) -> None:
+    from inferometer.report.predictions import gain_table
+    from inferometer.verbs import gains
+
+    rows = gains(question, changes)
+    if form == "json":
+        print_document(rows)
+        return
+    if form == "table":
+        say("Times are of a decode step, or of the forward pass.")
+    print_table(gain_table(rows), form)

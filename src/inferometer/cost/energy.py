@@ -1,0 +1,90 @@
+"""Energy: from power and how busy the device is, or from coefficients for an operation and a byte; idle included.
+
+A device draws its idle power while it waits, a share of its power limit while it moves data, and a larger one while it
+computes. Where a kind of unit has no such shares (`priors.toml`) the power limit stands for all of it: an upper bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inferometer.cost.priors import power_prior
+from inferometer.errors import DomainError
+from inferometer.formulas import edge, energy
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device, Sourced
+    from inferometer.core.profile import Profile
+
+__all__ = ["PowerModel", "battery_seconds", "energy_from_coefficients", "power_model"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PowerModel:
+    """Watts of one device: waiting, moving data, computing at full rate. `bound`: an upper bound, not an estimate."""
+
+    idle_w: float
+    moving_w: float
+    computing_w: float
+    bound: bool = False
+
+    def joules(self, *, time_s: float, computing_s: float, waiting_s: float) -> float:
+        """Energy of a phase: `waiting_s` at idle; in the rest the arithmetic is busy for `computing_s` of it."""
+        busy = max(0.0, time_s - waiting_s)
+        share = min(1.0, computing_s / busy) if busy else 0.0
+        power = edge.duty_cycled_power(active=self.computing_w, idle=self.moving_w, duty=share)
+        return float(power * busy + self.idle_w * min(waiting_s, time_s))
+
+    def mean_w(self, *, time_s: float, computing_s: float, waiting_s: float) -> float:
+        joules = self.joules(time_s=time_s, computing_s=computing_s, waiting_s=waiting_s)
+        return float(energy.power(energy=joules, time=time_s))
+
+
+def power_model(device: Device) -> PowerModel | None:
+    """None where the device's power limit is not known."""
+    if device.power_w is None:
+        return None
+    limit = float(device.power_w)
+    prior = power_prior(device.unit)
+    if prior is None:
+        return PowerModel(idle_w=_or(device.idle_w, limit), moving_w=limit, computing_w=limit, bound=True)
+    return PowerModel(
+        idle_w=_or(device.idle_w, limit * float(prior.idle_share)),
+        moving_w=limit * float(prior.moving_share),
+        computing_w=limit * float(prior.computing_share),
+    )
+
+
+def _or(stated: Sourced | None, otherwise: float) -> float:
+    return otherwise if stated is None else min(float(stated), otherwise)
+
+
+def energy_from_coefficients(
+    *, flops: float, bytes_moved: float, joules_per_flop: float, joules_per_byte: float, idle_w: float, time_s: float
+) -> float:
+    """A price for each operation and byte, and idle power for as long as it takes."""
+    active = energy.edgeprofiler_energy(
+        flops=flops, bytes=bytes_moved, joules_per_flop=joules_per_flop, joules_per_byte=joules_per_byte
+    )
+    return float(active + idle_w * time_s)
+
+
+def battery_seconds(
+    profile: Profile, *, capacity_j: float, per_s: float, idle_w: float = 0.0, efficiency: float = 1.0
+) -> float:
+    """How long a battery lasts at `per_s` of what the profile describes (requests or forward passes) a second."""
+    if profile.summary.energy_j is None:
+        raise DomainError(
+            f"The energy of {profile.model.name} on {profile.device.name} is not known.",
+            remedy="The device needs a power figure.",
+        )
+    return float(
+        edge.battery_life(
+            capacity=capacity_j,
+            energy_per_inference=profile.summary.energy_j,
+            rate=per_s,
+            idle_power=idle_w,
+            efficiency=efficiency,
+        )
+    )

@@ -1,0 +1,160 @@
+"""Does it fit: weights, cache, activations, workspace and reserve against a device's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.workload import Workload
+from inferometer.cost.effects import require_effects
+from inferometer.cost.options import Options
+from inferometer.cost.parallel import replica_batch
+from inferometer.cost.ready import make_ready
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.cost.ready import Ready
+    from inferometer.cost.residency import MemoryUse
+
+__all__ = ["Fit", "capacity_of", "fit", "peak_use", "reserve_of"]
+
+_LONGEST = 1 << 27  # where the model itself states no limit
+_MOST_DEVICES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """Bytes on the fullest device, against what it has.
+
+    `longest_context` is for the batch asked for, `largest_batch` for the tokens asked for; 0 says that not one fits,
+    None that it has no cache to grow. `devices_at_least` shares weights and cache evenly: no fewer can hold them,
+    whatever the plan. Capacity unknown leaves what depends on it unknown.
+    """
+
+    weights_bytes: int
+    kv_bytes: int
+    state_bytes: int
+    activations_bytes: int
+    workspace_bytes: int
+    reserve_bytes: int
+    total_bytes: int
+    capacity_bytes: int | None
+    fits: bool | None
+    free_bytes: int | None
+    kv_bytes_per_token: int
+    longest_context: int | None
+    largest_batch: int | None
+    devices: int
+    devices_at_least: int | None
+
+
+def fit(
+    graph: Graph,
+    device: Device,
+    *,
+    workload: Workload | None = None,
+    runtime: RuntimeEffects | str = "ideal",
+    options: Options | None = None,
+) -> Fit:
+    """The memory of a whole request: the prompt being read, and the last token being written."""
+    asked, chosen = workload or Workload(), options or Options()
+    effects = require_effects(runtime)
+    ready = make_ready(graph, device, effects=effects, workload=asked, options=chosen)
+    reserve, capacity = reserve_of(effects, device), capacity_of(device)
+    use = peak_use(ready, asked, chosen)
+    total = use.total_bytes + reserve
+
+    def holds(other: Workload) -> bool:
+        return capacity is not None and peak_use(ready, other, chosen).total_bytes + reserve <= capacity
+
+    return Fit(
+        weights_bytes=round(use.weights_bytes),
+        kv_bytes=round(use.kv_bytes),
+        state_bytes=round(use.state_bytes),
+        activations_bytes=round(use.activations_bytes),
+        workspace_bytes=round(use.workspace_bytes),
+        reserve_bytes=round(reserve),
+        total_bytes=round(total),
+        capacity_bytes=None if capacity is None else round(capacity),
+        fits=None if capacity is None else total <= capacity,
+        free_bytes=None if capacity is None else round(capacity - total),
+        kv_bytes_per_token=ready.residency.kv_bytes_per_token,
+        longest_context=None if capacity is None else _longest(ready, asked, holds),
+        largest_batch=None if capacity is None else _largest(asked, holds),
+        devices=asked.parallel.devices,
+        devices_at_least=None if capacity is None else _devices(use, asked, reserve, capacity),
+    )
+
+
+def capacity_of(device: Device) -> float | None:
+    memory = device.memory
+    return None if memory is None or memory.capacity_bytes is None else float(memory.capacity_bytes)
+
+
+def reserve_of(effects: RuntimeEffects, device: Device) -> float:
+    """Memory that the runtime takes for itself; nothing where it is not known."""
+    reserve = effects.on(device.unit).reserve_bytes
+    return 0.0 if reserve is None else float(reserve)
+
+
+def peak_use(ready: Ready, workload: Workload, options: Options) -> MemoryUse:
+    """The larger of reading the prompt (or a chunk of it) and writing the last token."""
+    batch = replica_batch(workload.batch, workload.parallel)
+    prompt, tokens = workload.prompt or 1, _tokens(workload)
+    query = min(options.chunk or prompt, prompt) if ready.generative else prompt
+    steps = [{"batch": batch, "query": query, "context": prompt - query if ready.generative else 0, "logits": 1}]
+    if ready.generative and tokens > prompt:
+        steps.append({"batch": batch, "query": 1, "context": tokens - 1, "logits": 1})
+    return max((ready.residency.use(sizes) for sizes in steps), key=lambda use: use.total_bytes)
+
+
+def _tokens(workload: Workload) -> int:
+    """Tokens in the cache at the end."""
+    if workload.context is not None:
+        return workload.context + 1
+    return (workload.prompt or 1) + max(0, (workload.generate or 0) - 1)
+
+
+def _longest(ready: Ready, workload: Workload, holds: Callable[[Workload], bool]) -> int | None:
+    """Tokens of a sequence, read in chunks of what the workload asks for, that fit into memory."""
+    if not ready.generative or not ready.residency.kv_bytes_per_token:
+        return None
+    limit = ready.graph.context_limit or _LONGEST
+    return _most(limit, lambda tokens: holds(replace(workload, prompt=None, generate=None, context=tokens - 1)))
+
+
+def _largest(workload: Workload, holds: Callable[[Workload], bool]) -> int:
+    per_replica = _most(1 << 20, lambda count: holds(replace(workload, batch=count * workload.parallel.dp)))
+    return per_replica * workload.parallel.dp
+
+
+def _most(limit: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to the limit for which it holds, 0 where it holds for none: more never needs less."""
+    if not holds(1):
+        return 0
+    low, high = 1, 2
+    while high <= limit and holds(high):
+        low, high = high, 2 * high
+    high = min(high, limit + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _devices(use: MemoryUse, workload: Workload, reserve: float, capacity: float) -> int:
+    """Weights and cache are shared, what is alive during a step and the reserve are not."""
+    shared = (use.weights_bytes + use.kv_bytes + use.state_bytes) * workload.parallel.tp * workload.parallel.pp
+    own = use.activations_bytes + use.workspace_bytes + reserve
+    if own >= capacity:
+        raise DomainError(
+            f"The activations of this workload ({own:.3g} B) do not fit into {capacity:.3g} B, on any number of devices.",
+            remedy="Use a smaller batch or read the prompt in chunks.",
+        )
+    count = -int(-shared // (capacity - own))
+    return max(1, min(count, _MOST_DEVICES)) * workload.parallel.dp

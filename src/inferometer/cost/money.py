@@ -1,0 +1,113 @@
+"""Money and carbon: what an hour of the devices costs, what a million tokens cost, and what they emit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inferometer.catalog import places
+from inferometer.catalog.files import rows_of
+from inferometer.errors import DomainError
+from inferometer.formulas import cloud, energy
+
+if TYPE_CHECKING:
+    from inferometer.catalog.load import Rows
+    from inferometer.catalog.places import Instance
+    from inferometer.core.device import Device
+    from inferometer.cost.options import Place
+
+__all__ = ["HourlyPrice", "Owning", "carbon_grams", "hourly_price", "million_tokens_usd", "own"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HourlyPrice:
+    """Dollars an hour for all devices of a plan, and whose price it is."""
+
+    usd_per_hour: float
+    note: str
+
+
+def hourly_price(device: Device, devices: int, place: Place) -> HourlyPrice | None:
+    """What the place says, else the cheapest instance of the catalog that has the device; None where none has.
+
+    An instance with more devices than the plan uses is paid by its share of them.
+    """
+    if place.usd_per_hour is not None:
+        return HourlyPrice(usd_per_hour=place.usd_per_hour, note=f"{place.usd_per_hour:g} USD/h as given.")
+    if place.instance is not None:
+        return _price(places.instance(place.instance), device, devices, spot=place.spot, asked=True)
+    offers = (_price(entry, device, devices, spot=place.spot) for entry in _holding(rows_of("instances"), device.name))
+    return min((offer for offer in offers if offer), key=lambda offer: offer.usd_per_hour, default=None)
+
+
+_held: dict[tuple[int, str], tuple[Instance, ...]] = {}
+
+
+def _holding(rows: Rows, device: str) -> tuple[Instance, ...]:
+    """Instances with a device. The catalog keeps its rows, so that what was found in them may be kept too."""
+    key = (id(rows), device)
+    if key not in _held:
+        _held[key] = tuple(places.instance(name) for name, row in rows.by_name.items() if row.text("device") == device)
+    return _held[key]
+
+
+def _price(
+    entry: Instance, device: Device, devices: int, *, spot: bool = False, asked: bool = False
+) -> HourlyPrice | None:
+    if asked and entry.device != device.name:
+        raise DomainError(
+            f"The instance {entry.name} has {entry.device}, and {device.name} was asked for.",
+            remedy="Name an instance with that device, or give the price.",
+        )
+    price = entry.spot_usd_per_hour if spot else entry.usd_per_hour
+    if price is None:
+        if asked:
+            raise DomainError(f"The {'spot' if spot else 'on-demand'} price of {entry.name} is not known.")
+        return None
+    share = float(price) * devices / entry.count
+    kind = "spot" if spot else "on demand"
+    note = f"Price: {devices} of the {entry.count} devices of {entry.name}, {kind}, {price.date} ({price.source})."
+    return HourlyPrice(usd_per_hour=share, note=note)
+
+
+def million_tokens_usd(price: HourlyPrice, tokens_per_s: float) -> float:
+    return float(cloud.usd_per_million_tokens(price=price.usd_per_hour, tokens_per_s=tokens_per_s))
+
+
+def carbon_grams(joules: float, place: Place) -> float | None:
+    """CO₂e of energy at the computers, with the site's overhead; None where no grid is named."""
+    if place.grid is None:
+        return None
+    intensity = places.grid(place.grid).carbon_g_per_kwh
+    overhead = 1.0 if place.pue is None else float(places.pue(place.pue).pue)
+    return float(energy.co2e(energy=joules, intensity=float(intensity), pue=overhead))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owning:
+    """The cost of owning machines for their lifetime, and of a million tokens they make in it."""
+
+    total_usd: float
+    usd_per_hour: float
+    usd_per_million_tokens: float
+
+
+def own(
+    *,
+    capex_usd: float,
+    power_w: float,
+    electricity_usd_per_kwh: float,
+    lifetime_s: float,
+    tokens_per_s: float,
+    pue: float = 1.0,
+    utilisation: float = 1.0,
+) -> Owning:
+    """`utilisation` is the share of the time in which the machines make tokens; power is drawn all the time."""
+    opex = energy.electricity_opex(power=power_w, electricity_price=electricity_usd_per_kwh, pue=pue)
+    total = energy.tco(capex=capex_usd, opex=opex, lifetime=lifetime_s)
+    tokens = energy.perf_per_tco(performance=tokens_per_s, lifetime=lifetime_s, tco=total, utilization=utilisation)
+    return Owning(
+        total_usd=float(total),
+        usd_per_hour=float(total / lifetime_s * 3600),
+        usd_per_million_tokens=float(1e6 / tokens),
+    )

@@ -1,0 +1,115 @@
+"""What may be asked of a prediction beyond the workload, as values. Each says what it assumes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+
+from inferometer.core.device import Link
+from inferometer.core.graph import Graph
+from inferometer.errors import DomainError
+
+__all__ = ["HostCosts", "Offload", "Options", "Place", "Speculative"]
+
+
+def _require(name: str, value: float | None, *, least: float, most: float = float("inf")) -> None:
+    if value is not None and not (isfinite(value) and least <= value <= most):
+        limits = f"from {least:g} to {most:g}" if isfinite(most) else f"of {least:g} or more"
+        raise DomainError(f"{name} must be a number {limits}, and is {value!r}.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offload:
+    """Weights that lie in the host's memory and cross the host link at every step.
+
+    `layers` is how many of the last layers lie there, `experts` sends all routed experts there.
+    """
+
+    layers: int = 0
+    experts: bool = False
+
+    def __post_init__(self) -> None:
+        _require("offload.layers", self.layers, least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speculative:
+    """A draft model proposes `length` tokens a step, each accepted with probability `acceptance`, independently."""
+
+    draft: Graph
+    length: int
+    acceptance: float
+
+    def __post_init__(self) -> None:
+        _require("speculative.length", self.length, least=1)
+        _require("speculative.acceptance", self.acceptance, least=0, most=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostCosts:
+    """Seconds of the host around the model; what is not given is left out of the prediction."""
+
+    tokenise_s_per_token: float | None = None
+    sampling_s: float | None = None
+    detokenise_s_per_token: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            _require(name, getattr(self, name), least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where it runs: an instance's price, an electricity grid, a data centre's overhead, by their catalog names.
+
+    Without an instance the cheapest one of the catalog with the device is taken, by its share of the devices.
+    """
+
+    instance: str | None = None
+    usd_per_hour: float | None = None  # of all devices together, instead of an instance's price
+    spot: bool = False
+    grid: str | None = None
+    pue: str | None = None
+
+    def __post_init__(self) -> None:
+        _require("usd_per_hour", self.usd_per_hour, least=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """`chunk` splits a prefill; `cached_prefix` tokens of the prompt are in the cache already.
+
+    `micro_batches` are what a pipeline works on at once. `overlap` is the share of communication that hides behind
+    computing. `imbalance` is the busiest expert device's rows over the mean. `steps` are those of a diffusion model.
+    `sizes` binds further symbols of a file's inputs.
+    """
+
+    chunk: int | None = None
+    cached_prefix: int = 0
+    micro_batches: int = 1
+    overlap: float = 0.0
+    imbalance: float = 1.0
+    sequence_parallel: bool = False
+    steps: int | None = None
+    offload: Offload | None = None
+    speculative: Speculative | None = None
+    host: HostCosts = HostCosts()
+    place: Place = Place()
+    link: Link | None = None
+    storage_bytes_per_s: float | None = None
+    overrides: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _require("chunk", self.chunk, least=1)
+        _require("cached_prefix", self.cached_prefix, least=0)
+        _require("micro_batches", self.micro_batches, least=1)
+        _require("overlap", self.overlap, least=0, most=1)
+        _require("imbalance", self.imbalance, least=1)
+        _require("steps", self.steps, least=1)
+        if self.storage_bytes_per_s is not None:
+            _require("storage_bytes_per_s", self.storage_bytes_per_s, least=1)
+        for name, size in self.sizes.items():
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+                raise DomainError(f"The size {name} must be a whole number of 1 or more, and is {size!r}.")

@@ -1,0 +1,156 @@
+"""From priced steps to the phases of a profile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.profile import OpTime, Phase
+from inferometer.cost.price import bound_names
+from inferometer.cost.priors import storage_prior
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+    from inferometer.core.estimate import Bound
+    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.cost.energy import PowerModel
+    from inferometer.cost.options import Options
+    from inferometer.cost.plan import Plan, Step
+    from inferometer.cost.ready import Ready
+
+__all__ = ["Site", "constant_phase", "first_run_phase", "load_phase", "phase_of"]
+
+_LOOSE = 2.0  # a constant that was measured elsewhere
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """What turns seconds into joules: the power of a device, and how many there are."""
+
+    power: PowerModel | None
+    devices: int
+
+
+def phase_of(name: str, step: Step, plan: Plan, site: Site, *, stretch: float = 1.0) -> Phase:
+    """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution.
+
+    `stretch` multiplies every time: what a pipeline makes of it.
+    """
+    ops = _ops(step, plan, _rated(name), once=name == "encode", stretch=stretch)
+    once_s = step.step_s * step.priced.time_s.shape[1] * stretch
+    time_s = sum(op.time_s for op in ops)
+    phase = Phase(
+        name=name,
+        time_s=time_s + once_s,
+        low_s=sum(op.low_s or 0.0 for op in ops) + once_s / _LOOSE,
+        high_s=sum(op.high_s or 0.0 for op in ops) + once_s * _LOOSE,
+        floor_s=sum(op.floor_s or 0.0 for op in ops),
+        bound=_bound(ops, once_s),
+        flops=sum(op.flops or 0.0 for op in ops),
+        bytes=sum(op.bytes or 0.0 for op in ops if op.kind != "collective"),
+        energy_j=_energy(step, site, time_s + once_s, once_s, stretch),
+        ops=tuple(ops),
+        unattributed_s=once_s,
+    )
+    return phase
+
+
+def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:
+    priced, quantities, rows = step.priced, step.quantities, plan.prepared.rows
+    times, lows, highs, floors = (
+        _sums(values, stretch) for values in (priced.time_s, priced.low_s, priced.high_s, priced.floor_s)
+    )
+    flops, moved, sent = (_sums(values) for values in (quantities.flops, quantities.bytes, quantities.link))
+    bounds, origins, unit = bound_names(priced), plan.rates_in(phase).origins, plan.device.unit
+    found = []
+    for entry in plan.prepared.entries:
+        row, count = entry.row, entry.count
+        if rows[row].once != once:
+            continue
+        found.append(
+            OpTime(
+                name=entry.name, kind=entry.kind, block=entry.block, count=count, unit=unit,
+                time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
+                floor_s=count * floors[row], flops=count * flops[row],
+                bytes=count * (sent[row] if entry.kind == "collective" else moved[row]), bound=bounds[row],
+                origin=origins[row],
+            )
+        )  # fmt: skip
+    return found
+
+
+def _sums(values: Any, times: float = 1.0) -> list[float]:
+    """Each row over all columns."""
+    total = values[:, 0] if values.shape[1] == 1 else values.sum(axis=1)
+    found: list[float] = (total if times == 1 else times * total).tolist()
+    return found
+
+
+def _rated(name: str) -> str:
+    """The phase whose priors and tables hold for another."""
+    return {"encode": "prefill", "draft": "decode"}.get(name, name)
+
+
+def _bound(ops: list[OpTime], once_s: float) -> Bound:
+    """What most of the time is bound by."""
+    seconds: dict[Bound, float] = {"overhead": once_s}
+    for op in ops:
+        if op.bound is not None:
+            seconds[op.bound] = seconds.get(op.bound, 0.0) + op.time_s
+    return max(seconds, key=lambda name: seconds[name])
+
+
+def _energy(step: Step, site: Site, time_s: float, once_s: float, stretch: float) -> float | None:
+    if site.power is None:
+        return None
+    computing = float(stretch * step.total("compute_s").sum())
+    waiting = float(stretch * step.total("overhead_s").sum()) + once_s
+    return site.devices * site.power.joules(time_s=time_s, computing_s=computing, waiting_s=waiting)
+
+
+def load_phase(ready: Ready, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:
+    """From storage to memory to the device, once: the weights of all devices from one storage, each its own link.
+
+    The two may overlap, so the low end is the longer of them at its best and the high end their sum at its worst.
+    """
+    slow, fast, notes = _storage(device, options)
+    stored = ready.weight_bytes
+    away = [] if slow is None or fast is None else [stored / fast, stored / slow]
+    link = device.host_link.bandwidth_bytes_per_s if device.host_link else None
+    across = ready.residency.weights_bytes / float(link) if link is not None else 0.0
+    reading = float(np.sqrt(away[0] * away[1])) if away else 0.0
+    low = max(away[0] if away else 0.0, across)
+    high = (away[1] if away else 0.0) + across
+    bound: Bound = "link" if across > reading else "storage"
+    joules = None if site.power is None else site.power.idle_w * (reading + across) * site.devices
+    phase = Phase(
+        name="load", time_s=reading + across, low_s=low, high_s=high, floor_s=low, bound=bound, flops=0.0,
+        bytes=float(stored), energy_j=joules,
+    )  # fmt: skip
+    return phase, notes
+
+
+def _storage(device: Device, options: Options) -> tuple[float | None, float | None, tuple[str, ...]]:
+    if options.storage_bytes_per_s is not None:
+        return options.storage_bytes_per_s, options.storage_bytes_per_s, ()
+    prior = storage_prior(device.kind)
+    if prior is None:
+        return None, None, ("The storage of the device is not known: loading counts the host link only.",)
+    note = f"Loading is from {prior.title}, as such machines have; its speed is a range ({prior.low_bytes_per_s.source})."
+    return float(prior.low_bytes_per_s), float(prior.high_bytes_per_s), (note,)
+
+
+def first_run_phase(effects: RuntimeEffects) -> Phase | None:
+    """Compiling before the first run, where the runtime's row knows it: once, and never inside a step."""
+    if effects.first_run is None:
+        return None
+    return constant_phase("first_run", float(effects.first_run))
+
+
+def constant_phase(name: str, seconds: float) -> Phase:
+    """Something on the host that takes a known time."""
+    return Phase(
+        name=name, time_s=seconds, low_s=seconds / _LOOSE, high_s=seconds * _LOOSE, floor_s=0.0, bound="overhead"
+    )

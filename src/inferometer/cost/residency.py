@@ -1,0 +1,254 @@
+"""Memory on one device: what stays (weights, caches, states), what comes and goes, and how much of it at once.
+
+The same bytes as `memory.footprint`, made ready for many sizes and for graphs that are shared by several devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.binding import Binding
+from inferometer.cost.count import unknown_sizes
+from inferometer.cost.exact import smaller
+from inferometer.cost.liveness import live_bytes
+from inferometer.cost.memory import footprint
+from inferometer.cost.parallel import is_layer, stage_share
+from inferometer.cost.polynomial import NotPolynomialError, Polynomial, coefficients, evaluate_monomials, monomials_of
+from inferometer.cost.prepare import SYMBOLIC
+from inferometer.cost.rules.attention import cached_bytes_per_token, expanded_bytes, sequences
+from inferometer.cost.rules.experts import hidden_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from inferometer.core.graph import Block, Graph, Op, Tensor
+    from inferometer.core.workload import Precision
+    from inferometer.cost.parallel import Placed, Scale
+
+__all__ = ["MemoryUse", "Residency", "residency_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryUse:
+    """Bytes on the device that holds the most."""
+
+    weights_bytes: float
+    kv_bytes: float
+    state_bytes: float
+    activations_bytes: float
+    workspace_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        parts = (self.weights_bytes, self.kv_bytes, self.state_bytes, self.activations_bytes, self.workspace_bytes)
+        return sum(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cache:
+    op: Op
+    count: float  # layers of the fullest device
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residency:
+    graph: Graph
+    precision: Precision
+    fixed: Mapping[str, Any]
+    weights_bytes: float
+    offloaded_bytes: float  # weights that lie elsewhere
+    kv_bytes_per_token: int  # of one sequence on all devices, while no layer's window is full
+    windowed: tuple[_Cache, ...]  # caches that grow no further than a window
+    inner: tuple[tuple[Op, Scale], ...]  # ops with results of their own inside
+    monomials: tuple[tuple[str, ...], ...]
+    timeline: Any  # [steps + 2, monomials]: bytes alive at each step, then states and caches; None: no polynomials
+
+    def use(self, sizes: Mapping[str, Any]) -> MemoryUse:
+        """What one step needs, its new tokens in the cache included. Sizes are numbers."""
+        binding = Binding(sizes={**self.fixed, **sizes}, precision=self.precision)
+        if self.timeline is None:
+            return self._counted(binding)
+        alive = (self.timeline @ evaluate_monomials(self.monomials, {name: sizes[name] for name in SYMBOLIC}))[:, 0]
+        return MemoryUse(
+            weights_bytes=self.weights_bytes,
+            kv_bytes=float(alive[-1]) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
+            state_bytes=float(alive[-2]),
+            activations_bytes=float(alive[:-2].max(initial=0.0)),
+            workspace_bytes=max((_workspace(op, scale, binding) for op, scale in self.inner), default=0.0),
+        )
+
+    def _counted(self, binding: Binding) -> MemoryUse:
+        """The long way, on one device."""
+        found = footprint(self.graph, binding)
+        return MemoryUse(
+            weights_bytes=self.weights_bytes,
+            kv_bytes=float(found.kv_bytes),
+            state_bytes=float(found.state_bytes),
+            activations_bytes=float(found.activations_bytes),
+            workspace_bytes=float(found.workspace_bytes),
+        )
+
+
+def residency_of(
+    graph: Graph,
+    *,
+    precision: Precision,
+    fixed: Mapping[str, Any],
+    placed: list[list[Placed]],
+    stages: int = 1,
+    offloaded: frozenset[tuple[int, int]] = frozenset(),
+) -> Residency:
+    binding = Binding(
+        sizes={**fixed, **{name: Polynomial.symbol(name) for name in SYMBOLIC}}, precision=precision
+    )
+    stage = stage_share(graph, stages)
+    weights, elsewhere = _weights(graph, placed, binding, stage, offloaded)
+    caches = [
+        _Cache(op=entry.op, count=_stage_count(block, stage), share=entry.scale.kv)
+        for block, entry in _entries(graph, placed)
+        if entry.op.kind == "attention" and entry.op.get("cached")
+    ]
+    windowed = tuple(cache for cache in caches if cache.op.get("window") is not None and not cache.op.get("cross"))
+    monomials, timeline = _timeline(graph, placed, [cache for cache in caches if cache not in windowed], binding)
+    return Residency(
+        graph=graph,
+        precision=precision,
+        fixed=fixed,
+        weights_bytes=weights,
+        offloaded_bytes=elsewhere,
+        kv_bytes_per_token=_growth(graph, binding),
+        windowed=windowed,
+        inner=tuple((e.op, e.scale) for _, e in _entries(graph, placed) if _has_inner(e.op)),
+        monomials=monomials,
+        timeline=timeline,
+    )
+
+
+def _entries(graph: Graph, placed: list[list[Placed]]) -> Iterator[tuple[Block, Placed]]:
+    return ((block, entry) for block, ops in zip(graph.blocks, placed, strict=True) for entry in ops)
+
+
+def _stage_count(block: Block, stage: float) -> float:
+    """Repetitions on the fullest stage; a block that is no layer is counted in full, wherever it stands."""
+    return block.count * (stage if is_layer(block) else 1.0)
+
+
+def _weights(
+    graph: Graph,
+    placed: list[list[Placed]],
+    binding: Binding,
+    stage: float,
+    offloaded: frozenset[tuple[int, int]],
+) -> tuple[float, float]:
+    """Bytes of weights on the fullest device, and of those that lie elsewhere; each weight once by its name."""
+    held: dict[str, float] = {}
+    away: dict[str, float] = {}
+    for number, block in enumerate(graph.blocks):
+        for place, entry in enumerate(placed[number]):
+            target = away if (number, place) in offloaded else held
+            for op in entry.op.nested():
+                for tensor in (*op.weights, *op.inputs):
+                    if tensor.role in {"weight", "constant"}:
+                        times = _stage_count(block, stage) if "{}" in tensor.name else 1.0
+                        size = times * entry.scale.weights * _stored(tensor, binding)
+                        target.setdefault(block.full_name(tensor.name), size)
+    return sum(held.values()), sum(away.values())
+
+
+def _stored(tensor: Tensor, binding: Binding) -> float:
+    try:
+        return float(binding.nbytes(tensor))
+    except (TypeError, NotPolynomialError):
+        return 0.0  # a constant whose size only the data tells
+
+
+def _growth(graph: Graph, binding: Binding) -> int:
+    return sum(
+        block.count * cached_bytes_per_token(op, binding)
+        for block, op in graph.ops()
+        if op.kind == "attention" and op.get("cached") and not op.get("cross")
+    )
+
+
+def _cache_bytes(caches: Iterable[_Cache], binding: Binding) -> Any:
+    total: Any = 0.0
+    for cache in caches:
+        per_token = sequences(cache.op, binding) * cached_bytes_per_token(cache.op, binding)
+        total = total + cache.count * cache.share * per_token * _tokens(cache.op, binding)
+    return total
+
+
+def _tokens(op: Op, binding: Binding) -> Any:
+    """Tokens of a sequence in a cache after the step."""
+    context = binding.size(op.get("context", 0))
+    if op.get("cross"):
+        return context
+    tokens = context + binding.size(op["query"])
+    return tokens if op.get("window") is None else smaller(tokens, op["window"])
+
+
+def _has_inner(op: Op) -> bool:
+    return op.kind == "moe_experts" or bool(op.get("kv_latent") and not op.get("absorbed"))
+
+
+def _workspace(op: Op, scale: Scale, binding: Binding) -> float:
+    inner = hidden_bytes(op, binding) if op.kind == "moe_experts" else expanded_bytes(op, binding)
+    return float(inner) * scale.flops * scale.batch
+
+
+def _timeline(
+    graph: Graph, placed: list[list[Placed]], caches: list[_Cache], binding: Binding
+) -> tuple[tuple[tuple[str, ...], ...], Any]:
+    """Bytes alive at each step as polynomials; none where the graph has what they cannot say."""
+    if _is_loose(graph, binding):
+        return (), None
+    size_of = _sizes(placed, binding)
+    try:
+        alive = [Polynomial.of(size) for _, size in live_bytes(graph, size_of)]
+        kept = [Polynomial.of(_states(graph, binding)), Polynomial.of(_cache_bytes(caches, binding))]
+    except (NotPolynomialError, TypeError):
+        return (), None
+    monomials = monomials_of([*alive, *kept])
+    distinct = np.unique(coefficients(alive, monomials), axis=0)
+    return monomials, np.vstack([distinct, coefficients(kept, monomials)])
+
+
+def _is_loose(graph: Graph, binding: Binding) -> bool:
+    """Caches outside of attention ops, loops, and sizes that only the data tells are counted the long way."""
+    unknown = unknown_sizes(graph, binding)
+    for _, op in graph.ops():
+        if op.kind == "control" or op.symbols & unknown:
+            return True
+        if op.kind != "attention" and any(tensor.role == "kv" for tensor in (*op.inputs, *op.outputs)):
+            return True
+    return False
+
+
+def _sizes(placed: list[list[Placed]], binding: Binding) -> Callable[[Tensor], Any]:
+    shares = {
+        tensor.name: entry.scale.writes
+        for ops in placed
+        for entry in ops
+        if entry.scale.writes < 1
+        for tensor in entry.op.outputs
+    }
+
+    def size_of(tensor: Tensor) -> Any:
+        size = binding.nbytes(tensor)
+        return size * shares[tensor.name] if tensor.name in shares else size
+
+    return size_of
+
+
+def _states(graph: Graph, binding: Binding) -> Any:
+    held: dict[str, Any] = {}
+    for block, op in graph.ops():
+        for tensor in (*op.inputs, *op.outputs):
+            if tensor.role == "state":
+                times = block.count if "{}" in tensor.name else 1
+                held.setdefault(block.full_name(tensor.name), times * binding.nbytes(tensor))
+    return sum(held.values())

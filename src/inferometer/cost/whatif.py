@@ -1,0 +1,99 @@
+"""What if: one change to a device or a workload, written as text.
+
+`weights=q4_0` and `batch=8` change what is asked; `memory.bandwidth*=2` and `peak.bf16=500TFLOP/s` change the device.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.device import Sourced
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.units import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.device import Device, Memory
+
+__all__ = ["ASKED", "DEVICE_KEYS", "Change", "changed_device", "parse_change"]
+
+ASKED = (
+    "weights", "activations", "kv", "batch", "prompt", "generate", "context", "image", "tp", "pp", "ep", "dp",
+    "runtime", "on",
+)  # fmt: skip
+DEVICE_KEYS: Mapping[str, str] = {
+    "memory.bandwidth": "B/s",
+    "memory.capacity": "B",
+    "peak": "FLOP/s",
+    "power": "W",
+    "launch": "s",
+}
+_CHANGE = re.compile(r"\s*([\w.-]+)\s*(\*=|=)\s*(\S.*?)\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """`times` multiplies what is there; otherwise `value` replaces it."""
+
+    key: str
+    value: str
+    times: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.key}{'*=' if self.times else '='}{self.value}"
+
+    @property
+    def of_device(self) -> bool:
+        return self.key not in ASKED
+
+
+def parse_change(text: str) -> Change:
+    match = _CHANGE.fullmatch(text)
+    if match is None:
+        raise DomainError(f"{text!r} is not a change.", remedy="Write KEY=VALUE or KEY*=FACTOR, as in batch=8.")
+    key, sign, value = match.groups()
+    change = Change(key=key, value=value, times=sign == "*=")
+    if change.of_device and key not in DEVICE_KEYS and not key.startswith("peak."):
+        known = (*ASKED, *DEVICE_KEYS, "peak.bf16")
+        raise UnknownNameError("thing to change", key, known, listing=f"Known: {', '.join(known)}.")
+    if change.times and not change.of_device:
+        raise DomainError(f"{key} cannot be multiplied.", remedy=f"Say {key}=….")
+    return change
+
+
+def changed_device(device: Device, change: Change) -> Device:
+    """The device with one figure changed. A figure that is not known can be set, but not multiplied."""
+    if change.key.startswith("memory."):
+        return replace(device, memories=_changed_memories(device, change))
+    if change.key == "peak":
+        return replace(device, peaks={name: _changed(peak, change, "FLOP/s") for name, peak in device.peaks.items()})
+    if change.key.startswith("peak."):
+        name = change.key.removeprefix("peak.")
+        return replace(device, peaks={**device.peaks, name: _changed(device.peaks.get(name), change, "FLOP/s")})
+    if change.key == "power":
+        return replace(device, power_w=_changed(device.power_w, change, "W"))
+    return replace(device, launch_s=_changed(device.launch_s, change, "s"))
+
+
+def _changed_memories(device: Device, change: Change) -> tuple[Memory, ...]:
+    if not device.memories:
+        raise DomainError(f"{device.name} has no memory in the catalog to change.")
+    main, *caches = device.memories
+    if change.key == "memory.bandwidth":
+        return replace(main, bandwidth_bytes_per_s=_changed(main.bandwidth_bytes_per_s, change, "B/s")), *caches
+    return replace(main, capacity_bytes=_changed(main.capacity_bytes, change, "B")), *caches
+
+
+def _changed(number: Sourced | None, change: Change, unit: str) -> Sourced:
+    if change.times:
+        if number is None:
+            raise DomainError(f"{change.key} is not known and cannot be multiplied.", remedy=f"Say {change.key}=….")
+        value = number.value * parse_quantity(change.value, "1")
+    else:
+        value = parse_quantity(change.value, unit)
+    if not value > 0:
+        raise DomainError(f"{change} leaves {value:g}; it must be greater than 0.")
+    return Sourced(value=value, origin="prior", source=f"what if {change}", date="0000")

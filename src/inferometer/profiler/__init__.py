@@ -1,0 +1,1 @@
+"""Spans in your own code: recorded cheaply, understood later."""

@@ -1,0 +1,212 @@
+"""From batches of facts, or from a Trace, to a Recording: the passes between recording and reporting."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from inferometer.core.trace import Trace
+from inferometer.profiler import nest
+from inferometer.profiler.batch import DEVICE, NUMBERS, READINGS, WORDS, Batch
+from inferometer.profiler.nest import Bools, Ints
+from inferometer.profiler.record import NOTE, SEGMENT
+from inferometer.profiler.recording import (
+    MISSING,
+    Floats,
+    Lane,
+    Recording,
+    Run,
+    Segments,
+    Words,
+    float_column,
+    whole_column,
+)
+
+__all__ = ["Titles", "build", "from_trace"]
+
+Titles = Mapping[tuple[int, int], str]  # (process, thread) → the thread's name
+_PLAIN = ("thread", "start", "end", "failed", "task", "link", "above", "process", "parent")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Table:
+    """Columns on their way: arrays by name, in the order the spans ended."""
+
+    words: Words
+    columns: dict[str, Any]
+    lanes: list[Lane]
+    notes: list[str] = field(default_factory=list)
+
+
+def build(batches: Sequence[Batch], *, run: Run | None = None, titles: Titles | None = None) -> Recording:
+    """Nest, repair and sort what was recorded. What had to be repaired is said in the run's notes."""
+    table = _gathered(batches, titles or {})
+    _repair_clock(table)
+    if table.columns["parent"] is None:
+        table.columns["parent"] = _nested(table)
+    else:
+        nest.require_tree(table.columns["parent"])
+    del table.columns["link"], table.columns["above"]
+    _apply_notes(table)
+    return _finished(table, run or Run())
+
+
+def _gathered(batches: Sequence[Batch], titles: Titles) -> _Table:
+    words, raw = Words(), {}
+    for name in (*WORDS, *NUMBERS, *_PLAIN, *READINGS, *DEVICE):
+        present = any(name in batch.columns for batch in batches)
+        raw[name] = list(chain.from_iterable(batch.column(name) for batch in batches)) if present else None
+    count = sum(batch.count for batch in batches)
+    nothing: list[Any] = [None] * count
+    columns: dict[str, Any] = {name: words.column(raw[name] or nothing) for name in WORDS}
+    for name in ("layer", "token"):
+        columns[name] = whole_column(raw[name] or nothing)
+    for name in ("tokens", "flops", "bytes", *READINGS):
+        if name in NUMBERS or raw[name] is not None:
+            columns[name] = float_column(raw[name] or nothing)
+    for name in ("start", "end"):
+        columns[name] = np.asarray(raw[name] or (), dtype=np.int64)
+    columns["failed"] = np.asarray([bool(value) for value in raw["failed"] or nothing], dtype=np.bool_)
+    columns["link"], columns["above"] = raw["link"] or nothing, raw["above"] or nothing
+    columns["parent"] = None if raw["parent"] is None else np.asarray(raw["parent"], dtype=np.int64)
+    for name in DEVICE:
+        if (times := raw[name]) is not None:
+            columns[name] = whole_column(times)
+    columns["lane"], lanes = _lanes(raw["process"] or [0] * count, raw["thread"] or [0] * count, raw["task"] or nothing)
+    named = [replace(lane, title=_title(lane, titles)) for lane in lanes]
+    return _Table(words=words, columns=columns, lanes=named)
+
+
+def _lanes(processes: list[int], threads: list[int], tasks: list[int | None]) -> tuple[Ints, list[Lane]]:
+    if processes and all(len(set(column)) == 1 for column in (processes, threads, tasks)):
+        lane = Lane(process=processes[0], thread=threads[0], task=tasks[0])
+        return np.zeros(len(processes), dtype=np.int64), [lane]
+    numbers, keys = nest.lane_numbers(processes, threads, tasks)
+    return numbers, [Lane(process=process, thread=thread, task=task) for process, thread, task in keys]
+
+
+def _title(lane: Lane, titles: Titles) -> str:
+    thread = titles.get((lane.process, lane.thread)) or f"thread {lane.thread}"
+    return thread if lane.task is None else f"{thread}, task {lane.task}"
+
+
+def _repair_clock(table: _Table) -> None:
+    """A clock that runs backwards is not a clock; what it says is kept from being negative, and the fault is told."""
+    starts, ends = table.columns["start"], table.columns["end"]
+    backwards = ends < starts
+    jumps, furthest = int(backwards.sum()), int((starts - ends).max(initial=0))
+    for rows in nest.by_lane(table.columns["lane"]):
+        steps = np.diff(ends[rows])  # spans of a lane are in the order they ended
+        between = (steps < 0) & ~backwards[rows][1:]
+        if table.columns["parent"] is None and between.any():
+            jumps, furthest = jumps + int(between.sum()), max(furthest, int(-steps.min()))
+    if jumps:
+        table.notes.append(
+            f"The clock went backwards {jumps} time{'s' if jumps > 1 else ''}, by up to {furthest} ns: "
+            f"{int(backwards.sum())} spans that would end before they began have no duration."
+        )
+    table.columns["end"] = np.maximum(starts, ends)
+
+
+def _nested(table: _Table) -> Ints:
+    columns = table.columns
+    starts, ends, lanes = columns["start"], columns["end"], columns["lane"]
+    found = nest.parents(starts, lanes, columns["link"], columns["above"])
+    for number, lane in enumerate(table.lanes):
+        if lane.task is not None:
+            home = replace(lane, task=None, title="")
+            outer = [n for n, other in enumerate(table.lanes) if replace(other, title="") == home]
+            inner = np.flatnonzero((lanes == number) & (found < 0))
+            nest.enclose(found, starts, ends, inner, np.flatnonzero(np.isin(lanes, outer)))
+    return found
+
+
+def _apply_notes(table: _Table) -> None:
+    """Notes add facts to the span around them, and are spans no more."""
+    columns = table.columns
+    number = table.words.known.get(NOTE, -2)
+    notes = np.flatnonzero(columns["kind"] == number)
+    if len(notes) == 0:
+        return
+    for row in notes.tolist():
+        above = int(columns["parent"][row])
+        if above < 0:
+            table.notes.append("Facts were noted outside any span, and belong to none.")
+            continue
+        for name in NUMBERS:
+            value = columns[name][row]
+            if not (value == MISSING or np.isnan(float(value))):
+                columns[name][above] = value
+    _select(table, columns["kind"] != number)
+
+
+def _select(table: _Table, kept: Bools) -> None:
+    """Keep some rows; the children of those that go belong to the nearest one that stays."""
+    columns = table.columns
+    parent = _lifted(columns["parent"], kept)
+    renumbered = np.cumsum(kept) - 1
+    parent = np.where(parent >= 0, renumbered[parent], -1)
+    for name, column in columns.items():
+        columns[name] = column[kept]
+    columns["parent"] = parent[kept]
+
+
+def _lifted(parent: Ints, kept: Bools) -> Ints:
+    found = parent.copy()
+    astray = np.flatnonzero((found >= 0) & ~kept[found])
+    while len(astray):
+        found[astray] = parent[found[astray]]
+        astray = astray[(found[astray] >= 0) & ~kept[found[astray]]]
+    return found
+
+
+def _finished(table: _Table, run: Run) -> Recording:
+    columns = table.columns
+    part = (columns["kind"] == table.words.known.get(SEGMENT, -2)) & (columns["parent"] >= 0)
+    lifted = _lifted(columns["parent"], ~part)
+    part &= lifted >= 0
+    parts = {name: columns[name][part] for name in ("name", "start", "end", "bytes")}
+    owners = (np.cumsum(~part) - 1)[lifted[part]]
+    _select(table, ~part)
+    columns = table.columns
+    order = np.lexsort((-np.arange(len(columns["start"])), -columns["end"], columns["start"]))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    parent = columns["parent"]
+    columns["parent"] = np.where(parent >= 0, place[parent] if len(parent) else parent, -1)
+    columns = {name: column[order] for name, column in columns.items()}
+    device = tuple(columns.pop(name) for name in DEVICE if name in columns)
+    readings: dict[str, Floats] = {name: columns.pop(name) for name in READINGS if name in columns}
+    segments = Segments(owner=place[owners] if len(owners) else owners.astype(np.int64), **parts)
+    return Recording(
+        words=tuple(table.words.known),
+        **columns,
+        lanes=tuple(table.lanes),
+        segments=segments,
+        readings=readings,
+        device=(device[0], device[1]) if device else None,
+        run=replace(run, notes=(*run.notes, *table.notes)),
+    )
+
+
+def from_trace(trace: Trace) -> Recording:
+    """A Trace's spans as a Recording. Parents are as the trace says them."""
+    spans, parts = trace.spans, [(row, part) for row, span in enumerate(trace.spans) for part in span.segments]
+    columns: dict[str, list[Any]] = {
+        name: [getattr(span, name) for span in spans] + [None] * len(parts) for name in (*WORDS, *NUMBERS)
+    }
+    columns["name"][len(spans) :] = [part.name for _, part in parts]
+    columns["kind"][len(spans) :] = [SEGMENT] * len(parts)
+    columns["start"] = [span.start_ns for span in spans] + [part.start_ns for _, part in parts]
+    columns["end"] = [span.end_ns for span in spans] + [part.end_ns for _, part in parts]
+    columns["thread"] = [span.thread or 0 for span in spans] + [spans[row].thread or 0 for row, _ in parts]
+    columns["parent"] = [-1 if span.parent is None else span.parent for span in spans] + [row for row, _ in parts]
+    columns["failed"] = [span.failed for span in spans] + [False] * len(parts)
+    for column, attribute in (("rss_delta_bytes", "memory_delta_bytes"), ("rss_peak_bytes", "memory_peak_bytes")):
+        values = [getattr(span, attribute) for span in spans]
+        if any(value is not None for value in values):
+            columns[column] = values + [None] * len(parts)
+    run = Run(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
+    return build([Batch(count=len(spans) + len(parts), columns=columns)], run=run)

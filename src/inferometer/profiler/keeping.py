@@ -1,0 +1,174 @@
+"""How many spans are kept: all, the last ones, or an even sample. What is let go is counted, never forgotten."""
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, Protocol
+
+from inferometer.errors import DomainError
+
+__all__ = ["Everything", "Keep", "Log", "Reservoir", "Ring", "Spilling", "log_for"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Everything:
+    """Every span. A million of them take about 0.2 GB until the profile is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """The last `spans` spans."""
+
+    spans: int
+
+    def __post_init__(self) -> None:
+        _require_room(self.spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reservoir:
+    """An even sample of `spans` spans of the whole run: each that ended is as likely to be in it as any other."""
+
+    spans: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        _require_room(self.spans)
+
+
+Keep = Everything | Ring | Reservoir
+
+
+class Log(Protocol):
+    """Where ended spans go. `keep` takes one; `numbers` is what a span must draw its number from, if it needs one."""
+
+    keep: Callable[[Any], None]
+    numbers: Callable[[], int] | None
+
+    def entries(self) -> list[Any]:
+        """What is kept, in the order the spans ended."""
+
+    def dropped(self) -> int: ...
+
+    def clear(self) -> None: ...
+
+
+class _All:
+    def __init__(self) -> None:
+        self._entries: list[Any] = []
+        self.keep: Callable[[Any], None] = self._entries.append  # atomic: threads share it without a lock
+        self.numbers: Callable[[], int] | None = None
+
+    def entries(self) -> list[Any]:
+        return self._entries[:]
+
+    def dropped(self) -> int:
+        return 0
+
+    def clear(self) -> None:
+        self._entries.clear()
+
+
+class _Last:
+    def __init__(self, room: int) -> None:
+        self._entries: deque[Any] = deque(maxlen=room)
+        self.keep: Callable[[Any], None] = self._entries.append
+        self._counter = count()
+        self.numbers: Callable[[], int] | None = self._counter.__next__
+        self._first = 0
+
+    def entries(self) -> list[Any]:
+        return list(self._entries)
+
+    def dropped(self) -> int:
+        """Numbers are drawn in order; what was drawn and is not here has been pushed out."""
+        kept = self.entries()
+        return 0 if not kept else max(entry.number for entry in kept) + 1 - self._first - len(kept)
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self._first = next(self._counter) + 1
+
+
+class _Sample:
+    """Vitter's algorithm R: entry n replaces a kept one with chance room/n."""
+
+    def __init__(self, room: int, seed: int) -> None:
+        self._entries: list[Any] = []
+        self._room, self._seen = room, 0
+        self._random = random.Random(seed)  # noqa: S311 - an even sample, not a secret
+        self._lock = threading.Lock()
+        self.numbers: Callable[[], int] | None = count().__next__
+        self.keep: Callable[[Any], None] = self._keep
+
+    def _keep(self, entry: Any) -> None:
+        with self._lock:
+            self._seen += 1
+            if len(self._entries) < self._room:
+                self._entries.append(entry)
+            elif (place := self._random.randrange(self._seen)) < self._room:
+                self._entries[place] = entry
+
+    def entries(self) -> list[Any]:
+        with self._lock:
+            return sorted(self._entries, key=lambda entry: int(entry.number))
+
+    def dropped(self) -> int:
+        return self._seen - len(self._entries)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+            self._seen = 0
+
+
+class Spilling:
+    """Every span, handed on in batches, so that a run of any length fits in memory.
+
+    `spill` gets each batch in the thread that filled it; the time this takes is inside whatever span is then open.
+    """
+
+    def __init__(self, spill: Callable[[list[Any]], int], *, batch: int) -> None:
+        self._entries: list[Any] = []
+        self._spill, self._batch, self._lost = spill, batch, 0
+        self._lock = threading.RLock()
+        self.numbers: Callable[[], int] | None = None
+        self.keep: Callable[[Any], None] = self._keep
+
+    def _keep(self, entry: Any) -> None:
+        self._entries.append(entry)
+        if len(self._entries) >= self._batch:
+            self.flush()
+
+    def flush(self) -> None:
+        with self._lock:
+            size = len(self._entries)
+            batch = self._entries[:size]
+            del self._entries[:size]  # what other threads append meanwhile stands behind
+            self._lost += self._spill(batch) if batch else 0
+
+    def entries(self) -> list[Any]:
+        return self._entries[:]
+
+    def dropped(self) -> int:
+        return self._lost
+
+    def clear(self) -> None:
+        with self._lock:
+            self._entries.clear()
+
+
+def log_for(keep: Keep) -> Log:
+    if isinstance(keep, Ring):
+        return _Last(keep.spans)
+    if isinstance(keep, Reservoir):
+        return _Sample(keep.spans, keep.seed)
+    return _All()
+
+
+def _require_room(spans: int) -> None:
+    if type(spans) is not int or spans < 1:
+        raise DomainError(f"Room for a whole number of 1 or more spans can be kept, and {spans!r} was asked for.")

@@ -1,0 +1,165 @@
+"""Which span stands in which: a pure pass from recorded facts to parents, depths and exclusive times.
+
+Spans arrive in the order they ended. In one lane (a thread, or a task) they nest like brackets, so when one ends, all
+spans that ended before it, have no parent yet and began after it are its children. That takes one look at each span.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.errors import SchemaError
+
+__all__ = [
+    "Bools",
+    "Ints",
+    "by_lane",
+    "children_of",
+    "covered_ns",
+    "depths",
+    "enclose",
+    "exclusive_ns",
+    "lane_numbers",
+    "nested_in_own_name",
+    "parents",
+    "require_tree",
+]
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def parents(starts: Ints, lanes: Ints, links: Sequence[int | None], aboves: Sequence[int | None]) -> Ints:
+    """The row of each span's parent, −1 for none. Links, where tasks left any, say the parent outright."""
+    found = np.full(len(starts), -1, dtype=np.int64)
+    for rows in by_lane(lanes):
+        _bracket(rows, starts[rows].tolist(), found)
+    by_link = {link: row for row, link in enumerate(links) if link is not None}
+    for row in by_link.values():
+        above = aboves[row]
+        if above is not None and above in by_link:
+            found[row] = by_link[above]
+    return found
+
+
+def require_tree(parent: Ints) -> None:
+    """Refuse parents that are not there, and spans that stand in themselves. Such come from files, not from us."""
+    count = len(parent)
+    if bool((parent >= count).any()):
+        raise SchemaError(f"A span names row {int(parent.max())} as its parent, and there are {count} spans.")
+    if bool((parent < np.arange(count)).all()):
+        return
+    above, active, steps = parent.copy(), np.flatnonzero(parent >= 0), 0
+    while len(active):
+        steps += 1
+        if steps > count:
+            raise SchemaError(f"Span {int(active[0])} stands, through its parents, in itself.")
+        above[active] = parent[above[active]]
+        active = active[above[active] >= 0]
+
+
+def by_lane(lanes: Ints) -> list[Ints]:
+    """The rows of each lane, in the order the spans ended."""
+    if len(lanes) == 0:
+        return []
+    order = np.argsort(lanes, kind="stable")
+    cuts = np.flatnonzero(np.diff(lanes[order])) + 1
+    return list(np.split(order, cuts))
+
+
+def _bracket(rows: Ints, starts: list[int], found: Ints) -> None:
+    waiting: list[int] = []  # positions of spans that ended and may yet get a parent
+    owner = [-1] * len(starts)
+    for position, start in enumerate(starts):
+        while waiting and starts[waiting[-1]] >= start:
+            owner[waiting.pop()] = position
+        waiting.append(position)
+    above = np.asarray(owner, dtype=np.int64)
+    inside = above >= 0
+    found[rows[inside]] = rows[above[inside]]
+
+
+def enclose(found: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> None:
+    """Give each of `inner` (rows without a parent) the innermost of `outer` that contains it in time."""
+    if len(outer) == 0:
+        return
+    order = outer[np.argsort(starts[outer], kind="stable")]
+    begins = starts[order]
+    for row in inner.tolist():
+        place = int(np.searchsorted(begins, starts[row], side="right")) - 1
+        candidate = int(order[place]) if place >= 0 else -1
+        while candidate >= 0 and ends[candidate] < ends[row]:
+            candidate = int(found[candidate])
+        found[row] = candidate
+
+
+def depths(parent: Ints) -> Ints:
+    """How many spans stand around each."""
+    depth = np.zeros(len(parent), dtype=np.int64)
+    above = parent.copy()
+    active = np.flatnonzero(above >= 0)
+    while len(active):
+        depth[active] += 1
+        above[active] = parent[above[active]]
+        active = active[above[active] >= 0]
+    return depth
+
+
+def exclusive_ns(starts: Ints, ends: Ints, parent: Ints, lanes: Ints) -> Ints:
+    """Each span's time less that of the spans directly inside it.
+
+    Children in other lanes run at the same time as each other: of them the time that any ran is taken off once.
+    """
+    spent = ends - starts
+    inside = np.flatnonzero(parent >= 0)
+    same = inside[lanes[inside] == lanes[parent[inside]]]
+    taken = np.zeros(len(spent), dtype=np.int64)
+    np.add.at(taken, parent[same], spent[same])
+    other = inside[lanes[inside] != lanes[parent[inside]]]
+    for above in np.unique(parent[other]).tolist():
+        rows = inside[parent[inside] == above]
+        taken[above] = covered_ns(np.maximum(starts[rows], starts[above]), np.minimum(ends[rows], ends[above]))
+    return np.asarray(np.maximum(spent - taken, 0), dtype=np.int64)
+
+
+def covered_ns(starts: Ints, ends: Ints) -> int:
+    """How long at least one of the intervals lasts."""
+    if len(starts) == 0:
+        return 0
+    order = np.argsort(starts, kind="stable")
+    begins, until = starts[order], np.maximum.accumulate(ends[order])
+    before = np.concatenate(([begins[0]], until[:-1]))
+    return int(np.sum(np.maximum(until - np.maximum(begins, before), 0)))
+
+
+def nested_in_own_name(names: Ints, parent: Ints) -> Bools:
+    """Which spans stand, at any depth, in a span of their own name: recursion, whose time must not count twice."""
+    inside = np.zeros(len(names), dtype=np.bool_)
+    above = parent.copy()
+    active = np.flatnonzero(above >= 0)
+    while len(active):
+        same = names[above[active]] == names[active]
+        inside[active[same]] = True
+        active = active[~same]
+        above[active] = parent[above[active]]
+        active = active[above[active] >= 0]
+    return inside
+
+
+def children_of(parent: Ints) -> tuple[Ints, Ints]:
+    """All rows grouped by parent, and where each group begins: children of `i` are `rows[first[i]:first[i + 1]]`.
+
+    Group −1 (the roots) comes first, so `i` is offset by one: `first[i + 1]`.
+    """
+    order = np.argsort(parent, kind="stable")
+    counts = np.bincount(parent + 1, minlength=len(parent) + 1)
+    return order, np.concatenate(([0], np.cumsum(counts)))
+
+
+def lane_numbers(*columns: Sequence[Any]) -> tuple[Ints, list[tuple[Any, ...]]]:
+    """A number for each distinct combination of the columns, in order of appearance, and the combinations."""
+    known: dict[tuple[Any, ...], int] = {}
+    numbers = [known.setdefault(key, len(known)) for key in zip(*columns, strict=True)]
+    return np.asarray(numbers, dtype=np.int64), list(known)

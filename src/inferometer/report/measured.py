@@ -1,0 +1,139 @@
+"""Measurements and comparisons for people: a card of one measurement, a table of verdicts, Markdown for a pull request.
+
+Nothing is computed here: the values come from `bench`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.report.cards import Card, Fact
+from inferometer.report.table import Column, Table, render
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from inferometer.bench.compare import Comparison, Metric
+    from inferometer.bench.measurement import Measurement
+    from inferometer.core.sample import Interval, Summary
+
+__all__ = ["comparison_markdown", "comparison_table", "headline", "measurement_card"]
+
+_COLUMNS = (
+    Column(key="name", heading="what"),
+    Column(key="a_text", heading="A"),
+    Column(key="b_text", heading="B"),
+    Column(key="ratio_text", heading="B / A"),
+    Column(key="p_text", heading="p"),
+    Column(key="verdict", heading="verdict"),
+    Column(key="why", heading="why"),
+)
+_MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "undecided": "🟡"}
+_SURELY = 0.01  # a drift less likely by chance than this is told
+
+
+def measurement_card(measurement: Measurement) -> Card:
+    """One measurement: its time first, then how it spreads, then how it was taken."""
+    facts = [*_statistics(measurement.summary), *_circumstances(measurement)]
+    return Card(title=measurement.name, subtitle=f"{measurement.summary.count} runs", facts=tuple(facts))
+
+
+def _statistics(summary: Summary) -> Iterator[Fact]:
+    yield "time", _time(summary.median), f"median{_between(summary.median_interval)}"
+    yield "mean", _time(summary.mean), f"mean{_between(summary.mean_interval)}"
+    yield "range", f"{_time(summary.min)} to {_time(summary.max)}", "fastest and slowest run"
+    if summary.std is not None and summary.cv is not None:
+        mad = f", median absolute deviation {_time(summary.mad)}" if summary.mad is not None else ""
+        yield "spread", f"{summary.cv:.1%}", f"standard deviation {_time(summary.std)}{mad}"
+    tails = {"p90": summary.p90, "p95": summary.p95, "p99": summary.p99, "p99.9": summary.p999}
+    known = [f"{name} {_time(value)}" for name, value in tails.items() if value is not None]
+    missing = [name for name, value in tails.items() if value is None]
+    if known:
+        yield "tail", ", ".join(known), f"too few runs for {', '.join(missing)}" if missing else ""
+    if summary.outliers:
+        yield "outliers", str(summary.outliers), "runs beyond 1.5 interquartile ranges from the quartiles"
+    if summary.per_s is not None:
+        yield "throughput", format_quantity(summary.per_s, "1"), "runs a second"
+    if summary.drift_share is not None and summary.drift_p_value is not None and summary.drift_p_value < _SURELY:
+        yield "drift", f"{summary.drift_share:+.1%}", f"from the first run to the last, p = {summary.drift_p_value:.2g}"
+    if summary.steady_from:
+        yield "settling", f"until run {summary.steady_from}", "the runs before it are slower or faster than the rest"
+
+
+def _circumstances(measurement: Measurement) -> Iterator[Fact]:
+    if measurement.peak_memory_bytes is not None:
+        yield "memory", format_quantity(measurement.peak_memory_bytes, "B"), "peak"
+    yield "warm-up", f"{len(measurement.warmup_s)} runs", "not counted"
+    if measurement.failures:
+        yield "succeeded", f"{measurement.success_rate:.1%}", f"of {measurement.runs} runs, warm-up included"
+    for note in measurement.notes:
+        yield "note", note, ""
+    quiet = {True: "disturbed", False: "quiet", None: "unknown"}[measurement.disturbed]
+    yield "machine", quiet, "; ".join(measurement.environment.reasons)
+
+
+def _time(seconds: float | None) -> str:
+    return format_quantity(seconds, "s")
+
+
+def _between(interval: Interval | None) -> str:
+    if interval is None:
+        return ""
+    return f", {interval.confidence:.0%} between {_time(interval.low)} and {_time(interval.high)}"
+
+
+def headline(comparison: Comparison) -> str:
+    """The verdict in one line."""
+    main = comparison.main
+    how = {
+        "faster": f"{comparison.b} is faster than {comparison.a}",
+        "slower": f"{comparison.b} is slower than {comparison.a}",
+        "same": f"{comparison.b} is as fast as {comparison.a}",
+        "undecided": f"Undecided whether {comparison.b} is faster or slower than {comparison.a}",
+    }[main.verdict]
+    return f"{how} ({main.name}): {main.reason}."
+
+
+def comparison_table(comparison: Comparison, *, ops: bool = True) -> Table:
+    """A row for each metric and op; numbers as text for people, and as numbers under the same keys as the JSON."""
+    metrics = (*comparison.metrics, *(comparison.ops if ops else ()))
+    return Table(columns=_COLUMNS, rows=tuple(_row(metric) for metric in metrics), note="\n".join(comparison.notes))
+
+
+def _row(metric: Metric) -> Mapping[str, Any]:
+    return {
+        "name": f"{metric.phase}/{metric.name}" if metric.phase else metric.name,
+        "a_text": format_quantity(metric.a, metric.unit),
+        "b_text": format_quantity(metric.b, metric.unit),
+        "ratio_text": _ratio(metric),
+        "p_text": None if metric.p_value is None else f"{metric.p_value:.2g}",
+        "verdict": metric.verdict,
+        "why": metric.reason,
+    }
+
+
+def _ratio(metric: Metric) -> str | None:
+    if metric.ratio is None:
+        return None
+    if metric.low is None or metric.high is None:
+        return f"{metric.ratio:.4g}"
+    return f"{metric.ratio:.4g} ({metric.low:.4g} – {metric.high:.4g})"
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """For a pull request: the verdict, the metrics, the ops folded away, the notes."""
+    main = comparison.main
+    whole = comparison_table(comparison, ops=False)
+    parts = [f"### {_MARKS[main.verdict]} {main.verdict}", "", headline(comparison), "", render(whole, "md")]
+    if comparison.ops:
+        changed = [op for op in comparison.ops if op.verdict in {"faster", "slower"}]
+        rows = tuple(_row(op) for op in sorted(comparison.ops, key=lambda op: op not in changed))
+        summary = f"{len(changed)} of {len(comparison.ops)} ops changed"
+        table = render(Table(columns=_COLUMNS, rows=rows), "md")
+        parts += ["", f"<details><summary>{summary}</summary>", "", table, "", "</details>"]
+    if comparison.notes:
+        parts += ["", *(f"- {note}" for note in comparison.notes)]
+    level, counts = comparison.criteria.alpha, comparison.criteria.threshold
+    rule = f"A difference counts from {counts:.2%} on, at p < {level:g} after Holm's correction."
+    return "\n".join([*parts, "", f"<sub>{rule}</sub>"])

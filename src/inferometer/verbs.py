@@ -1,0 +1,173 @@
+"""The public verbs: what a user asks for by name, resolved and handed to the package that does it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.catalog import device as device_named
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import Device
+from inferometer.core.graph import Graph
+from inferometer.core.workload import Parallel, Precision, Workload
+from inferometer.cost import fit as fits
+from inferometer.cost.effects import RuntimeEffects, default_runtime
+from inferometer.cost.options import Options
+from inferometer.cost.predict import predict_graph
+from inferometer.cost.whatif import Change, changed_device, parse_change
+from inferometer.errors import DomainError
+from inferometer.readers.resolve import read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.profile import Phase, Profile
+
+__all__ = ["Question", "ask", "fit", "gains", "predict", "steady", "what_if"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A prediction to be made: the model and the device found, the rest as it was asked."""
+
+    graph: Graph
+    device: Device
+    runtime: RuntimeEffects | str
+    workload: Workload
+    calibration: Calibration | None = None
+    options: Options = field(default_factory=Options)
+
+    def answer(self) -> Profile:
+        return predict_graph(
+            self.graph,
+            self.device,
+            runtime=self.runtime,
+            workload=self.workload,
+            calibration=self.calibration,
+            options=self.options,
+        )
+
+
+def ask(  # noqa: PLR0913 - everything a prediction depends on
+    model: Any,
+    *,
+    on: str | Device,
+    runtime: RuntimeEffects | str | None = None,
+    weights: str | None = None,
+    activations: str | None = None,
+    kv: str | None = None,
+    batch: int = 1,
+    prompt: int | None = None,
+    generate: int | None = None,
+    context: int | None = None,
+    image: int | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    dp: int = 1,
+    calibration: Calibration | None = None,
+    options: Options | None = None,
+) -> Question:
+    """Find the model and the device by name, and put the question."""
+    graph = model if isinstance(model, Graph) else read(model)
+    device = device_named(on) if isinstance(on, str) else on
+    workload = Workload(
+        batch=batch,
+        prompt=prompt,
+        generate=generate,
+        context=context,
+        image=image,
+        precision=Precision(weights=weights, activations=activations, kv=kv),
+        parallel=Parallel(tp=tp, pp=pp, ep=ep, dp=dp),
+    )
+    return Question(
+        graph=graph,
+        device=device,
+        runtime=runtime or default_runtime(device),
+        workload=workload,
+        calibration=calibration,
+        options=options or Options(),
+    )
+
+
+def predict(model: Any, *, on: str | Device, **asked: Any) -> Profile:
+    """How fast a model will run on a device: `predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)`.
+
+    `model` is a catalog name, a path or a Graph; `on` a catalog name, a TOML file or a Device. Everything else is
+    `ask`'s: runtime, weights, activations, kv, batch, prompt, generate, context, image, tp, pp, ep, dp, calibration,
+    options.
+    """
+    return ask(model, on=on, **asked).answer()
+
+
+def fit(model: Any, *, on: str | Device, **asked: Any) -> fits.Fit:
+    """Whether a model fits into a device's memory, and the longest context and largest batch that do."""
+    question = ask(model, on=on, **asked)
+    return fits.fit(
+        question.graph,
+        question.device,
+        workload=question.workload,
+        runtime=question.runtime,
+        options=question.options,
+    )
+
+
+def what_if(question: Question, change: str | Change) -> Profile:
+    """The answer to the same question with one thing changed."""
+    return _changed(question, parse_change(change) if isinstance(change, str) else change).answer()
+
+
+def gains(question: Question, changes: Sequence[str]) -> list[dict[str, Any]]:
+    """What each change would do to the step that repeats. One that cannot be made says why."""
+    before = question.answer()
+    return [_gain(question, before, parse_change(change)) for change in changes]
+
+
+def _gain(question: Question, before: Profile, change: Change) -> dict[str, Any]:
+    try:
+        after = what_if(question, change)
+    except DomainError as error:
+        return {"change": str(change), "error": str(error)}
+    old, new = steady(before), steady(after)
+    return {
+        "change": str(change),
+        "before_s": old.time_s,
+        "after_s": new.time_s,
+        "gain": round(old.time_s / new.time_s, 3),
+        "bound": new.bound,
+        "fits": after.summary.fits,
+    }
+
+
+def steady(profile: Profile) -> Phase:
+    """The phase that repeats: a decode step, else the forward pass, else the prompt."""
+    for name in ("decode", "forward", "prefill"):
+        phase = profile.phase(name)
+        if phase is not None:
+            return phase
+    raise DomainError(f"The profile of {profile.model.name} has no phase that repeats.")
+
+
+def _changed(question: Question, change: Change) -> Question:
+    if change.of_device:
+        return replace(question, device=changed_device(question.device, change))
+    if change.key == "on":
+        return replace(question, device=device_named(change.value))
+    if change.key == "runtime":
+        return replace(question, runtime=change.value)
+    workload = question.workload
+    if change.key in {"weights", "activations", "kv"}:
+        precision = replace(workload.precision, **{change.key: change.value})
+        return replace(question, workload=replace(workload, precision=precision))
+    number = _whole(change)
+    if change.key in {"tp", "pp", "ep", "dp"}:
+        parallel = replace(workload.parallel, **{change.key: number})
+        return replace(question, workload=replace(workload, parallel=parallel))
+    sizes: dict[str, Any] = {change.key: number}
+    return replace(question, workload=replace(workload, **sizes))
+
+
+def _whole(change: Change) -> int:
+    if not change.value.isdecimal():
+        raise DomainError(f"{change.key} must be a whole number, and is {change.value!r}.")
+    return int(change.value)

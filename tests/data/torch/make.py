@@ -1,0 +1,38 @@
+"""Write the exported programs in this folder. Run it from the folder `tests` with the torch that the README names."""
+
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from torch.export import Dim, export, save
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[1]))
+
+from unit.readers.torch import models  # noqa: E402 - found through the path set above
+
+
+def write(name, module, inputs, *, dynamic_shapes=None, decomposed=False):
+    program = export(module.eval(), inputs, dynamic_shapes=dynamic_shapes, strict=False)
+    program = program.run_decompositions() if decomposed else program
+    for inner in program.graph_module.modules():
+        for node in getattr(inner, "graph", torch.fx.Graph()).nodes:
+            node.meta.pop("stack_trace", None)  # it names files of the machine that traced it
+    save(program, HERE / f"{name}.pt2")
+
+
+def main():
+    warnings.simplefilter("ignore")
+    torch.manual_seed(0)
+    batch, query = Dim("batch"), Dim("query", max=16)
+    write("mlp", models.Mlp(8, 8, 3, 2), (torch.zeros(2, 8),), dynamic_shapes=({0: batch},))
+    ids = torch.zeros(2, 4, dtype=torch.long)
+    write("gpt", models.small_gpt(), (ids,), dynamic_shapes=({0: batch, 1: query},))
+    write("cnn", models.small_resnet(), (torch.zeros(1, 3, 32, 32),))
+    write("mixed", models.Mixed(), (torch.zeros(2, 6, 8), torch.ones(2)))
+    write("encoder", models.small_encoder(), (torch.zeros(2, 4, 8),), decomposed=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Parameter counts are exact: what a config expands to has as many parameters as were published of the model.
+
+The published counts and their sources stand in the catalog's rows. The twelve below also stand in the project's field
+notes, and hold whatever a row says.
+"""
+
+import tomllib
+from importlib.resources import files
+
+import pytest
+
+from inferometer.readers.huggingface.graph import graph_from_config
+from inferometer.readers.parameters import active_parameters
+
+FOLDER = files("inferometer.catalog") / "data" / "models"
+ROWS = {
+    name: row
+    for entry in sorted(FOLDER.iterdir(), key=lambda entry: entry.name)
+    if entry.name.endswith(".toml")
+    for name, row in tomllib.loads(entry.read_text(encoding="utf-8")).get("models", {}).items()
+}
+TWELVE = {
+    "tinyllama-1.1b": 1_100_048_384,
+    "llama-3.2-1b": 1_235_814_400,
+    "gemma-3-1b": 999_885_952,
+    "deepseek-r1-distill-qwen-1.5b": 1_777_088_000,
+    "llama-3.2-3b": 3_212_749_824,
+    "llama-3.1-8b": 8_030_261_248,
+    "mistral-7b": 7_241_732_096,
+    "qwen2.5-0.5b": 494_032_768,
+    "qwen2.5-7b": 7_615_616_512,
+    "phi-3-mini": 3_821_079_552,
+    "llama-2-13b": 13_015_864_320,
+    "qwen3-30b-a3b": 30_532_122_624,
+}
+# Families of which no catalog row exists; counts as published with the checkpoint.
+OTHERS = {
+    "flan-t5-small": (  # https://huggingface.co/google/flan-t5-small: 77.0M, lm_head of its own
+        76_961_152,
+        {
+            "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 512, "d_kv": 64,
+            "d_ff": 1024, "num_layers": 8, "num_decoder_layers": 8, "num_heads": 6, "vocab_size": 32128,
+            "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+        },
+    ),
+}  # fmt: skip
+
+
+def number(value):
+    return value["value"] if isinstance(value, dict) else value
+
+
+COUNTED = [name for name, row in ROWS.items() if "config" in row and "parameters" in row]
+SPARSE = [name for name, row in ROWS.items() if "config" in row and "active_parameters" in row]
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_catalog_model_has_the_published_number_of_parameters(name):
+    graph = graph_from_config(ROWS[name]["config"], name=name)
+    assert graph.parameters == number(ROWS[name]["parameters"])
+
+
+@pytest.mark.parametrize(("name", "published"), TWELVE.items())
+def test_the_twelve_counts_of_the_field_notes(name, published):
+    assert graph_from_config(ROWS[name]["config"], name=name).parameters == published
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_models_beside_the_catalog(name):
+    published, config = OTHERS[name]
+    assert graph_from_config(config, name=name).parameters == published
+
+
+@pytest.mark.parametrize("name", SPARSE)
+def test_a_mixture_has_the_published_number_of_active_parameters(name):
+    graph = graph_from_config(ROWS[name]["config"], name=name)
+    assert active_parameters(graph) == number(ROWS[name]["active_parameters"])
+
+
+def test_a_dense_model_uses_all_of_its_parameters():
+    graph = graph_from_config(ROWS["llama-3.1-8b"]["config"], name="llama-3.1-8b")
+    assert active_parameters(graph) == graph.parameters
+
+
+def test_at_least_forty_models_are_held_to_their_counts():
+    assert len(COUNTED) >= 40
+    assert all("source" in ROWS[name] for name in COUNTED)
