@@ -13,13 +13,14 @@ import click
 from inferometer import settings
 from inferometer.catalog import devices, grids, instances, links, memory_levels, models, pues
 from inferometer.catalog.health import CHECKS
-from inferometer.catalog.records import device_record, model_record
 from inferometer.cli import COMMANDS
 from inferometer.cli.run import cli
 from inferometer.core.dtype import DTYPES
+from inferometer.core.finding import CODES
 from inferometer.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.plugins import GROUPS, listed
 from inferometer.report.listings import device_table, model_table
+from inferometer.report.records import device_record, model_record
 from inferometer.report.table import Column, Table, render
 from inferometer.units import format_quantity
 
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         "settings.md": settings_page(),
         "checks.md": checks_page(),
         "plugins.md": plugins_page(),
+        "findings.md": findings_page(),
     }
 
 
@@ -147,6 +149,11 @@ def checks_page() -> str:
     parts = ["# Checks", "What `inferometer doctor` looks at, and what to do about it."]
     parts += [f"## `{code}`\n\n**{topic.title}.** {topic.about}" for code, topic in CHECKS.items()]
     return _page(parts)
+
+
+def findings_page() -> str:
+    parts = ["# Findings", "What a profile may carry as a finding."]
+    return _page([*parts, *(f"## `{code}`\n\n{meaning}" for code, meaning in CODES.items())])
 
 
 def plugins_page() -> str:

@@ -6,8 +6,7 @@ The public names load what they need when they are first used; `import inferomet
 from typing import TYPE_CHECKING
 
 from inferometer.lazy import attributes
-
-__version__ = "0.1.0"
+from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from inferometer.catalog import device, devices, model, models

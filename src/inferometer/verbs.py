@@ -134,6 +134,7 @@ def _gain(question: Question, before: Profile, change: Change) -> dict[str, Any]
         "before_s": old.time_s,
         "after_s": new.time_s,
         "gain": round(old.time_s / new.time_s, 3),
+        "throughput_gain": round((after.workload.batch / new.time_s) / (before.workload.batch / old.time_s), 3),
         "bound": new.bound,
         "fits": after.summary.fits,
     }

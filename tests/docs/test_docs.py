@@ -1,5 +1,6 @@
 """What is built is documented, and what is documented holds."""
 
+import ast
 import importlib.util
 import re
 import shlex
@@ -13,6 +14,7 @@ import pytest
 from inferometer import settings
 from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
+from inferometer.core.finding import CODES
 from inferometer.formulas.registry import SECTIONS, all_formulas
 from inferometer.plugins import GROUPS
 
@@ -66,6 +68,21 @@ def test_no_group_is_declared_that_is_not_known():
 def test_every_setting_is_documented():
     for setting in settings.SETTINGS:
         assert f"`{setting.name}`" in text_of("docs/settings.md")
+
+
+def test_every_finding_code_is_known_and_documented():
+    used = {
+        keyword.value.value
+        for file in (ROOT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "Finding"
+        for keyword in node.keywords
+        if keyword.arg == "code"
+    }
+    assert used
+    assert used <= set(CODES)
+    for code in CODES:
+        assert f"## `{code}`" in text_of("docs/findings.md")
 
 
 def test_every_check_code_is_documented():

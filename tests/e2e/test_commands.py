@@ -77,6 +77,10 @@ def test_a_device_as_json_has_a_source_for_every_number():
         ("formulas", "calc", "clock_period", "frequency=3.2GHz,1GHz"),
         ("runtimes",),
         ("doctor",),
+        ("predict", "llama-3.2-1b", "--on", "nvidia-h200"),
+        ("predict", "resnet50", "--on", "nvidia-t4", "--batch", "8"),
+        ("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--on", "nvidia-l4", "--weights", "q4_0"),
+        ("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--what-if", "weights=q4_0", "--what-if", "batch=8"),
     ],
     ids=" ".join,
 )
@@ -107,6 +111,12 @@ def test_every_answer_has_every_form(arguments, form):
         (("formulas", "calc", "clock_period", "frequency=1GHz", "frequency=2GHz"), "given twice", "1GHz"),
         (("formulas", "calc", "clock_period", "frequency=0"), "greater than 0", "clock_period"),
         (("formulas", "calc", "clock_period", "frequency=3 Ghz"), "'3 Ghz' cannot be read", "Accepted"),
+        (("models", "show", "llama-3.2-1b", "--size", "x"), "'x' is not a size", "NAME=N"),
+        (("models", "show", "nowhere.onnx"), "no file or folder", "Check the path"),
+        (("predict", "llama-3.2-1b"), "Missing option '--on'", "--help"),
+        (("predict", "llama-3.2-1b", "--on", "nvidia-h20"), "no device named", "nvidia-h200"),
+        (("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--batch", "0"), "batch must be", "1 or more"),
+        (("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--runtime", "onnx"), "onnx", "onnxruntime"),
         (("frobnicate",), "no command named 'frobnicate'", "--help"),
         (("device",), "no command named 'device'", "devices"),
         (("--frob", "devices"), "No such option", "--help"),
@@ -149,6 +159,38 @@ def test_words_in_a_pipe_are_plain_and_a_closed_pipe_is_no_error():
     result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
     assert result.returncode == 0
     assert result.stderr == ""
+
+
+def test_the_prediction_document_is_the_contracts():
+    result = inferometer(
+        "predict", "llama-3.2-1b", "--on", "nvidia-h200", "--runtime", "torch-compile", "--prompt", "2048",
+        "--generate", "128", "--format", "json",
+    )  # fmt: skip
+    document = json.loads(result.stdout)
+    assert document["schema"] == "inferometer.profile/1"
+    assert document["kind"] == "predicted"
+    assert document["model"]["parameters"] == document["model"]["active_parameters"] == 1_235_814_400
+    assert document["model"]["weight_bytes"] == 2_471_628_800
+    assert document["model"]["kv_bytes_per_token"] == 32_768
+    assert document["device"]["name"] == "nvidia-h200"
+    assert document["runtime"] == "torch-compile"
+    assert {key: document["workload"][key] for key in ("batch", "prompt", "generate", "context")} == {
+        "batch": 1, "prompt": 2048, "generate": 128, "context": None,
+    }  # fmt: skip
+    assert document["precision"] == {"weights": "bf16", "activations": "bf16", "kv": "bf16"}
+    phases = {phase["name"]: phase for phase in document["phases"]}
+    assert {"load", "prefill", "decode"} <= set(phases)
+    for name in ("prefill", "decode"):
+        phase = phases[name]
+        assert phase["floor_s"] <= phase["low_s"] <= phase["time_s"] <= phase["high_s"]
+        total = sum(op["time_s"] for op in phase["ops"]) + (phase["unattributed_s"] or 0)
+        assert total == pytest.approx(phase["time_s"], rel=1e-6)
+        for op in phase["ops"]:
+            assert {"name", "kind", "block", "count", "unit", "time_s", "flops", "bytes", "bound", "origin"} <= set(op)
+            assert op["time_s"] >= op["floor_s"]
+    assert {"ttft_s", "tpot_s", "e2e_s", "tokens_per_s", "peak_memory_bytes", "fits", "top_unit"} <= set(
+        document["summary"]
+    )
 
 
 def test_filters_keep_what_they_say():

@@ -142,6 +142,8 @@ def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> 
 def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
     if a.value <= 0 or b.value <= 0:
         return None
+    if a.samples is not None and a.samples == b.samples:
+        return Evidence(ratio=1.0, low=1.0, high=1.0, p_value=1.0, test="the very same samples")
     if a.samples and b.samples and min(*a.samples, *b.samples) > 0:
         paired = terms.in_turns and len(a.samples) == len(b.samples)
         return weigh(a.samples, b.samples, paired=paired, criteria=terms.criteria)

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferometer import __version__
 from inferometer.bench.loop import Collected, Failure
 from inferometer.bench.plan import Plan
 from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.sample import Summary
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
+from inferometer.version import __version__
 
 __all__ = ["BENCH", "Measurement", "measured", "turns_of"]
 

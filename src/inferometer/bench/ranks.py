@@ -1,9 +1,8 @@
 """Rank tests, and the ratio they imply: whether B is slower than A, by how much, and between what bounds.
 
 The ratio and its interval come from the same test as the p-value (Hodges–Lehmann estimate, interval by inversion), so
-that they never contradict each other. Both work on logarithms, since a slow-down is a factor. `inflation` is how many
-times more the readings vary together than independent ones would (see `statistics.autocorrelation_time`): the variance
-of the null distribution is multiplied by it.
+that they never contradict each other. Both work on logarithms, since a slow-down is a factor. Readings are taken
+as independent here; `verdict` allows for those that are not.
 """
 
 import math
@@ -59,13 +58,22 @@ class Ratio:
     def bounded(self) -> bool:
         return self.low > 0 and math.isfinite(self.high)
 
+    def widened(self, factor: float) -> "Ratio":
+        """The interval `factor` times as far from the ratio, on the logarithm."""
+        return Ratio(
+            ratio=self.ratio,
+            low=self.ratio * (self.low / self.ratio) ** factor,
+            high=self.ratio * (self.high / self.ratio) ** factor,
+            confidence=self.confidence,
+        )
+
 
 def two_sided(z: float) -> float:
     """The share of a normal distribution at least `z` standard deviations from its middle."""
     return math.erfc(abs(z) / math.sqrt(2))
 
 
-def mann_whitney(a: Readings, b: Readings, *, inflation: float = 1.0) -> RankTest:
+def mann_whitney(a: Readings, b: Readings) -> RankTest:
     """Whether a run of B tends to be above a run of A.
 
     Exact for few runs without ties, else normal, corrected for ties and for continuity.
@@ -79,14 +87,14 @@ def mann_whitney(a: Readings, b: Readings, *, inflation: float = 1.0) -> RankTes
     delta = 2 * wins / (n * m) - 1
     _, counts = np.unique(np.concatenate([first, second]), return_counts=True)
     tied = bool(np.any(counts > 1))
-    if not tied and inflation <= 1 and min(n, m) <= _EXACT_RUNS:
+    if not tied and min(n, m) <= _EXACT_RUNS:
         p_value = _exact_p(_win_counts(n, m), wins)
     else:
-        p_value = _normal_p(abs(wins - n * m / 2), _win_variance(n, m, counts) * max(inflation, 1.0))
+        p_value = _normal_p(abs(wins - n * m / 2), _win_variance(n, m, counts))
     return RankTest(name="Mann–Whitney", p_value=p_value, delta=delta)
 
 
-def signed_rank(differences: Readings, *, inflation: float = 1.0) -> RankTest:
+def signed_rank(differences: Readings) -> RankTest:
     """Wilcoxon's signed-rank test: whether paired differences lie to one side of zero. Zeros are left out."""
     values = np.asarray(differences, dtype=np.float64)
     delta = float(np.mean(np.sign(values))) if len(values) else 0.0
@@ -96,29 +104,28 @@ def signed_rank(differences: Readings, *, inflation: float = 1.0) -> RankTest:
         return RankTest(name="Wilcoxon signed-rank", p_value=1.0, delta=delta)
     ranks, counts = _average_ranks(np.abs(values))
     positive = float(np.sum(ranks[values > 0]))
-    if n <= _EXACT_PAIRS and n == len(differences) and inflation <= 1 and not np.any(counts > 1):
+    if n <= _EXACT_PAIRS and n == len(differences) and not np.any(counts > 1):
         p_value = _exact_p(_rank_sum_counts(n), positive)
     else:
         variance = n * (n + 1) * (2 * n + 1) / 24 - float(np.sum(counts**3 - counts)) / 48
-        p_value = _normal_p(abs(positive - n * (n + 1) / 4), variance * max(inflation, 1.0))
+        p_value = _normal_p(abs(positive - n * (n + 1) / 4), variance)
     return RankTest(name="Wilcoxon signed-rank", p_value=p_value, delta=delta)
 
 
-def ratio(a: Readings, b: Readings, *, confidence: float, inflation: float = 1.0) -> Ratio:
+def ratio(a: Readings, b: Readings, *, confidence: float) -> Ratio:
     """The typical ratio of a run of B to a run of A: the median over all pairs, and the interval of the rank test."""
     first, second = _thinned(np.log(np.asarray(a))), _thinned(np.log(np.asarray(b)))
     differences = np.sort(np.subtract.outer(second, first), axis=None)
     n, m = len(a), len(b)
-    exact = inflation <= 1 and min(n, m) <= _EXACT_RUNS
-    if exact:
+    if min(n, m) <= _EXACT_RUNS:
         rank = float(_cut(_win_counts(n, m), 1 - confidence))
     else:
-        variance = n * m * (n + m + 1) / 12 * max(inflation, 1.0)
+        variance = n * m * (n + m + 1) / 12
         rank = n * m / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
     return _interval(differences, rank / (n * m), confidence)
 
 
-def paired_ratio(a: Readings, b: Readings, *, confidence: float, inflation: float = 1.0) -> Ratio:
+def paired_ratio(a: Readings, b: Readings, *, confidence: float) -> Ratio:
     """The typical ratio within a pair: the median of all averages of two log ratios, with its signed-rank interval."""
     logs = np.log(np.asarray(b)) - np.log(np.asarray(a))
     n = len(logs)
@@ -126,10 +133,10 @@ def paired_ratio(a: Readings, b: Readings, *, confidence: float, inflation: floa
     upper = np.triu_indices(len(kept))
     averages = np.sort((kept[upper[0]] + kept[upper[1]]) / 2)
     whole = n * (n + 1) / 2
-    if n <= _EXACT_PAIRS and inflation <= 1:
+    if n <= _EXACT_PAIRS:
         rank = float(_cut(_rank_sum_counts(n), 1 - confidence))
     else:
-        variance = n * (n + 1) * (2 * n + 1) / 24 * max(inflation, 1.0)
+        variance = n * (n + 1) * (2 * n + 1) / 24
         rank = whole / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
     return _interval(averages, rank / whole, confidence)
 

@@ -25,7 +25,9 @@ __all__ = [
     "minimum_detectable_effect",
     "runs_needed",
     "steady_from",
+    "student_quantile",
     "summarise",
+    "widening",
 ]
 
 Statistic = Literal["mean", "median"]
@@ -36,6 +38,7 @@ _LEAST_TO_FENCE = 4  # fewer have no quartiles worth the name
 _CHUNK = 4_000_000  # readings resampled at a time: 32 MB
 _MANY = 5000  # beyond this the median's resampled rank is as good as normal
 _BLOCKS = 500
+_NEARLY_NORMAL = 500
 _LEAST_TO_CORRELATE = 8
 _LEAST_TO_SETTLE = 10
 _SETTLED_BY_CHANCE = 0.01
@@ -123,18 +126,51 @@ def autocorrelation_time(values: Readings) -> float:
     return float(min(max(2 * kept.sum() - 1, 1.0), n / 2))
 
 
+def widening(runs: int, alike: float, *, confidence: float) -> float:
+    """How much wider an interval from `runs` readings is, if `alike` of them say as much as one independent reading.
+
+    The square root of `alike`, and Student's t for the few readings that remain in place of that for all of them.
+    """
+    if alike <= 1:
+        return 1.0
+    few = max(math.floor(runs / alike) - 1, 1)
+    return math.sqrt(alike) * student_quantile(confidence, few) / student_quantile(confidence, max(runs - 1, 1))
+
+
+def student_quantile(confidence: float, freedom: int) -> float:
+    """The t within which a share `confidence` of Student's distribution lies, to both sides."""
+    if freedom > _NEARLY_NORMAL:
+        return NormalDist().inv_cdf((1 + confidence) / 2)
+    low, high = 0.0, math.pi / 2  # atan(t / √freedom), so that the range is bounded
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_within(middle, freedom) < confidence else (low, middle)
+    return math.tan(low) * math.sqrt(freedom)
+
+
+def _student_within(angle: float, freedom: int) -> float:
+    """P(|T| ≤ √freedom · tan(angle)): the finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    odd = freedom % 2
+    term, total = (cosine if odd else 1.0), 0.0
+    for power in range(odd, freedom - 1, 2):
+        total += term
+        term *= cosine * cosine * (power + 1) / (power + 2)
+    return 2 / math.pi * (angle + sine * total) if odd else sine * total
+
+
 def bootstrap_interval(
     values: Readings,
     statistic: Statistic = "median",
     *,
     confidence: float = 0.95,
     seed: int = 0,
-    inflation: float | None = None,
+    alike: float | None = None,
 ) -> Interval | None:
     """Percentile bootstrap; None for fewer than two readings.
 
-    Its distances from the statistic are widened by the square root of `inflation`, by default the autocorrelation
-    time: runs that follow each other are alike, and resampling them one by one would claim too much.
+    It is widened for runs that are alike because they follow each other (`alike`, by default the autocorrelation time):
+    resampling them one by one would claim too much.
     """
     if not 0 < confidence < 1:
         raise DomainError(f"A confidence lies between 0 and 1, and is {confidence!r}.")
@@ -144,7 +180,7 @@ def bootstrap_interval(
     middle = float(np.median(data) if statistic == "median" else np.mean(data))
     resampled = _resampled(data, statistic, np.random.default_rng(seed))
     low, high = np.quantile(resampled, ((1 - confidence) / 2, (1 + confidence) / 2))
-    wide = math.sqrt(autocorrelation_time(values) if inflation is None else max(inflation, 1.0))
+    wide = widening(len(data), autocorrelation_time(values) if alike is None else alike, confidence=confidence)
     return Interval(
         low=middle - (middle - float(low)) * wide,
         high=middle + (float(high) - middle) * wide,

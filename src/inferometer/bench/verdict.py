@@ -9,6 +9,9 @@ The rule, in words:
 
 Runs taken in turns are compared pair by pair: what slowed both slows neither in the comparison. Two samples taken one
 after the other also differ by what changed in between, which no statistic of theirs can see: more is asked of them.
+
+Runs that follow each other are alike, and n of them say less than n independent ones. The interval is widened for it
+(`statistics.widening`), and the p-value is then that of the widened interval.
 """
 
 import math
@@ -16,8 +19,17 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Literal
 
-from inferometer.bench.ranks import Readings, least_runs, mann_whitney, paired_ratio, ratio, signed_rank
-from inferometer.bench.statistics import autocorrelation_time, minimum_detectable_effect, runs_needed
+from inferometer.bench.ranks import (
+    Ratio,
+    Readings,
+    least_runs,
+    mann_whitney,
+    paired_ratio,
+    ratio,
+    signed_rank,
+    two_sided,
+)
+from inferometer.bench.statistics import autocorrelation_time, minimum_detectable_effect, runs_needed, widening
 from inferometer.errors import DomainError
 
 __all__ = ["Call", "Criteria", "Evidence", "Judgement", "decide", "judge", "weigh", "weigh_intervals"]
@@ -79,38 +91,44 @@ def weigh(a: Readings, b: Readings, *, paired: bool, criteria: Criteria) -> Evid
     confidence = 1 - criteria.alpha
     if paired:
         logs = [math.log(second) - math.log(first) for first, second in zip(a, b, strict=True)]
-        inflation = autocorrelation_time(logs)
-        found = paired_ratio(a, b, confidence=confidence, inflation=inflation)
-        test = signed_rank(logs, inflation=inflation)
+        alike = autocorrelation_time(logs)
+        found, test = paired_ratio(a, b, confidence=confidence), signed_rank(logs)
     else:
         n, m = len(a), len(b)
-        inflation = (m * autocorrelation_time(a) + n * autocorrelation_time(b)) / (n + m)
-        found = ratio(a, b, confidence=confidence, inflation=inflation)
-        test = mann_whitney(a, b, inflation=inflation)
-    runs = min(len(a), len(b))
+        alike = (m * autocorrelation_time(a) + n * autocorrelation_time(b)) / (n + m)
+        found, test = ratio(a, b, confidence=confidence), mann_whitney(a, b)
     evidence = Evidence(
         ratio=found.ratio,
-        low=found.low if found.bounded else None,
-        high=found.high if found.bounded else None,
+        low=None,
+        high=None,
         p_value=test.p_value,
         test=test.name,
         in_turns=paired,
         effect=test.delta,
-        runs=runs,
+        runs=min(len(a), len(b)),
+        runs_needed=least_runs(criteria.alpha, paired=paired),
     )
-    return _with_power(evidence, runs, criteria, paired=paired)
+    if not found.bounded:
+        return evidence
+    return _bounded(evidence, found.widened(widening(evidence.runs or 0, alike, confidence=confidence)), criteria)
 
 
-def _with_power(evidence: Evidence, runs: int, criteria: Criteria, *, paired: bool) -> Evidence:
-    if evidence.low is None or evidence.high is None:
-        return replace(evidence, runs_needed=least_runs(criteria.alpha, paired=paired))
-    width = math.log(evidence.high) - math.log(evidence.low)
-    error = width / (2 * NormalDist().inv_cdf(1 - criteria.alpha / 2))
+def _bounded(evidence: Evidence, found: Ratio, criteria: Criteria) -> Evidence:
+    """With the interval, what it would find, and the p-value that agrees with it."""
+    z = NormalDist().inv_cdf(1 - criteria.alpha / 2)
+    error = (math.log(found.high) - math.log(found.low)) / (2 * z)
+    runs, least = evidence.runs or 0, evidence.runs_needed or 0
     needed = runs_needed(runs, error, criteria.threshold, alpha=criteria.alpha, power=criteria.power)
+    nearer = found.low if found.ratio > 1 else found.high
+    reach = abs(math.log(found.ratio) - math.log(nearer)) / z
+    p_value = two_sided(math.log(found.ratio) / reach) if reach > 0 else 0.0
     return replace(
         evidence,
+        low=found.low,
+        high=found.high,
+        p_value=max(evidence.p_value or 0.0, p_value),
         detectable=minimum_detectable_effect(error, alpha=criteria.alpha, power=criteria.power),
-        runs_needed=max(needed, least_runs(criteria.alpha, paired=paired)),
+        runs_needed=max(needed, least),
     )
 
 

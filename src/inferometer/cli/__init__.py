@@ -18,11 +18,12 @@ COMMANDS: dict[str, str] = {
     "models": "List models, or show one's layers, work, memory and coverage.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
     "runtimes": "List the engines that can run a model, and what is missing for each.",
+    "synth": "Make a runnable model file with random weights at the exact shapes.",
 }
 
 
 def front_page() -> str:
-    from inferometer import __version__
+    from inferometer.version import __version__
 
     width = max(map(len, COMMANDS)) + 2
     lines = "\n".join(f"  {name:<{width}}{summary}" for name, summary in COMMANDS.items())

@@ -31,9 +31,9 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     if context.invoked_subcommand is not None:
         return
     from inferometer.catalog import devices
-    from inferometer.catalog.records import DEVICE_FIELDS, device_record
     from inferometer.catalog.where import matching
     from inferometer.report.listings import device_table
+    from inferometer.report.records import DEVICE_FIELDS, device_record
 
     efficiency = any("ops_per_joule" in condition for condition in where)
     records = [device_record(found, efficiency=efficiency) for found in devices().values()]

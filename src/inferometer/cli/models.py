@@ -3,8 +3,8 @@
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
+from inferometer.cli.sizes import parse_sizes
 from inferometer.cli.subcommands import Listing
-from inferometer.errors import DomainError
 
 __all__ = ["command"]
 
@@ -28,9 +28,9 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     if context.invoked_subcommand is not None:
         return
     from inferometer.catalog import models
-    from inferometer.catalog.records import MODEL_FIELDS, model_record
     from inferometer.catalog.where import matching
     from inferometer.report.listings import model_table
+    from inferometer.report.records import MODEL_FIELDS, model_record
 
     records = matching(map(model_record, models().values()), where, MODEL_FIELDS)
     print_table(model_table(records), form)
@@ -76,7 +76,7 @@ def show(
     precision = Precision(weights=weights, activations=activations, kv=kv)
     workload = Workload(batch=batch, prompt=prompt, context=context, image=image, precision=precision)
     graph = read(model)
-    binding = bind(graph, workload, _sizes(sizes))
+    binding = bind(graph, workload, parse_sizes(sizes))
     found = inventory(graph, binding)
     if form == "json":
         print_document(inventory_document(found, binding.precision))
@@ -85,13 +85,3 @@ def show(
         print_card(inventory_card(found, published=published_parameters(model)), form)
         print_text("")
     print_table(layer_table(found), form)
-
-
-def _sizes(assignments: tuple[str, ...]) -> dict[str, int]:
-    sizes: dict[str, int] = {}
-    for assignment in assignments:
-        name, _, value = assignment.partition("=")
-        if not name or not value.isdecimal() or int(value) < 1:
-            raise DomainError(f"{assignment!r} is not a size.", remedy="Write NAME=N, as in sequence=128.")
-        sizes[name] = int(value)
-    return sizes

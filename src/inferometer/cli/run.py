@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
-from inferometer import __version__, settings
+from inferometer import settings
 from inferometer.cli import COMMANDS, front_page
 from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.version import __version__
 
 __all__ = ["cli", "run"]
 

@@ -4,10 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-__all__ = ["SEVERITIES", "Finding", "Severity"]
+__all__ = ["CODES", "SEVERITIES", "Finding", "Severity"]
 
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+# Every code a finding may have, and what it means. docs/findings.md is made from this.
+CODES: dict[str, str] = {
+    "memory.does-not-fit": (
+        "The model, its cache and its activations need more memory than the device has. The times are those it would "
+        "have if it fitted. Use fewer bits a weight, a shorter context, a smaller batch, or more devices."
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ def message_floor(function: str, devices: int, nbytes: Any, link: Link) -> Any:
     return sent_bytes(function, devices, nbytes) / _bandwidth(link)
 
 
-def message_seconds(
+def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
     function: str, devices: int, nbytes: Any, link: Link, *, share: float = 1.0, overlap: float = 0.0
 ) -> Any:
     """Seconds of a message that the step waits for: `overlap` is the share that hides behind computing."""

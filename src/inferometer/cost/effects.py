@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from inferometer.catalog.load import Row, read_rows
 from inferometer.core.device import UNITS, Sourced
@@ -57,7 +57,7 @@ class RuntimeEffects:
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours: `chains`
     joins them with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of
-    a kind takes, each of which moves its activations once. `arithmetic` lists, for a number format (or
+    a kind or form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or
     `convolution:f32`, for one kind), the formats it is computed in, the preferred one first. Weights in an `expanded`
     format are written out in the format of the activations before they are used.
     """
@@ -80,11 +80,10 @@ class RuntimeEffects:
     def fuses(self, op: Op) -> bool:
         if self.fusion == "none":
             return False
-        form = op.get("norm") or op.get("function")
-        return op.kind in self.fused or f"{op.kind}:{form}" in self.fused
+        return op.kind in self.fused or _form(op) in self.fused
 
     def kernels(self, op: Op) -> int:
-        return self.passes.get(op.kind, 1)
+        return self.passes.get(_form(op), self.passes.get(op.kind, 1))
 
     def candidates(self, kind: str, name: str) -> tuple[str, ...]:
         """The formats that numbers of one format may be computed in, for an op kind. None stated: only its own."""
@@ -92,6 +91,11 @@ class RuntimeEffects:
 
     def on(self, unit: str) -> Overheads:
         return self.overheads.get(unit, Overheads())
+
+
+def _form(op: Op) -> str:
+    """An op's kind with its form: `norm:rms`, `elementwise:add`."""
+    return f"{op.kind}:{op.get('norm') or op.get('function')}"
 
 
 def runtime_effects(name: str) -> RuntimeEffects:
@@ -132,7 +136,7 @@ def _effects(row: Row) -> RuntimeEffects:
     )
 
 
-def _one_of(row: Row, key: str, allowed: object, default: str) -> any:  # type: ignore[valid-type]
+def _one_of(row: Row, key: str, allowed: object, default: str) -> Any:
     stated = row.text(key) or default
     if stated not in get_args(allowed):
         raise row.place.at(key).error(f"is {stated!r}.", remedy=f"Known: {', '.join(get_args(allowed))}.")

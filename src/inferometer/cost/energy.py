@@ -7,7 +7,9 @@ computes. Where a kind of unit has no such shares (`priors.toml`) the power limi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from inferometer.cost.priors import power_prior
 from inferometer.errors import DomainError
@@ -29,16 +31,12 @@ class PowerModel:
     computing_w: float
     bound: bool = False
 
-    def joules(self, *, time_s: float, computing_s: float, waiting_s: float) -> float:
+    def joules(self, *, time_s: Any, computing_s: Any, waiting_s: Any) -> Any:
         """Energy of a phase: `waiting_s` at idle; in the rest the arithmetic is busy for `computing_s` of it."""
-        busy = max(0.0, time_s - waiting_s)
-        share = min(1.0, computing_s / busy) if busy else 0.0
+        busy = np.maximum(0.0, time_s - waiting_s)
+        share = np.minimum(1.0, computing_s / np.where(busy > 0, busy, np.inf))
         power = edge.duty_cycled_power(active=self.computing_w, idle=self.moving_w, duty=share)
-        return float(power * busy + self.idle_w * min(waiting_s, time_s))
-
-    def mean_w(self, *, time_s: float, computing_s: float, waiting_s: float) -> float:
-        joules = self.joules(time_s=time_s, computing_s=computing_s, waiting_s=waiting_s)
-        return float(energy.power(energy=joules, time=time_s))
+        return power * busy + self.idle_w * np.minimum(waiting_s, time_s)
 
 
 def power_model(device: Device) -> PowerModel | None:
@@ -60,7 +58,7 @@ def _or(stated: Sourced | None, otherwise: float) -> float:
     return otherwise if stated is None else min(float(stated), otherwise)
 
 
-def energy_from_coefficients(
+def energy_from_coefficients(  # noqa: PLR0913 - the terms of the sum
     *, flops: float, bytes_moved: float, joules_per_flop: float, joules_per_byte: float, idle_w: float, time_s: float
 ) -> float:
     """A price for each operation and byte, and idle power for as long as it takes."""

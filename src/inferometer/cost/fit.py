@@ -67,10 +67,10 @@ def fit(
     ready = make_ready(graph, device, effects=effects, workload=asked, options=chosen)
     reserve, capacity = reserve_of(effects, device), capacity_of(device)
     use = peak_use(ready, asked, chosen)
-    total = use.total_bytes + reserve
+    total = float(use.total_bytes) + reserve
 
     def holds(other: Workload) -> bool:
-        return capacity is not None and peak_use(ready, other, chosen).total_bytes + reserve <= capacity
+        return capacity is not None and bool(peak_use(ready, other, chosen).total_bytes + reserve <= capacity)
 
     return Fit(
         weights_bytes=round(use.weights_bytes),
@@ -153,7 +153,7 @@ def _devices(use: MemoryUse, workload: Workload, reserve: float, capacity: float
     own = use.activations_bytes + use.workspace_bytes + reserve
     if own >= capacity:
         raise DomainError(
-            f"The activations of this workload ({own:.3g} B) do not fit into {capacity:.3g} B, on any number of devices.",
+            f"The activations of this workload ({own:.3g} B) do not fit into {capacity:.3g} B, however many devices.",
             remedy="Use a smaller batch or read the prompt in chunks.",
         )
     count = -int(-shared // (capacity - own))

@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Tensor
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from inferometer.core.graph import Block, Graph, Op, Tensor
+    from inferometer.core.graph import Block, Graph, Op
     from inferometer.cost.effects import RuntimeEffects
 
 __all__ = ["UNFUSED", "Fused", "fuse"]

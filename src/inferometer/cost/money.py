@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog import places
 from inferometer.catalog.files import rows_of
@@ -70,8 +70,9 @@ def _price(
     return HourlyPrice(usd_per_hour=share, note=note)
 
 
-def million_tokens_usd(price: HourlyPrice, tokens_per_s: float) -> float:
-    return float(cloud.usd_per_million_tokens(price=price.usd_per_hour, tokens_per_s=tokens_per_s))
+def million_tokens_usd(price: HourlyPrice, tokens_per_s: Any) -> Any:
+    """Dollars for a million output tokens at a rate, or at each of an array of rates."""
+    return cloud.usd_per_million_tokens(price=price.usd_per_hour, tokens_per_s=tokens_per_s)
 
 
 def carbon_grams(joules: float, place: Place) -> float | None:
@@ -92,7 +93,7 @@ class Owning:
     usd_per_million_tokens: float
 
 
-def own(
+def own(  # noqa: PLR0913 - what owning depends on
     *,
     capex_usd: float,
     power_w: float,

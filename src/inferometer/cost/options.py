@@ -111,5 +111,5 @@ class Options:
         if self.storage_bytes_per_s is not None:
             _require("storage_bytes_per_s", self.storage_bytes_per_s, least=1)
         for name, size in self.sizes.items():
-            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+            if type(size) is not int or size < 1:
                 raise DomainError(f"The size {name} must be a whole number of 1 or more, and is {size!r}.")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Op, Tensor
+from inferometer.core.workload import Parallel
 from inferometer.cost.classes import class_of
 from inferometer.errors import DomainError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from inferometer.core.graph import Block, Graph
-    from inferometer.core.workload import Parallel
 
 __all__ = [
     "WHOLE", "Message", "Placed", "Scale", "is_layer", "layer_count", "message_op", "place", "replica_batch",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.profile import OpTime, Phase
+from inferometer.cost.energy import PowerModel
 from inferometer.cost.price import bound_names
 from inferometer.cost.priors import storage_prior
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.estimate import Bound
     from inferometer.cost.effects import RuntimeEffects
-    from inferometer.cost.energy import PowerModel
     from inferometer.cost.options import Options
     from inferometer.cost.plan import Plan, Step
     from inferometer.cost.ready import Ready
@@ -41,7 +41,7 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site, *, stretch: float = 
     ops = _ops(step, plan, _rated(name), once=name == "encode", stretch=stretch)
     once_s = step.step_s * step.priced.time_s.shape[1] * stretch
     time_s = sum(op.time_s for op in ops)
-    phase = Phase(
+    return Phase(
         name=name,
         time_s=time_s + once_s,
         low_s=sum(op.low_s or 0.0 for op in ops) + once_s / _LOOSE,
@@ -54,7 +54,6 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site, *, stretch: float = 
         ops=tuple(ops),
         unattributed_s=once_s,
     )
-    return phase
 
 
 def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:
@@ -107,7 +106,7 @@ def _energy(step: Step, site: Site, time_s: float, once_s: float, stretch: float
         return None
     computing = float(stretch * step.total("compute_s").sum())
     waiting = float(stretch * step.total("overhead_s").sum()) + once_s
-    return site.devices * site.power.joules(time_s=time_s, computing_s=computing, waiting_s=waiting)
+    return float(site.devices * site.power.joules(time_s=time_s, computing_s=computing, waiting_s=waiting))
 
 
 def load_phase(ready: Ready, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:
@@ -116,7 +115,7 @@ def load_phase(ready: Ready, device: Device, site: Site, options: Options) -> tu
     The two may overlap, so the low end is the longer of them at its best and the high end their sum at its worst.
     """
     slow, fast, notes = _storage(device, options)
-    stored = ready.weight_bytes
+    stored = ready.layout.weight_bytes
     away = [] if slow is None or fast is None else [stored / fast, stored / slow]
     link = device.host_link.bandwidth_bytes_per_s if device.host_link else None
     across = ready.residency.weights_bytes / float(link) if link is not None else 0.0
@@ -138,7 +137,8 @@ def _storage(device: Device, options: Options) -> tuple[float | None, float | No
     prior = storage_prior(device.kind)
     if prior is None:
         return None, None, ("The storage of the device is not known: loading counts the host link only.",)
-    note = f"Loading is from {prior.title}, as such machines have; its speed is a range ({prior.low_bytes_per_s.source})."
+    source = prior.low_bytes_per_s.source
+    note = f"Loading is from {prior.title}, as such machines have; its speed is a range ({source})."
     return float(prior.low_bytes_per_s), float(prior.high_bytes_per_s), (note,)
 
 

@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.calibration import Calibration, Utilisation
+from inferometer.core.device import Device, Link, Origin
 from inferometer.cost.classes import FREE, MATRIX, class_path, shape_of
 from inferometer.cost.collectives import between_devices, message_floor, message_seconds
+from inferometer.cost.effects import Overheads
 from inferometer.cost.precision import arithmetic_for
+from inferometer.cost.prepare import Prepared, Quantities
 from inferometer.cost.price import Levels, Priced, exposed_host, levels_of, price_streams
 from inferometer.cost.priors import Prior, prior_for
 from inferometer.cost.utilisation import interpolate, is_compute, residual_of, tables_for
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from inferometer.core.calibration import Calibration, Utilisation
-    from inferometer.core.device import Device, Link, Origin
-    from inferometer.cost.effects import Overheads
-    from inferometer.cost.prepare import Prepared, Quantities, Row
+    from inferometer.core.binding import Binding
+    from inferometer.cost.prepare import Row
 
 __all__ = ["DATASHEET_SPREAD", "Plan", "Rates", "Step", "plan_of"]
 
@@ -178,7 +180,7 @@ class Plan:
         return ideal / share, ideal
 
 
-def plan_of(
+def plan_of(  # noqa: PLR0913 - what a plan is made of
     prepared: Prepared,
     device: Device,
     *,
@@ -229,8 +231,12 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
     if device.launch_s is not None and stated.host_s is not None:
         stated = replace(stated, host_s=device.launch_s)
     measured = {} if calibration is None else calibration.overheads
-    names = {f"{name}_s": measured[name] for name in ("kernel", "host", "step") if name in measured}
-    return replace(stated, **names)
+    return replace(
+        stated,
+        kernel_s=measured.get("kernel", stated.kernel_s),
+        host_s=measured.get("host", stated.host_s),
+        step_s=measured.get("step", stated.step_s),
+    )
 
 
 def _rates(plan: Plan, phase: str) -> Rates:
@@ -296,7 +302,7 @@ def _with_host(priced: Priced, host: Any, counts: Any, spread: Any) -> Priced:
     )
 
 
-def _shape(row: Row, binding: Any, q: Quantities, number: int) -> dict[str, Any]:
+def _shape(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
     """A row's shape on one device, for the tables."""
     shape = shape_of(row.op, binding)
     if row.op_class == "linear" and row.scale.flops < 1:

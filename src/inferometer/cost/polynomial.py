@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Monomial", "NotPolynomialError", "Polynomial", "coefficients", "evaluate_monomials", "monomials_of"]
+__all__ = ["Monomial", "NotPolynomialError", "Polynomial", "coefficients", "monomials_of", "spread_monomials"]
 
 Monomial = tuple[str, ...]  # names in order, one for each power: ("batch", "query", "query")
 
@@ -97,7 +97,7 @@ class Polynomial:
     def __rfloordiv__(self, other: Any) -> Polynomial:
         return Polynomial.of(other) // self
 
-    def _undecided(self, other: Any) -> bool:
+    def _undecided(self, _: Any) -> bool:
         raise NotPolynomialError
 
     __mod__ = __rmod__ = __lt__ = __le__ = __gt__ = __ge__ = _undecided
@@ -138,7 +138,7 @@ def _divisible(terms: Mapping[Monomial, Any], factor: Any) -> bool:
 
 def monomials_of(polynomials: Iterable[Polynomial]) -> tuple[Monomial, ...]:
     """Every product of names that occurs, the constant first."""
-    found = {(): None}
+    found: dict[Monomial, None] = {(): None}
     for polynomial in polynomials:
         found |= dict.fromkeys(polynomial.terms)
     return tuple(found)
@@ -154,10 +154,16 @@ def coefficients(polynomials: Sequence[Polynomial], monomials: Sequence[Monomial
     return matrix
 
 
-def evaluate_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any]) -> Any:
-    """The value of each monomial, [monomials, n]. Sizes are numbers, or vectors that are all of one length n."""
-    values = {name: float(value) if isinstance(value, int) else value for name, value in sizes.items()}
+def spread_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
+    """The value of each monomial, [monomials, n]: n workloads of that shape, flattened; one where sizes are numbers."""
+    values = {
+        name: np.ravel(np.broadcast_to(value, shape)).astype(float) if np.ndim(value) else float(value)
+        for name, value in sizes.items()
+    }
     products = [prod((values[name] for name in monomial), start=1.0) for monomial in monomials]
-    if not any(isinstance(value, np.ndarray) for value in products):
+    if not shape:
         return np.array(products)[:, None]
-    return np.stack(np.broadcast_arrays(*products))
+    found = np.empty((len(monomials), prod(shape)))
+    for number, value in enumerate(products):
+        found[number] = value
+    return found

@@ -88,7 +88,7 @@ def with_overrides(graph: Graph, overrides: Mapping[str, str]) -> Graph:
         blocks.append(replace(block, ops=tuple(ops)))
     if unused:
         raise DomainError(
-            f"No op is named {', '.join(sorted(unused))}.", remedy="Patterns are those of file names: *.lm_head, *proj*."
+            f"No op is named {', '.join(sorted(unused))}.", remedy="Patterns are as for files: *.lm_head, *proj*."
         )
     return replace(graph, blocks=tuple(blocks))
 

@@ -1,4 +1,4 @@
-"""Graph × Device × RuntimeEffects × Workload → Profile: how long it takes, what bounds it, whether it fits, what it costs.
+"""Graph × Device × RuntimeEffects × Workload → Profile: how long, bound by what, does it fit, what does it cost.
 
 A model that makes tokens has the phases load, prefill and decode (and encode, where part of it runs once a request);
 any other has load and forward. One-time costs are phases of their own and in no sum. With a `context` the decode phase
@@ -14,36 +14,34 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import inferometer
+from inferometer.core.device import Device
 from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.workload import Workload
-from inferometer.cost.effects import require_effects
+from inferometer.cost.effects import RuntimeEffects, require_effects
 from inferometer.cost.energy import power_model
 from inferometer.cost.fit import capacity_of, peak_use, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
-from inferometer.cost.options import Options
+from inferometer.cost.options import Options, Speculative
 from inferometer.cost.parallel import replica_batch, stage_share
 from inferometer.cost.phases import Site, constant_phase, first_run_phase, load_phase, phase_of
-from inferometer.cost.ready import make_ready
+from inferometer.cost.ready import Ready, is_generative, make_ready
 from inferometer.errors import DomainError
 from inferometer.formulas.llm import speculative_tokens
+from inferometer.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.core.calibration import Calibration
-    from inferometer.core.device import Device
     from inferometer.core.graph import Graph
-    from inferometer.cost.effects import RuntimeEffects
-    from inferometer.cost.ready import Ready
 
 __all__ = ["GENERATE", "PROMPT", "completed", "decode_context", "predict_graph"]
 
 PROMPT, GENERATE = 512, 128  # where nothing is asked for, as llama-bench does
 
 
-def predict_graph(
+def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     graph: Graph,
     device: Device,
     *,
@@ -67,12 +65,12 @@ def predict_graph(
         model=_facts(ready),
         device=DeviceFacts(name=device.name, title=device.title, count=asked.parallel.devices),
         runtime=effects.name,
-        workload=replace(asked, precision=ready.precision),
+        workload=replace(asked, precision=ready.layout.precision),
         phases=tuple(phases),
         summary=summary,
         provenance=Provenance(
             tool="inferometer",
-            version=inferometer.__version__,
+            version=__version__,
             created=(now or _now)(),
             notes=tuple(job.notes),
         ),
@@ -95,8 +93,6 @@ def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calib
 
 def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
     """The workload with what it leaves open filled in, refused where the model cannot do it."""
-    from inferometer.cost.ready import is_generative  # noqa: PLC0415 - beside its use
-
     if not is_generative(graph):
         symbols = graph.symbols
         limit = graph.context_limit
@@ -141,9 +137,9 @@ def decode_context(workload: Workload) -> float:
 def _facts(ready: Ready) -> ModelFacts:
     return ModelFacts(
         name=ready.graph.name,
-        parameters=ready.parameters,
-        active_parameters=ready.active_parameters,
-        weight_bytes=ready.weight_bytes,
+        parameters=ready.layout.parameters,
+        active_parameters=ready.layout.active_parameters,
+        weight_bytes=ready.layout.weight_bytes,
         kv_bytes_per_token=ready.residency.kv_bytes_per_token if ready.generative else None,
         architecture=ready.graph.architecture,
     )
@@ -197,7 +193,7 @@ class _Job:
         if workload.prompt is not None:
             if host.tokenise_s_per_token is not None:
                 found.append(constant_phase("tokenise", host.tokenise_s_per_token * workload.prompt * workload.batch))
-            if self.ready.encodes:
+            if self.ready.layout.encodes:
                 found.append(self._run("encode", self._prefill_sizes(), site))
             found.append(self._run("prefill", self._prefill_sizes(), site))
         if workload.context is not None or (workload.generate or 0) > 1:
@@ -213,15 +209,12 @@ class _Job:
         drafting = self.options.speculative
         if drafting is None:
             return [self._run("decode", sizes, site)]
-        draft = make_ready(
-            drafting.draft, self.device, effects=self.effects, workload=self.workload, options=Options()
-        )
+        draft = make_ready(drafting.draft, self.device, effects=self.effects, workload=self.workload, options=Options())
         proposed = phase_of("draft", draft.plan.step(sizes, "decode"), draft.plan, site)
         checked = {**sizes, "query": drafting.length + 1, "logits": drafting.length + 1}
-        gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
         self.notes.append(
-            f"Decoding: {drafting.length} draft steps and one check of {drafting.length + 1} tokens give {gained:.3g} "
-            f"tokens on average; the decode phase is the check, and the time per token is of both."
+            f"{drafting.length} draft steps and one check of {drafting.length + 1} tokens give "
+            f"{self._gained(drafting):.3g} tokens on average. The decode phase is the check; a token's time is of both."
         )
         return [proposed, self._run("decode", checked, site)]
 
@@ -238,9 +231,9 @@ class _Job:
         """The prompt's tokens that are not in the cache yet; in chunks, one column a chunk."""
         defaults = self.ready.graph.metadata.get("default_sizes", {})
         total = 1 if "encoder" in defaults else self.workload.prompt or 1
-        done = 0 if self.ready.encodes else self.options.cached_prefix
+        done = 0 if self.ready.layout.encodes else self.options.cached_prefix
         chunk = self.options.chunk
-        if chunk is None or chunk >= total - done or self.ready.encodes:
+        if chunk is None or chunk >= total - done or self.ready.layout.encodes:
             return {"batch": self.batch, "query": total - done, "context": done, "logits": 1}
         starts = np.arange(done, total, chunk)
         ends = np.minimum(starts + chunk, total)
@@ -248,7 +241,7 @@ class _Job:
 
     def _say(self, site: Site) -> None:
         if site.power is not None and site.power.bound:
-            self.notes.append(f"Energy is the power limit of {self.device.name} for as long as it takes: an upper bound.")
+            self.notes.append(f"Energy is the power limit of {self.device.name} times the time: an upper bound.")
         parallel = self.workload.parallel
         if parallel.devices > 1:
             hidden = f"{self.options.overlap:.0%} of the communication hides behind computing"
@@ -257,9 +250,9 @@ class _Job:
 
     def headline(self, phases: list[Phase]) -> Headline:
         by_name = {phase.name: phase for phase in phases}
-        use = peak_use(self.ready, self.workload, self.options)
+        used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
         capacity = capacity_of(self.device)
-        needed = use.total_bytes + reserve_of(self.effects, self.device)
+        needed = used + reserve_of(self.effects, self.device)
         times = self._times(by_name)
         joules = self._joules(by_name)
         price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
@@ -268,10 +261,10 @@ class _Job:
             self.notes.append(price.note)
         return Headline(
             **times,
-            peak_memory_bytes=round(use.total_bytes),
+            peak_memory_bytes=round(used),
             fits=None if capacity is None else needed <= capacity,
             energy_j=joules,
-            usd_per_million_tokens=million_tokens_usd(price, rate) if price is not None and rate else None,
+            usd_per_million_tokens=float(million_tokens_usd(price, rate)) if price is not None and rate else None,
             co2e_g=None if joules is None else carbon_grams(joules, self.options.place),
             unattributed_s=sum(phase.unattributed_s or 0.0 for phase in phases),
             top_unit=self.device.unit,
@@ -284,7 +277,8 @@ class _Job:
             return {"latency_s": by_name["forward"].time_s * (self.options.steps or 1)}
         ttft = tpot = e2e = None
         if "prefill" in by_name:
-            ttft = sum(by_name[name].time_s for name in ("tokenise", "encode", "prefill", "sampling") if name in by_name)
+            before = ("tokenise", "encode", "prefill", "sampling")
+            ttft = sum(by_name[name].time_s for name in before if name in by_name)
         if "decode" in by_name:
             tpot = self._step_s(by_name)
         generate, batch = self.workload.generate or 0, self.workload.batch
@@ -301,25 +295,34 @@ class _Job:
         drafting = self.options.speculative
         if drafting is None:
             return step
-        gained = float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
-        return (step + drafting.length * by_name["draft"].time_s) / gained
+        return (step + drafting.length * by_name["draft"].time_s) / self._gained(drafting)
+
+    def _gained(self, drafting: Speculative) -> float:
+        """Tokens that a round of drafting and checking gives on average."""
+        return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
 
     def _joules(self, by_name: dict[str, Phase]) -> float | None:
         """Energy of the whole request: reading the prompt and every step after the first token."""
-        generate = self.workload.generate
-        repeats = {"forward": self.options.steps or 1, "encode": 1, "prefill": 1, "decode": 1, "draft": 0}
-        if "prefill" in by_name and "decode" in by_name and generate:
-            repeats["decode"] = generate - 1
-        if self.options.speculative is not None and "draft" in by_name:
-            gained = self._step_s(by_name) and float(
-                speculative_tokens(
-                    acceptance=self.options.speculative.acceptance, draft_length=self.options.speculative.length
-                )
-            )
-            repeats["draft"] = repeats["decode"] * self.options.speculative.length / gained
-            repeats["decode"] = repeats["decode"] / gained
-        known = [(by_name[name].energy_j, times) for name, times in repeats.items() if name in by_name]
-        return None if any(joules is None for joules, _ in known) else sum(joules * times for joules, times in known)
+        total = 0.0
+        for name, times in self._repeats(by_name).items():
+            if name in by_name:
+                joules = by_name[name].energy_j
+                if joules is None:
+                    return None
+                total += times * joules
+        return total
+
+    def _repeats(self, by_name: dict[str, Phase]) -> dict[str, float]:
+        """How often each phase runs in a request; a lone decode step runs once."""
+        steps = 1.0
+        if "prefill" in by_name and self.workload.generate:
+            steps = self.workload.generate - 1.0
+        found = {"forward": float(self.options.steps or 1), "encode": 1.0, "prefill": 1.0, "decode": steps}
+        drafting = self.options.speculative
+        if drafting is not None:
+            rounds = steps / self._gained(drafting)
+            found |= {"decode": rounds, "draft": rounds * drafting.length}
+        return found
 
     def findings(self, summary: Headline) -> tuple[Finding, ...]:
         """That it does not fit is the one thing that makes the times hypothetical."""

@@ -13,32 +13,52 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.binding import Binding
+from inferometer.core.graph import Graph, Op
 from inferometer.core.work import Work
+from inferometer.core.workload import Precision
 from inferometer.cost.classes import class_of
 from inferometer.cost.count import known_part, unknown_sizes
+from inferometer.cost.effects import RuntimeEffects
 from inferometer.cost.exact import larger
 from inferometer.cost.fusion import UNFUSED, Fused, fuse
-from inferometer.cost.parallel import WHOLE, Message, Placed, Scale, message_op
+from inferometer.cost.parallel import WHOLE, Placed, Scale, message_op
 from inferometer.cost.polynomial import (
     NotPolynomialError,
     Polynomial,
     coefficients,
-    evaluate_monomials,
     monomials_of,
+    spread_monomials,
 )
 from inferometer.cost.rules import work_of
 from inferometer.cost.rules.attention import attention_pairs, sequences
 from inferometer.cost.rules.streams import streams
 
 if TYPE_CHECKING:
-    from inferometer.core.graph import Block, Graph, Op
-    from inferometer.core.workload import Precision
-    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.core.graph import Block
 
-__all__ = ["SYMBOLIC", "Entry", "Prepared", "Quantities", "Row", "prepare", "quantities_of"]
+__all__ = ["SYMBOLIC", "Entry", "Prepared", "Quantities", "Row", "Terms", "prepare", "quantities_of"]
 
 SYMBOLIC = ("batch", "query", "context", "logits")
 _PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "flops", "bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms a graph is run: formats, runtime, the sizes that stay what they are, pipeline stages.
+
+    `offloaded` are the places (block, op) whose weights lie elsewhere.
+    """
+
+    precision: Precision
+    effects: RuntimeEffects
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    stages: int = 1
+    offloaded: frozenset[tuple[int, int]] = frozenset()
+
+    def symbolic(self) -> Binding:
+        """A binding in which the sizes that change are names."""
+        names = {name: Polynomial.symbol(name) for name in SYMBOLIC}
+        return Binding(sizes={**self.fixed, **names}, precision=self.precision)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +66,12 @@ class Row:
     """One of the distinct ops of a graph. `arithmetic` are the formats its work is counted in."""
 
     op: Op
-    part: Op | None  # the op as far as it can be counted
     op_class: str
     fused: Fused
     scale: Scale
-    once: bool
-    offloaded: bool
+    once: bool = False
+    offloaded: bool = False
+    part: Op | None = None  # the op as far as it can be counted
     arithmetic: tuple[str, ...] = ()
 
 
@@ -91,9 +111,7 @@ class Prepared:
     graph: Graph
     rows: tuple[Row, ...]
     entries: tuple[Entry, ...]
-    precision: Precision
-    effects: RuntimeEffects
-    fixed: Mapping[str, Any]
+    terms: Terms
     keys: tuple[str, ...]
     monomials: tuple[tuple[str, ...], ...]
     matrix: Any  # [quantities · rows, monomials]
@@ -102,7 +120,11 @@ class Prepared:
     tables: Mapping[int, float]  # rows that look up: the bytes of their tables, of which they read no more than all
 
     def binding(self, sizes: Mapping[str, Any]) -> Binding:
-        return Binding(sizes={**self.fixed, **sizes}, precision=self.precision)
+        return Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
+
+    @property
+    def effects(self) -> RuntimeEffects:
+        return self.terms.effects
 
     def counts(self, *, once: bool) -> Any:
         """How often each row runs in a step; those that run once a request are counted apart."""
@@ -112,7 +134,7 @@ class Prepared:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
         known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
         shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
-        values = self.matrix @ _monomials(self.monomials, known, shape)
+        values = self.matrix @ spread_monomials(self.monomials, known, shape)
         table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), -1)
         if self.loose:
             binding = self.binding(sizes)
@@ -137,36 +159,26 @@ def _in_first(found: dict[str, Any], row: Row) -> dict[str, Any]:
     return {**found, f"flops:{row.arithmetic[0]}": total}
 
 
-def _monomials(monomials: tuple[tuple[str, ...], ...], sizes: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
-    """The monomials' values, [monomials, n]; n is 1 where sizes are numbers."""
-    if not shape:
-        return evaluate_monomials(monomials, sizes)
-    spread = {
-        name: np.ravel(np.broadcast_to(value, shape)).astype(float) if np.shape(value) else value
-        for name, value in sizes.items()
-    }
-    return np.broadcast_to(evaluate_monomials(monomials, spread), (len(monomials), int(np.prod(shape))))
-
-
-def prepare(
-    graph: Graph,
-    *,
-    precision: Precision,
-    effects: RuntimeEffects,
-    placed: list[list[Placed]],
-    fixed: Mapping[str, Any],
-    offloaded: frozenset[tuple[int, int]] = frozenset(),
-) -> Prepared:
-    """`fixed` are the sizes that stay what they are; `offloaded` are the places (block, op) whose weights lie elsewhere."""
-    symbols = {name: Polynomial.symbol(name) for name in SYMBOLIC}
-    binding = Binding(sizes={**fixed, **symbols}, precision=precision)
-    unknown = unknown_sizes(graph, binding)
-    collector = _Collector(unknown=unknown)
-    fused = fuse(graph, effects)
+def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Prepared:
+    binding = terms.symbolic()
+    collector = _Collector(unknown=unknown_sizes(graph, binding))
+    fused = fuse(graph, terms.effects)
     for number, block in enumerate(graph.blocks):
         for place, entry in enumerate(placed[number]):
-            collector.add(block, entry, fused[number][place], offloaded=(number, place) in offloaded)
-    return _assemble(graph, collector, binding, effects, fixed)
+            row = Row(
+                op=entry.op,
+                op_class=class_of(entry.op),
+                fused=fused[number][place],
+                scale=entry.scale,
+                once=bool(entry.op.get("once")),
+                offloaded=(number, place) in terms.offloaded,
+            )
+            collector.add(block, row, block.count)
+            for message in entry.messages:
+                op = message_op(entry.op, message)
+                told = Row(op=op, op_class="collective", fused=UNFUSED, scale=WHOLE, once=row.once)
+                collector.add(block, told, block.count if message.count is None else message.count)
+    return _assemble(graph, collector, binding, terms)
 
 
 @dataclass(slots=True)
@@ -176,32 +188,14 @@ class _Collector:
     places: dict[Any, int] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
 
-    def add(self, block: Block, placed: Placed, fused: Fused, *, offloaded: bool) -> None:
-        self._one(block, placed.op, fused, placed.scale, block.count, offloaded=offloaded)
-        for message in placed.messages:
-            self._message(block, placed.op, message)
-
-    def _message(self, block: Block, op: Op, message: Message) -> None:
-        count = block.count if message.count is None else message.count
-        self._one(block, message_op(op, message), UNFUSED, WHOLE, count, offloaded=False)
-
-    def _one(self, block: Block, op: Op, fused: Fused, scale: Scale, count: int, *, offloaded: bool) -> None:
-        row = Row(
-            op=op,
-            part=known_part(op, self.unknown),
-            op_class=class_of(op),
-            fused=fused,
-            scale=scale,
-            once=bool(op.get("once")),
-            offloaded=offloaded,
-        )
-        key = (_signature(op), fused.launches, _names(fused), scale, offloaded)
+    def add(self, block: Block, row: Row, count: int) -> None:
+        op = row.op
+        key = (_signature(op), row.fused.launches, _names(row.fused), row.scale, row.offloaded)
         place = self.places.setdefault(key, len(self.rows))
         if place == len(self.rows):
-            self.rows.append(row)
-        self.entries.append(
-            Entry(name=block.full_name(op.name), kind=op.kind, block=block.name, count=count, row=place)
-        )
+            self.rows.append(replace(row, part=known_part(op, self.unknown)))
+        name = block.full_name(op.name)
+        self.entries.append(Entry(name=name, kind=op.kind, block=block.name, count=count, row=place))
 
 
 def _signature(op: Op) -> Any:
@@ -234,12 +228,10 @@ def _names(fused: Fused) -> Any:
     return tuple(tuple(tensor.shape for tensor in side) for side in (fused.reads, fused.writes))
 
 
-def _assemble(
-    graph: Graph, collector: _Collector, binding: Binding, effects: RuntimeEffects, fixed: Mapping[str, Any]
-) -> Prepared:
+def _assemble(graph: Graph, collector: _Collector, binding: Binding, terms: Terms) -> Prepared:
     rows, found, loose, tables = [], [], [], {}
     for number, row in enumerate(collector.rows):
-        quantities = _polynomials(row, binding, effects)
+        quantities = _polynomials(row, binding, terms.effects)
         if quantities is not None and row.op.kind == "embedding":
             tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
         if quantities is None:
@@ -254,9 +246,7 @@ def _assemble(
         graph=graph,
         rows=tuple(rows),
         entries=tuple(collector.entries),
-        precision=binding.precision,
-        effects=effects,
-        fixed=fixed,
+        terms=terms,
         keys=keys,
         monomials=monomials,
         matrix=coefficients(ordered, monomials),
@@ -300,7 +290,7 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
         "kv": row.scale.kv * (work.kv_reads + work.kv_writes),
         "link": row.scale.weights * work.weights if row.offloaded else 0,
         "extra_bytes": extra_bytes,
-        "extra_flops": _extra_flops(row, work, binding, effects),
+        "extra_flops": _extra_flops(row, binding, effects),
         "flops": whole.total_flops,
         "bytes": whole.bytes,
     }
@@ -346,7 +336,7 @@ def _extra_bytes(row: Row, work: Work, binding: Binding, effects: RuntimeEffects
 
 
 def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
-    """Masked attention reads a mask; materialised attention also writes and reads its scores, before and after softmax."""
+    """Masked attention reads a mask; materialised attention also moves its scores, before and after the softmax."""
     if effects.attention == "flash" or not op.get("cached"):
         return 0
     width = binding.format(op.inputs[0]).block_bytes
@@ -360,7 +350,7 @@ def _rectangle(op: Op, binding: Binding) -> Any:
     return query * (context if op.get("cross") else context + query)
 
 
-def _extra_flops(row: Row, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
+def _extra_flops(row: Row, binding: Binding, effects: RuntimeEffects) -> Any:
     """What a path with a mask computes for pairs that the mask then drops."""
     op = row.op
     if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.estimate import Bound
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
+    from inferometer.core.estimate import Bound
 
 __all__ = [
     "BOUNDS", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams", "stream_seconds",
@@ -104,7 +104,9 @@ class Priced:
     floor_s: Any
 
 
-def price_streams(*, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any, spread: Any) -> Priced:
+def price_streams(  # noqa: PLR0913 - the streams
+    *, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any, spread: Any
+) -> Priced:
     """The longest stream and the overhead. The interval is time / spread … time · spread, never below the floor."""
     longest = np.maximum(compute_s, memory_s)
     if link_s is not None:

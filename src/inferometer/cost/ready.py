@@ -7,39 +7,44 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.count import coverage
 from inferometer.cost.parallel import is_layer, layer_count, place
 from inferometer.cost.plan import Plan, plan_of
 from inferometer.cost.precision import resolved_precision, with_overrides
-from inferometer.cost.prepare import SYMBOLIC, prepare
+from inferometer.cost.prepare import SYMBOLIC, Prepared, Terms, prepare
 from inferometer.cost.residency import Residency, residency_of
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
-    from inferometer.core.graph import Block, Graph
+    from inferometer.core.graph import Block
     from inferometer.core.workload import Workload
     from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.options import Offload, Options
 
-__all__ = ["Ready", "fixed_sizes", "is_generative", "make_ready"]
+__all__ = ["Layout", "Ready", "fixed_sizes", "is_generative", "make_layout", "make_ready"]
 
-_KEPT = 256
+_MOST_KEPT = 256
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ready:
-    """`active_parameters` are those that one token uses: all but the experts it does not visit."""
+class Layout:
+    """What holds on every device: the graph as it is run, its work and its memory.
+
+    `active_parameters` are those that one token uses: all but the experts it does not visit.
+    """
 
     graph: Graph
     precision: Precision
-    plan: Plan
+    prepared: Prepared
     residency: Residency
     generative: bool
     encodes: bool  # part of the graph runs once a request
@@ -49,10 +54,51 @@ class Ready:
     notes: tuple[str, ...]
 
 
-_cache: OrderedDict[Any, tuple[Any, Ready]] = OrderedDict()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A layout on a device."""
+
+    layout: Layout
+    plan: Plan
+    notes: tuple[str, ...]
+
+    @property
+    def graph(self) -> Graph:
+        return self.layout.graph
+
+    @property
+    def residency(self) -> Residency:
+        return self.layout.residency
+
+    @property
+    def generative(self) -> bool:
+        return self.layout.generative
 
 
-def make_ready(
+class _Kept(OrderedDict[Any, tuple[tuple[Any, ...], Any]]):
+    """The last values made, each with what it was made of: a key that fits by chance does not count."""
+
+    def get_or_make(self, key: Any, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
+        if key in self and _same(self[key][0], parts):
+            self.move_to_end(key)
+            found: T = self[key][1]
+            return found
+        made = make()
+        self[key] = (parts, made)
+        while len(self) > _MOST_KEPT:
+            self.popitem(last=False)
+        return made
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """The first part by identity, since it is large; the others by value."""
+    return one[0] is other[0] and all(a is b or a == b for a, b in zip(one[1:], other[1:], strict=True))
+
+
+_layouts, _plans = _Kept(), _Kept()
+
+
+def make_ready(  # noqa: PLR0913 - what a prediction depends on
     graph: Graph,
     device: Device,
     *,
@@ -61,26 +107,31 @@ def make_ready(
     options: Options,
     calibration: Calibration | None = None,
 ) -> Ready:
-    """The same arguments give the same value, without the work; equal ones are told by identity or by value."""
+    """The same arguments give the same value, without the work. Graphs are told apart by identity: keep them."""
+    layout = make_layout(graph, effects=effects, workload=workload, options=options)
+    key = (id(layout), device.name, options.overlap, options.link and options.link.name, id(calibration))
+
+    def make() -> Ready:
+        plan = plan_of(
+            layout.prepared,
+            device,
+            weights_bytes=layout.residency.weights_bytes,
+            calibration=calibration,
+            link=options.link,
+            overlap=options.overlap,
+        )
+        return Ready(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))
+
+    return _plans.get_or_make(key, (layout, device, calibration, options.link), make)
+
+
+def make_layout(graph: Graph, *, effects: RuntimeEffects, workload: Workload, options: Options) -> Layout:
     fixed = fixed_sizes(graph, workload, options)
     key = (
-        id(graph), device.name, effects.name, workload.precision, workload.parallel, tuple(sorted(fixed.items())),
-        tuple(sorted(options.overrides.items())), options.offload, options.overlap, options.imbalance,
-        options.sequence_parallel, options.link and options.link.name, id(calibration),
+        id(graph), effects.name, workload.precision, workload.parallel, tuple(sorted(fixed.items())),
+        tuple(sorted(options.overrides.items())), options.offload, options.imbalance, options.sequence_parallel,
     )  # fmt: skip
-    given = (graph, device, effects, calibration, options.link)
-    if key in _cache and _same(_cache[key][0], given):
-        _cache.move_to_end(key)
-        return _cache[key][1]
-    made = _make(graph, device, effects, workload, options, calibration, fixed)
-    _cache[key] = (given, made)
-    while len(_cache) > _KEPT:
-        _cache.popitem(last=False)
-    return made
-
-
-def _same(kept: tuple[Any, ...], given: tuple[Any, ...]) -> bool:
-    return kept[0] is given[0] and all(one is two or one == two for one, two in zip(kept, given, strict=True))
+    return _layouts.get_or_make(key, (graph, effects), lambda: _layout(graph, effects, workload, options, fixed))
 
 
 def fixed_sizes(graph: Graph, workload: Workload, options: Options) -> dict[str, int]:
@@ -93,51 +144,32 @@ def fixed_sizes(graph: Graph, workload: Workload, options: Options) -> dict[str,
     return sizes | dict(options.sizes)
 
 
-def _make(
-    graph: Graph,
-    device: Device,
-    effects: RuntimeEffects,
-    workload: Workload,
-    options: Options,
-    calibration: Calibration | None,
-    fixed: Mapping[str, Any],
-) -> Ready:
+def _layout(
+    graph: Graph, effects: RuntimeEffects, workload: Workload, options: Options, fixed: Mapping[str, Any]
+) -> Layout:
     if options.overrides:
         graph = with_overrides(graph, options.overrides)
     graph, offloaded = _offloaded(graph, options.offload)
-    precision = resolved_precision(graph, workload.precision)
-    placed = place(graph, workload.parallel, sequence=options.sequence_parallel, imbalance=options.imbalance)
-    prepared = prepare(
-        graph, precision=precision, effects=effects, placed=placed, fixed=fixed, offloaded=offloaded
-    )
-    residency = residency_of(
-        graph, precision=precision, fixed=fixed, placed=placed, stages=workload.parallel.pp, offloaded=offloaded
-    )
-    plan = plan_of(
-        prepared,
-        device,
-        weights_bytes=residency.weights_bytes,
-        calibration=calibration,
-        link=options.link,
-        overlap=options.overlap,
-    )
-    whole = residency if workload.parallel == Parallel() and not offloaded else _whole(graph, precision, fixed)
-    return Ready(
+    precision, parallel = resolved_precision(graph, workload.precision), workload.parallel
+    placed = place(graph, parallel, sequence=options.sequence_parallel, imbalance=options.imbalance)
+    terms = Terms(precision=precision, effects=effects, fixed=fixed, stages=parallel.pp, offloaded=offloaded)
+    prepared = prepare(graph, placed, terms)
+    residency = residency_of(graph, placed, terms)
+    whole = residency
+    if parallel != Parallel() or offloaded:
+        whole = residency_of(graph, place(graph, Parallel()), replace(terms, stages=1, offloaded=frozenset()))
+    return Layout(
         graph=graph,
         precision=precision,
-        plan=plan,
+        prepared=prepared,
         residency=residency,
         generative=is_generative(graph),
         encodes=any(row.once for row in prepared.rows),
         parameters=graph.parameters,
         active_parameters=_active(graph),
         weight_bytes=round(whole.weights_bytes),
-        notes=(*plan.notes, *_uncovered(graph)),
+        notes=_uncovered(graph),
     )
-
-
-def _whole(graph: Graph, precision: Precision, fixed: Mapping[str, Any]) -> Residency:
-    return residency_of(graph, precision=precision, fixed=fixed, placed=place(graph, Parallel()))
 
 
 def is_generative(graph: Graph) -> bool:

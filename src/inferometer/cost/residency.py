@@ -11,40 +11,39 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.binding import Binding
+from inferometer.core.graph import Graph, Op
 from inferometer.cost.count import unknown_sizes
-from inferometer.cost.exact import smaller
+from inferometer.cost.exact import larger, smaller
 from inferometer.cost.liveness import live_bytes
 from inferometer.cost.memory import footprint
-from inferometer.cost.parallel import is_layer, stage_share
-from inferometer.cost.polynomial import NotPolynomialError, Polynomial, coefficients, evaluate_monomials, monomials_of
-from inferometer.cost.prepare import SYMBOLIC
+from inferometer.cost.parallel import Scale, is_layer, stage_share
+from inferometer.cost.polynomial import NotPolynomialError, Polynomial, coefficients, monomials_of, spread_monomials
+from inferometer.cost.prepare import SYMBOLIC, Terms
 from inferometer.cost.rules.attention import cached_bytes_per_token, expanded_bytes, sequences
 from inferometer.cost.rules.experts import hidden_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from inferometer.core.graph import Block, Graph, Op, Tensor
-    from inferometer.core.workload import Precision
-    from inferometer.cost.parallel import Placed, Scale
+    from inferometer.core.graph import Block, Tensor
+    from inferometer.cost.parallel import Placed
 
 __all__ = ["MemoryUse", "Residency", "residency_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Bytes on the device that holds the most."""
+    """Bytes on the device that holds the most: numbers, or arrays."""
 
     weights_bytes: float
-    kv_bytes: float
-    state_bytes: float
-    activations_bytes: float
-    workspace_bytes: float
+    kv_bytes: Any
+    state_bytes: Any
+    activations_bytes: Any
+    workspace_bytes: Any
 
     @property
-    def total_bytes(self) -> float:
-        parts = (self.weights_bytes, self.kv_bytes, self.state_bytes, self.activations_bytes, self.workspace_bytes)
-        return sum(parts)
+    def total_bytes(self) -> Any:
+        return self.weights_bytes + self.kv_bytes + self.state_bytes + self.activations_bytes + self.workspace_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +56,7 @@ class _Cache:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Residency:
     graph: Graph
-    precision: Precision
-    fixed: Mapping[str, Any]
+    terms: Terms
     weights_bytes: float
     offloaded_bytes: float  # weights that lie elsewhere
     kv_bytes_per_token: int  # of one sequence on all devices, while no layer's window is full
@@ -68,45 +66,41 @@ class Residency:
     timeline: Any  # [steps + 2, monomials]: bytes alive at each step, then states and caches; None: no polynomials
 
     def use(self, sizes: Mapping[str, Any]) -> MemoryUse:
-        """What one step needs, its new tokens in the cache included. Sizes are numbers."""
-        binding = Binding(sizes={**self.fixed, **sizes}, precision=self.precision)
+        """What one step needs, its new tokens in the cache included: numbers, or arrays of the sizes' shape."""
+        binding = Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
         if self.timeline is None:
             return self._counted(binding)
-        alive = (self.timeline @ evaluate_monomials(self.monomials, {name: sizes[name] for name in SYMBOLIC}))[:, 0]
+        shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+        alive = self.timeline @ spread_monomials(self.monomials, {name: sizes[name] for name in SYMBOLIC}, shape)
         return MemoryUse(
             weights_bytes=self.weights_bytes,
-            kv_bytes=float(alive[-1]) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
-            state_bytes=float(alive[-2]),
-            activations_bytes=float(alive[:-2].max(initial=0.0)),
-            workspace_bytes=max((_workspace(op, scale, binding) for op, scale in self.inner), default=0.0),
+            kv_bytes=_shaped(alive[-1], shape) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
+            state_bytes=_shaped(alive[-2], shape),
+            activations_bytes=_shaped(alive[:-2].max(axis=0, initial=0.0), shape),
+            workspace_bytes=self._workspace(binding),
         )
+
+    def _workspace(self, binding: Binding) -> Any:
+        most: Any = 0.0
+        for op, scale in self.inner:
+            most = larger(most, _workspace(op, scale, binding))
+        return most
 
     def _counted(self, binding: Binding) -> MemoryUse:
         """The long way, on one device."""
         found = footprint(self.graph, binding)
         return MemoryUse(
             weights_bytes=self.weights_bytes,
-            kv_bytes=float(found.kv_bytes),
-            state_bytes=float(found.state_bytes),
-            activations_bytes=float(found.activations_bytes),
-            workspace_bytes=float(found.workspace_bytes),
+            kv_bytes=found.kv_bytes,
+            state_bytes=found.state_bytes,
+            activations_bytes=found.activations_bytes,
+            workspace_bytes=found.workspace_bytes,
         )
 
 
-def residency_of(
-    graph: Graph,
-    *,
-    precision: Precision,
-    fixed: Mapping[str, Any],
-    placed: list[list[Placed]],
-    stages: int = 1,
-    offloaded: frozenset[tuple[int, int]] = frozenset(),
-) -> Residency:
-    binding = Binding(
-        sizes={**fixed, **{name: Polynomial.symbol(name) for name in SYMBOLIC}}, precision=precision
-    )
-    stage = stage_share(graph, stages)
-    weights, elsewhere = _weights(graph, placed, binding, stage, offloaded)
+def residency_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Residency:
+    binding, stage = terms.symbolic(), stage_share(graph, terms.stages)
+    weights, elsewhere = _weights(graph, placed, binding, stage, terms.offloaded)
     caches = [
         _Cache(op=entry.op, count=_stage_count(block, stage), share=entry.scale.kv)
         for block, entry in _entries(graph, placed)
@@ -116,8 +110,7 @@ def residency_of(
     monomials, timeline = _timeline(graph, placed, [cache for cache in caches if cache not in windowed], binding)
     return Residency(
         graph=graph,
-        precision=precision,
-        fixed=fixed,
+        terms=terms,
         weights_bytes=weights,
         offloaded_bytes=elsewhere,
         kv_bytes_per_token=_growth(graph, binding),
@@ -195,9 +188,14 @@ def _has_inner(op: Op) -> bool:
     return op.kind == "moe_experts" or bool(op.get("kv_latent") and not op.get("absorbed"))
 
 
-def _workspace(op: Op, scale: Scale, binding: Binding) -> float:
+def _workspace(op: Op, scale: Scale, binding: Binding) -> Any:
     inner = hidden_bytes(op, binding) if op.kind == "moe_experts" else expanded_bytes(op, binding)
-    return float(inner) * scale.flops * scale.batch
+    return inner * scale.flops * scale.batch
+
+
+def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
+    """A vector over the workloads in the shape of the sizes; one workload is a number."""
+    return values.reshape(shape) if shape else float(values[0])
 
 
 def _timeline(

@@ -2,7 +2,10 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
+
+from inferometer.profiler.record import Ended
 
 __all__ = ["DEVICE", "FACTS", "FLAGS", "NUMBERS", "READINGS", "WORDS", "Batch", "batch_of"]
 
@@ -10,7 +13,7 @@ WORDS = ("name", "unit", "phase", "kind")
 NUMBERS = ("layer", "token", "tokens", "flops", "bytes")
 FACTS = (*WORDS, *NUMBERS)
 _WHERE = ("thread", "start")
-_END = ("end", "failed", "task", "link", "above")
+_END = ("failed", "task", "link", "above")  # what an `Ended` never says
 FLAGS = ("failed",)
 
 # Columns of meters: in bytes, at the end of the span less at its beginning (delta), and the most in between (peak).
@@ -40,18 +43,23 @@ class Batch:
 
 def batch_of(entries: Sequence[Any], devices: Iterable[tuple[int, int] | None] | None = None) -> Batch:
     """The columns of ended spans. `devices` are the device's times of each, where there are any."""
-    spans = [entry.span for entry in entries]
-    columns: dict[str, list[Any]] = {name: [getattr(span, name) for span in spans] for name in (*FACTS, *_WHERE)}
-    columns |= {name: [getattr(entry, name) for entry in entries] for name in _END}
-    readings = [entry.readings for entry in entries]
-    if readings.count(None) != len(readings):
-        for name in READINGS:
-            columns[name] = [None if reading is None else reading.get(name) for reading in readings]
+    spans = list(map(attrgetter("span"), entries))
+    columns: dict[str, list[Any]] = {name: list(map(attrgetter(name), spans)) for name in (*FACTS, *_WHERE)}
+    columns["end"] = list(map(attrgetter("end"), entries))
+    if not all(issubclass(kind, Ended) for kind in set(map(type, entries))):
+        columns |= {name: list(map(attrgetter(name), entries)) for name in _END}
+        columns |= _readings([entry.readings for entry in entries])
     if devices is not None:
         pairs = list(devices)
         columns["device_start"] = [None if pair is None else pair[0] for pair in pairs]
         columns["device_end"] = [None if pair is None else pair[1] for pair in pairs]
     return Batch(count=len(spans), columns={name: kept for name, kept in columns.items() if _says(name, kept)})
+
+
+def _readings(readings: list[dict[str, float] | None]) -> dict[str, list[Any]]:
+    if readings.count(None) == len(readings):
+        return {}
+    return {name: [None if each is None else each.get(name) for each in readings] for name in READINGS}
 
 
 def _says(name: str, column: list[Any]) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -54,37 +54,39 @@ def build(batches: Sequence[Batch], *, run: Run | None = None, titles: Titles | 
 
 
 def _gathered(batches: Sequence[Batch], titles: Titles) -> _Table:
-    words, raw = Words(), {}
-    for name in (*WORDS, *NUMBERS, *_PLAIN, *READINGS, *DEVICE):
-        present = any(name in batch.columns for batch in batches)
-        raw[name] = list(chain.from_iterable(batch.column(name) for batch in batches)) if present else None
-    count = sum(batch.count for batch in batches)
-    nothing: list[Any] = [None] * count
-    columns: dict[str, Any] = {name: words.column(raw[name] or nothing) for name in WORDS}
-    for name in ("layer", "token"):
-        columns[name] = whole_column(raw[name] or nothing)
-    for name in ("tokens", "flops", "bytes", *READINGS):
-        if name in NUMBERS or raw[name] is not None:
-            columns[name] = float_column(raw[name] or nothing)
-    for name in ("start", "end"):
-        columns[name] = np.asarray(raw[name] or (), dtype=np.int64)
-    columns["failed"] = np.asarray([bool(value) for value in raw["failed"] or nothing], dtype=np.bool_)
-    columns["link"], columns["above"] = raw["link"] or nothing, raw["above"] or nothing
+    words, count = Words(), sum(batch.count for batch in batches)
+    raw = {name: _joined(batches, name) for name in (*WORDS, *NUMBERS, *_PLAIN, *READINGS, *DEVICE)}
+    columns: dict[str, Any] = {name: words.column(raw[name], count) for name in WORDS}
+    columns |= {name: whole_column(raw[name], count) for name in ("layer", "token")}
+    columns |= {name: float_column(raw[name], count) for name in ("tokens", "flops", "bytes")}
+    columns |= {name: float_column(raw[name], count) for name in READINGS if raw[name] is not None}
+    columns |= {name: whole_column(raw[name], count) for name in DEVICE if raw[name] is not None}
+    columns |= {name: np.fromiter(raw[name] or (), dtype=np.int64, count=count) for name in ("start", "end")}
+    columns["failed"] = np.fromiter(map(bool, raw["failed"] or repeat(None)), dtype=np.bool_, count=count)
+    columns |= {"link": raw["link"], "above": raw["above"]}
     columns["parent"] = None if raw["parent"] is None else np.asarray(raw["parent"], dtype=np.int64)
-    for name in DEVICE:
-        if (times := raw[name]) is not None:
-            columns[name] = whole_column(times)
-    columns["lane"], lanes = _lanes(raw["process"] or [0] * count, raw["thread"] or [0] * count, raw["task"] or nothing)
+    columns["lane"], lanes = _lanes(raw["process"], raw["thread"], raw["task"], count)
     named = [replace(lane, title=_title(lane, titles)) for lane in lanes]
     return _Table(words=words, columns=columns, lanes=named)
 
 
-def _lanes(processes: list[int], threads: list[int], tasks: list[int | None]) -> tuple[Ints, list[Lane]]:
-    if processes and all(len(set(column)) == 1 for column in (processes, threads, tasks)):
-        lane = Lane(process=processes[0], thread=threads[0], task=tasks[0])
-        return np.zeros(len(processes), dtype=np.int64), [lane]
-    numbers, keys = nest.lane_numbers(processes, threads, tasks)
-    return numbers, [Lane(process=process, thread=thread, task=task) for process, thread, task in keys]
+def _joined(batches: Sequence[Batch], name: str) -> list[Any] | None:
+    """One column of all batches; None where no batch has it."""
+    having = [batch for batch in batches if name in batch.columns]
+    if not having:
+        return None
+    return having[0].columns[name] if len(batches) == 1 else [each for batch in batches for each in batch.column(name)]
+
+
+def _lanes(
+    processes: list[int] | None, threads: list[int] | None, tasks: list[int | None] | None, count: int
+) -> tuple[Ints, list[Lane]]:
+    columns = [column or [default] * count for column, default in ((processes, 0), (threads, 0), (tasks, None))]
+    if count and all(len(set(column)) == 1 for column in columns):
+        keys, numbers = [tuple(column[0] for column in columns)], np.zeros(count, dtype=np.int64)
+    else:
+        numbers, keys = nest.lane_numbers(*columns)
+    return numbers, [Lane(process=process or 0, thread=thread or 0, task=task) for process, thread, task in keys]
 
 
 def _title(lane: Lane, titles: Titles) -> str:
@@ -113,7 +115,9 @@ def _repair_clock(table: _Table) -> None:
 def _nested(table: _Table) -> Ints:
     columns = table.columns
     starts, ends, lanes = columns["start"], columns["end"], columns["lane"]
-    found = nest.parents(starts, lanes, columns["link"], columns["above"])
+    found = nest.parents(starts, lanes)
+    if columns["link"] is not None and columns["above"] is not None:
+        nest.follow_links(found, columns["link"], columns["above"])
     for number, lane in enumerate(table.lanes):
         if lane.task is not None:
             home = replace(lane, task=None, title="")

@@ -21,6 +21,7 @@ __all__ = [
     "depths",
     "enclose",
     "exclusive_ns",
+    "follow_links",
     "lane_numbers",
     "nested_in_own_name",
     "parents",
@@ -31,17 +32,21 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def parents(starts: Ints, lanes: Ints, links: Sequence[int | None], aboves: Sequence[int | None]) -> Ints:
-    """The row of each span's parent, −1 for none. Links, where tasks left any, say the parent outright."""
+def parents(starts: Ints, lanes: Ints) -> Ints:
+    """The row of each span's parent, −1 for none."""
     found = np.full(len(starts), -1, dtype=np.int64)
     for rows in by_lane(lanes):
-        _bracket(rows, starts[rows].tolist(), found)
+        found[rows] = np.append(rows, -1)[_bracket(starts[rows])]
+    return found
+
+
+def follow_links(found: Ints, links: Sequence[int | None], aboves: Sequence[int | None]) -> None:
+    """Where tasks left links, these say the parent outright."""
     by_link = {link: row for row, link in enumerate(links) if link is not None}
     for row in by_link.values():
         above = aboves[row]
         if above is not None and above in by_link:
             found[row] = by_link[above]
-    return found
 
 
 def require_tree(parent: Ints) -> None:
@@ -62,23 +67,27 @@ def require_tree(parent: Ints) -> None:
 
 def by_lane(lanes: Ints) -> list[Ints]:
     """The rows of each lane, in the order the spans ended."""
-    if len(lanes) == 0:
-        return []
+    if len(lanes) == 0 or int(lanes.max()) == 0:
+        return [np.arange(len(lanes))] if len(lanes) else []
     order = np.argsort(lanes, kind="stable")
     cuts = np.flatnonzero(np.diff(lanes[order])) + 1
     return list(np.split(order, cuts))
 
 
-def _bracket(rows: Ints, starts: list[int], found: Ints) -> None:
-    waiting: list[int] = []  # positions of spans that ended and may yet get a parent
-    owner = [-1] * len(starts)
-    for position, start in enumerate(starts):
-        while waiting and starts[waiting[-1]] >= start:
-            owner[waiting.pop()] = position
-        waiting.append(position)
-    above = np.asarray(owner, dtype=np.int64)
-    inside = above >= 0
-    found[rows[inside]] = rows[above[inside]]
+def _bracket(starts: Ints) -> Ints:
+    """Of spans of one lane in the order they ended: the position of each one's parent, or their number for none.
+
+    The parent is the next one to end that began no later. Each looks one further to begin with; who sees a later
+    beginning goes on to where that one looks, which doubles the stride: a few rounds, each over arrays, find all.
+    """
+    count = len(starts)
+    sight = np.arange(1, count + 1)
+    begins = np.append(starts, np.iinfo(np.int64).min)  # beyond the last stands one that began before all
+    active = np.flatnonzero(begins[sight] > starts)
+    while len(active):
+        sight[active] = sight[sight[active]]
+        active = active[begins[sight[active]] > starts[active]]
+    return sight
 
 
 def enclose(found: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> None:

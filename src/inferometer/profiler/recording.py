@@ -189,16 +189,16 @@ def _memory(recording: Recording, what: str) -> Floats | None:
     return recording.readings.get(f"cuda_{what}_bytes") if found is None else found
 
 
-def whole_column(values: Sequence[int | None]) -> Ints:
-    if values.count(None) == len(values):
-        return np.full(len(values), MISSING, dtype=np.int64)
-    return np.asarray([MISSING if value is None else int(value) for value in values], dtype=np.int64)
+def whole_column(values: Sequence[int | None] | None, count: int) -> Ints:
+    if values is None:
+        return np.full(count, MISSING, dtype=np.int64)
+    return np.fromiter((MISSING if value is None else int(value) for value in values), dtype=np.int64, count=count)
 
 
-def float_column(values: Sequence[float | None]) -> Floats:
-    if values.count(None) == len(values):
-        return np.full(len(values), np.nan)
-    return np.asarray([np.nan if value is None else float(value) for value in values])
+def float_column(values: Sequence[float | None] | None, count: int) -> Floats:
+    if values is None:
+        return np.full(count, np.nan)
+    return np.fromiter((np.nan if value is None else float(value) for value in values), dtype=np.float64, count=count)
 
 
 class Words:
@@ -207,9 +207,12 @@ class Words:
     def __init__(self) -> None:
         self.known: dict[str, int] = {}
 
-    def column(self, values: Sequence[str | None]) -> Ints:
+    def column(self, values: Sequence[str | None] | None, count: int) -> Ints:
+        if values is None:
+            return np.full(count, -1, dtype=np.int64)
         for word in dict.fromkeys(values):
             if word is not None:
                 self.known.setdefault(word, len(self.known))
-        index = self.known
-        return np.asarray([-1 if word is None else index[word] for word in values], dtype=np.int64)
+        index: dict[str | None, int] = {None: -1}
+        index.update(self.known)
+        return np.fromiter(map(index.__getitem__, values), dtype=np.int64, count=count)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from inferometer.catalog.records import ops_per_joule
 from inferometer.core.dtype import DTYPES
+from inferometer.report.records import ops_per_joule
 from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:  # the formulas bring numpy, which a device's card does not need

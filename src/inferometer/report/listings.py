@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from inferometer.catalog.health import Check
     from inferometer.report.cards import Card
+    from inferometer.synth import Synthesised
 
 __all__ = [
     "calculation_table",
@@ -105,6 +106,18 @@ def calculation_table(record: Mapping[str, Any]) -> Table:
 def check_table(checks: Iterable[Check]) -> Table:
     rows = ({column.key: getattr(check, column.key) for column in _CHECKS} for check in checks)
     return Table(columns=_CHECKS, rows=tuple(rows))
+
+
+def synthesis_table(made: Synthesised) -> Table:
+    columns = (
+        Column(key="path", heading="file"),
+        Column(key="format", heading="format"),
+        Column(key="weights", heading="weights"),
+        Column(key="parameters", heading="parameters", exact=True),
+        Column(key="nbytes", heading="size", label="bytes", unit="B"),
+    )
+    row = {column.key: getattr(made, column.key) for column in columns}
+    return Table(columns=columns, rows=({**row, "path": str(made.path)},), note=made.note)
 
 
 def card_table(card: Card) -> Table:

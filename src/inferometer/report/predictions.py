@@ -56,6 +56,7 @@ _GAINS = (
     Column(key="before_s", heading="before", unit="s"),
     Column(key="after_s", heading="after", unit="s"),
     Column(key="gain", heading="times as fast"),
+    Column(key="throughput_gain", heading="times the throughput"),
     Column(key="bound", heading="then bound by"),
     Column(key="fits", heading="fits"),
     Column(key="error", heading="why not"),

@@ -27,11 +27,11 @@ def main(arguments: list[str]) -> None:
         if only_configs and "configs_differ" in cases[case]:
             continue
         path = HERE / f"{case}.json"
-        document = json.loads(path.read_text()) if only_configs else {"saved_configs": {}}
         found = recorded(library, cases[case]["class"], cases[case]["config"])
-        document["saved_configs"][f"{library} {version(library)}"] = found.pop("saved_config")
-        if not only_configs:
-            document |= found
+        document = {**found, "other_configs": {}}
+        if only_configs:
+            document = json.loads(path.read_text())
+            document["other_configs"][f"{library} {version(library)}"] = found["saved_config"]
         path.write_text(written(document))
 
 
@@ -71,9 +71,9 @@ def stored(folder: Path) -> dict[str, list[int]]:
 
 def written(document: dict) -> str:
     """One line a config and one a tensor."""
-    order = ("recorded_with", "config", "parameter_count")
+    order = ("recorded_with", "config", "saved_config", "parameter_count")
     lines = [f"{json.dumps(key)}: {json.dumps(document[key])}" for key in order]
-    for key in ("saved_configs", "buffers", "parameters"):
+    for key in ("other_configs", "buffers", "parameters"):
         inside = ",\n  ".join(f"{json.dumps(name)}: {json.dumps(value)}" for name, value in document[key].items())
         lines.append(f"{json.dumps(key)}: {{\n  {inside}\n }}" if inside else f"{json.dumps(key)}: {{}}")
     return "{\n " + ",\n ".join(lines) + "\n}\n"

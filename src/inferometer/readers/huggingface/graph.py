@@ -82,7 +82,7 @@ def _heads(family: Family, config: Config) -> tuple[tuple[str, ...], bool]:
     if not family.tasks:
         return (), False
     asked = class_name(config) or next(iter(family.tasks))
-    ends = [task for task in family.tasks if asked.endswith(task)]
+    ends = [task for task in family.tasks if asked.endswith(task) and (task != "Model" or _is_bare(family, asked))]
     if not ends:
         known = ", ".join(family.tasks)
         raise FormatError(
@@ -91,6 +91,12 @@ def _heads(family: Family, config: Config) -> tuple[tuple[str, ...], bool]:
         )
     task = max(ends, key=len)
     return tuple(family.tasks[task]), task == "Model"
+
+
+def _is_bare(family: Family, asked: str) -> bool:
+    """`LlamaModel` is bare; `BertLMHeadModel` also ends in Model, and is not."""
+    stems = {start.removesuffix("Model").removesuffix("For") for start in family.classes}
+    return asked in {"Model", *(f"{stem}Model" for stem in stems)}
 
 
 def _precision(config: Config) -> str | None:

@@ -68,7 +68,7 @@ def _is_learned(step: Step, value: Value) -> bool:
         return _along_channels(shape, result)
     if _is_token(shape, op_type):
         return True
-    return len(sides) > 1 and op_type in _TABLES and stored.origin == "initializer" and not _FOLDED.search(stored.name)
+    return len(sides) > 1 and op_type in _TABLES and stored.table and not _FOLDED.search(stored.name)
 
 
 def _along_channels(shape: Shape, result: Shape) -> bool:

@@ -30,6 +30,7 @@ class Stored:
     dtype: str | None
     origin: str
     nbytes: int | None = None
+    table: bool = False  # a stored matrix of floats, or made of one: it may be learned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.readers.onnx.content import Content, vector
-from inferometer.readers.onnx.elements import element_bytes
+from inferometer.readers.onnx.elements import element_bytes, is_float
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
 from inferometer.readers.onnx.rules.common import static, unknown
@@ -65,7 +66,8 @@ class Walk:
             count *= dim
         self.files.check(tensor, count)
         size = tensor.sparse if tensor.sparse is not None else element_bytes(tensor.dtype, count)
-        stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, origin=origin, nbytes=size)
+        table = origin == "initializer" and is_float(tensor.dtype) and sum(dim != 1 for dim in tensor.dims) > 1
+        stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, origin=origin, nbytes=size, table=table)
         return Value(name=name, shape=tensor.dims, dtype=tensor.dtype, stored=(stored,), source=tensor)
 
     def nodes(self, nodes: tuple[Node, ...], scope: Scope) -> tuple[Step, ...]:
@@ -293,7 +295,8 @@ def _fitting(out: Out, shape: Shape | None) -> Content | None:
 def _origin(value: Value, call: Call, row: Row) -> tuple[Stored, ...]:
     """What a constant result is made of: the stored tensor itself, or one that is computed when the model is loaded."""
     first = call.inputs[0] if call.inputs else None
-    if row.passes and first is not None:
+    shape = static(value.shape) or ()
+    if first is not None and (row.passes or (row.kind == "gather" and _uses_all(first, shape))):
         scales = (
             stored
             for i, other in enumerate(call.inputs[1:], start=1)
@@ -301,8 +304,13 @@ def _origin(value: Value, call: Call, row: Row) -> tuple[Stored, ...]:
             for stored in other.stored
         )
         return (*first.stored, *scales)
-    shape = static(value.shape) or ()
-    return (Stored(name=value.name, shape=shape, dtype=value.dtype, origin="made"),)
+    table = any(other is not None and other.stored[0].table for other in call.inputs)
+    return (Stored(name=value.name, shape=shape, dtype=value.dtype, origin="made", table=table),)
+
+
+def _uses_all(table: Value, shape: tuple[int, ...]) -> bool:
+    """Whether what is looked up once, at loading, is as large as the table: then the table itself is named."""
+    return prod(static(table.shape) or ()) <= prod(shape)
 
 
 def _with_arguments(node: Node, scope: Scope) -> Node:

@@ -20,7 +20,7 @@ __all__ = ["Archive", "local_names", "open_archive"]
 
 MAX_MEMBERS = 1_000_000
 MAX_DIRECTORY = 256 << 20  # bytes of the zip directory
-MAX_JSON = 512 << 20  # bytes of one JSON member
+MAX_JSON = 256 << 20  # bytes of one JSON member
 _MAX_RATIO = 250  # repetitive JSON packs 100 : 1; bombs pack 1000 : 1
 _RATIO_FROM = 1 << 20  # smaller members cannot harm
 

@@ -24,7 +24,8 @@ _MAX_RANK = 64
 _MAX_NAME = 4096
 _MAX_NESTING = 48  # branches within branches
 _REPEATED = re.compile(r"@\d+")
-_INDEXED = re.compile(r"\[['\"]?([^\]'\"]*)['\"]?\]")
+_INDEXED = re.compile(r"\[['\"]?([^\[\]'\"]*)['\"]?\]")
+_MAX_MODULES = 64  # one within another
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +137,8 @@ def module_path(stack: str | None) -> str:
         return ""
     parts = stack.rsplit(";", 1)[-1].split(",", 2)
     path = parts[1] if len(parts) == 3 else ""
-    path = _INDEXED.sub(r".\1", _REPEATED.sub("", path)).removeprefix("L.self").removeprefix(".")
-    return path.replace(" ", "")
+    path = _INDEXED.sub(r".\1", _REPEATED.sub("", path[:_MAX_NAME])).removeprefix("L.self").removeprefix(".")
+    return ".".join(path.replace(" ", "").split(".")[:_MAX_MODULES])
 
 
 def _argument(argument: ArgumentDoc, names: Names) -> Argument:

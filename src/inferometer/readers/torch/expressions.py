@@ -7,7 +7,7 @@ import operator
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Dim, Symbol
+from inferometer.core.dims import Dim, Expression, Symbol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,27 +19,42 @@ _MAX_TEXT = 2000  # longer expressions are called unknown
 _MAX_PARTS = 200  # so that the size can be evaluated, which is recursive
 _MAX_POWER = 8
 
+
+class _UnknownError(Exception):
+    """Something in the text that is no size arithmetic."""
+
+
+def _divided(left: Dim, right: Dim) -> Dim:
+    if right == 0:
+        raise _UnknownError
+    if isinstance(left, int) and isinstance(right, int):
+        return left // right
+    return left if right == 1 else Expression("//", left, right)
+
+
+def _remainder(left: Dim, right: Dim) -> Dim:
+    if right == 0:
+        raise _UnknownError
+    return left % right if isinstance(left, int) and isinstance(right, int) else Expression("%", left, right)
+
+
 _BINARY: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.floordiv,  # sizes divide evenly where torch writes a true division
-    ast.Mod: operator.mod,
+    ast.FloorDiv: _divided,
+    ast.Div: _divided,  # sizes divide evenly where torch writes a true division
+    ast.Mod: _remainder,
 }
 _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {
     "Add": operator.add,
     "Mul": operator.mul,
-    "FloorDiv": operator.floordiv,
-    "CleanDiv": operator.floordiv,
-    "IntTrueDiv": operator.floordiv,
-    "Mod": operator.mod,
-    "PythonMod": operator.mod,
+    "FloorDiv": _divided,
+    "CleanDiv": _divided,
+    "IntTrueDiv": _divided,
+    "Mod": _remainder,
+    "PythonMod": _remainder,
 }
-
-
-class _UnknownError(Exception):
-    """Something in the text that is no size arithmetic."""
 
 
 def parse_size(text: str, names: Mapping[str, Dim]) -> Dim:
@@ -50,7 +65,7 @@ def parse_size(text: str, names: Mapping[str, Dim]) -> Dim:
     """
     try:
         size = _size(_tree(text), names)
-    except (_UnknownError, SyntaxError, ValueError, RecursionError, MemoryError, ZeroDivisionError):
+    except (_UnknownError, SyntaxError, ValueError, RecursionError, MemoryError):
         return Symbol(text[:80].replace("{}", "{ }"))
     return size if not isinstance(size, int) or abs(size) <= MAX_SIZE else Symbol(text[:80])
 

@@ -34,8 +34,8 @@ def seen(scope: Scope, call: Call, row: Row) -> None:
         plain(scope, call, row.but("view"))
         return
     source, name = scope.of(refs[0], call), call.outputs[0]
-    shape = scope.value(name, call).shape
-    if source.stored and (base_name(call.target) in _WIDENING or product(shape) == source.tensor.elements):
+    shape, before = scope.value(name, call).shape, scope.value(refs[0], call).shape
+    if source.stored and (base_name(call.target) in _WIDENING or product(shape) == product(before)):
         scope.bound[name] = source
     elif source.tensor.role == "kv":
         scope.bound[name] = replace(source, tensor=replace(source.tensor, shape=shape, stored_bytes=None))

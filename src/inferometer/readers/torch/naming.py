@@ -74,11 +74,10 @@ def rewritten(op: Op, tensor: Callable[[Tensor], Tensor], *, name_of: Callable[[
 
 def _op_names(placed: list[Placed], *, taken: set[str]) -> list[str]:
     alone = Counter(entry.path for entry in placed)
-    parents = {path.rpartition(".")[0] for path in alone}
-    for path in list(parents):
-        while path:
-            path = path.rpartition(".")[0]  # noqa: PLW2901 - every module above a module has modules in it
-            parents.add(path)
+    parents: set[str] = set()
+    for path in alone:
+        parts = path.split(".")
+        parents |= {".".join(parts[:length]) for length in range(len(parts))}
     seen: Counter[str] = Counter()
     names: list[str] = []
     for entry in placed:

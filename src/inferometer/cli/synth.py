@@ -1,0 +1,62 @@
+"""`inferometer synth`."""
+
+from pathlib import Path
+
+import click
+
+from inferometer.cli.options import format_option, print_document, print_table
+from inferometer.cli.sizes import parse_sizes
+
+__all__ = ["command"]
+
+
+@click.command("synth")
+@click.argument("model")
+@click.option("-o", "--out", required=True, metavar="FILE", help="Ends in .onnx, .gguf, .safetensors; or a folder.")
+@click.option("--weights", default="f32", show_default=True, metavar="FORMAT", help="f16, bf16, q8_0, q4_0, q4_k …")
+@click.option("--seed", default=0, show_default=True, metavar="N", help="The same seed gives the same weights.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Fix a size that an ONNX file would leave open.")
+@click.option("--part", metavar="NAME", help="One part of a model in several, such as encoder.")
+@click.option("--overwrite", is_flag=True, help="Replace the file where it exists.")
+@format_option
+def command(
+    model: str,
+    out: str,
+    weights: str,
+    seed: int,
+    sizes: tuple[str, ...],
+    part: str | None,
+    overwrite: bool,
+    form: str,
+) -> None:
+    r"""Make a runnable model file with random weights at the exact shapes.
+
+    \b
+    inferometer synth resnet50 -o resnet50.onnx
+    inferometer synth llama-3.2-1b -o llama.gguf --weights q4_0
+    inferometer synth whisper-small -o encoder.onnx --part encoder
+
+    MODEL is a name of the catalog, a folder with a config.json, or a model file. Its shapes, size and speed are the
+    model's; what it says is noise.
+    """
+    from inferometer.report.listings import synthesis_table
+    from inferometer.synth import synthesise
+
+    made = synthesise(
+        model, Path(out), weights=weights, seed=seed, sizes=parse_sizes(sizes), part=part, overwrite=overwrite
+    )
+    if form == "json":
+        print_document(
+            {
+                "path": str(made.path),
+                "paths": [str(path) for path in made.paths],
+                "format": made.format,
+                "weights": made.weights,
+                "bytes": made.nbytes,
+                "parameters": made.parameters,
+                "seed": made.seed,
+                "note": made.note,
+            }
+        )
+    else:
+        print_table(synthesis_table(made), form)

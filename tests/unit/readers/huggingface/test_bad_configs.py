@@ -1,0 +1,175 @@
+"""Configs that make no sense: a clear error, soon, and nothing else."""
+
+import copy
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inferometer.errors import FormatError, InferometerError, UnknownNameError
+from inferometer.readers.huggingface.graph import graph_from_config
+from unit.readers.huggingface.examples import DEEPSEEK, LLAMA, MIXTRAL, RESNET, VIT
+
+FOLDER = Path(__file__).parents[3] / "data" / "huggingface"
+CONFIGS = {
+    path.stem: json.loads(path.read_text())["config"] for path in sorted(FOLDER.glob("*.json")) if path.stem != "cases"
+}
+
+
+def refused(config, **changes):
+    with pytest.raises(InferometerError) as caught:
+        graph_from_config({**config, **changes}, name="broken-model")
+    return str(caught.value)
+
+
+def without(config, *keys):
+    return {key: value for key, value in config.items() if key not in keys}
+
+
+def test_a_missing_key_is_named():
+    text = refused(without(LLAMA, "hidden_size"))
+    assert "broken-model" in text
+    assert "hidden_size" in text
+
+
+def test_all_missing_keys_are_named_at_once():
+    text = refused({"model_type": "gpt2"})
+    assert all(key in text for key in ("n_embd", "n_layer", "n_head", "vocab_size", "n_positions"))
+
+
+def test_a_key_missing_inside_is_named_with_its_path():
+    vision = without({**VIT, "model_type": "qwen2_vl"}, "hidden_size")
+    text = refused({**LLAMA, "model_type": "qwen2_vl", "architectures": None, "vision_config": vision})
+    assert "vision_config.hidden_size" in text
+
+
+@pytest.mark.parametrize("layers", [0, -1, 10**12, 10**400, 2.5, float("nan"), "many", [3], True])
+def test_layers_that_cannot_be_are_refused_with_what_was_found(layers):
+    assert "num_hidden_layers must be a whole number from 1 to 4096" in refused(LLAMA, num_hidden_layers=layers)
+
+
+@pytest.mark.parametrize("value", [0, -8, 10**30, "x", [], {}, False])
+@pytest.mark.parametrize("key", ["hidden_size", "vocab_size", "intermediate_size", "num_attention_heads"])
+def test_sizes_that_cannot_be_are_refused_by_name(key, value):
+    assert key in refused(LLAMA, **{key: value})
+
+
+def test_heads_that_do_not_divide_are_refused():
+    assert "which 7 heads do not divide" in refused(LLAMA, num_attention_heads=7)
+    assert "which 3 key-value heads do not divide" in refused(LLAMA, num_key_value_heads=3)
+
+
+def test_more_experts_chosen_than_there_are_is_refused():
+    assert "num_experts_per_tok" in refused(MIXTRAL, num_experts_per_tok=9)
+
+
+def test_a_list_of_another_length_is_refused():
+    assert "layer_types has 1 entries for 4 layers" in refused(
+        {**LLAMA, "model_type": "gemma2"}, layer_types=["full_attention"], sliding_window=8
+    )
+    assert "depths has 2 entries for 4 stages" in refused(RESNET, depths=[1, 1])
+
+
+def test_an_unknown_architecture_names_the_nearest_and_what_is_missing():
+    config = {**without(LLAMA, "intermediate_size"), "model_type": "llama5", "architectures": ["Llama5ForCausalLM"]}
+    with pytest.raises(UnknownNameError) as caught:
+        graph_from_config(config, name="broken-model")
+    text = str(caught.value)
+    assert "no architecture named 'llama5'" in text
+    assert "Did you mean llama" in text
+    assert "to be read as llama it lacks intermediate_size" in text
+    assert "broken-model" in text
+
+
+def test_an_unknown_architecture_with_every_key_says_so():
+    text = refused(LLAMA, model_type="llamb")
+    assert "llama's keys are all there" in text
+    assert "set model_type to that name" in text
+
+
+def test_a_config_that_names_nothing_asks_for_a_model_type():
+    assert "neither model_type nor architectures" in refused({"hidden_size": 64})
+    assert "neither model_type nor architectures" in refused({"model_type": 7})
+
+
+def test_an_unknown_class_of_a_known_family_names_those_that_are_known():
+    text = refused(LLAMA, architectures=["LlamaForTelepathy"])
+    assert "LlamaForTelepathy" in text
+    assert "ForCausalLM" in text
+
+
+def test_a_class_that_only_ends_like_the_bare_model_is_not_taken_for_it():
+    bert = {**LLAMA, "model_type": "bert", "type_vocab_size": 2}
+    assert "BertLMHeadModel" in refused(bert, architectures=["BertLMHeadModel"])
+
+
+def test_what_a_template_cannot_expand_is_refused_with_the_reason():
+    text = refused({**LLAMA, "model_type": "phi", "architectures": None}, qk_layernorm=True)
+    assert "norms on queries and keys" in text
+
+
+def test_a_part_that_cannot_be_one_is_refused():
+    parts = {"text_config": {**RESNET}, "vision_config": {**VIT, "model_type": "clip_vision_model"}}
+    assert "cannot be the text part of llava" in refused({"model_type": "llava", **parts})
+    parts = {"text_config": {**LLAMA}, "vision_config": {**VIT, "model_type": "unheard_vision"}}
+    assert "unheard_vision" in refused({"model_type": "llava", **parts})
+
+
+def test_a_message_stays_short_whatever_the_value():
+    assert len(refused(LLAMA, hidden_size="x" * 10**6)) < 300
+    assert len(refused(LLAMA, model_type="x" * 10**6)) < 2500
+
+
+def test_a_hostile_config_costs_no_time():
+    started = time.perf_counter()
+    for config in (LLAMA, DEEPSEEK, VIT, RESNET):
+        for key in config:
+            for value in (10**12, [10**12] * 4096, "x" * 10**6):
+                with pytest.raises(InferometerError):
+                    graph_from_config({**config, key: value, "num_hidden_layers": 0, "depths": 0}, name="x")
+    assert time.perf_counter() - started < 5
+
+
+def places(config, path=()):
+    for key, value in config.items():
+        yield (*path, key)
+        if isinstance(value, dict):
+            yield from places(value, (*path, key))
+
+
+def changed(config, path, value):
+    whole = copy.deepcopy(config)
+    inside = whole
+    for key in path[:-1]:
+        inside = inside[key]
+    inside[path[-1]] = value
+    return whole
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(min_value=-10, max_value=10**18),
+    st.floats(),
+    st.text(max_size=8),
+    st.lists(st.one_of(st.integers(-2, 9), st.none(), st.text(max_size=3)), max_size=6),
+    st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data(), case=st.sampled_from(sorted(CONFIGS)), value=VALUES)
+def test_any_value_anywhere_gives_a_graph_or_an_error_of_ours(data, case, value):
+    path = data.draw(st.sampled_from(sorted(places(CONFIGS[case]))))
+    try:
+        graph_from_config(changed(CONFIGS[case], path, value), name="fuzzed")
+    except InferometerError as error:
+        assert "fuzzed" in str(error)
+
+
+def test_format_errors_are_format_errors():
+    with pytest.raises(FormatError):
+        graph_from_config(without(LLAMA, "vocab_size"), name="x")

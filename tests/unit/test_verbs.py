@@ -1,0 +1,92 @@
+import pytest
+
+import inferometer as im
+from inferometer.core import Profile
+from inferometer.core.codec import decode, encode
+from inferometer.cost.whatif import changed_device, parse_change
+from inferometer.errors import DomainError, UnitError, UnknownNameError
+from inferometer.verbs import ask, gains, what_if
+
+H200 = im.device("nvidia-h200")
+
+
+def test_a_prediction_is_a_profile_that_a_document_can_hold():
+    profile = im.predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)
+    assert profile.kind == "predicted"
+    assert profile.model.parameters == 1_235_814_400
+    assert profile.model.kv_bytes_per_token == 32_768
+    assert profile.summary.e2e_s == pytest.approx(profile.summary.ttft_s + 127 * profile.summary.tpot_s)
+    assert decode(encode(profile), Profile) == profile
+
+
+def test_decode_of_8b_in_bf16_never_beats_reading_its_weights():
+    profile = im.predict("llama-3.1-8b", on="nvidia-h200", context=128)
+    assert profile.phase("decode").floor_s >= 3.13e-3
+    assert profile.phase("decode").time_s >= profile.phase("decode").floor_s
+
+
+def test_what_fits_on_how_many():
+    fits = {tp: im.fit("llama-3.1-70b", on="nvidia-h100-sxm", tp=tp, prompt=8192).fits for tp in (1, 2, 4, 8)}
+    assert fits == {1: False, 2: True, 4: True, 8: True}
+    assert im.fit("llama-3.1-70b", on="nvidia-h100-sxm").devices_at_least == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "check"),
+    [
+        ("memory.bandwidth*=2", lambda d: d.memory.bandwidth_bytes_per_s.value == 9.6e12),
+        ("memory.bandwidth=1TB/s", lambda d: d.memory.bandwidth_bytes_per_s.value == 1e12),
+        ("memory.capacity=80GB", lambda d: d.memory.capacity_bytes.value == 80e9),
+        ("peak.bf16=500TFLOP/s", lambda d: d.peaks["bf16"].value == 500e12),
+        ("peak.nvfp4=1PFLOP/s", lambda d: d.peaks["nvfp4"].value == 1e15),
+        ("peak*=0.5", lambda d: d.peaks["i8"].value == H200.peaks["i8"].value / 2),
+        ("power=350W", lambda d: d.power_w.value == 350),
+    ],
+)
+def test_a_change_of_the_device_changes_that_figure_and_says_so(text, check):
+    made = changed_device(H200, parse_change(text))
+    assert check(made)
+    assert made.name == H200.name
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("nonsense", DomainError),
+        ("wieghts=q4_0", UnknownNameError),
+        ("batch*=2", DomainError),
+        ("memory.bandwidth=fast", UnitError),
+        ("memory.bandwidth*=0", DomainError),
+        ("memory.bandwidth=5 W", UnitError),
+        ("peak.nvfp4*=2", DomainError),
+    ],
+)
+def test_a_change_that_makes_no_sense_says_why(text, error):
+    with pytest.raises(error):
+        changed_device(H200, parse_change(text))
+
+
+def test_what_ifs_keep_the_question_and_change_one_thing():
+    question = ask("llama-3.1-8b", on="nvidia-h200", context=128)
+    rows = {row["change"]: row for row in gains(question, ["weights=q4_0", "batch=8", "tp=3", "on=nvidia-l4"])}
+    assert rows["weights=q4_0"]["gain"] > 1
+    assert rows["batch=8"]["throughput_gain"] > 4
+    assert "does not divide" in rows["tp=3"]["error"]
+    assert rows["on=nvidia-l4"]["gain"] < 0.2
+    assert what_if(question, "runtime=ideal").phase("decode").time_s < question.answer().phase("decode").time_s
+    with pytest.raises(DomainError, match="whole number"):
+        what_if(question, "batch=many")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"context": 200_000}, "window"),
+        ({"batch": 0}, "batch"),
+        ({"tp": 3}, "does not divide"),
+        ({"weights": "fp17"}, "fp17"),
+    ],
+)
+def test_nothing_is_computed_on_nonsense(asked, why):
+    with pytest.raises(im.InferometerError, match=why):
+        im.predict("llama-3.1-8b", on="nvidia-h200", **asked)
