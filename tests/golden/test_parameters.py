@@ -33,14 +33,59 @@ TWELVE = {
     "llama-2-13b": 13_015_864_320,
     "qwen3-30b-a3b": 30_532_122_624,
 }
-# Families of which no catalog row exists; counts as published with the checkpoint.
+# Families and heads of which the catalog has no row; what `model.num_parameters()` prints for the named checkpoint.
 OTHERS = {
-    "flan-t5-small": (  # https://huggingface.co/google/flan-t5-small: 77.0M, lm_head of its own
+    "google/flan-t5-small": (  # a head of its own, gated MLPs
         76_961_152,
         {
             "model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "d_model": 512, "d_kv": 64,
             "d_ff": 1024, "num_layers": 8, "num_decoder_layers": 8, "num_heads": 6, "vocab_size": 32128,
             "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False,
+        },
+    ),
+    "facebook/opt-350m": (  # words narrower than the layers, norms after the sums
+        331_196_416,
+        {
+            "model_type": "opt", "architectures": ["OPTForCausalLM"], "hidden_size": 1024, "ffn_dim": 4096,
+            "num_hidden_layers": 24, "num_attention_heads": 16, "word_embed_proj_dim": 512, "vocab_size": 50272,
+            "max_position_embeddings": 2048, "do_layer_norm_before": False,
+        },
+    ),
+    "bigscience/bloom-560m": (  # its model card: 559,214,592 parameters, 256,901,120 of them embedding parameters
+        559_214_592,
+        {
+            "model_type": "bloom", "architectures": ["BloomForCausalLM"], "n_embed": 1024, "n_layer": 24,
+            "num_attention_heads": 16, "vocab_size": 250880,
+        },
+    ),
+    "EleutherAI/gpt-j-6b": (
+        6_050_882_784,
+        {
+            "model_type": "gptj", "architectures": ["GPTJForCausalLM"], "n_embd": 4096, "n_layer": 28, "n_head": 16,
+            "n_inner": None, "n_positions": 2048, "rotary_dim": 64, "vocab_size": 50400, "tie_word_embeddings": False,
+        },
+    ),
+    "google/gemma-2b": (
+        2_506_172_416,
+        {
+            "model_type": "gemma", "architectures": ["GemmaForCausalLM"], "hidden_size": 2048,
+            "intermediate_size": 16384, "num_hidden_layers": 18, "num_attention_heads": 8, "num_key_value_heads": 1,
+            "head_dim": 256, "vocab_size": 256000,
+        },
+    ),
+    "google-bert/bert-base-uncased": (  # with its masked-language head
+        109_514_298,
+        {
+            "model_type": "bert", "architectures": ["BertForMaskedLM"], "hidden_size": 768, "intermediate_size": 3072,
+            "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 30522, "max_position_embeddings": 512,
+            "type_vocab_size": 2,
+        },
+    ),
+    "facebook/dinov2-base": (
+        86_580_480,
+        {
+            "model_type": "dinov2", "architectures": ["Dinov2Model"], "hidden_size": 768, "num_hidden_layers": 12,
+            "num_attention_heads": 12, "mlp_ratio": 4, "image_size": 518, "patch_size": 14,
         },
     ),
 }  # fmt: skip

@@ -77,6 +77,7 @@ def test_parameters_work_and_coverage_are_the_files(package, file):
     missing = UNCOVERED.get(file.rpartition("/")[2], set())
     assert {entry.source_type for entry in seen.uncovered} == missing
     assert seen.share > 0.97
+    assert set(graph.metadata["coverage"]["uncovered"]) == missing
 
 
 def test_an_open_batch_leaves_no_other_size_open():

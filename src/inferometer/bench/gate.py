@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from inferometer.bench.compare import Comparison, Metric
+from inferometer.bench.figures import LATENCY
 from inferometer.errors import UnitError, UnknownNameError
 from inferometer.units import format_quantity, parse_quantity
 
@@ -28,7 +29,7 @@ _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
 }
 _WORDS = ("slower", "faster", "undecided", "disturbed")
-_ALIASES = {"ttft": "prefill", "tpot": "decode", "forward": "latency", "run": "latency"}
+_ALIASES = {"ttft": "prefill", "tpot": "decode", "forward": LATENCY, "run": LATENCY}
 _GATE = re.compile(r"\s*(?P<metric>[^<>=\s][^<>=]*?)\s*(?P<sign>>=|<=|>|<)\s*(?P<limit>[^<>=]+?)\s*")
 _REMEDY = "Write it as 'latency>5%', 'memory>2GB', 'ops>10%', 'op:NAME>10%', 'slower', 'undecided' or 'disturbed'."
 
@@ -74,8 +75,12 @@ def held(gate: Gate, comparison: Comparison) -> str | None:
 def _word(word: str, comparison: Comparison) -> str | None:
     if word == "disturbed":
         return next((note for note in comparison.notes if " was disturbed " in note), None)
-    main = comparison.main
-    return f"{main.name}: {main.reason}" if main.verdict == word else None
+    found = [f"{metric.name}: {metric.reason}" for metric in _times(comparison) if metric.verdict == word]
+    return "; ".join(found) or None
+
+
+def _times(comparison: Comparison) -> tuple[Metric, ...]:
+    return tuple(metric for metric in comparison.metrics if metric.unit == "s")
 
 
 def _meant(gate: Gate, comparison: Comparison) -> tuple[Metric, ...]:
@@ -89,6 +94,8 @@ def _meant(gate: Gate, comparison: Comparison) -> tuple[Metric, ...]:
         return ops
     known = {metric.name: metric for metric in comparison.metrics}
     name = gate.metric if gate.metric in known else _ALIASES.get(gate.metric, gate.metric)
+    if name == LATENCY and LATENCY not in known:
+        return _times(comparison)
     if name not in known:
         listing = f"The two have: {', '.join(known)}; and ops, op:NAME."
         raise UnknownNameError("metric", gate.metric, known, listing=listing)

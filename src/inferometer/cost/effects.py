@@ -20,7 +20,7 @@ from inferometer.errors import DomainError, UnknownNameError
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
-    from inferometer.core.graph import Op
+    from inferometer.core.graph import Graph, Op
 
 __all__ = ["AttentionPath", "CachePath", "Fusion", "Overheads", "RuntimeEffects", "default_runtime", "runtime_effects"]
 
@@ -106,9 +106,18 @@ def runtime_effects(name: str) -> RuntimeEffects:
     return rows[name]
 
 
-def default_runtime(device: Device) -> str:
-    """What people mostly run on such a unit: compiled PyTorch on accelerators, llama.cpp on CPUs."""
-    return "llamacpp" if device.unit == "cpu" else "torch-compile" if device.unit == "gpu" else "ideal"
+def default_runtime(device: Device, graph: Graph | None = None) -> str:
+    """What such a model mostly runs in on such a device.
+
+    Compiled PyTorch on a data centre's or a desk's GPU. Elsewhere llama.cpp for models that make tokens and ONNX Runtime
+    for others; an NPU or TPU, whose software has no row, is taken as ideal.
+    """
+    if device.unit == "gpu" and device.kind in {"server", "workstation", "desktop"}:
+        return "torch-compile"
+    if device.unit not in {"cpu", "gpu"}:
+        return "ideal"
+    makes_tokens = graph is None or any(op.kind == "attention" and op.get("cached") for _, op in graph.ops())
+    return "llamacpp" if makes_tokens else "onnxruntime"
 
 
 @cache

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
     from inferometer.cost.effects import RuntimeEffects
 
-__all__ = ["Arithmetic", "arithmetic_for", "resolved_precision", "with_overrides"]
+__all__ = ["UNSTATED", "Arithmetic", "arithmetic_for", "resolved_precision", "with_overrides"]
+
+UNSTATED = "f32"  # what a model is in that names no format
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +65,17 @@ def _has_rule(effects: RuntimeEffects, kind: str, stored: str) -> bool:
 
 
 def resolved_precision(graph: Graph, asked: Precision) -> Precision:
-    """The three formats with nothing left open where the model says it; a cache has the activations' format."""
-    activations = asked.activations or graph.precision
-    kv = asked.kv or activations
+    """The three formats with nothing left open: what is asked, what the model says, f32 as frameworks make it.
+
+    A cache has the activations' format.
+    """
+    stated = graph.precision or UNSTATED
+    activations = asked.activations or stated
     return Precision(
-        weights=_canonical(asked.weights or graph.precision), activations=_canonical(activations), kv=_canonical(kv)
+        weights=dtype(asked.weights or stated).name,
+        activations=dtype(activations).name,
+        kv=dtype(asked.kv or activations).name,
     )
-
-
-def _canonical(name: str | None) -> str | None:
-    return None if name is None else dtype(name).name
 
 
 def with_overrides(graph: Graph, overrides: Mapping[str, str]) -> Graph:

@@ -14,9 +14,10 @@ from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.count import coverage
 from inferometer.cost.parallel import is_layer, layer_count, place
 from inferometer.cost.plan import Plan, plan_of
-from inferometer.cost.precision import resolved_precision, with_overrides
+from inferometer.cost.precision import UNSTATED, resolved_precision, with_overrides
 from inferometer.cost.prepare import SYMBOLIC, Prepared, Terms, prepare
 from inferometer.cost.residency import Residency, residency_of
+from inferometer.cost.substitute import with_sizes
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -147,6 +148,7 @@ def fixed_sizes(graph: Graph, workload: Workload, options: Options) -> dict[str,
 def _layout(
     graph: Graph, effects: RuntimeEffects, workload: Workload, options: Options, fixed: Mapping[str, Any]
 ) -> Layout:
+    graph = with_sizes(graph, fixed)
     if options.overrides:
         graph = with_overrides(graph, options.overrides)
     graph, offloaded = _offloaded(graph, options.offload)
@@ -168,7 +170,7 @@ def _layout(
         parameters=graph.parameters,
         active_parameters=_active(graph),
         weight_bytes=round(whole.weights_bytes),
-        notes=_uncovered(graph),
+        notes=(*_unstated(graph, workload.precision), *_uncovered(graph)),
     )
 
 
@@ -188,6 +190,12 @@ def _active(graph: Graph) -> int:
         if op.kind == "moe_experts":
             idle += block.count * op.parameters * (op["experts"] - op["top_k"]) // op["experts"]
     return graph.parameters - idle
+
+
+def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
+    if graph.precision is not None or (asked.weights and asked.activations):
+        return ()
+    return (f"{graph.name} names no number format; what was not asked for is {UNSTATED}.",)
 
 
 def _uncovered(graph: Graph) -> tuple[str, ...]:

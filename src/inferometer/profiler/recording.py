@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +15,12 @@ __all__ = [
     "MISSING",
     "Floats",
     "Lane",
+    "Power",
+    "Quantity",
     "Recording",
     "Run",
     "Segments",
+    "Series",
     "Words",
     "float_column",
     "inherited",
@@ -38,6 +41,33 @@ class Lane:
     title: str = ""
 
 
+Quantity = Literal["power", "energy", "temperature", "clock", "use"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Readings of one sensor: watts, joules since some start, °C, hertz, or a share.
+
+    `counted` series add up to the machine's energy without overlap. A counter of joules begins again at `range_j`.
+    """
+
+    name: str
+    quantity: Quantity
+    times_ns: tuple[int, ...]
+    values: tuple[float, ...]
+    counted: bool = False
+    range_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """What the sensors said. `missing` names each kind that is not measurable here, and why."""
+
+    series: tuple[Series, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    interval_s: float = 0.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """What holds for a recording as a whole. `span_cost_s` is what recording one span took, measured beforehand."""
@@ -47,7 +77,7 @@ class Run:
     dropped: int = 0
     notes: tuple[str, ...] = ()
     span_cost_s: float | None = None
-    energy: Mapping[str, Any] = field(default_factory=dict)
+    power: Power | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -12,6 +12,7 @@ from inferometer.errors import UnknownNameError
 from inferometer.formulas.latency import throughput
 from inferometer.profiler import nest
 from inferometer.profiler.nest import Bools, Ints
+from inferometer.profiler.power import energy_of_names
 from inferometer.profiler.recording import Floats, Recording
 
 __all__ = ["SpanStats", "stats", "stats_of_all"]
@@ -95,7 +96,7 @@ def _whole(recording: Recording) -> _Whole:
         durations=recording.durations_s,
         exclusive=recording.exclusive_s(),
         recursive=nest.nested_in_own_name(recording.name, recording.parent),
-        energy_j=recording.run.energy.get("by_name_j", {}),
+        energy_j=energy_of_names(recording),
     )
 
 

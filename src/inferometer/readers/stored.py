@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
@@ -205,7 +205,20 @@ def tensors_graph(name: str, tensors: Sequence[Stored], *, norm: str = "layer") 
         *([Block(name="others", ops=_ops([(e.names[0], e) for e in others], norm))] if others else []),
     ]
     ids = Tensor(name="ids", shape=(_BATCH, _QUERY), role="index")
-    return Graph(name=name, blocks=tuple(blocks), inputs=(ids,))
+    return Graph(name=name, blocks=tuple(blocks), inputs=(ids,), metadata={"coverage": _coverage(blocks)})
+
+
+def _coverage(blocks: Sequence[Block]) -> dict[str, Any]:
+    """Of the stored weights' ops, those whose work can be told. What has no weights is in neither number."""
+    total, unknown = 0, dict[str, dict[str, Any]]()
+    for block in blocks:
+        total += block.count * len(block.ops)
+        for op in block.ops:
+            if op.kind == "custom":
+                entry = unknown.setdefault(op.name, {"count": 0, "reason": op["reason"]})
+                entry["count"] += block.count
+    covered = total - sum(entry["count"] for entry in unknown.values())
+    return {"nodes": total, "covered": covered, "share": covered / total if total else 1.0, "uncovered": unknown}
 
 
 def _experts_stacked(tensors: Sequence[Stored]) -> Iterator[Stored]:

@@ -93,6 +93,7 @@ def test_a_graph_of_tensors_tells_kinds_by_shape():
     }  # fmt: skip
     assert [(b.first, b.count) for b in graph.blocks if b.name == "layers"] == [(0, 2), (10, 1)]
     assert graph.parameters == sum(entry.elements for entry in tensors)
+    assert (graph.metadata["coverage"]["nodes"], graph.metadata["coverage"]["covered"]) == (9, 5)
 
 
 def test_a_name_with_braces_does_not_become_a_layer():

@@ -38,7 +38,7 @@ def graph_of(model: Model, *, name: str, label: str, signature: str | None = Non
         inputs=tuple(scope.tensor(place) for place in subgraph.inputs if place >= 0),
         outputs=tuple(scope.tensor(place) for place in subgraph.outputs if place >= 0),
         precision=_precision(subgraph),
-        metadata=_metadata(model, builder, start),
+        metadata={**_metadata(model, builder, start), "coverage": _coverage(ops, sum(builder.folded.values()))},
     )
 
 
@@ -229,6 +229,23 @@ def _metadata(model: Model, builder: _Builder, start: int) -> dict[str, Any]:
     if any(t.external for t in tensors):
         notes.append("Weights lie in another file; their bytes are counted from their shapes.")
     return {**found, "notes": tuple(notes)}
+
+
+def _coverage(ops: tuple[Op, ...], unpacked: int) -> dict[str, Any]:
+    """Of all operators, those in bodies and those that only unpack a constant included: whose work can be told."""
+    total, unknown = unpacked, dict[str, dict[str, Any]]()
+    pending = list(ops)
+    while pending:
+        op = pending.pop()
+        total += 1
+        pending += [inner for body in op.get("bodies", ()) for inner in body]
+        loop = op.kind == "control" and len(op["bodies"]) < 2 and op["trips"] is None
+        if op.kind == "custom" or loop:
+            reason = "unknown number of trips" if loop else op["reason"]
+            entry = unknown.setdefault(str(op.source_type), {"count": 0, "reason": reason})
+            entry["count"] += 1
+    covered = total - sum(entry["count"] for entry in unknown.values())
+    return {"nodes": total, "covered": covered, "share": covered / total if total else 1.0, "uncovered": unknown}
 
 
 def _scheme(found: Any) -> str:

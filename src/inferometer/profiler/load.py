@@ -1,0 +1,124 @@
+"""Recordings from files: one, or those of several processes together."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from inferometer.errors import FormatError, SchemaError
+from inferometer.profiler.batch import Batch
+from inferometer.profiler.build import build, from_trace
+from inferometer.profiler.files import SpanFile
+from inferometer.profiler.recording import Power, Recording, Run
+
+__all__ = ["load", "merge", "run_facts", "run_of"]
+
+
+def load(path: str | Path) -> Recording:
+    """One file, as `Profiler.save` or a profiler with `file=` wrote it; or an inferometer.trace document."""
+    file = SpanFile.open(Path(path))
+    if file.trace is not None:
+        return from_trace(file.trace)
+    return _together([(file, list(_checked(file)))])
+
+
+def merge(*paths: str | Path) -> Recording:
+    """The files of several processes as one recording.
+
+    Processes of one machine share a clock. Those of another machine are shifted by the difference of the machines'
+    wall clocks, which is said, since it is only as good as these.
+    """
+    if not paths:
+        raise FormatError("No files were given to merge.")
+    files = [SpanFile.open(Path(path)) for path in paths]
+    traces = [file.path for file in files if file.trace is not None]
+    if traces:
+        raise SchemaError(
+            f"{traces[0]} is an inferometer.trace document, which does not say what its clock began with.",
+            remedy="Merge recordings: what `Profiler.save` writes.",
+        )
+    return _together([(file, list(_checked(file))) for file in files])
+
+
+def _checked(file: SpanFile) -> Sequence[Batch]:
+    found = []
+    for batch in file.batches():
+        times = (*batch.columns["start"], *batch.columns["end"])
+        if all(type(time) is int for time in times):
+            found.append(batch)
+        else:
+            file.notes.append(f"{file.path.name}: {batch.count} spans have times that are not whole numbers; lost.")
+    return found
+
+
+def _together(files: Sequence[tuple[SpanFile, Sequence[Batch]]]) -> Recording:
+    processes = _process_numbers([file for file, _ in files])
+    titles: dict[tuple[int, int], str] = {}
+    batches: list[Batch] = []
+    notes: list[str] = []
+    links, first = 0, files[0][0]
+    for (file, held), process in zip(files, processes, strict=True):
+        shift = _shift_ns(file, first, notes)
+        most = 0
+        for batch in held:
+            batches.append(_placed(batch, process, shift, links))
+            most = max([most, *(link for link in batch.column("link") if link is not None)])
+        links += most
+        notes += [*file.notes, *file.last.get("notes", ())]
+        titles |= {(process, int(thread)): title for thread, title in file.last.get("threads", {}).items()}
+    run = run_of(first.header, [file.last for file, _ in files])
+    return build(batches, run=replace(run, notes=tuple(notes)), titles=titles)
+
+
+def _process_numbers(files: Sequence[SpanFile]) -> list[int]:
+    """Process ids; where two machines gave out the same one, plain numbers."""
+    found = [file.header.get("process") for file in files]
+    known = [number for number in found if isinstance(number, int)]
+    return known if len(set(known)) == len(files) else list(range(1, len(files) + 1))
+
+
+def _shift_ns(file: SpanFile, first: SpanFile, notes: list[str]) -> int:
+    keys = ("host", "boot", "clock")
+    if file is first or all(file.header.get(key) == first.header.get(key) for key in keys):
+        return 0
+    mine, theirs = file.header, first.header
+    if not all(isinstance(each.get(key), int) for each in (mine, theirs) for key in ("epoch_ns", "started_ns")):
+        notes.append(f"{file.path.name} is from another machine and says no time of day: it is not aligned.")
+        return 0
+    notes.append(f"{file.path.name} is from another machine: aligned by the machines' wall clocks.")
+    return int((mine["epoch_ns"] - mine["started_ns"]) - (theirs["epoch_ns"] - theirs["started_ns"]))
+
+
+def _placed(batch: Batch, process: int, shift: int, links: int) -> Batch:
+    columns: dict[str, list[Any]] = {**batch.columns, "process": [process] * batch.count}
+    for name in ("start", "end", "device_start", "device_end"):
+        if shift and name in columns:
+            columns[name] = [None if time is None else time + shift for time in columns[name]]
+    for name in ("link", "above"):
+        if links and name in columns:
+            columns[name] = [None if link is None else link + links for link in columns[name]]
+    return Batch(count=batch.count, columns=columns)
+
+
+def run_facts(run: Run) -> dict[str, Any]:
+    """A run's facts as a file's last line holds them."""
+    power = None if run.power is None else msgspec.to_builtins(run.power)
+    return {"dropped": run.dropped, "notes": list(run.notes), "span_cost_s": run.span_cost_s, "power": power}
+
+
+def run_of(header: dict[str, Any], lasts: Sequence[dict[str, Any]]) -> Run:
+    costs = [last["span_cost_s"] for last in lasts if last.get("span_cost_s") is not None]
+    powers = [last["power"] for last in lasts if last.get("power")]
+    try:
+        power = msgspec.convert(powers[0], Power) if powers else None
+    except msgspec.ValidationError:
+        power = None
+    return Run(
+        clock=str(header.get("clock", "perf_counter_ns")),
+        started_at=header.get("started_at"),
+        dropped=sum(int(last.get("dropped") or 0) for last in lasts),
+        span_cost_s=max(costs, default=None),
+        power=power,
+    )

@@ -1,0 +1,97 @@
+"""Power, clocks, heat and use as series of readings, and the energy of spans found from them. Pure functions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from inferometer.formulas.energy import energy_by_integration
+from inferometer.profiler.nest import Ints
+from inferometer.profiler.recording import Floats, Power, Recording, Series
+
+__all__ = ["EnergyUse", "energy_curve", "energy_of_names", "energy_of_spans", "uses"]
+
+_LEAST_INTERVALS = 2  # a name that ran for less than this many readings has no energy of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnergyUse:
+    """One series over the whole recording: joules and watts of a power series, the range of any other."""
+
+    name: str
+    quantity: str
+    mean: float
+    min: float
+    max: float
+    energy_j: float | None = None
+
+
+def energy_curve(series: Series) -> tuple[Ints, Floats]:
+    """Joules used since the first reading, at the time of each reading.
+
+    A counter says it outright; where it went back to zero, it had reached its range. Between readings of power a
+    straight line is taken: half the sum of the two, times the time between them.
+    """
+    times = np.asarray(series.times_ns, dtype=np.int64)
+    values = np.asarray(series.values)
+    if len(values) < 2:
+        return times, np.zeros(len(values))
+    if series.quantity == "energy":
+        steps = np.diff(values)
+        steps = np.where(steps < 0, steps + (series.range_j or 0.0), steps)
+        steps = np.maximum(steps, 0.0)  # a counter that was reset without a known range tells nothing of that interval
+    else:
+        pairs = np.stack((values[:-1], values[1:]), axis=-1)
+        seconds = np.diff(times) * 1e-9
+        held = np.maximum(seconds, 1e-12)
+        steps = np.asarray(energy_by_integration(powers=pairs, interval=held))
+    return times, np.concatenate(([0.0], np.cumsum(steps)))
+
+
+def energy_of_spans(power: Power, starts: Ints, ends: Ints) -> Floats | None:
+    """Joules of each span, of all counted series together; None where nothing was read, NaN where not all of a span."""
+    curves = [energy_curve(series) for series in power.series if series.counted and len(series.values) >= 2]
+    if not curves:
+        return None
+    total = np.zeros(len(starts))
+    for times, joules in curves:
+        within = (starts >= times[0]) & (ends <= times[-1])
+        used = np.interp(ends, times, joules) - np.interp(starts, times, joules)
+        total += np.where(within, used, np.nan)
+    return total
+
+
+def energy_of_names(recording: Recording) -> dict[str, float]:
+    """Joules in each name's spans. A name with less time than two intervals between readings is left out."""
+    power = recording.run.power
+    joules = None if power is None else energy_of_spans(power, recording.start, recording.end)
+    if power is None or joules is None:
+        return {}
+    found = {}
+    seconds = recording.durations_s
+    for name in recording.names():
+        rows = recording.rows_named(name)
+        known = joules[rows]
+        if seconds[rows].sum() >= _LEAST_INTERVALS * power.interval_s and not bool(np.isnan(known).any()):
+            found[name] = float(known.sum())
+    return found
+
+
+def uses(power: Power) -> list[EnergyUse]:
+    """Each series in a line."""
+    return [_use(series) for series in power.series if len(series.values)]
+
+
+def _use(series: Series) -> EnergyUse:
+    values = np.asarray(series.values)
+    times, joules = energy_curve(series) if series.quantity in {"energy", "power"} else (None, None)
+    energy = None if joules is None or len(joules) < 2 else float(joules[-1])
+    if series.quantity == "energy" and times is not None and joules is not None and len(joules) > 1:
+        values = np.diff(joules) / np.maximum(np.diff(times) * 1e-9, 1e-12)  # a counter's watts, reading by reading
+    return EnergyUse(
+        name=series.name,
+        quantity=series.quantity,
+        mean=float(values.mean()),
+        min=float(values.min()),
+        max=float(values.max()),
+        energy_j=energy,
+    )

@@ -1,0 +1,252 @@
+"""The sensors of this machine as things to read again and again: RAPL, hwmon, INA3221, NVML, powermetrics, the clocks.
+
+All files and programs come through `Machine`, so a Jetson's or a workstation's sensors are tested from text. A sensor
+that is not there, or that only root may read, says so; it is never read as zero.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from inferometer.catalog.detect.fields import scaled, stripped, whole
+from inferometer.catalog.detect.gpus import ask
+from inferometer.catalog.detect.machine import Machine
+from inferometer.catalog.detect.sensors import hwmon_folders
+from inferometer.profiler.recording import Quantity
+
+__all__ = ["Channel", "Sensors", "find_sensors"]
+
+_POWERCAP = "/sys/class/powercap"
+_CPU = "/sys/devices/system/cpu"
+_SUPPLY = "/sys/class/power_supply"
+_POWERMETRICS = re.compile(r"^(CPU|GPU|ANE) Power: ([0-9]+) mW", re.MULTILINE)
+_WHOLE_BOARD = frozenset({"VDD_IN", "POM_5V_IN", "POM_5V_SYS"})  # rails that feed all the others of a Jetson
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One number that can be read. `counted` ones add up to the machine's power without overlap."""
+
+    name: str
+    quantity: Quantity
+    read: Callable[[], float | None]
+    counted: bool = False
+    range_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensors:
+    channels: tuple[Channel, ...]
+    missing: dict[str, str]
+    close: Callable[[], None]
+
+
+def find_sensors(machine: Machine) -> Sensors:
+    """Every channel that answers now, and of each kind that has none, why."""
+    missing: dict[str, str] = {}
+    channels: list[Channel] = []
+    nvml = _Nvml(machine)
+    kinds: tuple[tuple[str, Iterator[Channel], str], ...] = (
+        ("rapl", _rapl(machine), f"no energy counter in {_POWERCAP} is readable here"),
+        ("hwmon", _hwmon(machine), "no hardware monitor has a power input or a temperature"),
+        ("ina3221", _ina3221(machine), "there is no INA3221"),
+        ("nvml", nvml.channels(), nvml.why),
+        ("powermetrics", _powermetrics(machine), _why_no_powermetrics(machine)),
+        ("battery", _battery(machine), "no battery measures power here"),
+        ("cpu clock", _clocks(machine), f"no clock in {_CPU}"),
+        ("cpu use", _cpu_use(machine), "there is no /proc/stat"),
+    )
+    for kind, found, why in kinds:
+        answering = [channel for channel in found if channel.read() is not None]
+        channels += answering
+        if not answering:
+            missing[kind] = why
+    return Sensors(channels=tuple(channels), missing=missing, close=nvml.close)
+
+
+def _rapl(machine: Machine) -> Iterator[Channel]:
+    """Packages and memory are counted; `core` and `uncore` are inside a package, and `psys` around it."""
+    zones = [zone for zone in machine.names(_POWERCAP) if re.fullmatch(r"intel-rapl(:[0-9]+)+", zone, re.ASCII)]
+    for zone in zones:
+        folder = f"{_POWERCAP}/{zone}"
+        name = stripped(machine.read(f"{folder}/name")) or zone
+        yield Channel(
+            name=f"rapl {name}",
+            quantity="energy",
+            read=_file(machine, f"{folder}/energy_uj", 1e-6),
+            counted=name.startswith("package") or name == "dram",
+            range_j=scaled(machine.read(f"{folder}/max_energy_range_uj"), 1e-6),
+        )
+
+
+def _file(machine: Machine, path: str, factor: float) -> Callable[[], float | None]:
+    return lambda: scaled(machine.read(path), factor)
+
+
+def _hwmon(machine: Machine) -> Iterator[Channel]:
+    for folder, chip in hwmon_folders(machine):
+        if chip.startswith("ina3221"):
+            continue
+        for file in machine.names(folder):
+            power = re.fullmatch(r"(power[0-9]+)_(?:input|average)", file, re.ASCII)
+            heat = re.fullmatch(r"(temp[0-9]+)_input", file, re.ASCII)
+            match = power or heat
+            if match is None:
+                continue
+            label = stripped(machine.read(f"{folder}/{match[1]}_label"))
+            yield Channel(
+                name=f"{chip} {label}" if label else chip,
+                quantity="power" if power else "temperature",
+                read=_file(machine, f"{folder}/{file}", 1e-6 if power else 1e-3),
+                counted=power is not None and chip == "amdgpu",
+            )
+
+
+def _ina3221(machine: Machine) -> Iterator[Channel]:
+    """A Jetson's rails: millivolts times milliamperes. Where one rail feeds the rest, it alone is counted."""
+    rails = []
+    for folder, chip in hwmon_folders(machine):
+        for channel in (1, 2, 3) if chip.startswith("ina3221") else ():
+            label = stripped(machine.read(f"{folder}/in{channel}_label"))
+            if label not in {None, "NC"}:
+                rails.append((str(label), f"{folder}/in{channel}_input", f"{folder}/curr{channel}_input"))
+    whole_board = {label for label, *_ in rails} & _WHOLE_BOARD
+    for label, volts, amperes in rails:
+        yield Channel(
+            name=f"ina3221 {label}",
+            quantity="power",
+            read=_product(machine, volts, amperes),
+            counted=label in whole_board if whole_board else True,
+        )
+
+
+def _product(machine: Machine, millivolts: str, milliamperes: str) -> Callable[[], float | None]:
+    def read() -> float | None:
+        volts, amperes = scaled(machine.read(millivolts), 1e-3), scaled(machine.read(milliamperes), 1e-3)
+        return None if volts is None or amperes is None else volts * amperes
+
+    return read
+
+
+class _Nvml:
+    """NVIDIA's driver, kept open while it is sampled."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._nvml = machine.module("pynvml")
+        self.why = "no NVIDIA GPU whose driver answers"
+        if self._nvml is None:
+            self.why = "nvidia-ml-py is not installed (pip install 'inferometer[nvidia]')"
+            return
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError:
+            self._nvml = None
+
+    def channels(self) -> Iterator[Channel]:
+        count = ask(self._nvml, "nvmlDeviceGetCount") or 0 if self._nvml is not None else 0
+        for index in range(count):
+            handle = ask(self._nvml, "nvmlDeviceGetHandleByIndex", index)
+            if handle is not None:
+                yield from self._device(f"gpu {index}", handle)
+
+    def _device(self, name: str, handle: object) -> Iterator[Channel]:
+        def asked(function: str, factor: float, *more: int) -> Callable[[], float | None]:
+            def read() -> float | None:
+                value = ask(self._nvml, function, handle, *more)
+                return None if value is None else float(value) * factor
+
+            return read
+
+        def busy() -> float | None:
+            rates = ask(self._nvml, "nvmlDeviceGetUtilizationRates", handle)
+            return None if rates is None else float(rates.gpu) * 1e-2
+
+        energy = asked("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
+        counter = energy() is not None  # from Volta on; it misses nothing between readings
+        if counter:
+            yield Channel(name=name, quantity="energy", read=energy, counted=True)
+        yield Channel(name=name, quantity="power", read=asked("nvmlDeviceGetPowerUsage", 1e-3), counted=not counter)
+        yield Channel(name=name, quantity="temperature", read=asked("nvmlDeviceGetTemperature", 1.0, 0))
+        yield Channel(name=name, quantity="clock", read=asked("nvmlDeviceGetClockInfo", 1e6, 1))
+        yield Channel(name=name, quantity="use", read=busy)
+
+    def close(self) -> None:
+        if self._nvml is not None:
+            ask(self._nvml, "nvmlShutdown")
+            self._nvml = None
+
+
+def _powermetrics(machine: Machine) -> Iterator[Channel]:
+    """macOS: one run of a program for all domains, which itself averages over 100 ms."""
+    if machine.which("powermetrics") is None or not machine.privileged:
+        return
+    printed: dict[str, float | None] = {}
+
+    def reader(domain: str) -> Callable[[], float | None]:
+        def read() -> float | None:
+            if domain not in printed:
+                text = machine.run("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power") or ""
+                printed.update((name, scaled(watts, 1e-3)) for name, watts in _POWERMETRICS.findall(text))
+            return printed.pop(domain, None)  # each domain is told once for each run
+
+        return read
+
+    for domain in ("CPU", "GPU", "ANE"):
+        yield Channel(name=domain.lower(), quantity="power", read=reader(domain), counted=True)
+
+
+def _why_no_powermetrics(machine: Machine) -> str:
+    if machine.system != "Darwin":
+        return "not macOS"
+    return "powermetrics needs root: run with sudo" if machine.which("powermetrics") else "there is no powermetrics"
+
+
+def _battery(machine: Machine) -> Iterator[Channel]:
+    for name in machine.names(_SUPPLY):
+        folder = f"{_SUPPLY}/{name}"
+        if stripped(machine.read(f"{folder}/type")) == "Battery":
+            yield Channel(name=f"battery {name}", quantity="power", read=_battery_watts(machine, folder))
+
+
+def _battery_watts(machine: Machine, folder: str) -> Callable[[], float | None]:
+    def read() -> float | None:
+        watts = scaled(machine.read(f"{folder}/power_now"), 1e-6)
+        if watts is not None:
+            return abs(watts)
+        volts, amperes = (scaled(machine.read(f"{folder}/{file}_now"), 1e-6) for file in ("voltage", "current"))
+        return None if volts is None or amperes is None else abs(volts * amperes)
+
+    return read
+
+
+def _clocks(machine: Machine) -> Iterator[Channel]:
+    """The mean clock of all CPUs: reading each as a channel of its own would cost more than it tells."""
+    files = [
+        f"{_CPU}/{name}/cpufreq/scaling_cur_freq"
+        for name in machine.names(_CPU)
+        if re.fullmatch(r"cpu[0-9]+", name, re.ASCII)
+    ]
+
+    def read() -> float | None:
+        found = [hertz for file in files[:64] if (hertz := scaled(machine.read(file), 1e3)) is not None]
+        return sum(found) / len(found) if found else None
+
+    yield Channel(name="cpu", quantity="clock", read=read)
+
+
+def _cpu_use(machine: Machine) -> Iterator[Channel]:
+    """The share of all CPUs' time since the last reading that was not idle."""
+    last: list[tuple[int, int]] = []
+
+    def read() -> float | None:
+        line = (machine.read("/proc/stat") or "").partition("\n")[0].split()
+        ticks = [value for value in map(whole, line[1:9]) if value is not None]
+        if len(ticks) < 5 or line[0] != "cpu":
+            return None
+        idle, all_ticks = ticks[3] + ticks[4], sum(ticks)
+        before = last[-1] if last else (idle, all_ticks)
+        last[:] = [(idle, all_ticks)]
+        passed = all_ticks - before[1]
+        return 1 - (idle - before[0]) / passed if passed > 0 else 0.0
+
+    yield Channel(name="cpu", quantity="use", read=read)
