@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SETTINGS", "Setting", "catalog_folders", "debug", "value_of"]
+__all__ = ["SETTINGS", "Setting", "catalog_folders", "debug", "profiling", "value_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,11 @@ SETTINGS = (
         default="0",
         meaning="1 shows the traceback behind an error, as `--debug` does.",
     ),
+    Setting(
+        name="INFEROMETER_PROFILE",
+        default="1",
+        meaning="0 switches every `Profiler` off that is not switched on in code: its spans then record nothing.",
+    ),
 )
 
 
@@ -43,3 +48,7 @@ def catalog_folders() -> tuple[Path, ...]:
 
 def debug() -> bool:
     return value_of("INFEROMETER_DEBUG") not in {None, "", "0"}
+
+
+def profiling() -> bool:
+    return value_of("INFEROMETER_PROFILE") not in {None, "", "0"}

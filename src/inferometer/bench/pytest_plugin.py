@@ -11,7 +11,7 @@ an option is used.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,23 +35,21 @@ __all__ = ["Benchmark", "inferometer_bench"]
 _BESIDE = "during the runs: other tests ran beside them (pytest-xdist). Measure with -n 0."
 
 
-@dataclass(slots=True)
 class _Session:
     """What one pytest session asks for, and what it has measured so far."""
 
-    gates: tuple[Gate, ...] = ()
-    baseline: Profile | None = None
-    baseline_name: str = "baseline"
-    criteria: Criteria | None = None
-    save: Path | None = None
-    once: bool = False
-    strict: bool = False
-    watch: Guard | NoGuard | None = None
-    first: FirstLook | None = None
-    beside_others: bool = False
-    profiles: list[Profile] = field(default_factory=list)
-    comparison: Comparison | None = None
-    failures: tuple[str, ...] = ()
+    def __init__(self, *, once: bool, strict: bool, beside_others: bool) -> None:
+        self.once, self.strict, self.beside_others = once, strict, beside_others
+        self.gates: tuple[Gate, ...] = ()
+        self.baseline: Profile | None = None
+        self.baseline_name = "baseline"
+        self.criteria: Criteria | None = None
+        self.save: Path | None = None
+        self.watch: Guard | NoGuard | None = None
+        self.first: FirstLook | None = None
+        self.profiles: list[Profile] = []
+        self.comparison: Comparison | None = None
+        self.failures: tuple[str, ...] = ()
 
 
 _SESSION = pytest.StashKey[_Session]()
@@ -188,9 +186,9 @@ def pytest_runtest_makereport(
     return report
 
 
-@dataclass(frozen=True, slots=True)
 class _Collector:
-    session: _Session
+    def __init__(self, session: _Session) -> None:
+        self.session = session
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when != "call" or not report.passed:

@@ -79,6 +79,9 @@ _ALL = (
     DType(name="u4", elements=2, block_bytes=1, arithmetic=("i4", "i8", *_WIDE), aliases=("uint4",)),
     DType(name="i2", elements=4, block_bytes=1, arithmetic=("i2", "i4", "i8", *_WIDE), aliases=("int2",)),
     DType(name="i1", elements=8, block_bytes=1, arithmetic=("i1", "i4", "i8", *_WIDE), aliases=("binary",)),
+    DType(name="f6e2m3", elements=4, block_bytes=3, arithmetic=("mxfp6", "mxfp8", "f8e4m3", *_WIDE)),
+    DType(name="f6e3m2", elements=4, block_bytes=3, arithmetic=("mxfp6", "mxfp8", "f8e4m3", *_WIDE)),
+    _plain("f8e8m0", 1, *_WIDE),  # a power of two: the scale of a micro-scaled block
     DType(name="f4e2m1", elements=2, block_bytes=1, arithmetic=("nvfp4", "mxfp4", "f8e4m3", *_WIDE)),
     # OCP Microscaling v1.0: 32 numbers share one 8-bit power-of-two scale
     _scaled("mxfp8", 32, 33, "f8e4m3", *_WIDE),

@@ -52,8 +52,8 @@ def class_path(op: Op, phase: str, path: str | None = None) -> tuple[str, ...]:
     if name != "attention":
         return (f"{name}.{phase}", name)
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"
-    kind = f"{name}.{path if path and phase != 'decode' else 'decode' if phase == 'decode' else 'prefill'}"
-    return (f"{kind}.{width}", kind, name)
+    ways = ["decode"] if phase == "decode" else [way for way in (path, "prefill") if way]
+    return (*(f"{name}.{way}{end}" for way in ways for end in (f".{width}", "")), name)
 
 
 def shape_of(op: Op, binding: Binding) -> dict[str, Any]:

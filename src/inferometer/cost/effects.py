@@ -109,8 +109,8 @@ def runtime_effects(name: str) -> RuntimeEffects:
 def default_runtime(device: Device, graph: Graph | None = None) -> str:
     """What such a model mostly runs in on such a device.
 
-    Compiled PyTorch on a data centre's or a desk's GPU. Elsewhere llama.cpp for models that make tokens and ONNX Runtime
-    for others; an NPU or TPU, whose software has no row, is taken as ideal.
+    Compiled PyTorch on a data centre's or a desk's GPU. Elsewhere llama.cpp for models that make tokens and ONNX
+    Runtime for others; an NPU or TPU, whose software has no row, is taken as ideal.
     """
     if device.unit == "gpu" and device.kind in {"server", "workstation", "desktop"}:
         return "torch-compile"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["Fit", "capacity_of", "fit", "peak_use", "reserve_of"]
 
 _LONGEST = 1 << 27  # where the model itself states no limit
-_MOST_DEVICES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +32,8 @@ class Fit:
     """Bytes on the fullest device, against what it has.
 
     `longest_context` is for the batch asked for, `largest_batch` for the tokens asked for; 0 says that not one fits,
-    None that it has no cache to grow. `devices_at_least` shares weights and cache evenly: no fewer can hold them,
-    whatever the plan. Capacity unknown leaves what depends on it unknown.
+    None that it has no cache to grow. `devices_at_least` shares everything evenly: no fewer can hold it, whatever the
+    plan. Capacity unknown leaves what depends on it unknown.
     """
 
     weights_bytes: int
@@ -148,13 +148,11 @@ def _most(limit: int, holds: Callable[[int], bool]) -> int:
 
 
 def _devices(use: MemoryUse, workload: Workload, reserve: float, capacity: float) -> int:
-    """Weights and cache are shared, what is alive during a step and the reserve are not."""
-    shared = (use.weights_bytes + use.kv_bytes + use.state_bytes) * workload.parallel.tp * workload.parallel.pp
-    own = use.activations_bytes + use.workspace_bytes + reserve
-    if own >= capacity:
-        raise DomainError(
-            f"The activations of this workload ({own:.3g} B) do not fit into {capacity:.3g} B, however many devices.",
-            remedy="Use a smaller batch or read the prompt in chunks.",
-        )
-    count = -int(-shared // (capacity - own))
-    return max(1, min(count, _MOST_DEVICES)) * workload.parallel.dp
+    """All that a replica holds, shared evenly: no plan needs less."""
+    parallel = workload.parallel
+    held = (use.weights_bytes + use.kv_bytes + use.state_bytes) * parallel.tp * parallel.pp
+    room = capacity - reserve
+    if room <= 0:
+        raise DomainError(f"The runtime's reserve of {reserve:.3g} B leaves nothing of {capacity:.3g} B.")
+    needed = float(held + use.activations_bytes + use.workspace_bytes)
+    return parallel.dp * max(1, math.ceil(needed / room))

@@ -47,6 +47,7 @@ class Inventory:
     layers: tuple[Layer, ...]
     bytes_by_format: Mapping[str, int] = field(default_factory=dict)  # weights as stored
     sizes: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # what the reader had to say, such as that a file has no template
 
 
 def inventory(graph: Graph, binding: Binding) -> Inventory:
@@ -66,6 +67,7 @@ def inventory(graph: Graph, binding: Binding) -> Inventory:
         layers=_layers(graph, bound),
         bytes_by_format=by_format,
         sizes=dict(binding.sizes),
+        notes=tuple(graph.metadata.get("notes", ())),
     )
 
 

@@ -73,6 +73,8 @@ def live_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> list[tuple[str
     for step, (block, op, repetition) in enumerate(_steps(graph)):
         names.append(block.full_name(op.name, repetition))
         _run(op, block, repetition, step, record)
+    if not names:
+        return []
     for tensor in graph.outputs:
         if tensor.name in record.current:
             record.current[tensor.name].last = len(names) - 1

@@ -27,19 +27,22 @@ _LOOSE = 2.0  # a constant that was measured elsewhere
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """What turns seconds into joules: the power of a device, and how many there are."""
+    """The devices of a plan: how many, their power, and what a pipeline makes of the time.
+
+    `stretch` is the time of a step over that of one micro-batch through all layers, `busy` the share of it in which a
+    device has something to do.
+    """
 
     power: PowerModel | None
-    devices: int
+    devices: int = 1
+    stretch: float = 1.0
+    busy: float = 1.0
 
 
-def phase_of(name: str, step: Step, plan: Plan, site: Site, *, stretch: float = 1.0) -> Phase:
-    """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution.
-
-    `stretch` multiplies every time: what a pipeline makes of it.
-    """
-    ops = _ops(step, plan, _rated(name), once=name == "encode", stretch=stretch)
-    once_s = step.step_s * step.priced.time_s.shape[1] * stretch
+def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
+    """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
+    ops = _ops(step, plan, _rated(name), once=name == "encode", stretch=site.stretch)
+    once_s = step.step_s * step.priced.time_s.shape[1] * site.stretch
     time_s = sum(op.time_s for op in ops)
     return Phase(
         name=name,
@@ -50,7 +53,7 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site, *, stretch: float = 
         bound=_bound(ops, once_s),
         flops=sum(op.flops or 0.0 for op in ops),
         bytes=sum(op.bytes or 0.0 for op in ops if op.kind != "collective"),
-        energy_j=_energy(step, site, time_s + once_s, once_s, stretch),
+        energy_j=_energy(step, site, time_s + once_s, once_s),
         ops=tuple(ops),
         unattributed_s=once_s,
     )
@@ -101,12 +104,13 @@ def _bound(ops: list[OpTime], once_s: float) -> Bound:
     return max(seconds, key=lambda name: seconds[name])
 
 
-def _energy(step: Step, site: Site, time_s: float, once_s: float, stretch: float) -> float | None:
+def _energy(step: Step, site: Site, time_s: float, once_s: float) -> float | None:
+    """Joules of all devices. Each waits for the host, and for its turn in a pipeline."""
     if site.power is None:
         return None
-    computing = float(stretch * step.total("compute_s").sum())
-    waiting = float(stretch * step.total("overhead_s").sum()) + once_s
-    return float(site.devices * site.power.joules(time_s=time_s, computing_s=computing, waiting_s=waiting))
+    computing, waiting = (float(site.stretch * step.total(key).sum()) for key in ("compute_s", "overhead_s"))
+    idle = (1 - site.busy) * time_s + site.busy * (waiting + once_s)
+    return float(site.devices * site.power.joules(time_s=time_s, computing_s=site.busy * computing, waiting_s=idle))
 
 
 def load_phase(ready: Ready, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:

@@ -162,19 +162,17 @@ class _Job:
         share = replica_batch(self.workload.batch, self.workload.parallel)
         return -(-share // self.options.micro_batches)
 
-    @property
-    def stretch(self) -> float:
-        """What a pipeline makes of the time of one micro-batch through all layers.
-
-        m micro-batches through p stages take m + p − 1 times the longest stage.
-        """
+    def _site(self) -> Site:
+        """Through p stages m micro-batches take m + p − 1 times the longest; a device works m / p of a pass."""
         stages, micro = self.workload.parallel.pp, self.options.micro_batches
-        if stages == 1:
-            return float(micro)
-        return (micro + stages - 1) * stage_share(self.ready.graph, stages)
+        stretch = float(micro)
+        if stages > 1:
+            stretch = (micro + stages - 1) * stage_share(self.ready.graph, stages)
+        devices, busy = self.workload.parallel.devices, min(1.0, micro / (stages * stretch))
+        return Site(power=power_model(self.device), devices=devices, stretch=stretch, busy=busy)
 
     def phases(self) -> list[Phase]:
-        site = Site(power=power_model(self.device), devices=self.workload.parallel.devices)
+        site = self._site()
         load, notes = load_phase(self.ready, self.device, site, self.options)
         self.notes += notes
         found = [load]
@@ -222,7 +220,7 @@ class _Job:
         plan = self.ready.plan
         once = name == "encode"
         step = plan.step(sizes, "prefill" if once else name, once=once)
-        return phase_of(name, step, plan, site, stretch=self.stretch)
+        return phase_of(name, step, plan, site)
 
     def _forward_sizes(self) -> dict[str, Any]:
         return {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Expression, Symbol, evaluate, symbols_in
 from inferometer.core.graph import Graph, Op, Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 __all__ = ["with_sizes"]
 
@@ -69,4 +67,3 @@ class _Names:
         if isinstance(value, tuple):
             return tuple(self._value(part) for part in value)
         return self.dim(value)
-

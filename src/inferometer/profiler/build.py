@@ -1,6 +1,6 @@
 """From batches of facts, or from a Trace, to a Recording: the passes between recording and reporting."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import Any
@@ -24,7 +24,7 @@ from inferometer.profiler.recording import (
     whole_column,
 )
 
-__all__ = ["Titles", "build", "from_trace"]
+__all__ = ["Titles", "batches_of", "build", "from_trace"]
 
 Titles = Mapping[tuple[int, int], str]  # (process, thread) → the thread's name
 _PLAIN = ("thread", "start", "end", "failed", "task", "link", "above", "process", "parent")
@@ -214,3 +214,43 @@ def from_trace(trace: Trace) -> Recording:
             columns[column] = values + [None] * len(parts)
     run = Run(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
     return build([Batch(count=len(spans) + len(parts), columns=columns)], run=run)
+
+
+def batches_of(recording: Recording, *, rows: int = 8192) -> Iterator[Batch]:
+    """A recording as batches again, parents included: spans first, then their segments."""
+    for first in range(0, len(recording), rows):
+        yield _spans_of(recording, slice(first, first + rows))
+    parts = recording.segments
+    if len(parts.owner):
+        lanes = [recording.lanes[lane] for lane in recording.lane[parts.owner].tolist()]
+        columns: dict[str, list[Any]] = {
+            "name": [recording.words[index] for index in parts.name.tolist()],
+            "kind": [SEGMENT] * len(lanes),
+            "bytes": _known(parts.bytes),
+            "start": parts.start.tolist(),
+            "end": parts.end.tolist(),
+            "parent": parts.owner.tolist(),
+        }
+        yield Batch(count=len(lanes), columns=columns | _where(lanes))
+
+
+def _spans_of(recording: Recording, rows: slice) -> Batch:
+    lanes = [recording.lanes[lane] for lane in recording.lane[rows].tolist()]
+    columns: dict[str, list[Any]] = {
+        name: [recording.word(index) for index in getattr(recording, name)[rows].tolist()] for name in WORDS
+    }
+    columns |= {name: _known(getattr(recording, name)[rows]) for name in NUMBERS}
+    columns |= {name: getattr(recording, name)[rows].tolist() for name in ("start", "end", "failed", "parent")}
+    columns |= {name: _known(column[rows]) for name, column in recording.readings.items()}
+    if recording.device is not None:
+        columns |= {name: _known(column[rows]) for name, column in zip(DEVICE, recording.device, strict=True)}
+    return Batch(count=len(lanes), columns=columns | _where(lanes))
+
+
+def _where(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
+    return {name: [getattr(lane, name) for lane in lanes] for name in ("process", "thread", "task")}
+
+
+def _known(column: Ints | Floats) -> list[Any]:
+    """Values, with None for what was not given."""
+    return [None if value == MISSING or value != value else value for value in column.tolist()]  # noqa: PLR0124 - NaN

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import BufferedWriter
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from inferometer.core.trace import Trace
 from inferometer.errors import FormatError, InferometerError, SchemaError
 from inferometer.profiler.batch import WORDS, Batch
 
-__all__ = ["SCHEMA", "SpanFile", "SpanWriter", "write_failed", "write_whole"]
+__all__ = ["SCHEMA", "SpanFile", "SpanWriter", "write_batches", "write_failed", "write_whole"]
 
 _NAME, _VERSION = "inferometer.spans", 1
 SCHEMA = f"{_NAME}/{_VERSION}"
+_ROWS_A_LINE = 4096
 _encoder = msgspec.json.Encoder()
 
 
@@ -36,7 +36,7 @@ class SpanWriter:
         self._words: dict[str, int] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: BufferedWriter = path.open("wb")
+            self._file = path.open("wb")
             self._line({"schema": SCHEMA, **header})
             self._file.flush()
         except OSError as error:
@@ -78,9 +78,33 @@ class SpanWriter:
         self._file.write(_encoder.encode(document) + b"\n")
 
 
+def write_batches(path: Path, header: dict[str, Any], batches: Iterable[Batch], last: dict[str, Any]) -> None:
+    """A whole recording, in lines short enough that a cut costs little; there whole or not at all."""
+    beside = _beside(path)
+    writer = SpanWriter(beside, header)
+    try:
+        for batch in batches:
+            for first in range(0, batch.count, _ROWS_A_LINE):
+                rows = slice(first, first + _ROWS_A_LINE)
+                columns = {name: column[rows] for name, column in batch.columns.items()}
+                writer.write(Batch(count=len(columns["start"]), columns=columns))
+        writer.finish(last)
+        beside.replace(path)
+    except (OSError, InferometerError) as error:
+        writer.abandon()
+        with suppress(OSError):
+            beside.unlink(missing_ok=True)
+        cause = error if isinstance(error, OSError) else error.__cause__
+        raise write_failed(path, cause if isinstance(cause, OSError) else OSError(str(error))) from error
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
     """A file that is there whole or not at all: written beside its place and then moved there."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    beside = _beside(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("wb") as file:

@@ -44,20 +44,19 @@ def _generator(
         inner = function(*args, **kwargs)
         step: Callable[[], Any] = functools.partial(next, inner)
         while True:
+            with opened():
+                item, ended = _stepped(step)
+            if ended:
+                return item
             try:
-                with opened():
-                    item, ended = _stepped(step)
-                if ended:
-                    return item
                 sent = yield item
-                step = functools.partial(inner.send, sent)
             except GeneratorExit:
                 inner.close()
                 raise
-            except BaseException as error:
-                if inner.gi_frame is None:  # it raised this itself, and has ended
-                    raise
+            except BaseException as error:  # noqa: BLE001 - whatever is thrown in goes to the generator itself
                 step = functools.partial(inner.throw, error)
+            else:
+                step = functools.partial(inner.send, sent)
 
     return wrapped
 
@@ -76,19 +75,29 @@ def _async_generator(
     @functools.wraps(function)
     async def wrapped(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         inner = function(*args, **kwargs)
+        step: Callable[[], Any] = functools.partial(inner.asend, None)
         try:
-            sent: Any = None
             while True:
                 with opened():
-                    ended = False
-                    try:
-                        item = await inner.asend(sent)
-                    except StopAsyncIteration:
-                        ended = True
+                    item, ended = await _async_stepped(step)
                 if ended:
                     return
-                sent = yield item
+                try:
+                    sent = yield item
+                except GeneratorExit:
+                    raise
+                except BaseException as error:  # noqa: BLE001 - whatever is thrown in goes to the generator itself
+                    step = functools.partial(inner.athrow, error)
+                else:
+                    step = functools.partial(inner.asend, sent)
         finally:
             await inner.aclose()
 
     return wrapped
+
+
+async def _async_stepped(step: Callable[[], Any]) -> tuple[Any, bool]:
+    try:
+        return await step(), False
+    except StopAsyncIteration:
+        return None, True

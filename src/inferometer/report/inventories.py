@@ -47,7 +47,8 @@ def inventory_card(found: Inventory, *, published: int | None) -> Card:
     if memory.kv_bytes_per_token:
         facts.append(("KV cache", f"{format_quantity(memory.kv_bytes_per_token, 'B')} a token", ""))
     facts += [("peak memory", format_quantity(memory.peak_bytes, "B"), _parts(found)), ("covered", *_covered(found))]
-    return Card(title=found.name, subtitle=found.architecture or "", facts=tuple(facts))
+    notes = tuple(f"Note: {note}" for note in found.notes)
+    return Card(title=found.name, subtitle=found.architecture or "", facts=tuple(facts), sources=notes)
 
 
 def inventory_document(found: Inventory, precision: Precision) -> dict[str, Any]:
@@ -65,6 +66,7 @@ def inventory_document(found: Inventory, precision: Precision) -> dict[str, Any]
         "sizes": dict(found.sizes),
         "precision": asdict(precision),
         "memory": asdict(found.footprint),
+        "notes": list(found.notes),
         "coverage": {**asdict(found.coverage), "share": found.coverage.share},
         "layers": [asdict(layer) for layer in found.layers],
     }

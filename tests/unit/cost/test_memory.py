@@ -204,3 +204,8 @@ def test_an_empty_graph_needs_nothing():
 
 def test_an_attention_without_a_cache_keeps_none():
     assert footprint(graph(attend("a", heads=4, kv_heads=4, head_dim=8, cached=False)), at()).kv_bytes == 0
+
+
+def test_a_graph_without_ops_needs_nothing_but_what_it_holds():
+    empty = Graph(name="empty", blocks=(), inputs=(Tensor(name="x", shape=(3,), dtype="f32"),))
+    assert footprint(empty, Binding()).peak_bytes == 0

@@ -38,7 +38,7 @@ def build(path: Path, walk: Walk, steps: tuple[Step, ...], scope: Scope, inputs:
         name=path.stem,
         blocks=tuple(blocks),
         inputs=tuple(maker.tensor(value) for value in inputs),
-        outputs=tuple(maker.stored(v.stored[0]) if v.constant else maker.tensor(v) for v in outputs),
+        outputs=tuple(maker.tensor(value, "constant" if value.constant else None) for value in outputs),
         precision=_precision(ops),
         metadata=_metadata(model, walk, steps, ops),
     )

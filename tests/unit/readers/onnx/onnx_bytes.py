@@ -141,8 +141,8 @@ def ops(graph):
 
 
 def only(graph):
-    """The one op of a graph."""
-    (op,) = ops(graph)
+    """The one op of a graph; tensors that nothing reads stand in a block of their own."""
+    (op,) = graph.blocks[0].ops
     return op
 
 

@@ -88,7 +88,7 @@ def test_a_file_that_is_not_there_or_a_folder(tmp_path):
 def test_another_zip_file_is_not_ours(tmp_path):
     path = packed(tmp_path / "letters.docx", {"word/document.xml": b"<a/>"})
     assert reader.match(look(path)) == 0
-    with pytest.raises(FormatError, match=r"without an exported program; it holds document\.xml"):
+    with pytest.raises(FormatError, match=r"without an exported program; it holds word/document\.xml"):
         read_pt2(path)
 
 

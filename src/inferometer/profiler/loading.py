@@ -9,11 +9,11 @@ import msgspec
 
 from inferometer.errors import FormatError, SchemaError
 from inferometer.profiler.batch import Batch
-from inferometer.profiler.build import build, from_trace
-from inferometer.profiler.files import SpanFile
+from inferometer.profiler.build import batches_of, build, from_trace
+from inferometer.profiler.files import SpanFile, write_batches
 from inferometer.profiler.recording import Power, Recording, Run
 
-__all__ = ["load", "merge", "run_facts", "run_of"]
+__all__ = ["load", "merge", "run_facts", "run_of", "save"]
 
 
 def load(path: str | Path) -> Recording:
@@ -39,7 +39,20 @@ def merge(*paths: str | Path) -> Recording:
             f"{traces[0]} is an inferometer.trace document, which does not say what its clock began with.",
             remedy="Merge recordings: what `Profiler.save` writes.",
         )
-    return _together([(file, list(_checked(file))) for file in files])
+    held = [(file, list(_checked(file))) for file in files]
+    merged = next((file.path for file, batches in held for batch in batches if "parent" in batch.columns), None)
+    if merged is not None and len(files) > 1:
+        raise SchemaError(f"{merged} is itself the result of a merge.", remedy="Merge all the first files at once.")
+    return _together(held)
+
+
+def save(recording: Recording, path: str | Path) -> Path:
+    """Keep a recording (a merged one, say) in a file that `load` reads."""
+    target, run = Path(path), recording.run
+    header = {"clock": run.clock, "started_at": run.started_at, "process": 0}
+    threads = {str(lane.thread): lane.title for lane in recording.lanes if lane.task is None}
+    write_batches(target, header, batches_of(recording), {**run_facts(run), "threads": threads})
+    return target
 
 
 def _checked(file: SpanFile) -> Sequence[Batch]:
@@ -67,7 +80,9 @@ def _together(files: Sequence[tuple[SpanFile, Sequence[Batch]]]) -> Recording:
             most = max([most, *(link for link in batch.column("link") if link is not None)])
         links += most
         notes += [*file.notes, *file.last.get("notes", ())]
-        titles |= {(process, int(thread)): title for thread, title in file.last.get("threads", {}).items()}
+        names = file.last.get("threads", {}).items()
+        held_by = {process, *(number for batch in held for number in batch.columns.get("process", ()))}
+        titles |= {(number, int(thread)): title for number in held_by for thread, title in names}
     run = run_of(first.header, [file.last for file, _ in files])
     return build(batches, run=replace(run, notes=tuple(notes)), titles=titles)
 
@@ -92,7 +107,7 @@ def _shift_ns(file: SpanFile, first: SpanFile, notes: list[str]) -> int:
 
 
 def _placed(batch: Batch, process: int, shift: int, links: int) -> Batch:
-    columns: dict[str, list[Any]] = {**batch.columns, "process": [process] * batch.count}
+    columns: dict[str, list[Any]] = {"process": [process] * batch.count, **batch.columns}
     for name in ("start", "end", "device_start", "device_end"):
         if shift and name in columns:
             columns[name] = [None if time is None else time + shift for time in columns[name]]

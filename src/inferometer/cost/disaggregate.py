@@ -1,0 +1,65 @@
+"""Reading prompts on one machine and writing tokens on another: the cache travels between them once a request."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.profile import DeviceFacts, Phase, Profile
+from inferometer.cost.collectives import message_floor, message_seconds
+from inferometer.cost.predict import predict_graph
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device, Link
+    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Workload
+    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.cost.options import Options
+
+__all__ = ["predict_disaggregated"]
+
+
+def predict_disaggregated(  # noqa: PLR0913 - two machines and what lies between them
+    graph: Graph,
+    *,
+    prefill_on: Device,
+    decode_on: Device,
+    link: Link,
+    workload: Workload,
+    runtime: RuntimeEffects | str = "ideal",
+    options: Options | None = None,
+) -> Profile:
+    """The prompt's phases of one device, the cache over the link, the decoding of the other.
+
+    The cache is sent when the prompt is read: an engine that sends it layer by layer hides most of that. The summary's
+    throughput, memory and cost are those of the decoding side.
+    """
+    if workload.prompt is None or not workload.generate:
+        raise DomainError("Separate machines need a prompt to read and tokens to generate.", remedy="Give both.")
+    reading = predict_graph(graph, prefill_on, runtime=runtime, workload=workload, options=options)
+    writing = predict_graph(graph, decode_on, runtime=runtime, workload=workload, options=options)
+    first, decode = reading.summary.ttft_s, writing.summary.tpot_s
+    if first is None or reading.model.kv_bytes_per_token is None:
+        raise DomainError(f"{graph.name} has no cache that one machine could hand to another.")
+    sent = reading.model.kv_bytes_per_token * workload.prompt * workload.batch
+    moved = _transfer(sent, link)
+    ttft = first + moved.time_s
+    e2e = ttft + (workload.generate - 1) * (decode or 0.0)
+    before = tuple(phase for phase in reading.phases if phase.name != "decode")
+    after = tuple(phase for phase in writing.phases if phase.name in {"decode", "draft", "detokenise"})
+    return replace(
+        writing,
+        device=DeviceFacts(name=f"{prefill_on.name}+{decode_on.name}", count=2 * workload.parallel.devices),
+        phases=(*before, moved, *after),
+        summary=replace(writing.summary, ttft_s=ttft, e2e_s=e2e, energy_j=None, co2e_g=None),
+    )
+
+
+def _transfer(nbytes: float, link: Link) -> Phase:
+    seconds = float(message_seconds("send", 2, nbytes, link))
+    floor = float(message_floor("send", 2, nbytes, link))
+    return Phase(
+        name="transfer", time_s=seconds, low_s=floor, high_s=2 * seconds, floor_s=floor, bound="link", flops=0.0,
+        bytes=nbytes,
+    )  # fmt: skip

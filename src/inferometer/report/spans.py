@@ -1,0 +1,375 @@
+"""A recording as tables and text: the tree, the phases, the statistics, the time line; CSV and Markdown of them."""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from inferometer.errors import UnknownNameError
+from inferometer.profiler.build import batches_of
+from inferometer.profiler.nest import Ints, covered_ns, depths
+from inferometer.profiler.power import uses
+from inferometer.profiler.recording import Recording
+from inferometer.profiler.span_stats import SpanStats, stats_of_all
+from inferometer.report.table import Column, Table, render
+from inferometer.units import format_quantity
+
+__all__ = [
+    "csv_rows",
+    "headline",
+    "markdown",
+    "operations",
+    "phase_table",
+    "power_table",
+    "report",
+    "statistics_table",
+    "text",
+    "timeline",
+    "tree_table",
+]
+
+_ROWS = 40  # rows a person reads; what is left out is summed in a note
+_WIDTH = 72  # characters of a time line
+_LANES = 12
+
+
+def report(recording: Recording, style: str = "full") -> str:
+    styles: dict[str, Callable[[Recording], str]] = {"full": _full, "operations": operations}
+    if style not in styles:
+        raise UnknownNameError("style of report", style, styles, listing=f"Known: {', '.join(styles)}.")
+    return styles[style](recording)
+
+
+def _full(recording: Recording) -> str:
+    if len(recording) == 0:
+        return "\n".join(["No spans were recorded.", *recording.run.notes])
+    everything = stats_of_all(recording)
+    parts = [headline(recording), *(render(table, "table") for table in _tables(recording, everything))]
+    parts += [timeline(recording), *([notes] if (notes := _notes(recording)) else [])]
+    return "\n\n".join(parts)
+
+
+def _tables(recording: Recording, everything: list[SpanStats]) -> Iterator[Table]:
+    yield tree_table(recording)
+    yield statistics_table(everything)
+    for table in (phase_table(recording), memory_table(everything), power_table(recording)):
+        if table is not None:
+            yield table
+
+
+def headline(recording: Recording) -> str:
+    """How much was recorded, what was let go, and what recording cost."""
+    run, wall_s = recording.run, recording.wall_s
+    threads = len({(lane.process, lane.thread) for lane in recording.lanes})
+    said = [
+        f"{format_quantity(wall_s, 's')} from the first span to the last; {len(recording):,} spans of "
+        f"{len(recording.names())} names in {threads} thread{'s' if threads > 1 else ''}"
+    ]
+    if failures := int(recording.failed.sum()):
+        said.append(f"{failures:,} failed")
+    said.append(f"{run.dropped:,} dropped")
+    lines = ["; ".join(said) + "."]
+    if run.span_cost_s is not None and wall_s > 0:
+        count = len(recording) + len(recording.segments.owner) + run.dropped
+        own_s = run.span_cost_s * count
+        lines.append(
+            f"Recording itself: {format_quantity(run.span_cost_s, 's', digits=3)} a span, measured at the start, so "
+            f"about {format_quantity(own_s, 's', digits=3)} or {own_s / wall_s:.2%} of the run."
+        )
+    return "\n".join(lines)
+
+
+def _notes(recording: Recording) -> str:
+    return "\n".join(f"Note: {note}" for note in recording.run.notes)
+
+
+# ── the tree ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tree_table(recording: Recording, *, rows: int = _ROWS) -> Table:
+    """Spans by the path of names that leads to them: inclusive, exclusive, and their share of the wall."""
+    path, above = _paths(recording)
+    seconds, alone, wall_s = recording.durations_s, recording.exclusive_s(), recording.wall_s
+    count = np.bincount(path, minlength=len(above))
+    total = np.bincount(path, weights=seconds, minlength=len(above))
+    exclusive = np.bincount(path, weights=alone, minlength=len(above))
+    name = np.empty(len(above), dtype=np.int64)
+    name[path] = recording.name
+    found = [
+        {
+            "span": "  " * (depth - 1) + "└ " * (depth > 0) + recording.words[int(name[each])],
+            "calls": int(count[each]),
+            "total_s": float(total[each]),
+            "exclusive_s": float(exclusive[each]),
+            "share": float(total[each]) / wall_s if wall_s else None,
+            "mean_s": float(total[each] / count[each]),
+        }
+        for each, depth in _walk(above, total)
+    ]
+    hidden = found[rows:]
+    note = None
+    if hidden:
+        rest = format_quantity(sum(row["exclusive_s"] for row in hidden), "s")
+        note = f"… and {len(hidden)} more paths with {rest} of their own."
+    return Table(title="Tree", columns=_TREE, rows=tuple(found[:rows]), note=note)
+
+
+_TREE = (
+    Column(key="span", heading="span"),
+    Column(key="calls", heading="calls", exact=True),
+    Column(key="total_s", heading="total", unit="s"),
+    Column(key="exclusive_s", heading="own", unit="s"),
+    Column(key="share", heading="of wall", unit="%"),
+    Column(key="mean_s", heading="mean", unit="s"),
+)
+
+
+def _paths(recording: Recording) -> tuple[Ints, list[int]]:
+    """A number for each path of names, for every span; and the number of the path above each path."""
+    depth = depths(recording.parent)
+    path = np.zeros(len(recording), dtype=np.int64)
+    above: list[int] = []
+    for level in range(int(depth.max(initial=-1)) + 1):
+        rows = np.flatnonzero(depth == level)
+        parents = path[recording.parent[rows]] if level else np.full(len(rows), -1)
+        keys = (parents + 1) * len(recording.words) + recording.name[rows]
+        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        path[rows] = inverse + len(above)
+        above += parents[first].tolist()
+        del unique
+    return path, above
+
+
+def _walk(above: list[int], total: Any) -> Iterator[tuple[int, int]]:
+    """Paths from the top, the longest first, each with its depth."""
+    inside: dict[int, list[int]] = {}
+    for each, parent in enumerate(above):
+        inside.setdefault(parent, []).append(each)
+    waiting = [(each, 0) for each in sorted(inside.get(-1, ()), key=lambda each: total[each])]
+    while waiting:
+        each, depth = waiting.pop()
+        yield each, depth
+        waiting += [(child, depth + 1) for child in sorted(inside.get(each, ()), key=lambda child: total[child])]
+
+
+# ── statistics ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_STATISTICS = (
+    Column(key="name", heading="span"),
+    Column(key="count", heading="calls", exact=True),
+    Column(key="mean_s", heading="mean", unit="s"),
+    Column(key="std_s", heading="std", unit="s"),
+    Column(key="min_s", heading="min", unit="s"),
+    Column(key="median_s", heading="median", unit="s"),
+    Column(key="p95_s", heading="p95", unit="s"),
+    Column(key="p99_s", heading="p99", unit="s"),
+    Column(key="max_s", heading="max", unit="s"),
+    Column(key="calls_per_s", heading="calls/s", unit="1"),
+)
+_OPTIONAL = (
+    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+    Column(key="bytes_per_s", heading="bytes/s", unit="B/s"),
+    Column(key="flops_per_s", heading="FLOP/s", unit="FLOP/s"),
+    Column(key="device_s", heading="device", unit="s"),
+    Column(key="energy_j", heading="energy", unit="J"),
+    Column(key="failed", heading="failed", exact=True),
+)
+
+
+def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> Table:
+    """One row a name. A percentile that so few calls cannot tell is a dash."""
+    shown = [_row(each) for each in everything[:rows]]
+    columns = (*_STATISTICS, *(column for column in _OPTIONAL if any(row[column.key] for row in shown)))
+    left = len(everything) - len(shown)
+    note = f"… and {left} more names." if left else None
+    return Table(title="Statistics", columns=columns, rows=tuple(shown), note=note)
+
+
+def _row(each: SpanStats) -> dict[str, Any]:
+    return {column.key: getattr(each, column.key) for column in (*_STATISTICS, *_OPTIONAL)}
+
+
+def memory_table(everything: list[SpanStats]) -> Table | None:
+    """Where memory was read: what each name's spans kept, and the most that was in use inside them."""
+    measured = [each for each in everything if each.memory]
+    keys = list(dict.fromkeys(key for each in measured for key in each.memory))
+    if not keys:
+        return None
+    titles = {"rss": "process", "python": "Python", "cuda": "CUDA"}
+    columns = tuple(
+        Column(key=key, heading=f"{titles[key.split('_')[0]]} {key.split('_')[1]}", unit="B") for key in keys
+    )
+    rows = tuple({"name": each.name, **each.memory} for each in measured[:_ROWS])
+    return Table(title="Memory", columns=(Column(key="name", heading="span"), *columns), rows=rows)
+
+
+def phase_table(recording: Recording) -> Table | None:
+    """Where spans name phases: the time from each one's first beginning to its last end, and what filled it."""
+    phases = recording.phases()
+    rows = []
+    for number in dict.fromkeys(phase for phase in phases.tolist() if phase >= 0):
+        held = np.flatnonzero(phases == number)
+        top = held[(recording.parent[held] < 0) | (phases[recording.parent[held]] != number)]
+        covered_s = covered_ns(recording.start[top], recording.end[top]) * 1e-9
+        tokens = recording.tokens[held][~np.isnan(recording.tokens[held])].sum()
+        rows.append({
+            "phase": recording.words[number],
+            "spans": len(held),
+            "time_s": covered_s,
+            "share": covered_s / recording.wall_s if recording.wall_s else None,
+            "tokens_per_s": float(tokens) / covered_s if tokens and covered_s else None,
+        })  # fmt: skip
+    if not rows:
+        return None
+    columns = (
+        Column(key="phase", heading="phase"),
+        Column(key="spans", heading="spans", exact=True),
+        Column(key="time_s", heading="time", unit="s"),
+        Column(key="share", heading="of wall", unit="%"),
+        Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+    )
+    return Table(title="Phases", columns=columns, rows=tuple(rows))
+
+
+_UNITS = {"power": "W", "energy": "W", "temperature": "°C", "clock": "Hz", "use": "%"}
+
+
+def power_table(recording: Recording) -> Table | None:
+    """What the sensors said; of those that are not here, why."""
+    power = recording.run.power
+    if power is None:
+        return None
+    rows = tuple(
+        {
+            "sensor": use.name,
+            "quantity": "power" if use.quantity == "energy" else use.quantity,
+            **{what: format_quantity(getattr(use, what), _UNITS[use.quantity]) for what in ("mean", "min", "max")},
+            "energy_j": use.energy_j,
+        }
+        for use in uses(power)
+    )
+    missing = "; ".join(f"{kind}: {why}" for kind, why in power.missing.items())
+    columns = (
+        Column(key="sensor", heading="sensor"),
+        Column(key="quantity", heading="quantity"),
+        *(Column(key=what, heading=what) for what in ("mean", "min", "max")),
+        Column(key="energy_j", heading="energy", unit="J"),
+    )
+    note = f"Not measurable here: {missing}." if missing else None
+    return Table(title="Power, heat and clocks", columns=columns, rows=rows, note=note)
+
+
+# ── the time line ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def timeline(recording: Recording, *, width: int = _WIDTH) -> str:
+    """Each lane as a bar: in each place the letter of the outermost named span that fills most of it."""
+    begin, end = int(recording.start.min()), int(recording.end.max())
+    step = max((end - begin) / width, 1.0)
+    level = _level(recording)
+    letters: dict[int, str] = {}
+    lines = []
+    for lane in range(len(recording.lanes)):
+        rows = np.flatnonzero(level & (recording.lane == lane))
+        if len(rows) and len(lines) < _LANES:
+            bar = _bar(recording, rows, begin, step, width, letters)
+            lines.append(f"{recording.lanes[lane].title[:24]:24}  {bar}")
+    legend = ", ".join(f"{letter} {recording.words[name]}" for name, letter in letters.items())
+    hidden = len(recording.lanes) - len(lines)
+    more = [f"… and {hidden} more lanes."] if hidden > 0 else []
+    scale = f"{'':24}  {'0':<{width // 2}}{format_quantity((end - begin) * 1e-9, 's', digits=3):>{width // 2}}"
+    return "\n".join(["Time line", *lines, scale, *more, legend])
+
+
+def _level(recording: Recording) -> Any:
+    """Spans to draw: the top ones of each lane; where one span is all there is, those inside it."""
+    depth = depths(recording.parent)
+    across = (recording.parent >= 0) & (recording.lane != recording.lane[np.maximum(recording.parent, 0)])
+    roots = (depth == 0) | across
+    if int((depth == 0).sum()) == 1 and bool((depth == 1).any()):
+        return (depth == 1) | (across & (depth > 1))
+    return roots
+
+
+def _bar(  # noqa: PLR0913, PLR0917 - a bar has a place, a scale and its letters
+    recording: Recording, rows: Ints, begin: int, step: float, width: int, letters: dict[int, str]
+) -> str:
+    filled = np.zeros((width,))
+    shown = [" "] * width
+    longest = rows[np.argsort(recording.start[rows] - recording.end[rows], kind="stable")]
+    for row in longest[:5000].tolist():
+        name = int(recording.name[row])
+        letter = letters.setdefault(name, _letter(len(letters)))
+        first, last = (recording.start[row] - begin) / step, (recording.end[row] - begin) / step
+        for place in range(int(first), min(int(last) + 1, width)):
+            part = min(last, place + 1) - max(first, place)
+            if part > filled[place] or shown[place] == " ":
+                filled[place], shown[place] = part, letter
+    return "".join(shown)
+
+
+def _letter(index: int) -> str:
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+    return letters[index] if index < len(letters) else "*"
+
+
+# ── the seed's report, and files ────────────────────────────────────────────────────────────────────────────────────
+
+
+def operations(recording: Recording) -> str:
+    """A block for each name, in milliseconds, as short as it can be said."""
+    lines = ["=== Performance Profile Report ==="]
+    for each in stats_of_all(recording):
+        lines += ["", f"Operation: {each.name}", f"  Measurements: {each.count}", "  Duration (ms):"]
+        figures = (
+            ("Min", each.min_s), ("Max", each.max_s), ("Avg", each.mean_s), ("Median", each.median_s),
+            ("P95", each.p95_s), ("P99", each.p99_s), ("Std Dev", each.std_s),
+        )  # fmt: skip
+        lines += [f"    {name}: {_milliseconds(value)}" for name, value in figures]
+        if each.memory_delta_bytes is not None:
+            peak = "unknown" if each.memory_peak_bytes is None else f"{each.memory_peak_bytes:.0f} bytes"
+            lines += ["  Memory:", f"    Kept: {each.memory_delta_bytes:.0f} bytes", f"    Peak usage: {peak}"]
+    return "\n".join([*lines, "", headline(recording), *recording.run.notes])
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "– (too few measurements)" if seconds is None else f"{seconds * 1e3:.4g}"
+
+
+def text(recording: Recording) -> Iterable[bytes]:
+    """The full report without the terminal's colours."""
+    yield re.sub(r"\x1b\[[0-9;]*m", "", report(recording)).encode()
+    yield b"\n"
+
+
+def markdown(recording: Recording) -> Iterable[bytes]:
+    yield b"# Profile\n\n" + headline(recording).replace("\n", "  \n").encode() + b"\n"
+    if len(recording):
+        for table in _tables(recording, stats_of_all(recording)):
+            note = f"\n{table.note}\n" if table.note else ""
+            yield f"\n## {table.title}\n\n{render(table, 'md')}\n{note}".encode()
+        yield f"\n## Time line\n\n```text\n{timeline(recording).partition(chr(10))[2]}\n```\n".encode()
+    yield "".join(f"\n> {note}\n" for note in recording.run.notes).encode()
+
+
+_CSV = (
+    "name", "unit", "phase", "kind", "layer", "token", "tokens", "flops", "bytes", "process", "thread", "task", "start",
+    "end", "failed", "parent",
+)  # fmt: skip
+
+
+def csv_rows(recording: Recording) -> Iterable[bytes]:
+    """One row a span, times in the clock's nanoseconds, `parent` a row number from 0; written in pieces."""
+    extra = tuple(recording.readings)
+    yield (",".join((*_CSV, *extra)).replace("start", "start_ns").replace("end,", "end_ns,") + "\n").encode()
+    for batch in batches_of(recording):
+        if batch.columns["kind"][:1] == ["segment"]:
+            continue
+        piece = io.StringIO()
+        csv.writer(piece, lineterminator="\n").writerows(
+            zip(*(batch.column(name) for name in (*_CSV, *extra)), strict=True)
+        )
+        yield piece.getvalue().encode()
