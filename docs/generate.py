@@ -21,7 +21,8 @@ from inferometer.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.plugins import GROUPS, listed
 from inferometer.report.listings import device_table, model_table
 from inferometer.report.records import device_record, model_record
-from inferometer.report.table import Column, Table, render
+from inferometer.report.render import render
+from inferometer.report.table import Column, Table
 from inferometer.units import format_quantity
 
 FOLDER = Path(__file__).parent

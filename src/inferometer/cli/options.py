@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from inferometer.report.table import FORMATS, Table, render
+from inferometer.report.render import FORMATS, render
+from inferometer.report.table import Table
 
 if TYPE_CHECKING:
     from inferometer.report.cards import Card

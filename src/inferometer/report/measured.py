@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card, Fact
-from inferometer.report.table import Column, Table, render
+from inferometer.report.render import render
+from inferometer.report.table import Column, Table
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:

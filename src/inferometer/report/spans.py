@@ -14,7 +14,8 @@ from inferometer.profiler.nest import Ints, covered_ns, depths
 from inferometer.profiler.power import uses
 from inferometer.profiler.recording import Recording
 from inferometer.profiler.span_stats import SpanStats, stats_of_all
-from inferometer.report.table import Column, Table, render
+from inferometer.report.render import render
+from inferometer.report.table import Column, Table
 from inferometer.units import format_quantity
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "tree_table",
 ]
 
+_SHARE = Column(key="share", heading="of wall", label="share_percent", unit="%")
 _ROWS = 40  # rows a person reads; what is left out is summed in a note
 _WIDTH = 72  # characters of a time line
 _LANES = 12
@@ -64,10 +66,8 @@ def headline(recording: Recording) -> str:
     """How much was recorded, what was let go, and what recording cost."""
     run, wall_s = recording.run, recording.wall_s
     threads = len({(lane.process, lane.thread) for lane in recording.lanes})
-    said = [
-        f"{format_quantity(wall_s, 's')} from the first span to the last; {len(recording):,} spans of "
-        f"{len(recording.names())} names in {threads} thread{'s' if threads > 1 else ''}"
-    ]
+    size = f"{len(recording):,} spans of {len(recording.names())} names in {threads} thread{'s' * (threads > 1)}"
+    said = [f"{format_quantity(wall_s, 's')} from the first span to the last; {size}"]
     if failures := int(recording.failed.sum()):
         said.append(f"{failures:,} failed")
     said.append(f"{run.dropped:,} dropped")
@@ -80,6 +80,10 @@ def headline(recording: Recording) -> str:
             f"about {format_quantity(own_s, 's', digits=3)} or {own_s / wall_s:.2%} of the run."
         )
     return "\n".join(lines)
+
+
+def _percent(part_s: float, whole_s: float) -> float | None:
+    return round(100 * part_s / whole_s, 2) if whole_s else None
 
 
 def _notes(recording: Recording) -> str:
@@ -104,7 +108,7 @@ def tree_table(recording: Recording, *, rows: int = _ROWS) -> Table:
             "calls": int(count[each]),
             "total_s": float(total[each]),
             "exclusive_s": float(exclusive[each]),
-            "share": float(total[each]) / wall_s if wall_s else None,
+            "share": _percent(float(total[each]), wall_s),
             "mean_s": float(total[each] / count[each]),
         }
         for each, depth in _walk(above, total)
@@ -112,8 +116,8 @@ def tree_table(recording: Recording, *, rows: int = _ROWS) -> Table:
     hidden = found[rows:]
     note = None
     if hidden:
-        rest = format_quantity(sum(row["exclusive_s"] for row in hidden), "s")
-        note = f"… and {len(hidden)} more paths with {rest} of their own."
+        rest_s = sum(float(exclusive[each]) for each, _ in list(_walk(above, total))[rows:])
+        note = f"… and {len(hidden)} more paths with {format_quantity(rest_s, 's')} of their own."
     return Table(title="Tree", columns=_TREE, rows=tuple(found[:rows]), note=note)
 
 
@@ -122,7 +126,7 @@ _TREE = (
     Column(key="calls", heading="calls", exact=True),
     Column(key="total_s", heading="total", unit="s"),
     Column(key="exclusive_s", heading="own", unit="s"),
-    Column(key="share", heading="of wall", unit="%"),
+    _SHARE,
     Column(key="mean_s", heading="mean", unit="s"),
 )
 
@@ -219,7 +223,7 @@ def phase_table(recording: Recording) -> Table | None:
             "phase": recording.words[number],
             "spans": len(held),
             "time_s": covered_s,
-            "share": covered_s / recording.wall_s if recording.wall_s else None,
+            "share": _percent(covered_s, recording.wall_s),
             "tokens_per_s": float(tokens) / covered_s if tokens and covered_s else None,
         })  # fmt: skip
     if not rows:
@@ -228,7 +232,7 @@ def phase_table(recording: Recording) -> Table | None:
         Column(key="phase", heading="phase"),
         Column(key="spans", heading="spans", exact=True),
         Column(key="time_s", heading="time", unit="s"),
-        Column(key="share", heading="of wall", unit="%"),
+        _SHARE,
         Column(key="tokens_per_s", heading="tokens/s", unit="1"),
     )
     return Table(title="Phases", columns=columns, rows=tuple(rows))
@@ -271,7 +275,7 @@ def timeline(recording: Recording, *, width: int = _WIDTH) -> str:
     step = max((end - begin) / width, 1.0)
     level = _level(recording)
     letters: dict[int, str] = {}
-    lines = []
+    lines: list[str] = []
     for lane in range(len(recording.lanes)):
         rows = np.flatnonzero(level & (recording.lane == lane))
         if len(rows) and len(lines) < _LANES:

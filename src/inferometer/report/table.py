@@ -1,17 +1,12 @@
-"""Tables as values, and their plain renderings. A row keeps raw numbers in SI units; only people get prefixes."""
+"""Tables as values. A row keeps raw numbers in SI units; only what a person reads has prefixes."""
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from inferometer.units import format_capacity, format_quantity
 
-__all__ = ["FORMATS", "Column", "Table", "cell_text", "render"]
-
-FORMATS = ("table", "json", "csv", "md")
+__all__ = ["Column", "Table", "cell_text"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,41 +60,3 @@ def _number_text(column: Column, value: float) -> str:
     if column.unit is not None:
         return format_quantity(value, column.unit)
     return f"{value:,.0f}" if column.exact else str(value)
-
-
-def render(table: Table, form: str) -> str:
-    """The table as text in one of FORMATS."""
-    if form == "table":
-        from inferometer.report.terminal import draw_table  # noqa: PLC0415 - rich is only for terminals
-
-        return draw_table(table)
-    renderers: dict[str, Callable[[Table], str]] = {"json": _as_json, "csv": _as_csv, "md": _as_markdown}
-    return renderers[form](table)
-
-
-def _as_json(table: Table) -> str:
-    rows = [{column.machine_name: row.get(column.key) for column in table.columns} for row in table.rows]
-    return json.dumps(rows, indent=2, ensure_ascii=False)
-
-
-def _as_csv(table: Table) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.machine_name for column in table.columns])
-    writer.writerows([_plain(row.get(column.key)) for column in table.columns] for row in table.rows)
-    return text.getvalue().rstrip("\n")
-
-
-def _plain(value: Any) -> Any:
-    return " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-
-
-def _as_markdown(table: Table) -> str:
-    heads = _line([column.heading for column in table.columns])
-    rules = _line(["---:" if column.numeric else "---" for column in table.columns])
-    body = [_line([cell_text(column, row.get(column.key)) for column in table.columns]) for row in table.rows]
-    return "\n".join([heads, rules, *body])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from inferometer.core import Block, Graph, Op, Precision
+from inferometer.core import Binding, Block, Graph, Op, Precision, Tensor
 from inferometer.cost import footprint
 from inferometer.cost.liveness import live_bytes
 from inferometer.formulas.llm import kv_bytes_per_token

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from inferometer.report.table import FORMATS, Column, Table, render
+from inferometer.report.render import FORMATS, render
+from inferometer.report.table import Column, Table
 
 TABLE = Table(
     title="Things",
