@@ -11,7 +11,7 @@ __all__ = ["COMMANDS", "front_page", "main"]
 COMMANDS: dict[str, str] = {
     "bench": "Measure a command line, alone or in turns with another.",
     "compare": "Compare saved results: faster, slower, same, or undecided, with the reason.",
-    "demo": "Show what Inferometer knows about this machine, a formula and a device.",
+    "demo": "Show what Inferometer knows: this machine, a device, a prediction, a formula.",
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
     "doctor": "Check in one minute whether this machine is fit to measure on.",
     "formulas": "List the field's formulas, show one, or calculate with units.",

@@ -83,7 +83,7 @@ def _show(profile: Any, form: str) -> None:
 def _compare(cases: list[tuple[str, str, str | None]], asked: dict[str, Any], form: str) -> None:
     """Each case by itself: one that cannot be is a row that says why."""
     from inferometer.core.codec import document
-    from inferometer.report.predictions import comparison_table
+    from inferometer.report.predictions import comparison_table, summary_row
     from inferometer.verbs import ask
 
     rows: list[dict[str, Any]] = []
@@ -97,14 +97,7 @@ def _compare(cases: list[tuple[str, str, str | None]], asked: dict[str, Any], fo
             documents.append({**named, "error": str(error)})
             continue
         documents.append(document(profile))
-        rows.append(
-            {
-                **named,
-                "runtime": profile.runtime,
-                "weights": profile.workload.precision.weights,
-                **documents[-1]["summary"],
-            }
-        )
+        rows.append(summary_row(profile))
     if form == "json":
         print_document(documents)
     else:

@@ -1,10 +1,14 @@
-"""The demo page: this machine, a device and a formula, each in a few lines, and where to go on."""
+"""The demo page: this machine, a device, a prediction and a formula, each in a few lines, and where to go on."""
+
+from collections.abc import Sequence
 
 from inferometer.catalog import device
 from inferometer.catalog.detect import Host, detect_host
+from inferometer.core.profile import Profile
 from inferometer.formulas.listing import calculation_record
 from inferometer.report.cards import Fact, device_card
-from inferometer.report.terminal import draw_fields, draw_heading
+from inferometer.report.predictions import comparison_table, summary_row
+from inferometer.report.terminal import draw_fields, draw_heading, draw_table
 from inferometer.units import format_quantity
 
 __all__ = ["demo_page", "host_facts"]
@@ -13,7 +17,8 @@ _DEVICE = "nvidia-h200"
 _FORMULA = ("ring_allreduce", ("n=8", "bytes=1GB", "bandwidth=50GB/s", "latency=5us"))
 
 
-def demo_page() -> str:
+def demo_page(profiles: Sequence[Profile]) -> str:
+    """`profiles` are predictions of one model on several devices."""
     found = device(_DEVICE)
     name, assignments = _FORMULA
     answer = calculation_record(name, assignments)["text"]
@@ -22,7 +27,10 @@ def demo_page() -> str:
         draw_fields(host_facts(detect_host())),
         "",
         draw_heading("A device of the catalog", f"inferometer devices show {_DEVICE}"),
-        draw_fields([("device", found.title, ""), *_values(device_card(found).facts[1:13])]),
+        draw_fields([("device", found.title, ""), *_values(device_card(found).facts[1:10])]),
+        "",
+        draw_heading("A prediction", f"inferometer predict {profiles[0].model.name} --on {_DEVICE}"),
+        draw_table(comparison_table(summary_row(profile) for profile in profiles)),
         "",
         draw_heading("A formula", "inferometer formulas lists them all"),
         f"$ inferometer formulas calc {name} {' '.join(assignments)}",

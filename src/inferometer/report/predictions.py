@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card, Fact
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import Phase, Profile
 
-__all__ = ["comparison_table", "gain_table", "op_table", "phase_table", "prediction_card"]
+__all__ = ["comparison_table", "gain_table", "op_table", "phase_table", "prediction_card", "summary_row"]
 
 _TOP = 12
 _PHASES = (
@@ -158,6 +159,17 @@ def op_table(profile: Profile, *, most: int | None = _TOP) -> Table:
     left = len(phase.ops) - len(rows)
     note = f"{left} more ops; --format json has all." if left > 0 else None
     return Table(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
+
+
+def summary_row(profile: Profile) -> dict[str, Any]:
+    """A prediction as one row of a comparison."""
+    named = {
+        "model": profile.model.name,
+        "device": profile.device.name,
+        "runtime": profile.runtime,
+        "weights": profile.workload.precision.weights,
+    }
+    return {**named, **asdict(profile.summary)}
 
 
 def comparison_table(rows: Iterable[dict[str, Any]]) -> Table:

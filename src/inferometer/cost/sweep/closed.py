@@ -1,9 +1,11 @@
 """A step of a plan reduced to what sums need: a closed form in the sizes, or the plan itself where it has none.
 
 Each row's arithmetic and memory time is a polynomial in the sizes, its constant the ramp. A step takes the sum over the
-rows of the longer of the two and the overhead: two small matrix products and a maximum, some tens of nanoseconds a
-point. The floor needs no look: a share of a peak is at most 1, so the longer stream is never below it. Rows that are no
-polynomials, tables of a calibration, links and caches with a bandwidth of their own go through `Plan.step`.
+rows of the longer of the two and the overhead. Where one of the two has the larger coefficient of every monomial it is
+the longer whatever the sizes are, and such rows are one polynomial together; the others take a maximum each. That is
+some tens of nanoseconds a point. The floor needs no look: a share of a peak is at most 1, so the longer stream is never
+below it. Rows that are no polynomials, tables of a calibration, links and caches with a bandwidth of their own go
+through `Plan.step`.
 """
 
 from __future__ import annotations
@@ -55,34 +57,62 @@ class Closed:
     host_s: float
     step_s: float
 
-    def sums(self, sizes: Mapping[str, Any]) -> Sums:
-        """`sizes` are numbers, or vectors of one length."""
-        varying = {name: value for name, value in sizes.items() if np.ndim(value)}
-        names, (compute, memory, limits) = self._folded(sizes, varying)
-        values = spread_monomials(names, varying, np.broadcast_shapes(*(np.shape(v) for v in varying.values())) or (1,))
-        busy = compute @ values
-        longest = memory @ values
-        if len(self.capped):
-            longest[self.capped] = np.minimum(longest[self.capped], limits @ values)
-        np.maximum(longest, busy, out=longest)
-        time = self.counts @ longest + self.overhead_s
-        waiting = exposed_host(time, self.host_s)
-        return Sums(
-            time_s=time + waiting + self.step_s,
-            computing_s=self.counts @ busy,
-            waiting_s=waiting + self.overhead_s + self.step_s,
-        )
-
-    def _folded(self, sizes: Mapping[str, Any], varying: Mapping[str, Any]) -> tuple[list[tuple[str, ...]], list[Any]]:
-        """The coefficients with the sizes that are numbers multiplied in: fewer monomials."""
+    def fold(self, sizes: Mapping[str, Any]) -> _Folded:
+        """Multiply the sizes that are numbers in, and tell the rows apart whose bound the others cannot change."""
         places: dict[tuple[str, ...], int] = {}
         moves = np.zeros((len(self.monomials), len(self.monomials)))
         for number, monomial in enumerate(self.monomials):
-            left = tuple(name for name in monomial if name in varying)
+            left = tuple(name for name in monomial if np.ndim(sizes[name]))
             place = places.setdefault(left, len(places))
-            moves[number, place] = prod(float(sizes[name]) for name in monomial if name not in varying)
-        kept = moves[:, : len(places)]
-        return list(places), [matrix @ kept for matrix in (self.compute, self.memory, self.limits)]
+            moves[number, place] = prod(float(sizes[name]) for name in monomial if not np.ndim(sizes[name]))
+        compute, memory, limits = (matrix @ moves[:, : len(places)] for matrix in _matrices(self))
+        sure = np.all(compute <= memory, axis=1) | np.all(compute >= memory, axis=1)
+        sure[self.capped] = False
+        longer = np.maximum(compute, memory)[sure]
+        order = np.concatenate([self.capped, np.setdiff1d(np.flatnonzero(~sure), self.capped)]).astype(int)
+        return _Folded(
+            monomials=tuple(places),
+            whole=np.vstack([self.counts @ compute, self.counts[sure] @ longer]),
+            compute=compute[order],
+            memory=memory[order],
+            limits=limits,
+            counts=self.counts[order],
+            closed=self,
+        )
+
+
+def _matrices(closed: Closed) -> tuple[Any, Any, Any]:
+    return closed.compute, closed.memory, closed.limits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Folded:
+    """A closed form in the sizes that vary. `whole` has the arithmetic of all rows, and the time of the sure ones."""
+
+    monomials: tuple[tuple[str, ...], ...]
+    whole: Any
+    compute: Any
+    memory: Any
+    limits: Any  # of the first rows
+    counts: Any
+    closed: Closed
+
+    def sums(self, sizes: Mapping[str, Any]) -> Sums:
+        varying = {name: value for name, value in sizes.items() if np.ndim(value)}
+        values = spread_monomials(self.monomials, varying, (len(next(iter(varying.values()))),))
+        longest = self.memory @ values
+        if len(self.limits):
+            first = longest[: len(self.limits)]
+            np.minimum(first, self.limits @ values, out=first)
+        np.maximum(longest, self.compute @ values, out=longest)
+        computing, sure = self.whole @ values
+        time = self.counts @ longest + sure + self.closed.overhead_s
+        waiting = exposed_host(time, self.closed.host_s)
+        return Sums(
+            time_s=time + waiting + self.closed.step_s,
+            computing_s=computing,
+            waiting_s=waiting + self.closed.overhead_s + self.closed.step_s,
+        )
 
 
 def close(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
@@ -127,12 +157,14 @@ def _parts(plan: Plan) -> dict[str, Any]:
 
 
 def step_sums(plan: Plan, closed: Closed | None, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums:
-    """Price a step at every point: `sizes` are numbers, or vectors of one length, worked on in cache-sized pieces."""
-    length = max((len(value) for value in sizes.values() if np.ndim(value)), default=1)
+    """Price a step at every point, in cache-sized pieces: `sizes` are numbers, or vectors of one length (one at least).
+    """
+    length = max(len(value) for value in sizes.values() if np.ndim(value))
     found = np.empty((3, length))
-    for piece in _pieces(length, _POINTS if closed else _PLAN_POINTS):
+    folded = closed.fold(sizes) if closed else None
+    for piece in _pieces(length, _POINTS if folded else _PLAN_POINTS):
         part = {name: value[piece] if np.ndim(value) else value for name, value in sizes.items()}
-        sums = closed.sums(part) if closed else _priced(plan, part, phase, once=once)
+        sums = folded.sums(part) if folded else _priced(plan, part, phase, once=once)
         found[:, piece] = sums.time_s, sums.computing_s, sums.waiting_s
     return Sums(time_s=found[0], computing_s=found[1], waiting_s=found[2])
 
@@ -142,8 +174,7 @@ def _pieces(length: int, most: int) -> Iterator[slice]:
 
 
 def _priced(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Sums:
-    known = {name: sizes[name] for name in SYMBOLIC}
-    step = plan.step(known, phase, once=once)
+    step = plan.step({name: sizes[name] for name in SYMBOLIC}, phase, once=once)
     return Sums(
         time_s=step.total("time_s"),
         computing_s=step.total("compute_s"),
