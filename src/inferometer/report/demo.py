@@ -9,7 +9,7 @@ from inferometer.formulas.listing import calculation_record
 from inferometer.report.cards import Fact, device_card
 from inferometer.report.predictions import comparison_table, summary_row
 from inferometer.report.terminal import draw_fields, draw_heading, draw_table
-from inferometer.units import format_quantity
+from inferometer.units import format_capacity, format_quantity
 
 __all__ = ["demo_page", "host_facts"]
 
@@ -47,9 +47,7 @@ def host_facts(host: Host) -> list[Fact]:
     """What a person wants to know of a machine first; what the system did not tell is said to be unknown."""
     cpu, memory, limits = host.cpu, host.memory, host.limits
     caches = ", ".join(
-        f"L{cache.level} {format_quantity(cache.total_bytes, 'B')}"
-        for cache in cpu.caches
-        if cache.kind != "instruction"
+        f"L{cache.level} {format_capacity(cache.total_bytes)}" for cache in cpu.caches if cache.kind != "instruction"
     )
     sensors = ", ".join(sensor.name for sensor in host.sensors if sensor.available)
     return [

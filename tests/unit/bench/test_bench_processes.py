@@ -157,21 +157,16 @@ def test_a_command_ended_by_a_signal_says_which():
     assert python("import os; os.kill(os.getpid(), 9)").run().error == "ended by signal 9"
 
 
-def test_a_hung_command_is_killed_with_its_children():
+def test_a_hung_command_is_killed_with_its_children(tmp_path):
     code = (
         "import subprocess, sys; "
         "child = subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()']); "
         "open(sys.argv[1], 'w').write(str(child.pid)); child.wait()"
     )
-    note = f"{os.path.dirname(os.path.abspath(__file__))}/.pid"
-    try:
-        subject = CommandSubject(argv=(sys.executable, "-c", code, note), name="it", timeout_s=3.0)
-        outcome = subject.run()
-        with open(note, encoding="ascii") as file:
-            pid = int(file.read())
-    finally:
-        os.unlink(note)
-    assert outcome.error == "timed out: killed after 3 s"
+    note = tmp_path / "pid"
+    outcome = CommandSubject(argv=(sys.executable, "-c", code, str(note)), name="it", timeout_s=4.0).run()
+    pid = int(note.read_text("ascii"))
+    assert outcome.error == "timed out: killed after 4 s"
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
 
