@@ -15,22 +15,21 @@ from inferometer.cost import coverage, op_works, work_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed: live modules are not compared with its counter")
 
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402 - after the skip
-
-from inferometer.readers.torch import read_module  # noqa: E402
+from inferometer.readers.torch import read_module  # noqa: E402 - after the skip
 from unit.readers.torch import models  # noqa: E402
 
+FlopCounterMode = pytest.importorskip("torch.utils.flop_counter").FlopCounterMode
 IMAGE = (1, 3, 224, 224)
 
 # name: (module, input, parameters as published, multiply-adds as published)
 # ResNet-50, MobileNetV2 and ViT-B/16: https://pytorch.org/vision/stable/models.html (num_params, GFLOPS as it calls
 # multiply-adds). GPT-2: https://huggingface.co/openai-community/gpt2, 124M, 124,439,808 in its safetensors header.
 MODELS = {
-    "mlp": (lambda: models.Mlp(), (64, 784), None, None),
-    "resnet50": (lambda: models.ResNet(), IMAGE, 25_557_032, 4.09e9),
-    "mobilenet_v2": (lambda: models.MobileNetV2(), IMAGE, 3_504_872, 0.30e9),
-    "vit_b_16": (lambda: models.VisionTransformer(), IMAGE, 86_567_656, 17.56e9),
-    "gpt2": (lambda: models.Gpt(), (2, 256), 124_439_808, None),
+    "mlp": (models.Mlp, (64, 784), None, None),
+    "resnet50": (models.ResNet, IMAGE, 25_557_032, 4.09e9),
+    "mobilenet_v2": (models.MobileNetV2, IMAGE, 3_504_872, 0.30e9),
+    "vit_b_16": (models.VisionTransformer, IMAGE, 86_567_656, 17.56e9),
+    "gpt2": (models.Gpt, (2, 256), 124_439_808, None),
 }
 
 

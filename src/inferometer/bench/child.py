@@ -31,6 +31,7 @@ __all__ = ["ChildSubject", "start_method"]
 
 _LOOK_S = 0.01
 _GOODBYE_S = 1.0
+_START_S = 60.0  # importing an engine afresh takes its time
 
 
 def start_method(function: Callable[[], Any]) -> str:
@@ -103,7 +104,23 @@ class ChildSubject:
             process.start()
         theirs.close()
         self._process, self._pipe = process, ours
+        if not self._greeted(ours):
+            code = process.exitcode
+            self._end()
+            raise InferometerError(
+                f"The child process for {self.name} could not be started (exit code {code}).",
+                remedy="A script that measures needs `if __name__ == '__main__':` around it; what it printed tells.",
+            )
         return ours
+
+    def _greeted(self, pipe: Connection[Any, Any]) -> bool:
+        """The child is up and has the function: only then does the time of a run begin."""
+        try:
+            return pipe.poll(_START_S) and pipe.recv() == "ready"
+        except (EOFError, OSError):
+            if self._process is not None:
+                self._process.join(_GOODBYE_S)
+            return False
 
     def _wait(self, pipe: Connection[Any, Any]) -> str | None:
         """Wait for the answer within the limits; the verdict, if one was broken."""
@@ -149,6 +166,7 @@ def _serve(pipe: Connection[Any, Any], function: Callable[[], Any], calls: int |
     """The child: a run for each request, until told to end or left alone."""
     stopwatch = Stopwatch(function, calls)
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
+        pipe.send("ready")
         while pipe.recv() == "run":
             try:
                 answer: Any = replace(stopwatch.run(), peak_bytes=own_peak_bytes())

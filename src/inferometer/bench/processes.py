@@ -29,7 +29,7 @@ class OwnUse:
 
 
 _LOOK_S = 0.01  # memory can grow by some tens of megabytes between two looks
-_REAP_S = 5.0
+_REAP_S = 1.0
 
 
 def own_peak_bytes() -> int | None:

@@ -98,17 +98,18 @@ def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
         limit = graph.context_limit
         if "query" in symbols and workload.prompt is None:
             workload = replace(workload, prompt=min(PROMPT, limit or PROMPT))
-        _require_window(graph, workload.prompt or 0, "prompt")
+        _require_window(graph, workload.prompt or 0, "the prompt")
         return workload
     reads_text = "encoder" in graph.metadata.get("default_sizes", {})
     listens = "frames" in graph.metadata.get("default_sizes", {})
     if workload.context is None and workload.prompt is None:
-        workload = replace(workload, prompt=1 if listens else min(PROMPT, graph.context_limit or PROMPT))
+        half = max(1, (graph.context_limit or 2 * PROMPT) // 2)
+        workload = replace(workload, prompt=1 if listens else min(PROMPT, half))
     if workload.context is None and workload.generate is None:
         room = (graph.context_limit or GENERATE + (workload.prompt or 0)) - (0 if reads_text else workload.prompt or 0)
         workload = replace(workload, generate=max(1, min(GENERATE, room)))
     if workload.context is not None:
-        _require_window(graph, workload.context + 1, "context and the new token")
+        _require_window(graph, workload.context, "the context")
     if workload.prompt is not None and not reads_text:
         _require_window(graph, workload.prompt + (workload.generate or 0), "prompt and generation")
         if options.cached_prefix >= workload.prompt:
@@ -122,7 +123,7 @@ def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
 def _require_window(graph: Graph, tokens: int, what: str) -> None:
     if graph.context_limit is not None and tokens > graph.context_limit:
         raise DomainError(
-            f"{graph.name} has a window of {graph.context_limit} tokens; {what} are {tokens}.",
+            f"{graph.name} has a window of {graph.context_limit} tokens; {what} would be {tokens}.",
             remedy="Ask for fewer tokens, or for a model with a longer window.",
         )
 
@@ -226,7 +227,7 @@ class _Job:
         return {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}
 
     def _prefill_sizes(self) -> dict[str, Any]:
-        """The prompt's tokens that are not in the cache yet; in chunks, one column a chunk."""
+        """The prompt's tokens that are not in the cache yet; in chunks, one column a chunk, each with its logits."""
         defaults = self.ready.graph.metadata.get("default_sizes", {})
         total = 1 if "encoder" in defaults else self.workload.prompt or 1
         done = 0 if self.ready.layout.encodes else self.options.cached_prefix

@@ -26,6 +26,7 @@ __all__ = [
     "phase_table",
     "power_table",
     "report",
+    "span_tables",
     "statistics_table",
     "text",
     "timeline",
@@ -49,12 +50,12 @@ def _full(recording: Recording) -> str:
     if len(recording) == 0:
         return "\n".join(["No spans were recorded.", *recording.run.notes])
     everything = stats_of_all(recording)
-    parts = [headline(recording), *(render(table, "table") for table in _tables(recording, everything))]
+    parts = [headline(recording), *(render(table, "table") for table in span_tables(recording, everything))]
     parts += [timeline(recording), *([notes] if (notes := _notes(recording)) else [])]
     return "\n\n".join(parts)
 
 
-def _tables(recording: Recording, everything: list[SpanStats]) -> Iterator[Table]:
+def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[Table]:
     yield tree_table(recording)
     yield statistics_table(everything)
     for table in (phase_table(recording), memory_table(everything), power_table(recording)):
@@ -352,7 +353,7 @@ def text(recording: Recording) -> Iterable[bytes]:
 def markdown(recording: Recording) -> Iterable[bytes]:
     yield b"# Profile\n\n" + headline(recording).replace("\n", "  \n").encode() + b"\n"
     if len(recording):
-        for table in _tables(recording, stats_of_all(recording)):
+        for table in span_tables(recording, stats_of_all(recording)):
             note = f"\n{table.note}\n" if table.note else ""
             yield f"\n## {table.title}\n\n{render(table, 'md')}\n{note}".encode()
         yield f"\n## Time line\n\n```text\n{timeline(recording).partition(chr(10))[2]}\n```\n".encode()

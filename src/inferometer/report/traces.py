@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from inferometer import __version__
 from inferometer.profiler.batch import READINGS, Batch
 from inferometer.profiler.build import Titles, batches_of
 from inferometer.profiler.nest import Ints
 from inferometer.profiler.record import NOTE
 from inferometer.profiler.recording import Recording, Run
+from inferometer.version import __version__
 
 __all__ = ["chrome", "folded", "speedscope"]
 
@@ -32,7 +32,7 @@ def chrome(
         run = run or source.run
         titles = {(lane.process, lane.thread): lane.title for lane in source.lanes if lane.task is None}
         source = batches_of(source)
-    about = {"exporter": f"inferometer {__version__}", "clock": None if run is None else run.clock}
+    about: dict[str, Any] = {"exporter": f"inferometer {__version__}", "clock": None if run is None else run.clock}
     if run is not None:
         about |= {"started_at": run.started_at, "dropped": run.dropped, "notes": list(run.notes)}
     yield f'{{"displayTimeUnit":"ms","otherData":{json.dumps(about)},"traceEvents":[\n'.encode()
@@ -111,11 +111,9 @@ def _head(name: str, category: str | None) -> str:
 
 def _complete(head: str, pid: int, tid: int, start: int, end: int, given: dict[str, Any]) -> str:  # noqa: PLR0913, PLR0917 - an event's parts
     spent = max(end - start, 0)
+    begin = f"{start // 1000}.{start % 1000:03d}" if start >= 0 else f"{start / 1000:.3f}"
     arguments = f',"args":{json.dumps(given)}' if given else ""
-    return (
-        f'{head},"pid":{pid},"tid":{tid},"ts":{start // 1000}.{start % 1000:03d},'
-        f'"dur":{spent // 1000}.{spent % 1000:03d}{arguments}}}'
-    )
+    return f'{head},"pid":{pid},"tid":{tid},"ts":{begin},"dur":{spent // 1000}.{spent % 1000:03d}{arguments}}}'
 
 
 # ── speedscope ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +130,7 @@ def speedscope(recording: Recording) -> Iterator[bytes]:
         "shared": {"frames": frames},
     }
     yield json.dumps(head)[:-1].encode() + b', "profiles": ['
-    origin = int(recording.start.min(initial=0)) if len(recording) == 0 else int(recording.start.min())
+    origin = int(recording.start.min()) if len(recording) else 0
     written = False
     for number, lane in enumerate(recording.lanes):
         rows = np.flatnonzero(recording.lane == number)

@@ -5,8 +5,8 @@ import warnings
 import zipfile
 from pathlib import Path
 
-import torch
-from torch.export import Dim, export, save
+import torch  # noqa: TID251 - a script for whoever has it
+from torch.export import Dim, export, save  # noqa: TID251
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1]))

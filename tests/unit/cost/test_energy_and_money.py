@@ -3,7 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferometer.catalog import device, grid, instances, pue
+from inferometer.catalog import device, grids, instances, pues
 from inferometer.core import Workload
 from inferometer.cost.energy import battery_seconds, energy_from_coefficients, power_model
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd, own
@@ -102,18 +102,17 @@ def test_a_million_tokens_cost_what_they_take():
 
 
 def test_carbon_needs_a_grid_and_counts_the_sites_overhead():
-    names = next(iter(__import__("inferometer.catalog", fromlist=["grids"]).grids()))
-    site = next(iter(__import__("inferometer.catalog", fromlist=["pues"]).pues()))
-    plain = carbon_grams(3.6e6, Place(grid=names))
-    assert plain == pytest.approx(float(grid(names).carbon_g_per_kwh))
-    assert carbon_grams(3.6e6, Place(grid=names, pue=site)) == pytest.approx(plain * float(pue(site).pue))
+    (name, row), (site, overhead) = next(iter(grids().items())), next(iter(pues().items()))
+    plain = carbon_grams(3.6e6, Place(grid=name))
+    assert plain == pytest.approx(float(row.carbon_g_per_kwh))
+    assert carbon_grams(3.6e6, Place(grid=name, pue=site)) == pytest.approx(plain * float(overhead.pue))
     assert carbon_grams(3.6e6, Place()) is None
 
 
 def test_owning_costs_the_machine_and_its_electricity():
     owned = own(
-        capex_usd=250e3, power_w=10e3, electricity_usd_per_kwh=0.1, lifetime_s=3600.0 * 1000, tokens_per_s=1000, pue=1.5,
-        utilisation=0.5,
+        capex_usd=250e3, power_w=10e3, electricity_usd_per_kwh=0.1, lifetime_s=3600.0 * 1000, tokens_per_s=1000,
+        pue=1.5, utilisation=0.5,
     )  # fmt: skip
     assert owned.total_usd == pytest.approx(250e3 + 1.5 * 1000)
     assert owned.usd_per_million_tokens == pytest.approx(owned.total_usd / (0.5 * 1000 * 3600 * 1000 / 1e6))

@@ -82,7 +82,9 @@ def test_a_prompt_in_chunks_needs_less_at_once():
 
 
 def test_replicas_hold_a_batch_each():
-    one, two = (fit(LLAMA_3_1_8B, BIG, workload=Workload(batch=2, context=1023, parallel=Parallel(dp=dp))) for dp in (1, 2))
+    one, two = (
+        fit(LLAMA_3_1_8B, BIG, workload=Workload(batch=2, context=1023, parallel=Parallel(dp=dp))) for dp in (1, 2)
+    )
     assert two.largest_batch == 2 * one.largest_batch
     assert two.devices == 2
 

@@ -9,10 +9,10 @@ from inferometer.core import Block, Graph, Parallel
 from inferometer.cost.collectives import between_devices, message_floor, message_seconds, sent_bytes
 from inferometer.cost.parallel import is_layer, layer_count, place, replica_batch, stage_share
 from inferometer.errors import DomainError
-from inferometer.formulas.distributed import all_to_all, ring_allreduce
-from unit.cost.decoders import LLAMA_3_1_8B, project, rms_norm, tokens
+from inferometer.formulas.distributed import all_to_all, ring_allreduce, tp_communication_bytes
+from unit.cost.decoders import LLAMA_3_1_8B, project, rms_norm
 from unit.cost.examples import experts, image, mla, op
-from unit.cost.machines import MACHINE, WIRE, machine, stated
+from unit.cost.machines import MACHINE, WIRE, machine
 
 
 def graph(*ops, **rest):
@@ -48,8 +48,6 @@ def test_a_layer_is_split_as_megatron_splits_it():
 
 
 def test_two_all_reduces_a_layer_hand_over_what_the_formula_says():
-    from inferometer.formulas.distributed import tp_communication_bytes
-
     messages = [m for e in entries(LLAMA_3_1_8B, tp=8).values() for m in e.messages if "layers" in e.op.name]
     elements = sum(np.prod([{"batch": 2, "query": 7}.get(str(d), d) for d in m.tensor.shape]) for m in messages)
     assert 2 * elements == tp_communication_bytes(batch=2, tokens=7, hidden=4096, element_bytes=2)
@@ -145,9 +143,7 @@ def test_replicas_share_the_batch():
 
 
 def test_messages_take_what_the_formulas_say():
-    assert message_seconds("all_reduce", 8, 1e9, WIRE) == ring_allreduce(
-        n=8, bytes=1e9, bandwidth=100e9, latency=1e-6
-    )
+    assert message_seconds("all_reduce", 8, 1e9, WIRE) == ring_allreduce(n=8, bytes=1e9, bandwidth=100e9, latency=1e-6)
     rows, hidden, top_k = 1000, 4096, 2
     delivered = rows * hidden * top_k * 2
     way = all_to_all(tokens=rows, hidden=hidden, experts_per_token=top_k, devices=8, bandwidth=100e9)
@@ -172,5 +168,3 @@ def test_devices_talk_over_their_own_link_then_the_hosts():
     unknown = replace(WIRE, bandwidth_bytes_per_s=None)
     with pytest.raises(DomainError, match="bandwidth"):
         message_floor("send", 2, 1, unknown)
-    assert stated(1.0).value == 1.0
-    assert tokens("x", 8).name == "x"

@@ -31,7 +31,7 @@ def test_a_division_that_comes_out_even_stays_a_polynomial():
         lambda: N // (N + 1),
         lambda: N % 2,
         lambda: N < 3,
-        lambda: 3 <= N,
+        lambda: N >= 3,
         lambda: bool(N),
         lambda: N + "x",
     ],

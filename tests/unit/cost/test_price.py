@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferometer.core import Calibration, Memory, Precision, Utilisation
+from inferometer.core import Calibration, Memory, Parallel, Precision, Utilisation
 from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
 from inferometer.cost.estimate import estimate_op
 from inferometer.cost.parallel import place
@@ -14,7 +14,6 @@ from inferometer.cost.prepare import Terms, prepare
 from inferometer.cost.price import exposed_host, levels_of, stream_seconds, utilisation
 from inferometer.cost.priors import prior_for
 from inferometer.errors import DomainError
-from inferometer.core import Parallel
 from unit.cost.decoders import BF16, LLAMA_3_1_8B, at, attend, decoder, project
 from unit.cost.examples import same
 from unit.cost.machines import MACHINE, machine, stated, with_cache

@@ -5,12 +5,15 @@ decode is query 1, a chunk of a prefill is both. Which keys a query meets decide
 counted exactly.
 """
 
+from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from inferometer.core.binding import Binding
 from inferometer.core.dtype import DType
 from inferometer.core.graph import Op, Tensor
-from inferometer.core.work import Work
+from inferometer.core.work import STREAMS, Work
 from inferometer.cost.exact import smaller
 from inferometer.cost.rules.registry import rule
 from inferometer.cost.rules.streams import moving, streams
@@ -47,7 +50,10 @@ def attention(op: Op, binding: Binding) -> Work:
       expanded again: 2·tokens·rank·heads·(head_dim − rope_dim + value_dim), written and read back.
     Either way the new tokens' pass through the up-projection (or, absorbed, the queries' and outputs') has the same
     2·rows·rank·heads·(…) operations, and stands in the graph as a `linear` of its own.
+    `absorbed="cheaper"` is what engines do: the form with fewer operations, naive for a prompt, absorbed for a step.
     """
+    if op.get("absorbed") == "cheaper":
+        return _cheaper(*(attention(_with_form(op, absorbed=form), binding) for form in (True, False)))
     width = _head_width(op) + _value_width(op)
     each = 2 * width + SOFTMAX_FLOPS + (SOFT_CAP_FLOPS if op.get("soft_cap") else 0)
     flops = sequences(op, binding) * op["heads"] * each * attention_pairs(op, binding)
@@ -60,6 +66,19 @@ def attention(op: Op, binding: Binding) -> Work:
     moved["reads"] = moved["reads"] + expanded_bytes(op, binding)
     moved["writes"] = moved["writes"] + expanded_bytes(op, binding)
     return Work(flops={binding.arithmetic(op): flops + 2 * expanded * _rank(op)}, **moved)
+
+
+def _with_form(op: Op, *, absorbed: bool) -> Op:
+    return replace(op, attributes={**op.attributes, "absorbed": absorbed})
+
+
+def _cheaper(one: Work, other: Work) -> Work:
+    """The work with fewer operations, workload by workload."""
+    fewer = one.total_flops <= other.total_flops
+    if not isinstance(fewer, np.ndarray):
+        return one if fewer else other
+    flops = {name: np.where(fewer, one.flops[name], other.flops[name]) for name in one.flops}
+    return Work(flops=flops, **{s: np.where(fewer, getattr(one, s), getattr(other, s)) for s in STREAMS})
 
 
 def attention_pairs(op: Op, binding: Binding) -> Any:

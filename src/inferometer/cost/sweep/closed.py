@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from inferometer.cost.plan import Plan
 
-__all__ = ["Closed", "Sums", "close", "step_sums"]
+__all__ = ["Closed", "Sums", "close", "closed_form", "step_sums"]
 
 _POINTS = 2048  # of a closed form at once: its rows stay in a core's own cache
 _PLAN_POINTS = 512  # of a plan, which has some ten times as much in its hands
@@ -113,6 +113,20 @@ class _Folded:
             computing_s=computing,
             waiting_s=waiting + self.closed.overhead_s + self.closed.step_s,
         )
+
+
+_kept: dict[tuple[int, str, bool], tuple[Plan, Closed | None]] = {}
+_MOST_KEPT = 256
+
+
+def closed_form(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
+    """As `close`, which takes as long as some thousand points; what was made is kept for the next tile."""
+    key = (id(plan), phase, once)
+    if key not in _kept or _kept[key][0] is not plan:
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        _kept[key] = (plan, close(plan, phase, once=once))
+    return _kept[key][1]
 
 
 def close(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:

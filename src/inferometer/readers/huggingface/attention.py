@@ -211,7 +211,7 @@ def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], seen: S
         "heads": spec.heads, "kv_heads": spec.heads, "head_dim": spec.head_dim, "value_dim": spec.value_dim,
         "query": q.shape[-2], "context": seen.context, "causal": True, "window": None, "soft_cap": False,
         "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim, "rope_dim": spec.rope_dim,
-        "absorbed": True,
+        "absorbed": "cheaper",
     }  # fmt: skip
     y = tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
     return Op(name=f"{at}.attention", kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)

@@ -109,10 +109,15 @@ def value(name, dims=None, kind=FLOAT):
     return field(1, name) + field(2, field(1, inner))
 
 
-def graph(nodes, inputs=(), outputs=(), stored=(), infos=(), name="g"):
+def graph(nodes, inputs=(), outputs=(), stored=(), infos=()):
     outputs = [field(1, output) if isinstance(output, str) else output for output in outputs]
     return GraphBytes(
-        fields(1, nodes) + field(2, name) + fields(5, stored) + fields(11, inputs) + fields(12, outputs) + fields(13, infos)
+        fields(1, nodes)
+        + field(2, "g")
+        + fields(5, stored)
+        + fields(11, inputs)
+        + fields(12, outputs)
+        + fields(13, infos)
     )
 
 

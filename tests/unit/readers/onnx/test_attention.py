@@ -22,7 +22,9 @@ def cache(name, heads=HEADS, length="past_sequence_length"):
 
 
 def attended(nodes, inputs, stored=(), **more):
-    graph = read([nodes] if isinstance(nodes, bytes) else nodes, inputs, ["y"], stored, domains=["com.microsoft"], **more)
+    graph = read(
+        [nodes] if isinstance(nodes, bytes) else nodes, inputs, ["y"], stored, domains=["com.microsoft"], **more
+    )
     return graph, next(op for op in ops(graph) if op.kind == "attention")
 
 
@@ -77,7 +79,9 @@ def test_a_quantised_attention():
     stored = [tensor("w", (WIDTH, 3 * WIDTH), UINT8), tensor("b", (3 * WIDTH,)), scalar("xs", 0.1, FLOAT),
               scalar("ws", 0.1, FLOAT)]  # fmt: skip
     graph, _ = attended(
-        node("QAttention", "x w b xs ws", "y", num_heads=HEADS, **MS), [value("x", ("batch", "query", WIDTH), UINT8)], stored
+        node("QAttention", "x w b xs ws", "y", num_heads=HEADS, **MS),
+        [value("x", ("batch", "query", WIDTH), UINT8)],
+        stored,
     )
     linear, op = ops(graph)
     assert (linear["compute"], op.outputs[0].dtype, linear.weights[0].stored_bytes) == ("i8", "f32", 3 * WIDTH * WIDTH)
@@ -113,7 +117,13 @@ def test_a_rotation_reads_the_rows_of_its_tables_that_it_needs():
 
 
 def test_a_cache_of_a_fixed_length_is_taken_as_full():
-    inputs = [hidden("q", 8 * SIZE), hidden("k", 2 * SIZE), hidden("v", 2 * SIZE), cache("pk", 2, 512), cache("pv", 2, 512)]
+    inputs = [
+        hidden("q", 8 * SIZE),
+        hidden("k", 2 * SIZE),
+        hidden("v", 2 * SIZE),
+        cache("pk", 2, 512),
+        cache("pv", 2, 512),
+    ]
     attention = node("GroupQueryAttention", "q k v pk pv", "y nk nv", num_heads=8, kv_num_heads=2, **MS)
     graph, op = attended(attention, inputs)
     assert op["context"] == 512
@@ -122,9 +132,7 @@ def test_a_cache_of_a_fixed_length_is_taken_as_full():
 
 
 def test_packed_queries_hold_keys_and_values():
-    _, op = attended(
-        node("GroupQueryAttention", "x", "y", num_heads=8, kv_num_heads=2, **MS), [hidden("x", 12 * SIZE)]
-    )
+    _, op = attended(node("GroupQueryAttention", "x", "y", num_heads=8, kv_num_heads=2, **MS), [hidden("x", 12 * SIZE)])
     assert sizes(op)[:4] == (8, 2, SIZE, SIZE)
     _, op = attended(
         node("MultiHeadAttention", "x", "y", num_heads=HEADS, **MS), [value("x", ("batch", "query", HEADS, 3, SIZE))]
@@ -175,7 +183,9 @@ def test_an_embedding_layer_is_lookups_and_a_norm():
 def test_a_mixture_of_experts():
     stored = [tensor("up", (4, 32, WIDTH)), tensor("down", (4, WIDTH, 32)), tensor("gate", (4, 32, WIDTH))]
     moe = node("MoE", "x r up _ down _ gate", "y", k=2, activation_type="silu", **MS)
-    graph = read([moe], [value("x", ("tokens", WIDTH)), value("r", ("tokens", 4))], ["y"], stored, domains=["com.microsoft"])
+    graph = read(
+        [moe], [value("x", ("tokens", WIDTH)), value("r", ("tokens", 4))], ["y"], stored, domains=["com.microsoft"]
+    )
     (op,) = ops(graph)
     assert (op["experts"], op["top_k"], op["intermediate"], op["gated"]) == (4, 2, 32, True)
     assert graph.parameters == 3 * 4 * 32 * WIDTH

@@ -138,7 +138,13 @@ def test_a_loop_that_counts_to_a_limit_itself():
         node("Shape", "x", "s"), node("Gather", "s first", "n", axis=0),
         node("Loop", "_ true start n h0 w", "a b y c", body=step),
     ]  # fmt: skip
-    stored = [scalar("one", 1), scalar("first", 0), scalar("start", 0), tensor("true", (), BOOL, (1,)), tensor("w", (8, 8))]
+    stored = [
+        scalar("one", 1),
+        scalar("first", 0),
+        scalar("start", 0),
+        tensor("true", (), BOOL, (1,)),
+        tensor("w", (8, 8)),
+    ]
     inputs = [value("x", ("steps", 8)), value("h0", ("batch", 8))]
     result = read(nodes, inputs, ["y"], stored)
     loop = ops(result)[-1]

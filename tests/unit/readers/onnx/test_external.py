@@ -41,7 +41,8 @@ def test_a_length_that_is_left_out_follows_from_the_shape(tmp_path):
 
 @pytest.mark.parametrize(
     "location",
-    ["/etc/passwd", "../data.bin", "sub/../../data.bin", "..\\data.bin", "C:\\data.bin", "C:data.bin", "//host/share", "",
+    ["/etc/passwd", "../data.bin", "sub/../../data.bin", "..\\data.bin", "C:\\data.bin", "C:data.bin", "//host/share",
+     "",
      "a\0b"],
 )  # fmt: skip
 def test_data_outside_the_models_folder_is_refused_by_the_tensors_name(tmp_path, location):

@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core.binding import Binding
 from inferometer.cost import graph_work
-from unit.readers.onnx.onnx_bytes import FLOAT, INT64, HALF, ints, node, only, ops, read, scalar, tensor, value
+from unit.readers.onnx.onnx_bytes import FLOAT, HALF, INT64, ints, node, only, ops, read, scalar, tensor, value
 
 HIDDEN = value("x", ("batch", "query", 64))
 
@@ -107,7 +107,12 @@ def test_rows_of_a_stored_table_are_an_embedding():
     ids = value("ids", ("batch", "query"), INT64)
     graph = read([node("Gather", "table ids", "y")], [ids], ["y"], [tensor("table", (1000, 64))])
     op = only(graph)
-    assert (op.kind, op.inputs[0].role, graph.inputs[0].role, graph.parameters) == ("embedding", "index", "index", 64_000)
+    assert (op.kind, op.inputs[0].role, graph.inputs[0].role, graph.parameters) == (
+        "embedding",
+        "index",
+        "index",
+        64_000,
+    )
     assert graph_work(graph, Binding(sizes={"batch": 1, "query": 5})).weights == 5 * 64 * 4
 
 

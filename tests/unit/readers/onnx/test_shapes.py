@@ -4,7 +4,21 @@ import pytest
 
 from inferometer.core.dims import Symbol
 from inferometer.readers.onnx.faults import Fault
-from unit.readers.onnx.onnx_bytes import BOOL, FLOAT, INT32, INT64, ints, node, only, ops, read, scalar, shapes, tensor, value
+from unit.readers.onnx.onnx_bytes import (
+    BOOL,
+    FLOAT,
+    INT32,
+    INT64,
+    ints,
+    node,
+    only,
+    ops,
+    read,
+    scalar,
+    shapes,
+    tensor,
+    value,
+)
 
 IMAGE = value("x", ("batch", 3, "height", "width"))
 TOKENS = value("ids", ("batch", "query"), INT64)

@@ -8,11 +8,12 @@ from inferometer.readers.onnx.tables import rows_of, table
 from unit.readers.onnx.onnx_bytes import node, only, read, value
 
 CONTRIB = (
-    "FusedMatMul FusedConv FusedGemm Gelu FastGelu BiasGelu QuickGelu LayerNormalization SkipLayerNormalization "
-    "SimplifiedLayerNormalization SkipSimplifiedLayerNormalization EmbedLayerNormalization Attention MultiHeadAttention "
-    "GroupQueryAttention RotaryEmbedding MatMulNBits QLinearAdd QLinearMul QLinearConcat QLinearGlobalAveragePool "
-    "QLinearSigmoid QLinearLeakyRelu QGemm DynamicQuantizeLSTM DynamicQuantizeMatMul MatMulInteger16 MatMulIntegerToFloat "
-    "NhwcMaxPool QAttention MoE QMoE FusedMatMulActivation GridSample Inverse Trilu"
+    "FusedMatMul FusedConv FusedGemm Gelu FastGelu BiasGelu QuickGelu LayerNormalization "
+    "SkipLayerNormalization SimplifiedLayerNormalization SkipSimplifiedLayerNormalization "
+    "EmbedLayerNormalization Attention MultiHeadAttention GroupQueryAttention RotaryEmbedding MatMulNBits "
+    "QLinearAdd QLinearMul QLinearConcat QLinearGlobalAveragePool QLinearSigmoid QLinearLeakyRelu QGemm "
+    "DynamicQuantizeLSTM DynamicQuantizeMatMul MatMulInteger16 MatMulIntegerToFloat NhwcMaxPool QAttention MoE "
+    "QMoE FusedMatMulActivation GridSample Inverse Trilu"
 ).split()
 
 
@@ -51,7 +52,9 @@ def test_of_the_standard_domain_only_text_and_image_files_have_none():
 def test_an_operator_nobody_knows_is_reported():
     graph = read([node("Warp", "x", "y", domain="my.ops")], [value("x", (2, 3))], ["y"], domains=["my.ops"])
     assert (only(graph).kind, only(graph).source_type) == ("custom", "my.ops.Warp")
-    assert graph.metadata["coverage"]["uncovered"] == {"my.ops.Warp": {"count": 1, "reason": "the operator is not known"}}
+    assert graph.metadata["coverage"]["uncovered"] == {
+        "my.ops.Warp": {"count": 1, "reason": "the operator is not known"}
+    }
     assert graph.metadata["coverage"]["share"] == 0.0
     assert graph.metadata["unknown_operators"]["first"] == {"my.ops.Warp": ""}
 

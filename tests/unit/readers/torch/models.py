@@ -1,8 +1,8 @@
 """Models written with torch.nn, in published sizes and in small ones. Importing this needs torch."""
 
-import torch
-from torch import nn
-from torch.nn import functional
+import torch  # noqa: TID251 - these modules are what the edge is tested with
+from torch import nn  # noqa: TID251
+from torch.nn import functional  # noqa: TID251
 
 
 class Mlp(nn.Module):
@@ -100,7 +100,15 @@ def _mobile(inputs, outputs, kernel, stride=1, groups=1):
 
 
 class MobileNetV2(nn.Module):
-    SETTING = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+    SETTING = (
+        (1, 16, 1, 1),
+        (6, 24, 2, 2),
+        (6, 32, 3, 2),
+        (6, 64, 4, 2),
+        (6, 96, 3, 1),
+        (6, 160, 3, 2),
+        (6, 320, 1, 1),
+    )
 
     def __init__(self, classes=1000):
         super().__init__()
@@ -119,12 +127,14 @@ class MobileNetV2(nn.Module):
 class VisionTransformer(nn.Module):
     """ViT-B/16, its encoder from torch.nn."""
 
-    def __init__(self, image=224, patch=16, width=768, layers=12, heads=12, classes=1000):
+    def __init__(self, *, image=224, patch=16, width=768, layers=12, heads=12, classes=1000):
         super().__init__()
         self.conv_proj = nn.Conv2d(3, width, patch, stride=patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
         self.pos_embedding = nn.Parameter(torch.zeros(1, (image // patch) ** 2 + 1, width))
-        layer = nn.TransformerEncoderLayer(width, heads, 4 * width, activation="gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            width, heads, 4 * width, activation="gelu", batch_first=True, norm_first=True
+        )
         self.encoder = nn.TransformerEncoder(layer, layers, norm=nn.LayerNorm(width), enable_nested_tensor=False)
         self.head = nn.Linear(width, classes)
 
@@ -180,7 +190,7 @@ class Mixed(nn.Module):
     def forward(self, x, flag):
         x, _ = self.lstm(x)
         self.cache[:, 1:2] = x[:, :1]
-        y = torch.cond(flag.sum() > 0, lambda z: self.head(z), lambda z: self.head(z) * 2.0, (x,))
+        y = torch.cond(flag.sum() > 0, self.head, lambda z: self.head(z) * 2.0, (x,))
         seen = torch.einsum("bij,bkj->bik", x, self.cache)
         return y, seen, torch.clamp(x, max=float("inf")) + torch.tensor([1.0, 2.0] * x.shape[2])[: x.shape[2]]
 

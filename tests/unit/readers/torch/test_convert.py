@@ -153,7 +153,14 @@ def test_dropout_does_nothing_except_in_training():
 
 
 def test_a_weight_used_in_pieces_is_as_many_weights():
-    values = {"x": value(3, 4), "w": value(8, 4), "p": value(4, 4), "q": value(4, 4), "y": value(3, 4), "z": value(3, 4)}
+    values = {
+        "x": value(3, 4),
+        "w": value(8, 4),
+        "p": value(4, 4),
+        "q": value(4, 4),
+        "y": value(3, 4),
+        "z": value(3, 4),
+    }
     calls = [
         call("split.Tensor", "p q", self=W, split_size=4),
         call("linear.default", "y", input=X, weight=Ref("p")),
@@ -209,11 +216,13 @@ def test_a_quantised_weight_stays_as_it_is_stored():
         "y": value(3, 8),
     }  # fmt: skip
     calls = [
-        call("quantized_decomposed.dequantize_per_channel.default", "d", input=W, scales=Ref("s"), zero_points=Ref("z")),
+        call(
+            "quantized_decomposed.dequantize_per_channel.default", "d", input=W, scales=Ref("s"), zero_points=Ref("z")
+        ),
         call("linear.default", "y", input=X, weight=Ref("d")),
     ]
     op = only(program(calls, values, buffers="w s z"))
-    assert [(t.name, t.dtype, t.role) for t in op.weights][0] == ("w", "i8", "constant")
+    assert (op.weights[0].name, op.weights[0].dtype, op.weights[0].role) == ("w", "i8", "constant")
     assert work_of(op, Binding()).weights == 32 + 8 * 4 + 8
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from inferometer.core.binding import Binding
 from inferometer.core.dims import Expression, Symbol, evaluate
 from inferometer.cost import footprint
-from inferometer.core.binding import Binding
 from inferometer.readers.torch.body import module_path
 from inferometer.readers.torch.convert import graph_of
 from inferometer.readers.torch.expressions import parse_size
@@ -83,7 +83,8 @@ def chain(paths, extra=()):
     """One relu after another, each in its module."""
     values = {"x": value(4), **{f"t{n}": value(4) for n in range(len(paths))}}
     calls = [
-        call("relu.default", f"t{n}", path=path, self=Ref("x" if n == 0 else f"t{n - 1}")) for n, path in enumerate(paths)
+        call("relu.default", f"t{n}", path=path, self=Ref("x" if n == 0 else f"t{n - 1}"))
+        for n, path in enumerate(paths)
     ]
     for _, output in extra:
         values[output] = value(4)

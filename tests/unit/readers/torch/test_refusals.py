@@ -53,7 +53,7 @@ def test_torchs_first_format_is_recognised_and_refused(tmp_path):
 def test_a_torch_save_file_is_refused_by_its_members(tmp_path):
     path = packed(tmp_path / "model.pth", {"data.pkl": pickle.dumps(Trap()), "data/0": bytes(8), "version": b"3"})
     assert reader.match(look(path)) == 0.7
-    with pytest.raises(FormatError, match="torch.save file, which is a pickle"):
+    with pytest.raises(FormatError, match=r"torch\.save file, which is a pickle"):
         read_pt2(path)
 
 
@@ -114,14 +114,16 @@ def test_a_member_whose_bytes_changed_is_damaged(tmp_path):
 def test_a_missing_weight_is_named(tmp_path):
     members = members_of("mlp")
     del members["data/weights/weight_2"]
-    with pytest.raises(FormatError, match=r"no member 'data/weights/weight_2', where the tensor 'layers.0.linear.weight'"):
+    with pytest.raises(
+        FormatError, match=r"no member 'data/weights/weight_2', where the tensor 'layers.0.linear.weight'"
+    ):
         read_pt2(packed(tmp_path / "m.pt2", members))
 
 
 def test_a_weight_that_claims_more_than_the_file_holds_is_refused(tmp_path):
     members = members_of("mlp")
     members["data/weights/weight_0"] = bytes(16)
-    with pytest.raises(FormatError, match="'inlet.weight' .* claims 256 bytes and .* holds 16"):
+    with pytest.raises(FormatError, match=r"'inlet\.weight' .* claims 256 bytes and .* holds 16"):
         read_pt2(packed(tmp_path / "m.pt2", members))
 
 
@@ -187,7 +189,10 @@ GRAPH = "graph_module__graph"
         ({f"{GRAPH}__tensor_values__x__dtype": 99}, "number format 99"),
         ({f"{GRAPH}__tensor_values__x": {}}, "dtype"),
         ({f"{GRAPH}__tensor_values": {}}, "no shape"),
-        ({f"{GRAPH}__nodes__0__inputs__0__arg": {"as_tensor": {"name": "linear_4"}}}, "'linear_4', which nothing before"),
+        (
+            {f"{GRAPH}__nodes__0__inputs__0__arg": {"as_tensor": {"name": "linear_4"}}},
+            "'linear_4', which nothing before",
+        ),
         ({f"{GRAPH}__nodes__0__inputs__0__arg": {"as_tensor": {"name": "linear"}}}, "'linear', which nothing before"),
         ({f"{GRAPH}__nodes__0__inputs": 3}, r"nodes\[0\]|nodes\[...\]"),
         ({f"{GRAPH}__nodes": []}, "which nothing before it makes"),

@@ -1,0 +1,240 @@
+"""The cross product as data: what is asked for, and the pieces of it that are worked on one at a time.
+
+A combination is everything that needs a plan of its own: model, device, runtime, formats, devices that share the work.
+Within it batch, prompt, generate and context vary freely. Rows come in the order of `AXES`, the last one fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import Device
+from inferometer.core.dtype import dtype
+from inferometer.core.graph import Graph
+from inferometer.core.workload import Parallel, Precision
+from inferometer.cost.effects import RuntimeEffects, default_runtime, require_effects
+from inferometer.cost.options import Options
+from inferometer.errors import DomainError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["AXES", "CHUNK_ROWS", "Chunk", "Combination", "Sizes", "Study", "Tile", "study_of"]
+
+CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
+
+NAMED = ("models", "devices", "runtimes", "weights", "activations", "kv")
+COUNTED = {"tp": 1, "pp": 1, "ep": 1, "dp": 1, "image": 1, "batch": 1, "prompt": 1, "generate": 0, "context": 0}
+AXES = (*NAMED, *COUNTED)
+_NEVER_OPEN = frozenset({"models", "devices", "tp", "pp", "ep", "dp", "batch"})  # None is no answer to these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """The four sizes that vary within a combination; None leaves one to the model."""
+
+    batch: tuple[int, ...] = (1,)
+    prompt: tuple[int | None, ...] = (None,)
+    generate: tuple[int | None, ...] = (None,)
+    context: tuple[int | None, ...] = (None,)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        return len(self.batch), len(self.prompt), len(self.generate), len(self.context)
+
+    def part(self, tile: Tile) -> Sizes:
+        axes = (self.batch, self.prompt, self.generate, self.context)
+        batch, prompt, generate, context = (
+            axis[start:stop] for axis, (start, stop) in zip(axes, tile.ranges, strict=True)
+        )
+        return Sizes(batch=batch, prompt=prompt, generate=generate, context=context)  # type: ignore[arg-type]  # batch has no None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """A run of consecutive rows of a combination: from … to on each of the four axes."""
+
+    ranges: tuple[tuple[int, int], ...]
+
+    @property
+    def rows(self) -> int:
+        return prod(stop - start for start, stop in self.ranges)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    graph: Graph
+    device: Device
+    effects: RuntimeEffects
+    precision: Precision
+    parallel: Parallel
+    image: int | None
+    calibration: Calibration | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chunk:
+    """What is computed, written and journalled at once: one tile of each of some combinations."""
+
+    number: int
+    combinations: range
+    tile: Tile
+
+    @property
+    def rows(self) -> int:
+        return len(self.combinations) * self.tile.rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A whole sweep. `runtimes` may hold None: what people mostly run on such a device."""
+
+    models: tuple[Graph, ...]
+    devices: tuple[Device, ...]
+    runtimes: tuple[RuntimeEffects | None, ...] = (None,)
+    weights: tuple[str | None, ...] = (None,)
+    activations: tuple[str | None, ...] = (None,)
+    kv: tuple[str | None, ...] = (None,)
+    parallel: tuple[Parallel, ...] = (Parallel(),)
+    image: tuple[int | None, ...] = (None,)
+    sizes: Sizes = field(default_factory=Sizes)
+    calibrations: tuple[Calibration, ...] = ()
+    options: Options = field(default_factory=Options)
+    chunk_rows: int = CHUNK_ROWS
+
+    @property
+    def _outer(self) -> tuple[tuple[Any, ...], ...]:
+        formats = (self.weights, self.activations, self.kv)
+        return (self.models, self.devices, self.runtimes, *formats, self.parallel, self.image)
+
+    @property
+    def combinations(self) -> int:
+        return prod(len(axis) for axis in self._outer)
+
+    def __len__(self) -> int:
+        return self.combinations * prod(self.sizes.shape)
+
+    def combination(self, number: int) -> Combination:
+        chosen = []
+        for axis in reversed(self._outer):
+            number, place = divmod(number, len(axis))
+            chosen.append(axis[place])
+        image, parallel, kv, activations, weights, runtime, device, graph = chosen
+        effects = require_effects(default_runtime(device)) if runtime is None else runtime
+        return Combination(
+            graph=graph,
+            device=device,
+            effects=effects,
+            precision=Precision(weights=weights, activations=activations, kv=kv),
+            parallel=parallel,
+            image=image,
+            calibration=self._calibration(device, effects),
+        )
+
+    def _calibration(self, device: Device, effects: RuntimeEffects) -> Calibration | None:
+        wanted = (device.name, effects.name)
+        return next((found for found in self.calibrations if (found.device, found.runtime) == wanted), None)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """All of it, in the order of the rows."""
+        whole = prod(self.sizes.shape)
+        number, together = 0, max(1, self.chunk_rows // whole)
+        for first in range(0, self.combinations, together):
+            numbers = range(first, min(first + together, self.combinations))
+            for tile in _tiles(self.sizes.shape, self.chunk_rows):
+                yield Chunk(number=number, combinations=numbers, tile=tile)
+                number += 1
+
+
+def _tiles(shape: tuple[int, ...], most: int) -> Iterator[Tile]:
+    """Runs of consecutive rows: the first axes at one place each, a range of one axis, the others whole."""
+    cut, inner = 0, prod(shape[1:])
+    while inner > most and cut < len(shape) - 1:
+        cut += 1
+        inner = prod(shape[cut + 1 :])
+    width = max(1, most // inner)
+    rest = tuple((0, size) for size in shape[cut + 1 :])
+    for outer in product(*(range(size) for size in shape[:cut])):
+        fixed = tuple((place, place + 1) for place in outer)
+        for start in range(0, shape[cut], width):
+            yield Tile(ranges=(*fixed, (start, min(start + width, shape[cut])), *rest))
+
+
+def study_of(
+    axes: Mapping[str, Any],
+    *,
+    calibrations: Iterable[Calibration] = (),
+    options: Options | None = None,
+    chunk_rows: int = CHUNK_ROWS,
+) -> Study:
+    """The cross product of the lists in `axes`, whose keys are AXES; a single value is a list of one.
+
+    Models are Graphs, devices Devices, runtimes names or RuntimeEffects. What no row could hold is refused here.
+    """
+    for name in axes:
+        if name not in AXES:
+            raise UnknownNameError("axis of a sweep", name, AXES, listing=f"The axes are {', '.join(AXES)}.")
+    found = {name: _listed(name, axes.get(name)) for name in AXES}
+    _require_kinds(found)
+    counts = {name: tuple(_whole(name, value) for value in found[name]) for name in COUNTED}
+    formats = {name: tuple(_format(value) for value in found[name]) for name in ("weights", "activations", "kv")}
+    plans = product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
+    if chunk_rows < 1:
+        raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
+    return Study(
+        models=found["models"],
+        devices=found["devices"],
+        runtimes=tuple(None if value is None else require_effects(value) for value in found["runtimes"]),
+        **formats,
+        parallel=tuple(Parallel(tp=tp, pp=pp, ep=ep, dp=dp) for tp, pp, ep, dp in plans),  # type: ignore[arg-type]  # none is None
+        image=counts["image"],
+        sizes=Sizes(**{name: counts[name] for name in ("batch", "prompt", "generate", "context")}),  # type: ignore[arg-type]  # as above
+        calibrations=tuple(calibrations),
+        options=options or Options(),
+        chunk_rows=chunk_rows,
+    )
+
+
+def _listed(name: str, value: Any) -> tuple[Any, ...]:
+    """A list's values; what is not given is left open, or 1 where it cannot be."""
+    if value is None:
+        if name in {"models", "devices"}:
+            raise DomainError(f"A sweep needs {name}.", remedy=f"Give {name}=[…].")
+        return (1,) if name in _NEVER_OPEN else (None,)
+    single = isinstance(value, str | Mapping) or not isinstance(value, Iterable)
+    found = (value,) if single else tuple(value)
+    if not found:
+        raise DomainError(f"The list of {name} is empty, so there is nothing to sweep.", remedy="Give a value, or none.")
+    if name in _NEVER_OPEN and any(entry is None for entry in found):
+        raise DomainError(f"One of {name} is None, and each must be given.")
+    return found
+
+
+def _require_kinds(found: Mapping[str, tuple[Any, ...]]) -> None:
+    for name, kind in (("models", Graph), ("devices", Device)):
+        for value in found[name]:
+            if not isinstance(value, kind):
+                raise DomainError(f"One of {name} is {value!r}, which is no {kind.__name__}.")
+
+
+def _whole(name: str, value: Any) -> int | None:
+    if value is None:
+        return None
+    least = COUNTED[name]
+    plain = value.item() if hasattr(value, "item") else value  # numpy's numbers
+    if isinstance(plain, float) and plain.is_integer():
+        plain = int(plain)
+    if not isinstance(plain, int) or isinstance(plain, bool) or plain < least:
+        raise DomainError(f"{name} must be whole numbers of {least} or more, and one is {value!r}.")
+    return plain
+
+
+def _format(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise DomainError(f"A number format is a name such as bf16 or q4_0, and not {value!r}.")
+    return None if value is None else dtype(value).name

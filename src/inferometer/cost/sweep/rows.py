@@ -1,0 +1,139 @@
+"""The rows of a sweep: columns as numpy arrays, without a row ever being built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from inferometer.cost.sweep import choose
+from inferometer.cost.sweep.columns import COLUMNS, Kind, column_named
+from inferometer.cost.sweep.table import Table
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["Part", "Rows", "plain"]
+
+_TYPES: dict[Kind, Any] = {"text": object, "whole": float, "number": float, "flag": bool}
+
+
+class Part(Protocol):
+    """Consecutive rows: an Answer, or a Table."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def column(self, name: str) -> Any:
+        """An array that broadcasts to `shape`."""
+
+
+class Rows:
+    """One row a configuration. `rows["tpot_s"]` is a numpy array; `columns` are its names.
+
+    Numbers are NaN and texts None where there is nothing to say; whole numbers are int64 where all are known. A row
+    that cannot be says why in the column `reason`.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = tuple(part for part in parts if len(part))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(COLUMNS)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return self._parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} rows of {len(COLUMNS)} columns>"
+
+    def __contains__(self, name: object) -> bool:
+        return name in COLUMNS
+
+    def __getitem__(self, name: str) -> Any:
+        kind = column_named(name).kind
+        found = np.empty(len(self), dtype=_TYPES[kind])
+        start = 0
+        for part in self._parts:
+            stop = start + len(part)
+            values = part.column(name)
+            if kind == "flag" and values.dtype == object:
+                found = found.astype(object)  # some are not known
+            found[start:stop].reshape(part.shape)[...] = values
+            start = stop
+        return _settled(found, kind)
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        """The rows one by one, as plain values; None where a column has none."""
+        for part in self._parts:
+            small = Rows([part])
+            columns = [plain(small[name], column.kind) for name, column in COLUMNS.items()]
+            for values in zip(*columns, strict=True):
+                yield dict(zip(COLUMNS, values, strict=True))
+
+    def take(self, places: Any) -> Rows:
+        """The rows at these places, or those where a vector of flags is true."""
+        chosen = np.asarray(places)
+        if chosen.dtype == bool:
+            if len(chosen) != len(self):
+                raise DomainError(f"{len(chosen)} flags were given for {len(self)} rows.")
+            chosen = np.flatnonzero(chosen)
+        values = {name: self[name][chosen] for name in COLUMNS}
+        return Rows([Table(length=len(chosen), values=values)])
+
+    def pareto(self, *names: str, ties: bool = True, only_fitting: bool = True) -> Rows:
+        """The rows that no other row is better than in all of these columns, ordered by the first.
+
+        Lower is better, but for `tokens_per_s` and the sizes. Rows without one of the numbers are left out, and those
+        that do not fit into memory unless `only_fitting` is False. Without `ties` equal rows are one, the first.
+        """
+        return choose.pareto(self, names, ties=ties, only_fitting=only_fitting)
+
+    def cheapest(self, *conditions: str, by: str = "usd_per_million_tokens") -> Rows:
+        """For each device its cheapest row that meets all conditions (`"tpot_s<=50ms"`), the cheapest device first."""
+        return choose.cheapest(self, conditions, by=by)
+
+    def to_csv(self, path: str | Path) -> None:
+        self._write(path, "csv")
+
+    def to_parquet(self, path: str | Path) -> None:
+        self._write(path, "parquet")
+
+    def to_sqlite(self, path: str | Path) -> None:
+        """A table named `sweep` in a new file."""
+        self._write(path, "sqlite")
+
+    def _write(self, path: str | Path, form: str) -> None:
+        from inferometer.cost.sweep.write import write_rows  # noqa: PLC0415 - it knows Rows
+
+        write_rows(self, path, form)
+
+
+def _settled(values: Any, kind: Kind) -> Any:
+    """The type that fits all of a column."""
+    if kind == "whole" and not np.isnan(values).any():
+        return values.astype(np.int64)
+    if kind == "flag" and values.dtype == object and not np.equal(values, None).any():
+        return values.astype(bool)
+    return values
+
+
+def plain(values: Any, kind: Kind) -> list[Any]:
+    """A column's values as Python's own: None for NaN, and whole numbers whole."""
+    found: list[Any] = values.ravel().tolist()
+    if values.dtype != float:
+        return found
+    if kind == "whole":
+        return [None if value != value else int(value) for value in found]  # noqa: PLR0124 - only NaN differs from itself
+    return [None if value != value else value for value in found]  # noqa: PLR0124 - as above

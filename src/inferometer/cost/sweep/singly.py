@@ -1,0 +1,71 @@
+"""Rows predicted one by one, where the plan or the steps change from row to row: the long way, about a millisecond each.
+
+That is so for encoder–decoders (the encoder's length is part of the plan), prompts read in chunks, drafts, and graphs
+whose memory is no polynomial of the sizes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.workload import Workload
+from inferometer.cost.precision import resolved_precision
+from inferometer.cost.predict import predict_graph
+from inferometer.cost.sweep.table import Table, table_of
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.cost.options import Options
+    from inferometer.cost.sweep.grid import Combination, Sizes
+
+__all__ = ["one_by_one"]
+
+
+def one_by_one(combination: Combination, sizes: Sizes, options: Options) -> Table:
+    rows = product(sizes.batch, sizes.prompt, sizes.generate, sizes.context)
+    return table_of([_row(combination, options, *row) for row in rows])
+
+
+def _row(
+    combination: Combination,
+    options: Options,
+    batch: int,
+    prompt: int | None,
+    generate: int | None,
+    context: int | None,
+) -> dict[str, Any]:
+    workload = Workload(
+        batch=batch,
+        prompt=prompt,
+        generate=generate,
+        context=context,
+        image=combination.image,
+        precision=combination.precision,
+        parallel=combination.parallel,
+    )
+    try:
+        profile = predict_graph(
+            combination.graph,
+            combination.device,
+            runtime=combination.effects,
+            workload=workload,
+            calibration=combination.calibration,
+            options=options,
+        )
+    except DomainError as error:
+        return {**_inputs(combination, workload), "reason": str(error)}
+    return {**_inputs(combination, profile.workload), **asdict(profile.summary)}
+
+
+def _inputs(combination: Combination, workload: Workload) -> dict[str, Any]:
+    precision, parallel = resolved_precision(combination.graph, workload.precision), workload.parallel
+    return {
+        "model": combination.graph.name,
+        "device": combination.device.name,
+        "runtime": combination.effects.name,
+        **asdict(precision),
+        **asdict(parallel),
+        **{name: getattr(workload, name) for name in ("image", "batch", "prompt", "generate", "context")},
+    }

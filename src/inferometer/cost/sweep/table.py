@@ -1,0 +1,48 @@
+"""Rows with every column written out: what was read from a file, picked out, or predicted one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.cost.sweep.columns import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Table", "table_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """`values` has a vector for each column that is there; a file may have been read for some of them only."""
+
+    length: int
+    values: Mapping[str, Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.length,)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def column(self, name: str) -> Any:
+        return self.values[name]
+
+
+def table_of(records: Sequence[Mapping[str, Any]]) -> Table:
+    """Rows given one by one; what a row does not have is not known."""
+    return Table(length=len(records), values={name: vector([row.get(name) for row in records], name) for name in COLUMNS})
+
+
+def vector(values: Sequence[Any], name: str) -> Any:
+    """A column's values: objects for texts and flags, else numbers with NaN for None."""
+    if COLUMNS[name].kind in {"text", "flag"}:
+        found = np.empty(len(values), dtype=object)
+        found[:] = values
+        return found
+    return np.array([np.nan if value is None else value for value in values], dtype=float)

@@ -1,0 +1,226 @@
+"""`inferometer bench` and `inferometer compare` as a user runs them."""
+
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from inferometer.bench.files import load_profile, save_profile
+from inferometer.core import Profile
+from inferometer.core.codec import decode
+from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase
+from inferometer.core.workload import Workload
+
+PYTHON = [sys.executable, "-I", "-S", "-c"]
+QUICK = ["--no-guard", "--warmup", "1", "--seconds", "0", "--runs", "3"]
+
+
+def inferometer(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "inferometer", *arguments],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},  # noqa: TID251 - a child needs PATH
+    )
+
+
+def saved(path, middle, *, count=50, spread=0.01, seed=0):
+    """A saved result with times around a middle."""
+    generator = random.Random(seed)  # noqa: S311 - test data
+    samples = tuple(middle * generator.lognormvariate(0, spread) for _ in range(count))
+    found = Profile(
+        kind="measured",
+        model=ModelFacts(name="m"),
+        device=DeviceFacts(name="local"),
+        workload=Workload(),
+        phases=(Phase(name="run", time_s=sorted(samples)[count // 2], statistic="median", samples_s=samples),),
+        summary=Headline(latency_s=sorted(samples)[count // 2]),
+    )
+    save_profile(found, path)
+    return str(path)
+
+
+def test_a_command_line_is_measured_and_saved(tmp_path):
+    result = inferometer(
+        "bench", *QUICK, "-o", "deep/new.json", "--format", "json", "--", *PYTHON, "pass", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["schema"] == "inferometer.profile/1"
+    assert document["kind"] == "measured"
+    (phase,) = document["phases"]
+    assert (phase["name"], phase["statistic"], len(phase["samples_s"])) == ("run", "median", 3)
+    assert phase["time_s"] == sorted(phase["samples_s"])[1] == document["summary"]["latency_s"]
+    assert document["provenance"]["command"].endswith("-c pass")
+    assert "Saved" in result.stderr
+    assert load_profile(tmp_path / "deep" / "new.json") == decode(result.stdout, Profile)
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "md"])
+def test_every_form_tells_the_median(form):
+    result = inferometer("bench", *QUICK, "--name", "nothing", "--format", form, "--", *PYTHON, "pass")
+    assert result.returncode == 0, result.stderr
+    assert "median, 95% between" in result.stdout
+    assert "\x1b" not in result.stdout + result.stderr  # neither colours nor a progress bar in a pipe
+
+
+def test_the_guard_tells_what_the_machine_was_like():
+    result = inferometer(
+        "bench", "--warmup", "0", "--runs", "2", "--seconds", "0", "--format", "json", "--", *PYTHON, "pass"
+    )
+    assert result.returncode == 0, result.stderr
+    environment = json.loads(result.stdout)["environment"]
+    assert environment["disturbed"] in {True, False, None}
+    assert bool(environment["reasons"]) == (environment["disturbed"] is True)
+    assert result.stderr.count("disturbed") == len(environment["reasons"])
+
+
+def test_a_hung_run_is_killed_and_kept_as_an_error(tmp_path):
+    note = str(tmp_path / "seen")
+    every_other = f"""
+import os, threading
+if os.path.exists({note!r}):
+    os.unlink({note!r})
+    threading.Event().wait()
+open({note!r}, "w").close()
+"""
+    plan = ["--no-guard", "--warmup", "0", "--seconds", "0", "--runs", "2", "--timeout", "3 s"]
+    result = inferometer("bench", *plan, "--format", "json", "--", *PYTHON, every_other)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert len(document["phases"][0]["samples_s"]) == 2
+    record = document["environment"]["host"]["bench"]
+    assert record["failures"] == [{"run": 2, "reason": "timed out: killed after 3 s"}]
+    assert record["success_rate"] == pytest.approx(2 / 3)
+
+
+def test_a_command_that_always_hangs_is_an_error():
+    result = inferometer("bench", *QUICK, "--timeout", "0.3 s", "--", *PYTHON, "import time; time.sleep(100)")
+    assert result.returncode == 2
+    assert "None of the 5 runs" in result.stderr
+    assert "timed out: killed after 0.3 s" in result.stderr
+
+
+def test_two_commands_in_turns_give_a_verdict(tmp_path):
+    slow = "for _ in range(3_000_000): pass"
+    quick = f"{sys.executable} -I -S -c pass"
+    result = inferometer(
+        "bench", "--no-guard", "--warmup", "1", "--seconds", "0", "--runs", "12", "--against", quick,
+        "-o", "new.json", "--save-against", "old.json", "--fail-if", "latency>5%", "--format", "json",
+        "--", *PYTHON, slow, cwd=tmp_path,
+    )  # fmt: skip
+    assert result.returncode == 1, result.stderr
+    document = json.loads(result.stdout)
+    assert document["verdict"] == "slower"
+    assert document["metrics"][0]["test"] == "Wilcoxon signed-rank"
+    assert "latency>5% holds" in result.stderr
+    again = inferometer("compare", "old.json", "new.json", "--format", "json", cwd=tmp_path)
+    assert json.loads(again.stdout)["ratio"] == document["ratio"]
+
+
+def test_a_planted_slow_down_of_5_percent_is_caught_and_fails_the_gate(tmp_path):
+    old, new = saved(tmp_path / "old.json", 0.0100, seed=1), saved(tmp_path / "new.json", 0.0105, seed=2)
+    result = inferometer("compare", old, new, "--format", "json")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert {"verdict", "ratio", "low", "high", "p_value", "reason", "ops"} <= document.keys()
+    assert document["verdict"] == "slower"
+    assert document["low"] < 1.05 < document["high"]
+    failing = inferometer("compare", old, new, "--fail-if", "latency>3%")
+    assert failing.returncode == 1
+    assert failing.stderr.startswith("inferometer: latency>3% holds")
+    assert "is slower than" in failing.stdout
+    assert inferometer("compare", old, new, "--fail-if", "latency>20%").returncode == 0
+
+
+def test_a_noisy_equal_pair_is_undecided_or_the_same(tmp_path):
+    old = saved(tmp_path / "old.json", 0.01, spread=0.3, seed=1)
+    new = saved(tmp_path / "new.json", 0.01, spread=0.3, seed=2)
+    result = inferometer("compare", old, new, "--format", "json", "--fail-if", "latency>5%")
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
+    assert document["verdict"] == "undecided"
+    assert re.search(r"about \d+ runs a side would find 1 %", document["reason"])
+    assert "undecided" in result.stderr
+    quiet = [saved(tmp_path / f"{seed}.json", 0.01, spread=0.002, seed=seed) for seed in (3, 4)]
+    assert json.loads(inferometer("compare", *quiet, "--format", "json").stdout)["verdict"] == "same"
+
+
+def test_more_than_two_are_each_compared_with_the_first(tmp_path):
+    files = [saved(tmp_path / f"{number}.json", 0.01 * (1 + number / 10), seed=number) for number in range(3)]
+    document = json.loads(inferometer("compare", *files, "--format", "json").stdout)
+    assert [each["verdict"] for each in document["comparisons"]] == ["slower", "slower"]
+    assert [each["a"] for each in document["comparisons"]] == [files[0]] * 2
+
+
+@pytest.mark.parametrize(("form", "words"), [("table", "is slower than"), ("md", "### 🔴 slower"), ("csv", "latency")])
+def test_a_comparison_has_every_form(tmp_path, form, words):
+    old, new = saved(tmp_path / "old.json", 0.01), saved(tmp_path / "new.json", 0.02)
+    assert words in inferometer("compare", old, new, "--format", form).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bench"], "A command to measure is needed"),
+        (["bench", "--fail-if", "latency>5%", "--", "true"], "need --against"),
+        (["bench", "--no-guard", "--", "no-such-program"], "'no-such-program' cannot be started"),
+        (["bench", "--runs", "0", "--", "true"], "runs must be a whole number of 1 or more"),
+        (["bench", "--seconds", "much", "--", "true"], "'much' is not a quantity"),
+        (["bench", "--timeout", "5 GB", "--", "true"], "'5 GB' is not a number of s"),
+        (["bench", "--seconds", "100 s", "--", "true"], "at least 100 seconds and at most 60"),
+        (["bench", "-o", ".", "--", "true"], "is a folder"),
+        (["bench", "--against", "echo 'open", "--", "true"], "is not a command line"),
+        (["compare", "old.json"], "Two or more saved results"),
+        (["compare", "gone.json", "gone.json"], "gone.json: cannot be read"),
+        (["compare", "a", "b", "--fail-if", "latency"], "'latency' is not a condition"),
+        (["compare", "a", "b", "--alpha", "2"], "alpha must lie between 0 and 1"),
+        (["compare", "a", "b", "--threshold", "0"], "threshold must lie between 0 and 1"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_one_sentence_and_exit_2(arguments, words, tmp_path):
+    result = inferometer(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+
+
+def test_a_file_cut_in_the_middle_is_told_by_name(tmp_path):
+    whole = saved(tmp_path / "old.json", 0.01)
+    cut = tmp_path / "cut.json"
+    cut.write_bytes((tmp_path / "old.json").read_bytes()[:300])
+    result = inferometer("compare", whole, str(cut))
+    assert result.returncode == 2
+    assert "cut.json: This is not a JSON document" in result.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_ctrl_c_ends_the_measured_command_too(tmp_path):
+    note = tmp_path / "pid"
+    code = f"import os, threading; open({str(note)!r}, 'w').write(str(os.getpid())); threading.Event().wait()"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "inferometer", "bench", "--no-guard", "--", *PYTHON, code],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not (note.exists() and note.read_text("ascii")):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert words.strip().endswith("Interrupted.")
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(note.read_text("ascii")), 0)

@@ -1,0 +1,79 @@
+"""EdgeProfiler's own numbers, from its formulas as published (arXiv:2506.09061), in milliseconds, FLOP/B and joules."""
+
+from pathlib import Path
+
+import pytest
+
+from inferometer.catalog import device
+from inferometer.core import Precision, Workload
+from inferometer.cost.edgeprofiler import PRECISIONS, EdgeHardware, EdgeModel, edge_profile
+from inferometer.cost.predict import predict_graph
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.readers.resolve import read
+
+SIX = {"layers": 24, "hidden": 2048, "intermediate": 8192, "vocab": 50257, "sequence": 1024}
+GOLDEN = {
+    "FP32": (74.7911, 532.1308, 14138.1222, 673.2439, 104.8576, 15448.3545, 0.4315, 6.0689),
+    "FP16": (74.7911, 266.0654, 7069.0611, 336.6220, 52.4288, 7724.1773, 0.8630, 3.0358),
+    "INT8": (74.7911, 133.0327, 3534.5306, 168.3110, 26.2144, 3862.0886, 1.7261, 1.5192),
+}
+
+
+@pytest.mark.parametrize("precision", GOLDEN)
+def test_the_published_formulas_give_the_published_numbers(precision):
+    found = edge_profile(EdgeModel(**SIX, element_bytes=PRECISIONS[precision]), "raspberry-pi-4")
+    seconds = (found.compute_s, found.memory_s, found.io_s, found.h2d_s, found.network_s, found.e2e_s)
+    shown = (*(round(1e3 * value, 4) for value in seconds), round(found.intensity, 4), round(found.energy_j, 4))
+    assert shown == GOLDEN[precision]
+
+
+def test_the_end_to_end_time_is_the_sum_it_says():
+    found = edge_profile(EdgeModel(**SIX), "raspberry-pi-4")
+    assert found.e2e_s == max(found.compute_s, found.memory_s) + found.io_s + found.h2d_s + found.network_s
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(DomainError, match="layers must be a whole number"):
+        EdgeModel(**SIX | {"layers": 0})
+    with pytest.raises(DomainError, match="hidden"):
+        EdgeModel(**SIX | {"hidden": 2048.0})
+    with pytest.raises(UnknownNameError):
+        edge_profile(EdgeModel(**SIX), "raspberry-pi-6")
+    with pytest.raises(DomainError, match="flops_per_s of x"):
+        EdgeHardware(
+            name="x", flops_per_s=float("nan"), memory_bytes_per_s=1, storage_bytes_per_s=1, transfer_bytes_per_s=1,
+            network_bytes_per_s=1,
+        )  # fmt: skip
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "edgeprofiler.md").read_text(encoding="utf-8")
+TINYLLAMA = {"layers": 22, "hidden": 2048, "intermediate": 5632, "vocab": 32000, "sequence": 1024}
+LLAMA_1B = {"layers": 16, "hidden": 2048, "intermediate": 8192, "vocab": 128_256, "sequence": 1024}
+
+
+@pytest.mark.parametrize("precision", GOLDEN)
+def test_the_page_shows_the_golden_table(precision):
+    compute, memory, io, h2d, network, e2e, intensity, joules = GOLDEN[precision]
+    times = " | ".join(f"{value:.4f} ms" for value in (compute, memory, io, h2d, network, e2e))
+    assert f"| {precision} | {times} | {intensity:.4f} | {joules:.4f} |" in PAGE
+
+
+@pytest.mark.parametrize(
+    ("precision", "weights", "kv"), [("FP32", "f32", "f32"), ("FP16", "f16", "f16"), ("INT8", "q8_0", "f16")]
+)
+def test_the_page_says_what_ours_says(precision, weights, kv):
+    theirs = edge_profile(EdgeModel(**TINYLLAMA, element_bytes=PRECISIONS[precision]), "raspberry-pi-4")
+    asked = Workload(prompt=1024, generate=128, precision=Precision(weights=weights, activations="f32", kv=kv))
+    ours = predict_graph(read("tinyllama-1.1b"), device("raspberry-pi-4"), runtime="llamacpp", workload=asked)
+    step, load = ours.phase("decode"), ours.phase("load")
+    low, time, high, floor = (f"{1e3 * value:.0f}" for value in (step.low_s, step.time_s, step.high_s, step.floor_s))
+    once = f"{ours.summary.ttft_s:.1f} s | {load.time_s:.1f} s"
+    assert (
+        f"| {precision} | {1e3 * theirs.e2e_s:.0f} ms | {time} ms | {low} … {high} ms | {floor} ms | {once} |" in PAGE
+    )
+
+
+def test_the_page_counts_as_the_models_count():
+    for model, six in (("tinyllama-1.1b", TINYLLAMA), ("llama-3.2-1b", LLAMA_1B)):
+        assert f"{EdgeModel(**six).parameters:,}" in PAGE
+        assert f"{read(model).parameters:,}" in PAGE

@@ -1,0 +1,74 @@
+from dataclasses import replace
+
+import pytest
+
+from inferometer.core import Precision
+from inferometer.cost.effects import RuntimeEffects, runtime_effects
+from inferometer.cost.precision import arithmetic_for, resolved_precision, with_overrides
+from inferometer.errors import DomainError
+from unit.cost.decoders import LLAMA_3_1_8B, at, project
+from unit.cost.examples import image, op, same
+from unit.cost.machines import machine, stated
+
+GEMM = project("linear", "x", "y", 64, 64)
+CONV = op("convolution", [image("x", 4)], [image("y", 4)], kernel=(3, 3), in_channels=4, out_channels=4)
+IDEAL = RuntimeEffects(name="ideal", title="ideal")
+Q4 = at(precision=Precision(weights="q4_0", activations="bf16"))
+
+
+def peaks(*names):
+    return machine(peaks={name: stated(1e12) for name in names})
+
+
+def computed(example, key, device, effects=IDEAL, binding=None):
+    return arithmetic_for(example, key, binding or at(), device, effects)
+
+
+def test_products_run_in_the_format_of_the_activations():
+    assert computed(GEMM, "bf16", peaks("f32", "bf16")).name == "bf16"
+    assert computed(GEMM, "bf16", peaks("f32", "bf16"), binding=Q4).name == "bf16"
+
+
+def test_a_runtime_may_compute_stored_weights_in_their_own_way():
+    assert computed(GEMM, "bf16", peaks("f32", "i8"), runtime_effects("llamacpp"), Q4).name == "i8"
+    found = computed(GEMM, "bf16", peaks("f32"), runtime_effects("llamacpp"), Q4)
+    assert found.name == "f32"
+    assert "q4_0 are computed in f32 by llamacpp" in found.note
+
+
+def test_without_a_rule_a_missing_peak_is_an_error_that_names_the_others():
+    with pytest.raises(
+        DomainError, match=r"machine has no peak for bf16 \(it has: f32, i8\), which ideal computes bf16"
+    ):
+        computed(GEMM, "bf16", peaks("f32", "i8"))
+    with pytest.raises(DomainError, match="it has: none"):
+        computed(GEMM, "bf16", machine(peaks={}))
+
+
+def test_a_rule_may_be_for_one_kind_of_op():
+    torch = runtime_effects("torch-eager")
+    assert computed(CONV, "f32", peaks("f32", "tf32"), torch).name == "tf32"
+    assert computed(GEMM, "f32", peaks("f32", "tf32"), torch).name == "f32"
+    assert computed(CONV, "f32", peaks("f32"), torch).name == "f32"
+
+
+def test_everything_else_runs_on_the_vector_units():
+    assert computed(same("softmax"), "bf16", peaks("bf16", "f32")).name == "f32"
+    assert computed(same("softmax"), "bf16", peaks("bf16")).name == "bf16"
+    assert computed(same("softmax"), "bf16", peaks("i8")).name == "i8"
+    assert computed(same("softmax"), "bf16", machine(peaks={})).name is None
+
+
+def test_formats_that_are_not_asked_for_are_the_models():
+    assert resolved_precision(LLAMA_3_1_8B, Precision()) == Precision(weights="bf16", activations="bf16", kv="bf16")
+    asked = Precision(weights="int8", activations="fp16")
+    assert resolved_precision(LLAMA_3_1_8B, asked) == Precision(weights="i8", activations="f16", kv="f16")
+    assert resolved_precision(replace(LLAMA_3_1_8B, precision=None), Precision()).weights == "f32"
+
+
+def test_overrides_go_by_the_ops_names():
+    mixed = with_overrides(LLAMA_3_1_8B, {"*.down_proj": "q8_0", "lm_head": "f16"})
+    formats = {o.name: o.weights[0].dtype for _, o in mixed.ops() if o.weights}
+    assert formats["layers.{}.down_proj"] == "q8_0"
+    assert formats["lm_head"] == "f16"
+    assert formats["layers.{}.up_proj"] is None
