@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog import device as device_named
+from inferometer.catalog.files import row_named
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.cost import fit as fits
 from inferometer.cost.effects import RuntimeEffects, default_runtime
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.core.profile import Phase, Profile
+    from inferometer.cost.fit import Fit
 
 __all__ = ["Question", "ask", "fit", "gains", "predict", "steady", "what_if"]
 
@@ -69,7 +71,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     options: Options | None = None,
 ) -> Question:
     """Find the model and the device by name, and put the question."""
-    graph = model if isinstance(model, Graph) else read(model)
+    graph = model if isinstance(model, Graph) else _read(model)
     device = device_named(on) if isinstance(on, str) else on
     workload = Workload(
         batch=batch,
@@ -83,11 +85,21 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     return Question(
         graph=graph,
         device=device,
-        runtime=runtime or default_runtime(device),
+        runtime=runtime or default_runtime(device, graph),
         workload=workload,
         calibration=calibration,
         options=options or Options(),
     )
+
+
+def _read(model: Any) -> Graph:
+    """A catalog model is read once: pricing keeps what it prepared for a graph with the graph itself."""
+    return _read_named(model) if isinstance(model, str) and row_named("models", model) else read(model)
+
+
+@cache
+def _read_named(name: str) -> Graph:
+    return read(name)
 
 
 def predict(model: Any, *, on: str | Device, **asked: Any) -> Profile:
@@ -100,10 +112,12 @@ def predict(model: Any, *, on: str | Device, **asked: Any) -> Profile:
     return ask(model, on=on, **asked).answer()
 
 
-def fit(model: Any, *, on: str | Device, **asked: Any) -> fits.Fit:
+def fit(model: Any, *, on: str | Device, **asked: Any) -> Fit:
     """Whether a model fits into a device's memory, and the longest context and largest batch that do."""
+    from inferometer.cost.fit import fit as fit_graph  # noqa: PLC0415 - a name of its own inside this module
+
     question = ask(model, on=on, **asked)
-    return fits.fit(
+    return fit_graph(
         question.graph,
         question.device,
         workload=question.workload,

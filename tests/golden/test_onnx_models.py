@@ -217,7 +217,8 @@ def test_results_have_the_shapes_and_formats_that_were_told(node_cases, fixed):
 
     names = {
         "float16": "f16", "float32": "f32", "float64": "f64", "bfloat16": "bf16", "int8": "i8", "int16": "i16",
-        "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64", "bool": "bool",
+        "int32": "i32", "int64": "i64", "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
+        "bool": "bool",
     }  # fmt: skip
     wrong, told = [], 0
     for name, raw, (inputs, outputs) in node_cases:
@@ -243,6 +244,40 @@ def test_results_have_the_shapes_and_formats_that_were_told(node_cases, fixed):
                 wrong.append((name, tensor.dtype, array.dtype))
     assert wrong == []
     assert told > 1500
+
+
+@pytest.mark.parametrize("model", MODELS, ids=IDS)
+def test_every_tensor_of_a_run_has_the_shape_that_was_told(model):
+    """ONNX Runtime runs the file with all its inner tensors as results, at the sizes above."""
+    onnx = pytest.importorskip("onnx", reason=NOT_INSTALLED)
+    runtime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed, and nothing can be run")
+    import numpy as np
+
+    (package, file), (_, _, sizes) = model, MODELS[model]
+    path = packaged(*package, file)
+    graph, opened = reader.read(path), onnx.load(str(path))
+    told = {tensor.name: tensor for _, op in graph.ops() for tensor in op.outputs}
+    declared = {output.name for output in opened.graph.output}
+    del opened.graph.value_info[:]
+    inner = [name for node in opened.graph.node for name in node.output if name in told and name not in declared]
+    opened.graph.output.extend(onnx.ValueInfoProto(name=name) for name in inner)
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    session = runtime.InferenceSession(opened.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    formats = {"tensor(float)": np.float32, "tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    usual = {"sr": 16_000, "input_lengths": sizes.get("query", 1)}
+    feed = {
+        tensor.name: np.full(
+            [evaluate(dim, sizes) for dim in tensor.shape], usual.get(tensor.name, 1), formats[given.type]
+        )
+        for tensor, given in zip(graph.inputs, session.get_inputs(), strict=True)
+    }
+    results = zip([output.name for output in session.get_outputs()], session.run(None, feed), strict=True)
+    found = {name: np.shape(array) for name, array in results if name in told}
+    expected = {name: tuple(evaluate(dim, sizes) for dim in told[name].shape) for name in found}
+    assert found == expected
+    assert len(found) >= 4
 
 
 def test_every_operator_onnx_knows_has_a_row():

@@ -1,6 +1,11 @@
-"""Measuring: how often and how long, in what order, with what limits, how quiet it was, and what the numbers say."""
+"""Measuring: how often and how long, in what order, with what limits, how quiet it was, and what the numbers say.
 
-from typing import TYPE_CHECKING
+The package is a verb too: `inferometer.bench(function)` measures, and `inferometer.bench.Plan` says how.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from inferometer.lazy import attributes
 
@@ -15,10 +20,27 @@ __all__ = [
     "Criteria", "Guard", "Measurement", "NoGuard", "Plan", "bench", "bench_against", "bench_commands", "judge",
 ]  # fmt: skip
 
-__getattr__ = attributes(__name__, {
+_load = attributes(__name__, {
     "inferometer.bench.guard": ("Guard", "NoGuard"),
     "inferometer.bench.measurement": ("Measurement",),
     "inferometer.bench.plan": ("Plan",),
-    "inferometer.bench.run": ("bench", "bench_against", "bench_commands"),
+    "inferometer.bench.run": ("bench_against", "bench_commands"),
     "inferometer.bench.verdict": ("Criteria", "judge"),
 })  # fmt: skip
+
+
+class _Verb(ModuleType):
+    """Importing any module of a package sets the package's name in its parent: so the package itself is callable."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> "Measurement":
+        from inferometer.bench.run import bench  # noqa: PLC0415 - loaded when it is used, as all names here
+
+        return bench(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Verb
+
+
+def __getattr__(name: str) -> Any:
+    """`bench` of this package is the package, so that whoever takes the one may call the other."""
+    return sys.modules[__name__] if name == "bench" else _load(name)

@@ -17,7 +17,7 @@ import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.bench.processes import kill_tree, own_peak_bytes, tree_bytes
+from inferometer.bench.processes import Tree, kill_tree, own_peak_bytes
 from inferometer.bench.subject import Outcome, Stopwatch, name_of
 from inferometer.errors import InferometerError
 
@@ -71,6 +71,7 @@ class ChildSubject:
         self._context: BaseContext = multiprocessing.get_context(start_method(function))
         self._process: BaseProcess | None = None
         self._pipe: Connection[Any, Any] | None = None
+        self._tree: Tree | None = None
 
     def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the child tells its peak for nothing
         pipe = self._pipe if self._pipe is not None else self._start()
@@ -103,7 +104,7 @@ class ChildSubject:
             warnings.simplefilter("ignore", DeprecationWarning)
             process.start()
         theirs.close()
-        self._process, self._pipe = process, ours
+        self._process, self._pipe, self._tree = process, ours, Tree(process.pid or 0)
         if not self._greeted(ours):
             code = process.exitcode
             self._end()
@@ -133,7 +134,7 @@ class ChildSubject:
                 return None
             if left == 0.0:
                 return f"timed out: killed after {self._timeout_s:g} s"
-            size = tree_bytes(self._process.pid or 0) if self._process and self._memory_bytes is not None else None
+            size = self._tree.nbytes() if self._tree is not None and self._memory_bytes is not None else None
             if size is not None and self._memory_bytes is not None and size > self._memory_bytes:
                 return f"too much memory: killed at {size} bytes, {self._memory_bytes} are allowed"
 
@@ -159,7 +160,7 @@ class ChildSubject:
             self._process.close()
         if self._pipe is not None:
             self._pipe.close()
-        self._process = self._pipe = None
+        self._process = self._pipe = self._tree = None
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[], Any], calls: int | None) -> None:

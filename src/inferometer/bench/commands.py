@@ -66,6 +66,8 @@ class CommandSubject:
                 watchdog.stop()
             peaks = [size for size in (peak, watchdog.peak_bytes) if size is not None]
             error = watchdog.verdict or self._too_much(peak) or _failure(process.returncode, errors)
+            if error is None and seconds < 0:
+                error = f"the clock went back by {-seconds:g} s during the run, which gives no time"
         return Outcome(
             seconds=seconds if error is None else None, error=error, peak_bytes=max(peaks) if peaks else None
         )

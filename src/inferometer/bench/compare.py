@@ -29,8 +29,8 @@ Better = Literal["lower", "higher"]
 class Metric:
     """One thing compared. `ratio` is B over A; `p_value` is corrected. None is what the data cannot say.
 
-    `effect` is Cliff's delta; `detectable` the smallest relative difference that these samples would find; with
-    `runs_needed` runs a side they would find the threshold.
+    `effect` is Cliff's delta, of pairs the share that rose less the share that fell. `detectable` is the smallest
+    relative difference that these samples would find; with `runs_needed` runs a side they would find the threshold.
     """
 
     name: str

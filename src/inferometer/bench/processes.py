@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["OwnUse", "Watchdog", "kill_tree", "own_peak_bytes", "own_use", "tree_bytes"]
+__all__ = ["OwnUse", "Tree", "Watchdog", "kill_tree", "own_peak_bytes", "own_use"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class OwnUse:
 
 
 _LOOK_S = 0.01  # memory can grow by some tens of megabytes between two looks
+_SEARCH_S = 0.2
 _REAP_S = 1.0
 
 
@@ -44,22 +45,37 @@ def own_peak_bytes() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def tree_bytes(pid: int) -> int | None:
-    """Resident memory of a process and all its descendants now; None if it has ended."""
-    import psutil  # noqa: PLC0415 - only limits and warm-up runs need it
+class Tree:
+    """The memory of a process and its descendants.
 
-    try:
-        root = psutil.Process(pid)
-        found = [root, *root.children(recursive=True)]
-    except psutil.Error:
-        return None
-    total = 0
-    for process in found:
+    Finding descendants means looking at every process of the machine, so that is done a few times a second; those that
+    are known are asked at every look.
+    """
+
+    def __init__(self, pid: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._pid, self._clock = pid, clock
+        self._known: list[psutil.Process] = []
+        self._search_at = clock()
+
+    def nbytes(self) -> int | None:
+        """Resident bytes now; None if the process has ended."""
+        import psutil  # noqa: PLC0415 - only limits and warm-up runs need it
+
+        now = self._clock()
         try:
-            total += process.memory_info().rss
+            if now >= self._search_at or not self._known:
+                root = psutil.Process(self._pid)
+                self._known = [root, *root.children(recursive=True)]
+                self._search_at = now + _SEARCH_S
         except psutil.Error:
-            continue
-    return total or None
+            return None
+        total = 0
+        for process in self._known:
+            try:
+                total += process.memory_info().rss
+            except psutil.Error:
+                continue
+        return total or None
 
 
 def kill_tree(pid: int) -> None:
@@ -122,6 +138,7 @@ class Watchdog:
         self.verdict: str | None = None
         self.peak_bytes: int | None = None
         self._pid, self._timeout_s, self._memory_bytes = pid, timeout_s, memory_bytes
+        self._tree = Tree(pid, clock=clock)
         self._looks = watched or memory_bytes is not None
         self._clock = clock
         self._ended = threading.Event()
@@ -151,7 +168,7 @@ class Watchdog:
             kill_tree(self._pid)
 
     def _too_big(self) -> bool:
-        size = tree_bytes(self._pid)
+        size = self._tree.nbytes()
         if size is None:
             return False
         self.peak_bytes = max(self.peak_bytes or 0, size)

@@ -83,7 +83,9 @@ class Stopwatch:
                 f"{name_of(function)} is asynchronous: calling it only makes a coroutine, which takes no time.",
                 remedy="Measure `lambda: asyncio.run(…)`, or a function that waits for the result.",
             )
-        return max(end - start, 0) * 1e-9 / calls
+        if end < start:
+            raise RuntimeError(f"the clock went back by {start - end} ns during the run, which gives no time")
+        return (end - start) * 1e-9 / calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,10 +4,10 @@ from functools import cache
 from pathlib import Path
 
 from inferometer import settings
-from inferometer.catalog.load import Rows, read_rows
+from inferometer.catalog.load import Row, Rows, read_rows
 from inferometer.errors import CatalogError
 
-__all__ = ["rows_of"]
+__all__ = ["row_named", "rows_of"]
 
 _BUILT_IN = Path(__file__).parent / "data"
 
@@ -17,10 +17,31 @@ def rows_of(kind: str) -> Rows:
     return _rows(kind, settings.catalog_folders())
 
 
+def row_named(kind: str, name: str) -> Row | None:
+    """The row of that name or alias. Only files that hold the name are parsed: one row should not cost all of them."""
+    return _row(kind, name, settings.catalog_folders())
+
+
+@cache
+def _row(kind: str, name: str, folders: tuple[Path, ...]) -> Row | None:
+    rows = read_rows([file for file in _files(kind, folders) if name in _text(file)], kind)
+    canonical = rows.canonical(name)
+    return None if canonical is None else rows.by_name[canonical]
+
+
 @cache
 def _rows(kind: str, folders: tuple[Path, ...]) -> Rows:
+    return read_rows(_files(kind, folders), kind)
+
+
+def _files(kind: str, folders: tuple[Path, ...]) -> list[Path]:
     own = sorted((_BUILT_IN / kind).glob("*.toml")) or [_BUILT_IN / _FILES[kind]]
-    return read_rows([*own, *(file for folder in folders for file in _toml_files(folder))], kind)
+    return [*own, *(file for folder in folders for file in _toml_files(folder))]
+
+
+def _text(file: Path) -> str:
+    """What a file says, as far as it is text: parsing it will tell what is wrong with it."""
+    return file.read_text(encoding="utf-8", errors="replace")
 
 
 _FILES = {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from inferometer.catalog.files import rows_of
+from inferometer.catalog.files import row_named, rows_of
 from inferometer.catalog.load import Row, Rows, read_rows
 from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit
 from inferometer.core.dtype import DTYPES
@@ -30,12 +30,12 @@ def device(name: str) -> Device:
         return local_device()
     if name.endswith(".toml"):
         return _only_one(Path(name))
-    rows = rows_of("devices")
-    canonical = rows.canonical(name)
-    if canonical is None:
+    row = row_named("devices", name)
+    if row is None:
+        rows = rows_of("devices")
         known = (*rows.by_name, *rows.aliases, "local")
         raise UnknownNameError("device", name, known, listing="`inferometer devices` lists them.")
-    return device_from_row(rows.by_name[canonical])
+    return device_from_row(row)
 
 
 def device_from_row(row: Row) -> Device:

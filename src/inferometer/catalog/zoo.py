@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from inferometer.catalog.files import rows_of
+from inferometer.catalog.files import row_named, rows_of
 from inferometer.catalog.load import Row
 from inferometer.core.device import Sourced
 from inferometer.errors import UnknownNameError
@@ -34,12 +34,12 @@ def models() -> Mapping[str, CatalogModel]:
 
 def model(name: str) -> CatalogModel:
     """The model of that name or alias, matched exactly."""
-    rows = rows_of("models")
-    canonical = rows.canonical(name)
-    if canonical is None:
+    row = row_named("models", name)
+    if row is None:
+        rows = rows_of("models")
         known = (*rows.by_name, *rows.aliases)
         raise UnknownNameError("model", name, known, listing="`inferometer models` lists them.")
-    return _model(rows.by_name[canonical])
+    return _model(row)
 
 
 def _model(row: Row) -> CatalogModel:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inferometer.cost.price import require_rate
 from inferometer.errors import DomainError
-from inferometer.formulas.distributed import exposed_communication, ring_allreduce
-from inferometer.formulas.network import transfer_time
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Link
@@ -44,6 +43,9 @@ def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
     function: str, devices: int, nbytes: Any, link: Link, *, share: float = 1.0, overlap: float = 0.0
 ) -> Any:
     """Seconds of a message that the step waits for: `overlap` is the share that hides behind computing."""
+    from inferometer.formulas.distributed import exposed_communication, ring_allreduce  # noqa: PLC0415 - as below
+    from inferometer.formulas.network import transfer_time  # noqa: PLC0415 - only plans of several devices need them
+
     bandwidth = _bandwidth(link) * share
     latency = 0.0 if link.latency_s is None else link.latency_s.value
     if function == "all_reduce":
@@ -69,4 +71,4 @@ def between_devices(device: Device, link: Link | None = None) -> Link:
 def _bandwidth(link: Link) -> float:
     if link.bandwidth_bytes_per_s is None:
         raise DomainError(f"The bandwidth of the link {link.name} is not known.")
-    return float(link.bandwidth_bytes_per_s)
+    return require_rate(link.bandwidth_bytes_per_s, f"The bandwidth of {link.name}")

@@ -1,7 +1,7 @@
 """Energy: from power and how busy the device is, or from coefficients for an operation and a byte; idle included.
 
 A device draws its idle power while it waits, a share of its power limit while it moves data, and a larger one while it
-computes. Where a kind of unit has no such shares (`priors.toml`) the power limit stands for all of it: an upper bound.
+computes. Where a kind of unit has no such shares (`power.toml`) the power limit stands for all of it: an upper bound.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from inferometer.cost.collectives import between_devices, message_floor, message
 from inferometer.cost.effects import Overheads
 from inferometer.cost.precision import arithmetic_for
 from inferometer.cost.prepare import Prepared, Quantities
-from inferometer.cost.price import Levels, Priced, exposed_host, levels_of, price_streams
+from inferometer.cost.price import Levels, Priced, exposed_host, levels_of, price_streams, require_rate
 from inferometer.cost.priors import Prior, prior_for
 from inferometer.cost.utilisation import interpolate, is_compute, residual_of, tables_for
 from inferometer.errors import DomainError
@@ -174,7 +174,7 @@ class Plan:
                 f"{self.device.name} has no link to its host whose bandwidth is known, so nothing can lie there.",
                 remedy="Keep every layer on the device, or give the link in a device file.",
             )
-        ideal = nbytes / float(link.bandwidth_bytes_per_s)
+        ideal = nbytes / require_rate(link.bandwidth_bytes_per_s, f"The bandwidth of {link.name}")
         prior = prior_for(self.device.unit, ("collective",))
         share = 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
         return ideal / share, ideal
@@ -219,7 +219,8 @@ def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], 
         for key in row.arithmetic:
             found = arithmetic_for(row.op, key, binding, device, prepared.effects)
             if found.name is not None:
-                inverse[key][number] = 1 / device.peaks[found.name].value
+                peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
+                inverse[key][number] = 1 / peak
             if found.note:
                 notes[found.note] = None
     return inverse, tuple(notes)

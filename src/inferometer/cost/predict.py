@@ -27,7 +27,6 @@ from inferometer.cost.parallel import replica_batch, stage_share
 from inferometer.cost.phases import Site, constant_phase, first_run_phase, load_phase, phase_of
 from inferometer.cost.ready import Ready, is_generative, make_ready
 from inferometer.errors import DomainError
-from inferometer.formulas.llm import speculative_tokens
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -298,6 +297,8 @@ class _Job:
 
     def _gained(self, drafting: Speculative) -> float:
         """Tokens that a round of drafting and checking gives on average."""
+        from inferometer.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
+
         return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
 
     def _joules(self, by_name: dict[str, Phase]) -> float | None:

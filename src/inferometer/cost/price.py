@@ -7,6 +7,7 @@ work over the peak. Utilisation lies in (0, 1], so no price is below the floor, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,12 +15,12 @@ import numpy as np
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from inferometer.core.device import Device
+    from inferometer.core.device import Device, Sourced
     from inferometer.core.estimate import Bound
 
 __all__ = [
-    "BOUNDS", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams", "stream_seconds",
-    "utilisation",
+    "BOUNDS", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams", "require_rate",
+    "stream_seconds", "utilisation",
 ]  # fmt: skip
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
@@ -68,6 +69,13 @@ class Levels:
         return np.maximum((weights + kv + extra + spilled) / self.bandwidth, everything / self.cache_bandwidth)
 
 
+def require_rate(rate: Sourced, what: str) -> float:
+    """The rate, which work is divided by: a finite number above 0."""
+    if not (isfinite(rate.value) and rate.value > 0):
+        raise DomainError(f"{what} must be greater than 0, and is {rate.value!r} ({rate.source}).")
+    return rate.value
+
+
 def levels_of(device: Device) -> Levels:
     """What is known of a device's memory; without a bandwidth nothing can be priced."""
     memory = device.memory
@@ -76,6 +84,7 @@ def levels_of(device: Device) -> Levels:
             f"The memory bandwidth of {device.name} is not known, so nothing can be priced on it.",
             remedy="Give it in a device file of your own, or calibrate the device.",
         )
+    require_rate(memory.bandwidth_bytes_per_s, f"The memory bandwidth of {device.name}")
     caches = [level for level in device.memories[1:] if level.capacity_bytes is not None]
     largest = max(caches, key=lambda level: float(level.capacity_bytes or 0), default=None)
     if largest is None or largest.capacity_bytes is None:

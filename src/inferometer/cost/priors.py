@@ -1,8 +1,9 @@
 """Class priors: the share of a peak that a kind of op reaches on a kind of unit, where nothing was measured there.
 
-Rows of `priors.toml`. A prior is two numbers for each stream: the share of the peak that large ops reach, and a ramp,
-the time a kernel takes to get there and to drain. `seconds = work / (peak · share) + ramp`, so the utilisation
-`work / (peak · seconds)` is small for small ops, nears the share for large ones, and never passes 1.
+Rows of `priors.toml`; shares of power and speeds of storage stand beside it. A prior is two numbers for each stream:
+the share of the peak that large ops reach, and a ramp, the time a kernel takes to get there and to drain. `seconds =
+work / (peak · share) + ramp`, so the utilisation `work / (peak · seconds)` is small for small ops, nears the share for
+large ones, and never passes 1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PowerPrior", "Prior", "StoragePrior", "known_priors", "power_prior", "prior_for", "storage_prior"]
 
-_FILE = Path(__file__).parent / "priors.toml"
+_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,13 +69,13 @@ def prior_for(unit: str, classes: Iterable[str]) -> Prior | None:
 
 @cache
 def known_priors() -> Mapping[tuple[str, str], Prior]:
-    rows = (_prior(row) for row in read_rows([_FILE], "priors").by_name.values())
+    rows = (_prior(row) for row in read_rows([_HERE / "priors.toml"], "priors").by_name.values())
     return {(prior.unit, prior.op_class): prior for prior in rows}
 
 
 @cache
 def power_prior(unit: str) -> PowerPrior | None:
-    row = read_rows([_FILE], "power").by_name.get(unit)
+    row = read_rows([_HERE / "power.toml"], "power").by_name.get(unit)
     if row is None:
         return None
     row.allow("idle", "moving", "computing")
@@ -88,7 +89,7 @@ def power_prior(unit: str) -> PowerPrior | None:
 
 @cache
 def storage_prior(kind: str | None) -> StoragePrior | None:
-    for row in read_rows([_FILE], "storage").by_name.values():
+    for row in read_rows([_HERE / "storage.toml"], "storage").by_name.values():
         row.allow("title", "kinds", "low", "high")
         low, high = row.number("low", "B/s"), row.number("high", "B/s")
         if kind in row.names("kinds") and low is not None and high is not None:

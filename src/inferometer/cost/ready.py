@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferometer.core.graph import Graph
@@ -76,18 +77,23 @@ class Ready:
         return self.layout.generative
 
 
+_lock = Lock()  # a server asks from several threads
+
+
 class _Kept(OrderedDict[Any, tuple[tuple[Any, ...], Any]]):
     """The last values made, each with what it was made of: a key that fits by chance does not count."""
 
     def get_or_make(self, key: Any, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
-        if key in self and _same(self[key][0], parts):
-            self.move_to_end(key)
-            found: T = self[key][1]
-            return found
+        with _lock:
+            if key in self and _same(self[key][0], parts):
+                self.move_to_end(key)
+                found: T = self[key][1]
+                return found
         made = make()
-        self[key] = (parts, made)
-        while len(self) > _MOST_KEPT:
-            self.popitem(last=False)
+        with _lock:
+            self[key] = (parts, made)
+            while len(self) > _MOST_KEPT:
+                self.popitem(last=False)
         return made
 
 

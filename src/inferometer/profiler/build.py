@@ -115,7 +115,7 @@ def _repair_clock(table: _Table) -> None:
 def _nested(table: _Table) -> Ints:
     columns = table.columns
     starts, ends, lanes = columns["start"], columns["end"], columns["lane"]
-    found = nest.parents(starts, lanes)
+    found = nest.parents(starts, ends, lanes)
     if columns["link"] is not None and columns["above"] is not None:
         nest.follow_links(found, columns["link"], columns["above"])
     for number, lane in enumerate(table.lanes):

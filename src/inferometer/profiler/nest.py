@@ -32,11 +32,12 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def parents(starts: Ints, lanes: Ints) -> Ints:
-    """The row of each span's parent, −1 for none."""
+def parents(starts: Ints, ends: Ints, lanes: Ints) -> Ints:
+    """The row of each span's parent, −1 for none. What a clock that jumped makes end before its child is no parent."""
     found = np.full(len(starts), -1, dtype=np.int64)
     for rows in by_lane(lanes):
         found[rows] = np.append(rows, -1)[_bracket(starts[rows])]
+    found[(found >= 0) & (ends[np.maximum(found, 0)] < ends)] = -1
     return found
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferometer.catalog.files import rows_of
+from inferometer.catalog.files import row_named, rows_of
 from inferometer.catalog.zoo import model
 from inferometer.errors import FormatError, UnknownNameError
-from inferometer.readers.detect import read_graph
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph
@@ -23,17 +22,19 @@ def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:
     """
     if not isinstance(source, str | Path):
         return _read_module(source, example_inputs)
-    if isinstance(source, str) and rows_of("models").canonical(source) is not None:
+    if isinstance(source, str) and row_named("models", source) is not None:
         return _read_row(source)
     path = Path(source)
     if path.exists():
+        from inferometer.readers.detect import read_graph  # noqa: PLC0415 - catalog names need no readers of files
+
         return read_graph(path)
     raise _unknown(str(source))
 
 
 def published_parameters(source: str) -> int | None:
     """What was published of a catalog model; None for a file."""
-    if rows_of("models").canonical(source) is None:
+    if row_named("models", source) is None:
         return None
     published = model(source).parameters
     return None if published is None else int(published.value)

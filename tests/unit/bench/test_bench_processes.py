@@ -11,7 +11,7 @@ import pytest
 
 from inferometer.bench.child import ChildSubject, start_method
 from inferometer.bench.commands import CommandSubject, split_command
-from inferometer.bench.processes import own_peak_bytes, own_use, tree_bytes
+from inferometer.bench.processes import Tree, own_peak_bytes, own_use
 from inferometer.errors import InferometerError
 
 posix = pytest.mark.skipif(os.name != "posix", reason="POSIX signals and fork")
@@ -145,6 +145,11 @@ def test_a_command_line_is_timed_until_it_has_ended():
     assert 0 < outcome.seconds < 30
 
 
+def test_a_command_during_which_the_clock_went_back_gives_no_time():
+    readings = iter([10.0, 8.0])
+    assert "the clock went back by 2 s" in python("pass", clock=lambda: next(readings)).run().error
+
+
 def test_a_failing_command_tells_its_code_and_its_last_words():
     outcome = python("import sys; sys.stderr.write('first\\nlast words\\n'); sys.exit(7)").run()
     assert outcome.seconds is None
@@ -201,5 +206,5 @@ def test_what_is_ours_is_known():
     assert os.getpid() in used.pids
     assert used.cpu_s is None or used.cpu_s > 0
     assert own_peak_bytes() > 1_000_000
-    assert tree_bytes(os.getpid()) > 1_000_000
-    assert tree_bytes(2**22 + 1) is None
+    assert Tree(os.getpid()).nbytes() > 1_000_000
+    assert Tree(2**22 + 1).nbytes() is None

@@ -1,6 +1,7 @@
 """Putting it together: measurements, their profiles, files, and what people see of them."""
 
 import errno
+import io
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from pathlib import Path
@@ -12,9 +13,11 @@ from inferometer.bench import NoGuard, Plan, bench, bench_against, bench_command
 from inferometer.bench.compare import compare
 from inferometer.bench.files import load_profile, require_room, save_profile
 from inferometer.bench.guard import Guard
+from inferometer.bench.loop import Step
 from inferometer.bench.measurement import BENCH, turns_of
 from inferometer.bench.run import measure, require_quiet
 from inferometer.catalog.detect import load_machine
+from inferometer.cli.bench import progress_bar
 from inferometer.core import Profile, Run
 from inferometer.core.codec import decode, encode
 from inferometer.errors import FormatError, GateError, InferometerError, SchemaError
@@ -120,6 +123,13 @@ def test_strict_refuses_to_measure_on_a_machine_that_is_not_quiet():
 
 def test_the_public_names_load():
     assert all(getattr(bench_package, name) is not None for name in bench_package.__all__)
+    with pytest.raises(AttributeError, match="frobnicate"):
+        bench_package.frobnicate  # noqa: B018 - the access is the test
+
+
+def test_the_package_is_the_verb():
+    assert bench_package.bench is bench_package
+    assert bench_package(lambda: None, QUICK, name="nothing", guard=NoGuard()).name == "nothing"
 
 
 def test_a_file_that_is_not_there_or_not_a_profile_is_told(tmp_path):
@@ -203,3 +213,25 @@ def test_the_table_and_the_markdown_say_the_verdict_and_why():
         ((1.0, 1.2), (1.1, 1.0), "Undecided whether"),
     ):
         assert words in headline(compare(run_of(a), run_of(b)))
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_the_progress_bar_is_drawn_on_a_terminal_only(monkeypatch):
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert progress_bar() is None
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    clock = FakeClock()
+    monkeypatch.setattr("time.monotonic", clock)
+    bar = progress_bar()
+    for done in range(1, 5):
+        bar(Step(stage="runs", done=done, share=done / 4))
+        clock.now += 0.06
+    drawn = terminal.getvalue().split("\r")[1:]
+    assert len(drawn) == 2  # not more often than the eye sees
+    assert "runs" in drawn[-1]
+    assert "75%" in drawn[-1]

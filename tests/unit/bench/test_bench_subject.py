@@ -69,9 +69,10 @@ def test_an_error_is_kept_with_its_kind():
     assert outcome.error == "ValueError: no such layer"
 
 
-def test_a_clock_that_goes_back_gives_no_negative_time():
+def test_a_run_during_which_the_clock_went_back_is_a_failed_run():
     outcomes, _ = runs(-1000, 1, 1)
-    assert outcomes[0].seconds == 0.0
+    assert outcomes[0].seconds is None
+    assert outcomes[0].error == "RuntimeError: the clock went back by 1000 ns during the run, which gives no time"
 
 
 def test_an_asynchronous_function_is_refused_since_calling_it_does_nothing():

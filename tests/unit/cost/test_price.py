@@ -235,3 +235,12 @@ def test_equal_ops_are_priced_once():
 def test_an_overlap_that_is_no_share_is_refused():
     with pytest.raises(DomainError, match="overlap"):
         plan(overlap=1.5)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_rates_that_nothing_can_be_divided_by_are_refused(rate):
+    slow = Memory(level="dram", bandwidth_bytes_per_s=stated(rate))
+    with pytest.raises(DomainError, match="memory bandwidth of machine must be greater than 0"):
+        estimate_op(GEMM, at(), machine(memories=(slow,)))
+    with pytest.raises(DomainError, match="bf16 peak of machine must be greater than 0"):
+        estimate_op(GEMM, at(), machine(peaks={"bf16": stated(rate)}))

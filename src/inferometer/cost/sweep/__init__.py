@@ -1,0 +1,61 @@
+"""Sweeps: the cross product of models, devices, runtimes, formats and sizes, predicted at once.
+
+`sweep` gives Rows in memory, `stream` writes them to a file as they come. Both are the same prediction as
+`predict_graph`, row for row; where a row cannot be, it says why.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.cost.sweep.choose import Condition, parse_condition
+from inferometer.cost.sweep.columns import COLUMNS
+from inferometer.cost.sweep.engines import ENGINES, engine_for
+from inferometer.cost.sweep.grid import AXES, Study, study_of
+from inferometer.cost.sweep.read import read_parts, read_rows
+from inferometer.cost.sweep.rows import Rows
+from inferometer.cost.sweep.write import Progress, Written, stream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+    from inferometer.cost.options import Options
+
+__all__ = [
+    "AXES", "COLUMNS", "ENGINES", "Condition", "Progress", "Rows", "Study", "Written", "parse_condition", "read_parts",
+    "read_rows", "run_study", "stream", "study_of", "sweep",
+]  # fmt: skip
+
+
+def sweep(
+    models: Graph | Sequence[Graph],
+    devices: Device | Sequence[Device],
+    *,
+    engine: str = "local",
+    calibrations: Iterable[Calibration] = (),
+    options: Options | None = None,
+    **axes: Any,
+) -> Rows:
+    """Predict every combination: the cross product of the lists given, the last one varying fastest.
+
+    `axes` are runtimes, weights, activations, kv, tp, pp, ep, dp, image, batch, prompt, generate, context: lists, or
+    single values. What is not given is left to the model and the device, as in a prediction. `engine` is one of ENGINES.
+    """
+    asked = {"models": models, "devices": devices, **axes}
+    return run_study(study_of(asked, calibrations=calibrations, options=options), engine=engine)
+
+
+def run_study(study: Study, *, engine: str = "local", progress: Callable[[int], None] | None = None) -> Rows:
+    """The rows of a study, in memory. `progress` is told how many rows are there."""
+    parts: list[Any] = []
+    done = 0
+    with engine_for(engine, study) as run:
+        for found in run(study.chunks(), None):
+            parts += found
+            done += sum(map(len, found))
+            if progress is not None:
+                progress(done)
+    return Rows(parts)

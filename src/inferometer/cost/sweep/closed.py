@@ -122,11 +122,12 @@ _MOST_KEPT = 256
 def closed_form(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
     """As `close`, which takes as long as some thousand points; what was made is kept for the next tile."""
     key = (id(plan), phase, once)
-    if key not in _kept or _kept[key][0] is not plan:
+    found = _kept.get(key)
+    if found is None or found[0] is not plan:
         if len(_kept) >= _MOST_KEPT:
             _kept.clear()
-        _kept[key] = (plan, close(plan, phase, once=once))
-    return _kept[key][1]
+        found = _kept[key] = (plan, close(plan, phase, once=once))
+    return found[1]
 
 
 def close(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:

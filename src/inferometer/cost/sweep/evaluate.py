@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.workload import Workload
-from inferometer.cost.energy import PowerModel, power_model
+from inferometer.cost.energy import power_model
 from inferometer.cost.fit import capacity_of, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
 from inferometer.cost.parallel import stage_share
+from inferometer.cost.phases import Site
 from inferometer.cost.precision import resolved_precision
 from inferometer.cost.ready import make_ready
 from inferometer.cost.sweep.answer import Answer
@@ -23,10 +25,14 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from inferometer.cost.options import Options
     from inferometer.cost.ready import Ready
+    from inferometer.cost.sweep.closed import Sums
     from inferometer.cost.sweep.grid import Chunk, Combination, Sizes, Study
     from inferometer.cost.sweep.table import Table
 
 __all__ = ["evaluate", "evaluate_chunk"]
+
+
+_one_at_a_time = Lock()  # a Dask worker has several threads, and they share what was made ready
 
 
 def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | Table]:
@@ -42,14 +48,15 @@ def evaluate(combination: Combination, sizes: Sizes, options: Options) -> Answer
     if "encoder" in graph.metadata.get("default_sizes", {}) or options.chunk or options.speculative:
         return one_by_one(combination, sizes, options)  # these change the plan, or the steps, from row to row
     try:
-        ready = make_ready(
-            graph,
-            device,
-            effects=combination.effects,
-            workload=workload,
-            options=options,
-            calibration=combination.calibration,
-        )
+        with _one_at_a_time:
+            ready = make_ready(
+                graph,
+                device,
+                effects=combination.effects,
+                workload=workload,
+                options=options,
+                calibration=combination.calibration,
+            )
         if ready.residency.timeline is None:
             return one_by_one(combination, sizes, options)
         return _Evaluation(ready=ready, combination=combination, options=options, asked=asked).answer()
@@ -111,16 +118,20 @@ class _Evaluation:
     asked: Asked
 
     @property
-    def stretch(self) -> float:
-        """What a pipeline makes of the time of one micro-batch through all layers: as in `predict_graph`."""
-        stages, micro = self.combination.parallel.pp, self.options.micro_batches
-        return float(micro) if stages == 1 else (micro + stages - 1) * stage_share(self.ready.graph, stages)
+    def site(self) -> Site:
+        """As in `predict_graph`: through p stages m micro-batches take m + p − 1 times the longest."""
+        parallel, micro = self.combination.parallel, self.options.micro_batches
+        stretch = float(micro)
+        if parallel.pp > 1:
+            stretch = (micro + parallel.pp - 1) * stage_share(self.ready.graph, parallel.pp)
+        busy = min(1.0, micro / (parallel.pp * stretch))
+        return Site(power=power_model(self.combination.device), devices=parallel.devices, stretch=stretch, busy=busy)
 
     @property
     def step_s(self) -> float:
         """Spent once a step, on no op."""
         stated = self.ready.plan.overheads.step_s
-        return 0.0 if stated is None else self.stretch * float(stated)
+        return 0.0 if stated is None else self.site.stretch * float(stated)
 
     def answer(self) -> Answer:
         asked, device = self.asked, self.combination.device
@@ -185,20 +196,21 @@ class _Evaluation:
     def _phase(self, phase: str, *, query: Any, context: Any, once: bool = False) -> _Priced:
         plan, (sizes, shape) = self.ready.plan, _points(self.asked.device_batch, query, context)
         sums = step_sums(plan, closed_form(plan, phase, once=once), sizes, phase, once=once)
-        time = self.stretch * sums.time_s
-        power = power_model(self.combination.device)
-        energy = np.full(len(time), np.nan) if power is None else self._joules(power, time, sums)
-        return _Priced(time_s=time.reshape(shape), energy_j=energy.reshape(shape))
-
-    def _joules(self, power: PowerModel, time: Any, sums: Any) -> Any:
-        each = power.joules(
-            time_s=time, computing_s=self.stretch * sums.computing_s, waiting_s=self.stretch * sums.waiting_s
-        )
-        return self.combination.parallel.devices * each
+        time = self.site.stretch * sums.time_s
+        return _Priced(time_s=time.reshape(shape), energy_j=_joules(self.site, time, sums).reshape(shape))
 
     def _bytes(self, *, query: Any, context: Any) -> Any:
         sizes, shape = _points(self.asked.replica_batch, query, context)
         return np.asarray(self.ready.residency.use(sizes).total_bytes, dtype=float).reshape(shape)
+
+
+def _joules(site: Site, time: Any, sums: Sums) -> Any:
+    """Energy of all devices. Each waits for the host, and for its turn in a pipeline."""
+    if site.power is None:
+        return np.full(len(time), np.nan)
+    idle = (1 - site.busy) * time + site.busy * site.stretch * sums.waiting_s
+    computing = site.busy * site.stretch * sums.computing_s
+    return site.devices * site.power.joules(time_s=time, computing_s=computing, waiting_s=idle)
 
 
 def _points(batch: Any, query: Any, context: Any) -> tuple[dict[str, Any], tuple[int, ...]]:

@@ -102,7 +102,8 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
         return _filled(prompt, missing, min(PROMPT, limit or PROMPT)), generate
     listens = "frames" in graph.metadata.get("default_sizes", {})
     open_ended = np.isnan(context)
-    prompt = _filled(prompt, open_ended & np.isnan(prompt), 1 if listens else min(PROMPT, limit or PROMPT))
+    half = max(1, (limit or 2 * PROMPT) // 2)
+    prompt = _filled(prompt, open_ended & np.isnan(prompt), 1 if listens else min(PROMPT, half))
     room = GENERATE if limit is None else limit - prompt
     generate = _filled(generate, open_ended & np.isnan(generate), np.maximum(1.0, np.minimum(GENERATE, room)))
     return prompt, generate
@@ -122,7 +123,7 @@ def _reasons(combination: Combination, batch: Any, sizes: tuple[Any, Any, Any], 
         completed(graph, Workload(prompt=prompt, generate=generate, context=context), options)
 
     if is_generative(graph):
-        told(context + 1 > limit, lambda value: complete(context=value), context)
+        told(context > limit, lambda value: complete(context=value), context)
         needed = prompt + np.nan_to_num(generate)
         told((needed > limit) | (options.cached_prefix >= prompt), complete, prompt, generate, _whether(context))
     else:

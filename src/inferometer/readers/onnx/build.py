@@ -27,8 +27,7 @@ __all__ = ["build"]
 def build(path: Path, walk: Walk, steps: tuple[Step, ...], scope: Scope, inputs: tuple[Value, ...]) -> Graph:
     model = walk.model
     outputs = tuple(_output(scope, info.name) for info in model.graph.outputs)
-    edges = frozenset(value.name for value in (*inputs, *outputs))
-    maker = Maker(roles=activation_roles(steps, edges), parameters=parameters(steps))
+    maker = Maker(roles=activation_roles(steps, (*inputs, *outputs)), parameters=parameters(steps))
     ops = _lowered(steps, maker)
     unused = _unused(walk, scope, {value.name for value in outputs})
     blocks = [Block(name="graph", ops=tuple(ops))]

@@ -12,14 +12,18 @@ _MODEL = {1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES
 _GRAPH = {1: BYTES, 2: BYTES, 5: BYTES, 10: BYTES, 11: BYTES, 12: BYTES, 13: BYTES, 14: BYTES, 15: BYTES, 16: BYTES}
 _NODE = {1: BYTES, 2: BYTES, 3: BYTES, 4: BYTES, 5: BYTES, 6: BYTES, 7: BYTES, 8: BYTES, 9: BYTES, 10: BYTES}
 _MAX_IR = 64
+_ANY_SIZE = 1 << 62
 _ENOUGH = 64  # fields looked at in one message
 
 
 def confidence(head: bytes, size: int) -> float:
-    """0.95 where a graph or operator sets are seen inside a model, 0.3 where only the first fields fit, else 0."""
+    """0.95 where a graph is seen inside a model, 0.9 where operator sets are, 0.3 where only the first fields fit.
+
+    A model that was cut short is known as one, at 0.6: reading it says what is wrong.
+    """
     seen: set[int] = set()
     score = 0.0
-    for number, kind, a, b in _visible(head, 0, size):
+    for number, kind, a, b in _visible(head, 0, _ANY_SIZE):
         if _MODEL.get(number) != kind or (number == 1 and not 0 < a <= _MAX_IR):
             return 0.0
         seen.add(number)
@@ -29,6 +33,8 @@ def confidence(head: bytes, size: int) -> float:
             score = 0.95
         elif number == 8:
             score = max(score, 0.9 if _fits(head, a, b, {1: BYTES, 2: VARINT}) else 0.0)
+        if kind == BYTES and b > size:
+            return min(score, 0.6)
     return score or (0.3 if {1, 2} <= seen else 0.0)
 
 

@@ -20,6 +20,7 @@ _SHIFTS = frozenset({"Add", "Sub", "Mul", "Div", "Sum"})
 _TABLES = frozenset({"Add", "Mul", "Sum", "Concat", "Expand", "Tile"})
 # What exporters call constants of their own making: PyTorch, Paddle, TensorFlow.
 _MADE_UP = re.compile(r"(^|/)Constant|helper\.constant|^onnx::|(^|/)Const(_\d+)?(:\d+)?$")
+_CACHE = re.compile(r"(past|present|cache)([._]|$)", re.IGNORECASE)
 _FOLDED = re.compile(r"const", re.IGNORECASE)  # a vector may be a parameter that was folded; a table is taken as none
 
 
@@ -82,9 +83,16 @@ def _is_token(shape: tuple[Dim, ...], op_type: str) -> bool:
     return op_type in {"Concat", "Expand"} and len(shape) == 3 and shape[:2] == (1, 1)
 
 
-def activation_roles(steps: Iterable[Step], edges: frozenset[str]) -> dict[str, Role]:
-    """Roles other than "activation". States are those that go in or come out of the graph (`edges`)."""
-    roles: dict[str, Role] = {}
+def _is_cache(value: Value) -> bool:
+    """Keys and values as exporters name them where attention is written out: `past_key_values.3.key`."""
+    has_heads = value.shape is not None and len(value.shape) > 3
+    return has_heads and not value.constant and is_float(value.dtype) and _CACHE.match(value.name) is not None
+
+
+def activation_roles(steps: Iterable[Step], edges: Iterable[Value]) -> dict[str, Role]:
+    """Roles other than "activation". `edges` go in or come out of the graph: states, and caches by their names."""
+    roles: dict[str, Role] = {value.name: "kv" for value in edges if _is_cache(value)}
+    names = {value.name for value in edges}
     for step in every_step(steps):
         row, inputs = step.row, step.call.inputs
         for place in row.indices:
@@ -94,6 +102,6 @@ def activation_roles(steps: Iterable[Step], edges: frozenset[str]) -> dict[str, 
         for role, (ins, outs) in (("state", row.states), ("kv", row.caches)):
             values = [inputs[i] for i in ins if i < len(inputs)] + [step.outs[i] for i in outs if i < len(step.outs)]
             for value in values:
-                if value is not None and not value.constant and (role == "kv" or value.name in edges):
+                if value is not None and not value.constant and (role == "kv" or value.name in names):
                     roles[value.name] = "state" if role == "state" else "kv"
     return roles

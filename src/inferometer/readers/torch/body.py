@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, product
@@ -36,6 +36,7 @@ class Names:
     sizes: Mapping[str, Dim]
     integers: Mapping[str, Dim] | None = None  # sizes that a graph names
     depth: int = 0
+    parsed: dict[str, Dim] = field(default_factory=dict)  # few expressions stand in many shapes
 
     def size(self, found: SizeDoc, *, negative: bool = False) -> Dim:
         if found.as_int is not None:
@@ -44,7 +45,10 @@ class Names:
             return found.as_int
         if found.as_expr is None:
             raise FormatError(f"{self.where} has a size that is neither a number nor an expression.")
-        return parse_size(found.as_expr.expr_str, self.sizes)
+        text = found.as_expr.expr_str
+        if text not in self.parsed:
+            self.parsed[text] = parse_size(text, self.sizes)
+        return self.parsed[text]
 
     def nbytes(self, tensor: TensorDoc) -> int | None:
         value = value_of(tensor, self)

@@ -43,7 +43,7 @@ def read_module(
 
     Tracing computes shapes only: neither weights nor inputs are touched, and a module on the meta device needs no
     memory at all. `dynamic_shapes` is torch.export's; sizes that it names (`torch.export.Dim("batch")`) keep their
-    names in the graph. Without it every size is fixed.
+    names in the graph. Without it every size is fixed. The module is traced in the mode it is in: `eval()` it first.
     """
     exported = export_module(module, example_inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
     given = _named_axes(module, example_inputs, kwargs or {}, dynamic_shapes)

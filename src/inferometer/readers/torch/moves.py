@@ -47,12 +47,10 @@ def seen(scope: Scope, call: Call, row: Row) -> None:
 
 def moved(scope: Scope, call: Call, row: Row) -> None:
     """A copy. In place, the first argument is only written to."""
-    arguments = list(call.arguments.values())
     if is_in_place(call) and base_name(call.target) == "copy":
         written(scope, call, row)
-        return
-    flowing, stored = scope.operands(tuple(arguments), call)
-    scope.emit(call, row, flowing, stored)
+    else:
+        plain(scope, call, row)
 
 
 def written(scope: Scope, call: Call, row: Row) -> None:
@@ -125,7 +123,11 @@ def _cast(scope: Scope, call: Call, row: Row) -> None:
 
 def _create(scope: Scope, call: Call, row: Row) -> None:
     """New numbers: nothing is read, whatever the operator takes its shape from."""
-    scope.emit(call, row)
+    refs = refs_in(tuple(call.arguments.values()))
+    if is_in_place(call) and refs and scope.of(refs[0], call).base is not None:
+        written(scope, call, row)
+    else:
+        scope.emit(call, row)
 
 
 def _index(tensor: Tensor) -> Tensor:

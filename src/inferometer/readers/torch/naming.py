@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Named", "rewritten", "with_module_names"]
 
-_STORED = frozenset({"weight", "constant"})
+_FLOWING = frozenset({"activation", "index"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def with_module_names(placed: list[Placed], inputs: list[Tensor], outputs: list[
     tensors = _tensor_names(placed, names)
 
     def tensor(found: Tensor) -> Tensor:
-        return found if found.role in _STORED else replace(found, name=tensors.get(found.name, found.name))
+        return replace(found, name=tensors.get(found.name, found.name)) if found.role in _FLOWING else found
 
     def placed_as(entry: Placed, name: str) -> Placed:
         op = replace(entry.op, name=name)

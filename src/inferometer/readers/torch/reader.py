@@ -38,11 +38,11 @@ class TorchReader:
 def _match_zip(head: bytes) -> float:
     from inferometer.readers.torch.archive import local_names  # noqa: PLC0415 - zip files only
 
-    names = [name.rpartition("/")[2] if "/" not in name else name.partition("/")[2] for name in local_names(head)]
-    both = [*names, *local_names(head)]
-    if any(name in _PROGRAM or name.startswith(_PROGRAM_FOLDERS) for name in both):
+    whole = local_names(head)
+    inner = [name.partition("/")[2] for name in whole]  # torch puts all members into one folder
+    if any(name in _PROGRAM or name.startswith(_PROGRAM_FOLDERS) for name in (*whole, *inner)):
         return 0.9
-    return 0.7 if any(name == "data.pkl" for name in names) else 0.0
+    return 0.7 if "data.pkl" in inner else 0.0
 
 
 def _looks_pickled(head: bytes) -> bool:

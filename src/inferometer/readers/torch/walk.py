@@ -76,9 +76,15 @@ class _Walker:
 
     def __init__(self, sizes: Mapping[str, Dim]) -> None:
         self._sizes = sizes
+        self._parsed: dict[Any, Dim] = {}
 
     def size(self, size: Any) -> Dim:
-        return parse_size(str(size.node.expr), self._sizes) if _is_symbolic(size) else int(size)
+        if not _is_symbolic(size):
+            return int(size)
+        expression = size.node.expr
+        if expression not in self._parsed:
+            self._parsed[expression] = parse_size(str(expression), self._sizes)
+        return self._parsed[expression]
 
     def value(self, tensor: Any) -> Value:
         try:

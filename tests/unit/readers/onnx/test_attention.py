@@ -157,6 +157,18 @@ def test_rotary_embeddings_of_both_domains():
         assert ops(graph)[0].inputs[0].role == "index"
 
 
+def test_a_cache_is_known_by_its_name_where_attention_is_written_out():
+    past = cache("past_key_values.0.key")
+    nodes = [node("Concat", "past_key_values.0.key k", "present.0.key", axis=2), node("MatMul", "q present.0.key", "y")]
+    inputs = [past, value("k", ("batch", HEADS, "query", SIZE)), value("q", ("batch", HEADS, SIZE, "total"))]
+    graph = read(nodes, inputs, ["y", "present.0.key"])
+    assert [entry.role for entry in graph.inputs] == ["kv", "activation", "activation"]
+    assert [entry.role for entry in graph.outputs] == ["activation", "kv"]
+    work = graph_work(graph, Binding(sizes={"batch": 1, "query": 1, "context": 9, "total": 10}))
+    assert work.kv_writes == HEADS * 10 * SIZE * 4
+    assert work.kv_reads == HEADS * (9 + 10) * SIZE * 4
+
+
 def test_a_skip_norm_adds_and_normalises():
     stored = [tensor("g", (WIDTH,)), tensor("b", (WIDTH,))]
     nodes = [node("SkipLayerNormalization", "x s g b", "y", **MS)]

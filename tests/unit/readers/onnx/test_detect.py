@@ -48,8 +48,9 @@ def test_a_version_that_cannot_be_is_no_model():
     assert confidence(field(1, 4000) + small()[2:]) == 0.0
 
 
-def test_a_length_beyond_the_file_is_no_model():
-    assert confidence(small()[:20], size=20) < 0.5
+def test_a_model_that_was_cut_short_is_known_as_one():
+    assert 0.5 <= confidence(small()[:30], size=30) < 0.9
+    assert confidence(small()[:5], size=5) < 0.5
 
 
 def test_a_folder_is_no_model():

@@ -1,5 +1,7 @@
 """Each operator becomes the op whose rule counts its work."""
 
+from dataclasses import replace
+
 import pytest
 
 from inferometer.core.binding import Binding
@@ -8,7 +10,7 @@ from inferometer.core.graph import KINDS
 from inferometer.cost import coverage, work_of
 from inferometer.errors import FormatError
 from inferometer.readers.torch.convert import graph_of
-from inferometer.readers.torch.program import Ref
+from inferometer.readers.torch.program import Held, Ref
 from inferometer.readers.torch.table import base_name, row_of, rows
 from unit.readers.torch.programs import B, W, X, Y, body, call, program, value
 
@@ -238,6 +240,26 @@ def test_a_changed_buffer_that_no_product_reads_is_a_state():
     assert roles == {"state"}
     written = sum(work_of(op, Binding()).writes for _, op in graph.ops())
     assert written == 3 * 16  # the product, the sum, and the state once
+
+
+def test_a_buffer_that_is_filled_is_written_once():
+    values = {"x": value(4), "b": value(6), "c": value(6), "y": value(4)}
+    calls = [call("zero_.default", "c", self=B), call("relu.default", "y", self=X)]
+    fill, _ = (op for _, op in graph_of(program(calls, values, buffers="b")).ops())
+    assert (fill.outputs[0].name, fill.outputs[0].role) == ("b", "state")
+    assert work_of(fill, Binding()).writes == 6 * 4
+
+
+def test_a_buffer_called_like_a_call_keeps_its_name():
+    values = {"x": value(2, 4), "relu": value(2, 4), "b": value(4, 4), "n": value(4, 4), "y": value(2, 4)}
+    calls = [
+        call("relu.default", "relu", path="act", self=X),
+        call("copy_.default", "n", self=B, src=Ref("relu")),
+        call("mm.default", "y", self=X, mat2=B),
+    ]
+    found = replace(program(calls, values, buffers="b"), held={"b": Held(name="relu", role="constant")})
+    names = {tensor.name for _, op in graph_of(found).ops() for tensor in op.inputs if tensor.role == "kv"}
+    assert names == {"relu"}
 
 
 def test_a_functional_cache_is_written_in_place():

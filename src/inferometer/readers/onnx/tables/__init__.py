@@ -23,7 +23,6 @@ def table() -> Mapping[tuple[str, str], Row]:
         "ai.onnx.preview.training": TRAINING,
         "com.microsoft": MICROSOFT,
         "com.microsoft.nchwc": NCHWC,
-        "com.ms.internal.nhwc": {},
     }
     return {(domain, name): row for domain, rows in by_domain.items() for name, row in rows.items()}
 

@@ -1,0 +1,132 @@
+"""Sweeps that go to a file while they run, and rows that are written after they were made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.cost.sweep.engines import engine_for
+from inferometer.cost.sweep.formats import form_of, require_parquet
+from inferometer.cost.sweep.grid import CHUNK_ROWS
+from inferometer.cost.sweep.resume import open_journal
+from inferometer.cost.sweep.sinks import ENCODERS, discard, sink_for
+from inferometer.errors import InferometerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from inferometer.cost.sweep.grid import Study
+    from inferometer.cost.sweep.resume import Journal
+    from inferometer.cost.sweep.rows import Part, Rows
+    from inferometer.cost.sweep.sinks import Sink
+
+__all__ = ["Progress", "Written", "stream", "write_rows"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a sweep is. `kept` rows were there before it began, and say nothing about its speed."""
+
+    done: int
+    total: int
+    kept: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Rows a second."""
+        return (self.done - self.kept) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def remaining_s(self) -> float | None:
+        return (self.total - self.done) / self.rate if self.rate else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """A file that is complete: its rows, and how many of them stood there already."""
+
+    path: Path
+    rows: int
+    kept: int
+    seconds: float
+
+
+def stream(  # noqa: PLR0913 - where to, how, and what to tell
+    study: Study,
+    path: Path,
+    *,
+    engine: str = "local",
+    resume: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Written:
+    """Compute a study and write its rows as they come; memory does not grow with the grid.
+
+    Rows go to `FILE.part` and the place reached to `FILE.journal`; both are gone when the file is complete. After a
+    kill, `resume` goes on behind the last chunk that the journal has.
+    """
+    form = form_of(path)
+    if not path.parent.is_dir():
+        raise InferometerError(f"There is no folder {path.parent}.", remedy="Make it first.")
+    start = clock()
+    with engine_for(engine, study) as run, _writing(path, study, form, resume=resume) as (journal, sink):
+        kept, done = journal.standing.rows, islice(study.chunks(), journal.standing.chunks, None)
+        ahead = islice(study.chunks(), journal.standing.chunks, None)
+        for chunk, payload in zip(done, run(ahead, form), strict=True):
+            standing = journal.add(rows=chunk.rows, mark=sink.add(payload))
+            if progress is not None:
+                progress(Progress(done=standing.rows, total=len(study), kept=kept, seconds=clock() - start))
+        sink.finish()
+        journal.remove()
+    return Written(path=path, rows=len(study), kept=kept, seconds=clock() - start)
+
+
+@contextmanager
+def _writing(path: Path, study: Study, form: str, *, resume: bool) -> Iterator[tuple[Journal, Sink]]:
+    """The journal and the sink, where they stand. What holds nothing yet when something goes wrong is taken away."""
+    journal = open_journal(path, study, form, resume=resume)
+    sink = None
+    try:
+        sink = sink_for(path, form, resume=journal.standing.chunks > 0)
+        sink.rewind(journal.standing.mark)
+        yield journal, sink
+    except OSError as error:
+        raise InferometerError(f"{path} cannot be written: {error.strerror or error}.") from None
+    finally:
+        if sink is not None:
+            sink.close()
+        if not journal.standing.chunks:
+            journal.remove()
+            discard(path)
+        journal.close()
+
+
+def write_rows(rows: Rows, path: str | Path, form: str) -> None:
+    """Rows that are there already, some parts at a time."""
+    if form == "parquet":
+        require_parquet()
+    sink = sink_for(Path(path), form)
+    try:
+        for parts in _together(rows.parts):
+            sink.add(ENCODERS[form](parts))
+        sink.finish()
+    finally:
+        sink.close()
+
+
+def _together(parts: Sequence[Part]) -> Iterator[list[Part]]:
+    """Parts in groups of about a chunk's rows."""
+    group: list[Part] = []
+    for part in parts:
+        if group and sum(map(len, group)) + len(part) > CHUNK_ROWS:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group

@@ -1,0 +1,102 @@
+"""From facts to a tree: who stands in whom, own time, and what tasks at the same time take off."""
+
+import numpy as np
+import pytest
+
+from inferometer.core.trace import Segment, Span, Trace
+from inferometer.errors import SchemaError
+from inferometer.profiler import from_trace, nest
+from inferometer.profiler.folding import Repeat, fold
+
+
+def ints(*values):
+    return np.asarray(values, dtype=np.int64)
+
+
+def test_the_parent_is_the_next_to_end_that_began_no_later():
+    # inner 2–3 and 4–5 in outer 1–6, then another 7–8
+    starts, ends = ints(2, 4, 1, 7), ints(3, 5, 6, 8)
+    assert nest.parents(starts, ends, ints(0, 0, 0, 0)).tolist() == [2, 2, -1, -1]
+
+
+def test_lanes_do_not_nest_in_each_other():
+    assert nest.parents(ints(2, 1), ints(3, 4), ints(0, 1)).tolist() == [-1, -1]
+
+
+def test_a_span_that_outlives_the_one_around_it_is_not_inside_it():
+    # a generator's span 2–9 began inside 1–5 and ended after it
+    assert nest.parents(ints(1, 2), ints(5, 9), ints(0, 0)).tolist() == [-1, -1]
+
+
+def test_own_time_is_what_the_children_leave():
+    starts, ends, parent = ints(0, 1, 5), ints(10, 4, 9), ints(-1, 0, 0)
+    assert nest.exclusive_ns(starts, ends, parent, ints(0, 0, 0)).tolist() == [3, 3, 4]
+
+
+def test_children_that_run_at_the_same_time_are_taken_off_once():
+    starts, ends, parent = ints(0, 1, 2), ints(10, 6, 8), ints(-1, 0, 0)
+    assert nest.exclusive_ns(starts, ends, parent, ints(0, 1, 2)).tolist() == [3, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("starts", "ends", "covered"),
+    [((), (), 0), ((0,), (5,), 5), ((0, 3), (5, 8), 8), ((0, 7), (5, 8), 6), ((0, 1), (9, 2), 9), ((3, 0), (4, 9), 9)],
+)
+def test_covered_time_counts_no_moment_twice(starts, ends, covered):
+    assert nest.covered_ns(ints(*starts), ints(*ends)) == covered
+
+
+def test_depth_is_the_number_of_spans_around():
+    assert nest.depths(ints(-1, 0, 1, 0)).tolist() == [0, 1, 2, 1]
+
+
+def test_a_trace_keeps_its_parents_segments_and_facts():
+    trace = Trace(
+        spans=(
+            Span(name="outer", start_ns=0, end_ns=10, phase="prefill"),
+            Span(name="inner", start_ns=1, end_ns=4, parent=0, unit="npu", layer=2, bytes=8.0, memory_peak_bytes=5,
+                 segments=(Segment(name="run", start_ns=2, end_ns=3),)),
+        ),
+        dropped=3,
+    )  # fmt: skip
+    assert from_trace(trace).trace() == Trace(
+        spans=tuple(
+            Span(**{**{f: getattr(span, f) for f in Span.__dataclass_fields__}, "thread": 0}) for span in trace.spans
+        ),
+        dropped=3,
+    )
+    assert from_trace(trace).phases().tolist() == [from_trace(trace).words.index("prefill")] * 2
+
+
+@pytest.mark.parametrize("parents", [(1, 0), (0,), (5,), (None, 2, 1)])
+def test_a_trace_whose_spans_stand_in_themselves_is_refused(parents):
+    spans = tuple(Span(name="a", start_ns=0, end_ns=1, parent=parent) for parent in parents)
+    with pytest.raises(SchemaError, match="parent"):
+        from_trace(Trace(spans=spans))
+
+
+def test_an_empty_trace_is_an_empty_recording():
+    assert len(from_trace(Trace())) == 0
+    assert from_trace(Trace()).trace() == Trace()
+
+
+# ── folding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("sequence", "folded"),
+    [
+        ([], []),
+        ([1], [((1,), 1)]),
+        ([1, 1, 1], [((1,), 3)]),
+        ([1, 2, 3], [((1,), 1), ((2,), 1), ((3,), 1)]),
+        ([9, 1, 2, 1, 2, 1, 2, 8], [((9,), 1), ((1, 2), 3), ((8,), 1)]),
+        ([1, 1, 2, 1, 1, 2], [((1, 1, 2), 2)]),
+    ],
+)
+def test_what_comes_again_is_folded(sequence, folded):
+    assert fold(sequence) == tuple(Repeat(items, count) for items, count in folded)
+
+
+def test_folding_a_long_sequence_is_quick():
+    assert fold([1] * 50_000) == (Repeat((1,), 50_000),)
