@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inferometer.catalog.detect.fields import scaled, stripped, whole
 from inferometer.catalog.detect.gpus import ask
 from inferometer.catalog.detect.machine import Machine
-from inferometer.catalog.detect.sensors import hwmon_folders
+from inferometer.catalog.detect.sensors import hwmon_folders, linux_sensors
 from inferometer.profiler.recording import Quantity
 
 __all__ = ["Channel", "Sensors", "find_sensors"]
@@ -46,10 +46,11 @@ def find_sensors(machine: Machine) -> Sensors:
     missing: dict[str, str] = {}
     channels: list[Channel] = []
     nvml = _Nvml(machine)
-    kinds: tuple[tuple[str, Iterator[Channel], str], ...] = (
-        ("rapl", _rapl(machine), f"no energy counter in {_POWERCAP} is readable here"),
-        ("hwmon", _hwmon(machine), "no hardware monitor has a power input or a temperature"),
-        ("ina3221", _ina3221(machine), "there is no INA3221"),
+    whys = {sensor.name: sensor.why for sensor in linux_sensors(machine, None, ())}
+    kinds: tuple[tuple[str, Iterator[Channel], str | None], ...] = (
+        ("rapl", _rapl(machine), whys["rapl"]),
+        ("hwmon", _hwmon(machine), whys["hwmon"]),
+        ("ina3221", _ina3221(machine), whys["ina3221"]),
         ("nvml", nvml.channels(), nvml.why),
         ("powermetrics", _powermetrics(machine), _why_no_powermetrics(machine)),
         ("battery", _battery(machine), "no battery measures power here"),
@@ -60,7 +61,7 @@ def find_sensors(machine: Machine) -> Sensors:
         answering = [channel for channel in found if channel.read() is not None]
         channels += answering
         if not answering:
-            missing[kind] = why
+            missing[kind] = why or "it does not answer"
     return Sensors(channels=tuple(channels), missing=missing, close=nvml.close)
 
 
