@@ -22,8 +22,9 @@ $(VENV)/.user: $(VENV)/.created pyproject.toml constraints.txt
 	@touch $@
 
 # WITH_TORCH=1 also runs the tests that need PyTorch. The exact version has a CPU build; a range would not keep to it.
-$(VENV)/.torch: $(VENV)/.created
+$(VENV)/.torch: $(VENV)/.created constraints.txt
 	$(PIP) install torch==2.13.0
+	$(PIP) install -c constraints.txt transformers
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $(if $(WITH_TORCH),$(VENV)/.torch)

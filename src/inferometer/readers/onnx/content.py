@@ -62,8 +62,8 @@ def full(shape: tuple[int, ...], item: Item) -> Content | None:
 
 
 def bounded(item: Item) -> Item:
-    """Numbers beyond 64 bits are called unknown: no shape needs them, and they would grow without end."""
-    return None if isinstance(item, int) and abs(item) > MAX_NUMBER else item
+    """Numbers beyond 64 bits, infinities and NaN are called unknown: no shape needs them, and some grow without end."""
+    return None if isinstance(item, int | float) and not abs(item) <= MAX_NUMBER else item
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:

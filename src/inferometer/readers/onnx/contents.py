@@ -3,7 +3,7 @@
 from math import prod
 from typing import Any
 
-from inferometer.readers.onnx.content import Content, known
+from inferometer.readers.onnx.content import Content, bounded, known
 from inferometer.readers.onnx.elements import ELEMENTS, element_bytes
 from inferometer.readers.onnx.external import ExternalFiles
 from inferometer.readers.onnx.limits import MAX_ITEMS
@@ -39,8 +39,7 @@ class Contents:
             return None
         if element.integer:
             return known(tensor.dims, tuple(int(number) for number in numbers))
-        finite = tuple(float(n) if abs(n) < float("inf") else None for n in numbers)
-        return known(tensor.dims, finite)
+        return known(tensor.dims, tuple(bounded(float(number)) for number in numbers))
 
     def _numbers(self, tensor: TensorDef, count: int) -> tuple[Any, ...] | None:
         layout = ELEMENTS[tensor.data_type].layout

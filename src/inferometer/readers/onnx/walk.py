@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
-from inferometer.readers.onnx.content import Content, vector
+from inferometer.readers.onnx.content import Content, bounded, vector
 from inferometer.readers.onnx.elements import element_bytes, is_float
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
@@ -221,9 +221,9 @@ class Walk:
             if key in {"value", "sparse_value"} and value is not None and hasattr(value, "dims"):
                 return self.stored(value, name, "constant")
             if key in {"value_int", "value_float"} and isinstance(value, int | float):
-                return _listed(name, Content((), (value,)), "i64" if key == "value_int" else "f32", 1)
+                return _listed(name, Content((), (bounded(value),)), "i64" if key == "value_int" else "f32", 1)
             if key in {"value_ints", "value_floats"} and isinstance(value, tuple):
-                content = vector(value) if attribute.count == len(value) else None
+                content = vector(map(bounded, value)) if attribute.count == len(value) else None
                 return _listed(name, content, "i64" if key == "value_ints" else "f32", attribute.count)
             if key in {"value_string", "value_strings"}:
                 return _listed(name, None, "string", attribute.count)

@@ -209,6 +209,15 @@ def test_a_range_of_floats_without_end_is_refused():
         read([node("Range", "a b a", "y")], [X], ["y"], stored)
 
 
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 3e38])
+def test_numbers_that_are_none_are_not_followed(number):
+    nodes = [
+        node("Constant", "", "c", value_floats=(number, 1.0)), node("Floor", "c", "f"), node("Round", "f", "g"),
+        node("Cast", "g", "s", to=INT64), node("ConstantOfShape", "s", "fill"), node("Relu", "x", "y"),
+    ]  # fmt: skip
+    assert isinstance(read(nodes, [X], ["y"]), Graph)
+
+
 def test_an_empty_array_with_huge_other_sizes_is_not_walked():
     stored = [TensorBytes(fields(1, (2**40, 0)) + field(2, INT64) + field(8, "c")), ints("i", 0)]
     result = read([node("Gather", "c i", "y", axis=0), node("Relu", "x", "z")], [X], ["y", "z"], stored)
