@@ -16,7 +16,7 @@ from inferometer.bench.run import function_subject, measure
 
 RUNS = (30, 100)  # a side; 30 is the default plan's least
 RESAMPLED = 1000
-REAL = 40
+REAL = 32
 COMMANDS = 30
 PLANTED = (0.02, 0.05, 0.10)
 LOOPS = 4000
@@ -108,7 +108,7 @@ def real_figures():
     nothing = [sys.executable, "-I", "-S", "-c", "pass"]
     runs = Plan(warmup=1, runs=15, seconds=0.0, seconds_at_most=2.0)
     started, found = time.perf_counter(), []
-    while len(found) < COMMANDS and time.perf_counter() - started < 30:
+    while len(found) < COMMANDS and time.perf_counter() - started < 20:
         found.append(verdict_of(*bench_commands([nothing, nothing], runs, guard=NoGuard())))
     yield share("aa_real_commands", found)
 
@@ -117,7 +117,7 @@ def one_after_the_other():
     """As two people would who measure at different times: here the guard's word counts."""
     guard = Guard()
     first = guard.before()
-    plan = Plan(warmup=10, runs=RUNS[0], seconds=0.2, calls=1, retries=0)
+    plan = Plan(warmup=10, runs=RUNS[0], seconds=0.1, calls=1, retries=0)
     pairs = [
         [measure([function_subject(work, plan)], plan, guard=guard, first=first)[0] for _ in "AB"] for _ in range(REAL)
     ]

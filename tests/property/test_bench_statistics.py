@@ -78,10 +78,10 @@ def test_the_bootstrap_interval_is_scipys(count, seed, statistic):
         (values,), getattr(np, statistic), method="percentile", n_resamples=4000, rng=np.random.default_rng(seed)
     ).bootstrap_distribution
     # 2.5 % of scipy's resamples lie beyond each end; many medians share one value, so both ways of counting are tried
-    assert np.mean(drawn < found.low) <= 0.025 + 0.015
-    assert np.mean(drawn <= found.low) >= 0.025 - 0.015
-    assert np.mean(drawn > found.high) <= 0.025 + 0.015
-    assert np.mean(drawn >= found.high) >= 0.025 - 0.015
+    assert np.mean(drawn < found.low) <= 0.025 + 0.022
+    assert np.mean(drawn <= found.low) >= 0.025 - 0.022
+    assert np.mean(drawn > found.high) <= 0.025 + 0.022
+    assert np.mean(drawn >= found.high) >= 0.025 - 0.022
     assert found.confidence == 0.95
 
 

@@ -90,8 +90,9 @@ class Op:
 
     @property
     def parameters(self) -> int:
-        weights = (tensor for op in self.nested() for tensor in op.weights if tensor.role == "weight")
-        return sum(tensor.elements for tensor in weights if isinstance(tensor.elements, int))
+        """Each weight once, also where an op and its bodies both name it."""
+        weights = {tensor.name: tensor for op in self.nested() for tensor in op.weights if tensor.role == "weight"}
+        return sum(tensor.elements for tensor in weights.values() if isinstance(tensor.elements, int))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

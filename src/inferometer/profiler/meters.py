@@ -140,7 +140,8 @@ class PythonMemory:
         import tracemalloc  # noqa: PLC0415 - asked for by few
 
         self._tracer = tracemalloc
-        if not tracemalloc.is_tracing():
+        self._started = not tracemalloc.is_tracing()
+        if self._started:
             tracemalloc.start()
 
     def read(self) -> Level:
@@ -148,8 +149,14 @@ class PythonMemory:
         return Level(current, peak)
 
     def restart(self) -> bool:
-        self._tracer.reset_peak()
+        if self._tracer.is_tracing():
+            self._tracer.reset_peak()
         return True
+
+    def close(self) -> None:
+        """Stop tracing, unless the program had begun it itself."""
+        if self._started:
+            self._tracer.stop()
 
 
 def process_memory() -> Gauge:

@@ -65,6 +65,7 @@ class Recorder:
         self.clock, self.measure, self._keep, self._changed = clock, measure, keep, changed
         self._file, self.process = file, os.getpid()
         self._device: CudaEvents | None = None
+        self._tracing: PythonMemory | None = None
         self._meters = self._found_meters()
         self._start_anew()
         self.span_cost_s = self._own_cost()
@@ -100,7 +101,8 @@ class Recorder:
         if self.measure.memory:
             meters.append(PeakMeter(process_memory()))
         if self.measure.allocations:
-            meters.append(PeakMeter(PythonMemory()))
+            self._tracing = PythonMemory()
+            meters.append(PeakMeter(self._tracing))
         if self.measure.cuda or self.measure.nvtx:
             torch = load_torch()
             self._device = CudaEvents(torch, self.clock, nvtx=self.measure.nvtx)
@@ -261,6 +263,8 @@ class Recorder:
         """Stop the sensors and complete the file. What could not be written is an error now, at the latest."""
         if self._sampler is not None:
             self._sampler.stop()
+        if self._tracing is not None:
+            self._tracing.close()
         if isinstance(self.log, Spilling):
             self.log.flush()
         if self._file is not None and self._failure is None and not self._finished:

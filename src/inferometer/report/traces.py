@@ -96,12 +96,12 @@ def _events(batch: Batch, rows: range, lanes: _Lanes) -> Iterator[str]:
         if failed and failed[row]:
             given["failed"] = True
         head = _head(name[row], (unit[row] if unit else None) or (kind[row] if kind else None))
-        if lanes.new:
-            yield "".join(lanes.new)
-            lanes.new.clear()
         yield _complete(head, pid, tid, start[row], end[row], given)
         if begun is not None and done is not None and begun[row] is not None:
             yield _complete(head, pid, lanes.device(pid), begun[row], done[row], {})
+        if lanes.new:
+            yield "".join(lanes.new)
+            lanes.new.clear()
 
 
 @lru_cache(maxsize=4096)

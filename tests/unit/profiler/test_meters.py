@@ -1,5 +1,7 @@
 """Memory of each span: what it kept, and the most that was in use inside it, for nested spans and threads alike."""
 
+import tracemalloc
+
 import pytest
 
 from inferometer.profiler import Measure, Profiler
@@ -93,15 +95,15 @@ def test_this_process_has_memory():
 
 
 def test_a_span_that_allocates_shows_it():
-    profiler = Profiler(enabled=True, clock=Ticking(), measure=Measure(allocations=True))
     held = []
-    with profiler.span("outer"):
+    with Profiler(enabled=True, clock=Ticking(), measure=Measure(allocations=True)) as profiler, profiler.span("outer"):
         with profiler.span("allocate"):
             held.append(bytearray(3_000_000))
             del held[:]
             held.append(bytearray(1_000_000))
         with profiler.span("idle"):
             pass
+    assert not tracemalloc.is_tracing()
     allocate, idle = profiler.stats("allocate").memory, profiler.stats("idle").memory
     assert allocate["python_delta_bytes"] == pytest.approx(1_000_000, rel=0.1)
     assert allocate["python_peak_bytes"] - idle["python_peak_bytes"] > 1_500_000

@@ -94,21 +94,21 @@ class ActedNvml:
     def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         return index
 
-    def nvmlDeviceGetTotalEnergyConsumption(self, handle):  # noqa: N802
+    def nvmlDeviceGetTotalEnergyConsumption(self, _handle):  # noqa: N802
         if not self.counter:
             raise self.NVMLError
         return 5_000_000
 
-    def nvmlDeviceGetPowerUsage(self, handle):  # noqa: N802
+    def nvmlDeviceGetPowerUsage(self, _handle):  # noqa: N802
         return 700_000
 
-    def nvmlDeviceGetTemperature(self, handle, sensor):  # noqa: N802
+    def nvmlDeviceGetTemperature(self, _handle, _sensor):  # noqa: N802
         return 61
 
-    def nvmlDeviceGetClockInfo(self, handle, which):  # noqa: N802
+    def nvmlDeviceGetClockInfo(self, _handle, _which):  # noqa: N802
         return 1980
 
-    def nvmlDeviceGetUtilizationRates(self, handle):  # noqa: N802
+    def nvmlDeviceGetUtilizationRates(self, _handle):  # noqa: N802
         return type("Rates", (), {"gpu": 87})
 
 

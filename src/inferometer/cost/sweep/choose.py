@@ -18,15 +18,16 @@ from inferometer.errors import DomainError
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from inferometer.cost.sweep.rows import Rows
+    from inferometer.cost.sweep.rows import Part, Rows
 
 __all__ = ["Condition", "cheapest", "front", "parse_condition", "pareto"]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
 }  # fmt: skip
+_MOST_HELD = 1 << 16  # rows of several parts before the best of them are found
 _CONDITION = re.compile(r"\s*([a-z0-9_]+)\s*(<=|>=|<|>|==?)\s*(.+?)\s*")
 
 
@@ -57,7 +58,7 @@ def parse_condition(text: str) -> Condition:
     return Condition(column=column.name, comparison="=" if match[2] == "==" else match[2], limit=limit)
 
 
-def pareto(rows: Rows, names: Sequence[str], *, ties: bool = True, only_fitting: bool = True) -> Rows:
+def pareto(parts: Iterable[Part], names: Sequence[str], *, ties: bool = True, only_fitting: bool = True) -> Rows:
     if not names:
         raise DomainError("A Pareto front needs columns.", remedy="Give two: tpot_s, usd_per_million_tokens.")
     for name in names:
@@ -72,7 +73,7 @@ def pareto(rows: Rows, names: Sequence[str], *, ties: bool = True, only_fitting:
         places = np.flatnonzero(usable)
         return places[front(points[places], ties=ties)]
 
-    found = _reduced(rows, best)
+    found = _reduced(parts, best)
     order = np.lexsort([_lower_is_better(found, name) for name in reversed(names)])
     return found.take(order)
 
@@ -110,7 +111,7 @@ def _minimal(points: Any) -> Any:
     return np.array(kept)
 
 
-def cheapest(rows: Rows, conditions: Sequence[str], *, by: str = "usd_per_million_tokens") -> Rows:
+def cheapest(parts: Iterable[Part], conditions: Sequence[str], *, by: str = "usd_per_million_tokens") -> Rows:
     wanted = [parse_condition(text) for text in conditions]
     if column_named(by).kind not in {"number", "whole"}:
         raise DomainError(f"The column {by} has no numbers to be the least of.")
@@ -125,13 +126,21 @@ def cheapest(rows: Rows, conditions: Sequence[str], *, by: str = "usd_per_millio
         _, first = np.unique(device[ordered].astype(str), return_index=True)
         return ordered[np.sort(first)]
 
-    return _reduced(rows, best)
+    return _reduced(parts, best)
 
 
-def _reduced(rows: Rows, best: Callable[[Rows], Any]) -> Rows:
+def _reduced(parts: Iterable[Part], best: Callable[[Rows], Any]) -> Rows:
     """The best rows of each part, and the best of those: what is best of all is best in its own part."""
     from inferometer.cost.sweep.rows import Rows  # noqa: PLC0415 - it knows this module
 
-    singles = [Rows([part]) for part in rows.parts]
-    together = Rows([part for single in singles for part in single.take(best(single)).parts])
-    return together.take(best(together)) if len(singles) > 1 else together
+    found: list[Part] = []
+    for part in parts:
+        rows = Rows([part])
+        found += rows.take(best(rows)).parts
+        if sum(map(len, found)) > _MOST_HELD and len(found) > 1:
+            found = _best_of(Rows(found), best)
+    return Rows(_best_of(Rows(found), best))
+
+
+def _best_of(rows: Rows, best: Callable[[Rows], Any]) -> list[Part]:
+    return list(rows.take(best(rows)).parts)

@@ -6,6 +6,7 @@ import csv
 import sqlite3
 from itertools import islice
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from inferometer.cost.sweep.columns import COLUMNS
 from inferometer.cost.sweep.formats import FORMS, arrow_module
 from inferometer.cost.sweep.grid import CHUNK_ROWS
 from inferometer.cost.sweep.rows import Rows
-from inferometer.cost.sweep.table import Table, vector
+from inferometer.cost.sweep.table import Unread, vector
 from inferometer.errors import FormatError
 
 if TYPE_CHECKING:
@@ -22,18 +23,20 @@ if TYPE_CHECKING:
 
 __all__ = ["read_parts", "read_rows"]
 
+_FLAGS = {"true": True, "false": False, 1: True, 0: False}
+
 
 def read_rows(path: str | Path) -> Rows:
     """All rows of a file, in memory."""
-    return Rows(list(read_parts(Path(path))))
+    return Rows([part.read() for part in read_parts(Path(path))])
 
 
-def read_parts(path: Path) -> Iterator[Table]:
-    """The rows of a CSV, Parquet or SQLite file, in tables of one chunk each."""
+def read_parts(path: Path) -> Iterator[Unread]:
+    """The rows of a CSV, Parquet or SQLite file, a chunk at a time; a column is converted when it is looked at."""
     form = FORMS.get(path.suffix.lower())
     if form is None or not path.is_file():
         raise FormatError(f"There is no file {str(path)!r} of a sweep.", remedy=f"They end with {', '.join(FORMS)}.")
-    readers: dict[str, Callable[[Path], Iterator[Table]]] = {
+    readers: dict[str, Callable[[Path], Iterator[Unread]]] = {
         "csv": _read_csv, "parquet": _read_parquet, "sqlite": _read_sqlite,
     }  # fmt: skip
     return readers[form](path)
@@ -45,29 +48,31 @@ def _require_columns(path: Path, names: Sequence[str]) -> None:
         raise FormatError(f"{path} is no file of a sweep: it has no column {missing[0]!r}.")
 
 
-def _read_csv(path: Path) -> Iterator[Table]:
+def _read_csv(path: Path) -> Iterator[Unread]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)
         head = next(reader, [])
         _require_columns(path, head)
         while lines := list(islice(reader, CHUNK_ROWS)):
+            if any(len(line) != len(head) for line in lines):
+                raise FormatError(f"{path} has a line that is not of {len(head)} values, up to line {reader.line_num}.")
             columns = dict(zip(head, zip(*lines, strict=True), strict=True))
-            yield Table(length=len(lines), values={name: _parsed(columns[name], name, path) for name in COLUMNS})
+            yield Unread(length=len(lines), texts=columns, convert=_from_texts)
 
 
-def _parsed(texts: Sequence[str], name: str, path: Path) -> Any:
+def _from_texts(texts: Sequence[str], name: str) -> Any:
     kind = COLUMNS[name].kind
     if kind == "text":
-        return vector([text or None for text in texts], name)
+        return vector([intern(text) if text else None for text in texts], name)
     if kind == "flag":
-        return vector([{"true": True, "false": False}.get(text) for text in texts], name)
+        return vector([_FLAGS.get(text) for text in texts], name)
     try:
         return np.array([float(text) if text else np.nan for text in texts])
     except ValueError as error:
-        raise FormatError(f"{path}: the column {name} has something that is no number ({error}).") from None
+        raise FormatError(f"The column {name} has something that is no number: {error}.") from None
 
 
-def _read_sqlite(path: Path) -> Iterator[Table]:
+def _read_sqlite(path: Path) -> Iterator[Unread]:
     base = sqlite3.connect(path)
     try:
         _require_columns(path, [row[1] for row in base.execute("PRAGMA table_info(sweep)")])
@@ -75,27 +80,31 @@ def _read_sqlite(path: Path) -> Iterator[Table]:
         cursor = base.execute(f"SELECT {names} FROM sweep ORDER BY rowid")  # noqa: S608 - our own column names
         while lines := cursor.fetchmany(CHUNK_ROWS):
             columns = dict(zip(COLUMNS, zip(*lines, strict=True), strict=True))
-            yield Table(length=len(lines), values={name: _flags(columns[name], name) for name in COLUMNS})
+            yield Unread(length=len(lines), texts=columns, convert=_from_values)
     except sqlite3.Error as error:
         raise FormatError(f"{path} cannot be read: {error}.") from None
     finally:
         base.close()
 
 
-def _flags(values: Sequence[Any], name: str) -> Any:
-    if COLUMNS[name].kind == "flag":
-        return vector([None if value is None else bool(value) for value in values], name)
-    return vector(values, name)
+def _from_values(values: Sequence[Any], name: str) -> Any:
+    kind = COLUMNS[name].kind
+    if kind == "text":
+        return vector([intern(value) if value else None for value in values], name)
+    return vector([_FLAGS.get(value) for value in values] if kind == "flag" else values, name)
 
 
-def _read_parquet(path: Path) -> Iterator[Table]:
-    arrow = arrow_module("pyarrow")
-    parquet = arrow_module("pyarrow.parquet")
+def _read_parquet(path: Path) -> Iterator[Unread]:
+    arrow, parquet = arrow_module("pyarrow"), arrow_module("pyarrow.parquet")
     try:
         file = parquet.ParquetFile(path)
         _require_columns(path, file.schema_arrow.names)
         for batch in file.iter_batches(CHUNK_ROWS, columns=list(COLUMNS)):
-            values = {name: vector(batch.column(name).to_pylist(), name) for name in COLUMNS}
-            yield Table(length=batch.num_rows, values=values)
+            yield Unread(length=batch.num_rows, texts={n: batch.column(n) for n in COLUMNS}, convert=_from_arrow)
     except arrow.ArrowException as error:
         raise FormatError(f"{path} cannot be read: {error}.") from None
+
+
+def _from_arrow(values: Any, name: str) -> Any:
+    found = values.to_numpy(zero_copy_only=False)
+    return found.astype(object) if COLUMNS[name].kind in {"text", "flag"} else found.astype(float)

@@ -89,7 +89,19 @@ class Rows:
             if len(chosen) != len(self):
                 raise DomainError(f"{len(chosen)} flags were given for {len(self)} rows.")
             chosen = np.flatnonzero(chosen)
-        values = {name: self[name][chosen] for name in COLUMNS}
+        ends = np.cumsum([len(part) for part in self._parts])
+        owners = np.searchsorted(ends, chosen, side="right")
+        order = np.argsort(owners, kind="stable")
+        groups = [
+            (part, chosen[order][owners[order] == number] - (ends[number] - len(part)))
+            for number, part in enumerate(self._parts)
+        ]
+        values = {}
+        for name, column in COLUMNS.items():
+            found = [_picked(part.column(name), part.shape, local) for part, local in groups if len(local)]
+            joined = np.concatenate(found) if found else np.empty(0, dtype=_TYPES[column.kind])
+            values[name] = np.empty_like(joined)
+            values[name][order] = joined
         return Rows([Table(length=len(chosen), values=values)])
 
     def pareto(self, *names: str, ties: bool = True, only_fitting: bool = True) -> Rows:
@@ -98,11 +110,11 @@ class Rows:
         Lower is better, but for `tokens_per_s` and the sizes. Rows without one of the numbers are left out, and those
         that do not fit into memory unless `only_fitting` is False. Without `ties` equal rows are one, the first.
         """
-        return choose.pareto(self, names, ties=ties, only_fitting=only_fitting)
+        return choose.pareto(self.parts, names, ties=ties, only_fitting=only_fitting)
 
     def cheapest(self, *conditions: str, by: str = "usd_per_million_tokens") -> Rows:
         """For each device its cheapest row that meets all conditions (`"tpot_s<=50ms"`), the cheapest device first."""
-        return choose.cheapest(self, conditions, by=by)
+        return choose.cheapest(self.parts, conditions, by=by)
 
     def to_csv(self, path: str | Path) -> None:
         self._write(path, "csv")
@@ -118,6 +130,11 @@ class Rows:
         from inferometer.cost.sweep.write import write_rows  # noqa: PLC0415 - it knows Rows
 
         write_rows(self, path, form)
+
+
+def _picked(values: Any, shape: tuple[int, ...], places: Any) -> Any:
+    """A column at some places of its part, without writing the others out."""
+    return np.broadcast_to(values, shape)[np.unravel_index(places, shape)]
 
 
 def _settled(values: Any, kind: Kind) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from inferometer.cost.sweep.columns import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Table", "table_of"]
+__all__ = ["Table", "Unread", "table_of", "vector"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,28 @@ class Table:
 
     def column(self, name: str) -> Any:
         return self.values[name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Rows as a file has them: a column is converted when it is looked at."""
+
+    length: int
+    texts: Mapping[str, Any]
+    convert: Callable[[Any, str], Any]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.length,)
+
+    def __len__(self) -> int:
+        return self.length
+
+    def column(self, name: str) -> Any:
+        return self.convert(self.texts[name], name)
+
+    def read(self) -> Table:
+        return Table(length=self.length, values={name: self.column(name) for name in COLUMNS})
 
 
 def table_of(records: Sequence[Mapping[str, Any]]) -> Table:

@@ -1,0 +1,42 @@
+"""The profiler weighs itself."""
+
+import pytest
+
+from inferometer.profiler import Measure, Profiler
+from inferometer.profiler.cost import span_cost_s
+from inferometer.profiler.record import nothing, quick
+from unit.profiler.clocks import Ticking
+
+
+def test_a_span_costs_what_the_loop_with_it_takes_longer():
+    clock = Ticking(step=7)
+    kept = []
+    make = quick(clock, kept.append, None)
+    # each span reads the clock twice; the loops read it once at either end
+    assert span_cost_s(make, clock=clock, spans=10, rounds=2) == pytest.approx(14e-9)
+
+
+def test_the_cost_is_measured_at_the_start_and_told():
+    profiler = Profiler(enabled=True)
+    assert 0 < profiler.recording().run.span_cost_s < 1e-4
+    with profiler.span("forward"):
+        pass
+    assert "a span, measured at the start" in profiler.report()
+
+
+def test_what_is_measured_beside_time_is_in_the_cost():
+    plain = Profiler(enabled=True).recording().run.span_cost_s
+    with_memory = Profiler(enabled=True, measure=Measure(memory=True)).recording().run.span_cost_s
+    assert with_memory > 5 * plain
+
+
+def test_weighing_records_nothing_and_leaves_a_given_clock_alone():
+    clock = Ticking()
+    profiler = Profiler(enabled=True, clock=clock)
+    assert len(profiler.recording()) == 0
+    assert clock.now == 1
+
+
+def test_a_switched_off_span_costs_less_than_a_recorded_one():
+    recorded = quick(__import__("time").perf_counter_ns, [].append, None)
+    assert span_cost_s(nothing) < span_cost_s(recorded)
