@@ -9,6 +9,7 @@ from inferometer.lazy import attributes
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
+    from inferometer.bench.run import bench
     from inferometer.catalog import device, devices, model, models
     from inferometer.catalog.detect import detect_host
     from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from inferometer.verbs import fit, predict
 
 _HOMES = {
+    "inferometer.bench": ("bench",),
     "inferometer.catalog": ("device", "devices", "model", "models"),
     "inferometer.catalog.detect": ("detect_host",),
     "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
@@ -37,6 +39,7 @@ __all__ = [
     "Work",
     "Workload",
     "__version__",
+    "bench",
     "decode",
     "detect_host",
     "device",

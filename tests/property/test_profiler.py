@@ -1,10 +1,11 @@
 """Whatever is recorded: the tree is the one that ran, times close, and files and viewers lose nothing."""
 
 import json
+from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.core.codec import decode, encode
@@ -39,15 +40,12 @@ def run(profiler, clock, nodes):
     def visit(node, above):
         number = len(truth)
         truth.append((node["name"], above))
-        try:
-            with profiler.span(node["name"], unit=node["unit"]):
-                clock.pass_ms(node["wait"])
-                for inner in node["inside"]:
-                    visit(inner, number)
-                if node["fails"]:
-                    raise ValueError
-        except ValueError:
-            pass
+        with suppress(ValueError), profiler.span(node["name"], unit=node["unit"]):
+            clock.pass_ms(node["wait"])
+            for inner in node["inside"]:
+                visit(inner, number)
+            if node["fails"]:
+                raise ValueError
 
     for node in nodes:
         visit(node, None)
@@ -98,8 +96,7 @@ def test_the_attribution_closes(nodes):
     assert found.overlap_s == pytest.approx(0, abs=1e-12)  # one lane: nothing at the same time
 
 
-@given(FOREST)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(nodes=FOREST)
 def test_files_lose_nothing(nodes, tmp_path_factory):
     folder = tmp_path_factory.mktemp("spans")
     profiler, _ = recorded(nodes)

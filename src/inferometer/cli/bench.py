@@ -99,7 +99,7 @@ def command(
 
     With --against both commands run in turns, in an order drawn anew each round, and the answer is a verdict: faster,
     slower, same or undecided (see `inferometer compare --help`).
-    """  # noqa: D301 - the backspace is click's mark of lines to keep; a raw string would print it
+    """
     from inferometer.bench.commands import split_command
     from inferometer.bench.files import require_room
     from inferometer.bench.gate import parse_gate

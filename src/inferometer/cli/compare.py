@@ -53,7 +53,7 @@ def command(files: tuple[Path, ...], threshold: str, alpha: float, fail_if: tupl
 
     Conditions for --fail-if: METRIC>5% (B is worse by more than that, and surely so), METRIC>20ms (B itself), and the
     words slower, undecided, disturbed. Metrics: latency, the phases, memory, energy, tokens_per_s, ops, op:NAME.
-    """  # noqa: D301 - the backspace is click's mark of lines to keep; a raw string would print it
+    """
     from inferometer.bench.compare import compare
     from inferometer.bench.files import load_profile
     from inferometer.bench.gate import parse_gate

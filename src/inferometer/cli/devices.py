@@ -15,7 +15,7 @@ __all__ = ["command"]
 @format_option
 @click.pass_context
 def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
-    r"""List devices, or show one with the source of every number.
+    """List devices, or show one with the source of every number.
 
     \b
     inferometer devices --where unit=gpu --where "memory>=80GB"

@@ -13,7 +13,7 @@ __all__ = ["command"]
 @format_option
 @click.pass_context
 def command(context: click.Context, section: str | None, form: str) -> None:
-    r"""List the field's formulas, show one, or calculate with units.
+    """List the field's formulas, show one, or calculate with units.
 
     \b
     inferometer formulas --section llm

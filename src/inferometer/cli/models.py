@@ -16,7 +16,7 @@ __all__ = ["command"]
 @format_option
 @click.pass_context
 def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
-    r"""List models, or show one.
+    """List models, or show one.
 
     \b
     inferometer models --where family=llama
@@ -59,7 +59,7 @@ def show(
     kv: str | None,
     form: str,
 ) -> None:
-    r"""Show a model's layers: what each holds, computes and moves. No weights are loaded.
+    """Show a model's layers: what each holds, computes and moves. No weights are loaded.
 
     MODEL is a name of the catalog, a file (.onnx, .gguf, .tflite, .safetensors, .pt2), or a folder with a config.json.
 

@@ -37,7 +37,7 @@ def command(
     form: str,
     **asked: Any,
 ) -> None:
-    r"""Predict how fast a model will run on a device, without running anything.
+    """Predict how fast a model will run on a device, without running anything.
 
     \b
     inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128

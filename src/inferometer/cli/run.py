@@ -43,9 +43,9 @@ def cli(debug: bool) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code: 0 done, 1 a gate failed, 2 the user can fix it."""
-    arguments = list(arguments)
-    debug = settings.debug() or "--debug" in arguments
-    plain = [argument for argument in arguments if argument != "--debug"]
+    ours, separator, theirs = _split(list(arguments))
+    debug = settings.debug() or "--debug" in ours
+    plain = [argument for argument in ours if argument != "--debug"] + separator + theirs
     try:
         result: Any = cli.main(args=plain, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
@@ -57,6 +57,12 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _close_quietly()
     return result if isinstance(result, int) else 0
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
+    """What is said to us, the `--`, and what belongs to a command line of the user's."""
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at : at + 1], arguments[at + 1 :]
 
 
 def _explain(message: str, code: int, *, debug: bool) -> int:

@@ -29,7 +29,7 @@ def command(
     overwrite: bool,
     form: str,
 ) -> None:
-    r"""Make a runnable model file with random weights at the exact shapes.
+    """Make a runnable model file with random weights at the exact shapes.
 
     \b
     inferometer synth resnet50 -o resnet50.onnx

@@ -54,6 +54,7 @@ class OpTime:
     floor_s: float | None = None
     predicted_s: float | None = None
     energy_j: float | None = None
+    samples_s: tuple[float, ...] | None = None  # raw, where each run's time of this op is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,13 +44,14 @@ def build(batches: Sequence[Batch], *, run: Run | None = None, titles: Titles | 
     """Nest, repair and sort what was recorded. What had to be repaired is said in the run's notes."""
     table = _gathered(batches, titles or {})
     _repair_clock(table)
-    if table.columns["parent"] is None:
-        table.columns["parent"] = _nested(table)
-    else:
+    as_given = table.columns["parent"] is not None
+    if as_given:
         nest.require_tree(table.columns["parent"])
+    else:
+        table.columns["parent"] = _nested(table)
     del table.columns["link"], table.columns["above"]
     _apply_notes(table)
-    return _finished(table, run or Run())
+    return _finished(table, run or Run(), as_given=as_given)
 
 
 def _gathered(batches: Sequence[Batch], titles: Titles) -> _Table:
@@ -166,7 +167,11 @@ def _lifted(parent: Ints, kept: Bools) -> Ints:
     return found
 
 
-def _finished(table: _Table, run: Run) -> Recording:
+def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
+    """Take segments out and sort by beginning. Of spans that began together the outer one, which ended last, is first;
+
+    where the parents were given, so was the order.
+    """
     columns = table.columns
     part = (columns["kind"] == table.words.known.get(SEGMENT, -2)) & (columns["parent"] >= 0)
     lifted = _lifted(columns["parent"], ~part)
@@ -175,7 +180,9 @@ def _finished(table: _Table, run: Run) -> Recording:
     owners = (np.cumsum(~part) - 1)[lifted[part]]
     _select(table, ~part)
     columns = table.columns
-    order = np.lexsort((-np.arange(len(columns["start"])), -columns["end"], columns["start"]))
+    place_in_file = np.arange(len(columns["start"]))
+    ties = (place_in_file,) if as_given else (-place_in_file, -columns["end"])
+    order = np.lexsort((*ties, columns["start"]))
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     parent = columns["parent"]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any
 
 from inferometer.cost.sweep.choose import Condition, parse_condition
@@ -14,6 +15,7 @@ from inferometer.cost.sweep.engines import ENGINES, engine_for
 from inferometer.cost.sweep.grid import AXES, Study, study_of
 from inferometer.cost.sweep.read import read_parts, read_rows
 from inferometer.cost.sweep.rows import Rows
+from inferometer.cost.sweep.spec import Spec, parse_axis, parse_spec
 from inferometer.cost.sweep.write import Progress, Written, stream
 
 if TYPE_CHECKING:
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
 
 __all__ = [
-    "AXES", "COLUMNS", "ENGINES", "Condition", "Progress", "Rows", "Study", "Written", "parse_condition", "read_parts",
-    "read_rows", "run_study", "stream", "study_of", "sweep",
+    "AXES", "COLUMNS", "ENGINES", "Condition", "Progress", "Rows", "Spec", "Study", "Written", "parse_axis",
+    "parse_condition", "parse_spec", "read_parts", "read_rows", "run_study", "stream", "study_of", "sweep",
 ]  # fmt: skip
 
 
@@ -42,20 +44,26 @@ def sweep(
     """Predict every combination: the cross product of the lists given, the last one varying fastest.
 
     `axes` are runtimes, weights, activations, kv, tp, pp, ep, dp, image, batch, prompt, generate, context: lists, or
-    single values. What is not given is left to the model and the device, as in a prediction. `engine` is one of ENGINES.
+    single values. What is not given is left to the model and the device, as in a prediction. `engine`: see ENGINES.
     """
     asked = {"models": models, "devices": devices, **axes}
     return run_study(study_of(asked, calibrations=calibrations, options=options), engine=engine)
 
 
-def run_study(study: Study, *, engine: str = "local", progress: Callable[[int], None] | None = None) -> Rows:
-    """The rows of a study, in memory. `progress` is told how many rows are there."""
+def run_study(
+    study: Study,
+    *,
+    engine: str = "local",
+    progress: Callable[[Progress], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Rows:
+    """The rows of a study, in memory."""
     parts: list[Any] = []
-    done = 0
+    rows, start = 0, clock()
     with engine_for(engine, study) as run:
-        for found in run(study.chunks(), None):
-            parts += found
-            done += sum(map(len, found))
+        for done in run(study.chunks(), None):
+            parts += done.payload
+            rows += done.rows
             if progress is not None:
-                progress(done)
+                progress(Progress(done=rows, total=len(study), kept=0, seconds=clock() - start))
     return Rows(parts)

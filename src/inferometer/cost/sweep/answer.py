@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from inferometer.cost.sweep.columns import COLUMNS, INPUTS
+from inferometer.cost.sweep.table import is_none
 
 __all__ = ["Answer"]
 
@@ -64,12 +65,12 @@ class Answer:
         if not self.reasons:
             return values
         absent = None if COLUMNS[name].kind in {"flag", "text"} else np.nan
-        return np.where(_is_none(self.reason()), values, absent)
+        return np.where(is_none(self.reason()), values, absent)
 
     def reason(self) -> Any:
         found: Any = np.array(None, dtype=object)
         for reason in self.reasons:
-            found = np.where(_is_none(found), reason, found)
+            found = np.where(is_none(found), reason, found)
         return found
 
 
@@ -77,10 +78,6 @@ def _constant(value: Any) -> Any:
     if isinstance(value, str) or value is None:
         return np.array(value, dtype=object)
     return np.array(float(value))
-
-
-def _is_none(values: Any) -> Any:
-    return np.equal(values, None)
 
 
 def _absent(_: Answer) -> Any:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +17,11 @@ from inferometer.errors import DomainError
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from inferometer.cost.sweep.rows import Part, Rows
 
-__all__ = ["Condition", "cheapest", "front", "parse_condition", "pareto"]
+__all__ = ["Condition", "cheapest", "front", "pareto", "parse_condition"]
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,

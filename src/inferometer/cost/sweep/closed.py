@@ -172,8 +172,7 @@ def _parts(plan: Plan) -> dict[str, Any]:
 
 
 def step_sums(plan: Plan, closed: Closed | None, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums:
-    """Price a step at every point, in cache-sized pieces: `sizes` are numbers, or vectors of one length (one at least).
-    """
+    """Price a step at every point, in cache-sized pieces. `sizes` are numbers and one vector or more, of one length."""
     length = max(len(value) for value in sizes.values() if np.ndim(value))
     found = np.empty((3, length))
     folded = closed.fold(sizes) if closed else None

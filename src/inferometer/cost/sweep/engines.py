@@ -14,30 +14,46 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 from inferometer.cost.sweep.evaluate import evaluate_chunk
 from inferometer.cost.sweep.grid import Chunk
+from inferometer.cost.sweep.rows import impossible_in
 from inferometer.cost.sweep.sinks import ENCODERS
 from inferometer.errors import DomainError, InferometerError, MissingDependencyError
 
 if TYPE_CHECKING:
     from inferometer.cost.sweep.grid import Study
 
-__all__ = ["ENGINES", "Run", "engine_for", "work"]
+__all__ = ["ENGINES", "Done", "Run", "engine_for", "work"]
 
 ENGINES = "local (this process), local:N (N processes), dask://HOST:PORT"
 _AHEAD = 2  # chunks under way for each worker: one that is computed, one that waits
 
-Run = Callable[[Iterable[Chunk], str | None], Iterator[Any]]  # chunks and a form → what they became
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What a chunk became: its parts, or the bytes of a form; and how many of its rows cannot be."""
+
+    payload: Any
+    rows: int
+    impossible: int
 
 
-def work(study: Study, chunk: Chunk, form: str | None) -> Any:
+def work(study: Study, chunk: Chunk, form: str | None) -> Done:
     """A chunk computed and, where a form is given, encoded."""
     parts = evaluate_chunk(study, chunk)
-    return parts if form is None else ENCODERS[form](parts)
+    return Done(
+        payload=parts if form is None else ENCODERS[form](parts),
+        rows=chunk.rows,
+        impossible=sum(impossible_in(part) for part in parts),
+    )
+
+
+Run = Callable[[Iterable[Chunk], str | None], Iterator[Done]]
 
 
 @contextmanager
@@ -84,7 +100,7 @@ _study: Study | None = None  # of a worker process: sent once, so that its graph
 def _processes(count: int, study: Study) -> Iterator[Run]:
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin, initargs=(study,))
 
-    def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Any]:
+    def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Done]:
         try:
             yield from _in_order(lambda chunk: pool.submit(_work_here, chunk, form), chunks, _AHEAD * count)
         except BrokenProcessPool:
@@ -114,7 +130,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _work_here(chunk: Chunk, form: str | None) -> Any:
+def _work_here(chunk: Chunk, form: str | None) -> Done:
     if _study is None:
         raise RuntimeError("the worker was not begun")
     return work(_study, chunk, form)
@@ -145,7 +161,7 @@ def _dask(address: str, study: Study) -> Iterator[Run]:
             raise InferometerError(f"The Dask scheduler at {address} has no workers.", remedy="Start `dask worker`.")
         sent = client.scatter(study, broadcast=True, hash=False)
 
-        def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Any]:
+        def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Done]:
             def submit(chunk: Chunk) -> Any:
                 return client.submit(work, sent, chunk, form, pure=False)
 

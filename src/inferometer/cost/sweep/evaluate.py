@@ -12,21 +12,21 @@ from inferometer.core.workload import Workload
 from inferometer.cost.energy import power_model
 from inferometer.cost.fit import capacity_of, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
+from inferometer.cost.options import Options
 from inferometer.cost.parallel import stage_share
 from inferometer.cost.phases import Site
 from inferometer.cost.precision import resolved_precision
-from inferometer.cost.ready import make_ready
+from inferometer.cost.ready import Ready, make_ready
 from inferometer.cost.sweep.answer import Answer
 from inferometer.cost.sweep.closed import closed_form, step_sums
+from inferometer.cost.sweep.grid import Combination
 from inferometer.cost.sweep.singly import one_by_one
 from inferometer.cost.sweep.workloads import Asked, asked_of
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from inferometer.cost.options import Options
-    from inferometer.cost.ready import Ready
     from inferometer.cost.sweep.closed import Sums
-    from inferometer.cost.sweep.grid import Chunk, Combination, Sizes, Study
+    from inferometer.cost.sweep.grid import Chunk, Sizes, Study
     from inferometer.cost.sweep.table import Table
 
 __all__ = ["evaluate", "evaluate_chunk"]
@@ -217,7 +217,5 @@ def _points(batch: Any, query: Any, context: Any) -> tuple[dict[str, Any], tuple
     """Sizes as vectors over the points that they span together, and the axes of those. Numbers stay numbers."""
     shape = np.broadcast_shapes(np.shape(batch), np.shape(query), np.shape(context))
     named = {"batch": batch, "query": query, "context": context}
-    sizes = {
-        name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value for name, value in named.items()
-    }
+    sizes = {name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value for name, value in named.items()}
     return {**sizes, "logits": 1}, shape

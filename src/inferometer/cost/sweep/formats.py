@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from inferometer.errors import DomainError, MissingDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from inferometer.cost.sweep.rows import Part
 
@@ -34,9 +34,7 @@ def form_of(path: Path) -> str:
     """The form that a file's name asks for."""
     form = FORMS.get(path.suffix.lower())
     if form is None:
-        raise DomainError(
-            f"{path.name!r} does not say what to write.", remedy=f"End the name with {', '.join(FORMS)}."
-        )
+        raise DomainError(f"{path.name!r} does not say what to write.", remedy=f"End the name with {', '.join(FORMS)}.")
     if form == "parquet":
         require_parquet()
     return form

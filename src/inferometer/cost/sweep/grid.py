@@ -209,7 +209,9 @@ def _listed(name: str, value: Any) -> tuple[Any, ...]:
     single = isinstance(value, str | Mapping) or not isinstance(value, Iterable)
     found = (value,) if single else tuple(value)
     if not found:
-        raise DomainError(f"The list of {name} is empty, so there is nothing to sweep.", remedy="Give a value, or none.")
+        raise DomainError(
+            f"The list of {name} is empty, so there is nothing to sweep.", remedy="Give a value, or none."
+        )
     if name in _NEVER_OPEN and any(entry is None for entry in found):
         raise DomainError(f"One of {name} is None, and each must be given.")
     return found

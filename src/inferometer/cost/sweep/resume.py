@@ -10,7 +10,6 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,8 @@ from inferometer.errors import DomainError
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from inferometer.cost.sweep.grid import Study
 
 __all__ = ["Journal", "Standing", "fingerprint", "journal_of", "open_journal"]
@@ -27,10 +28,11 @@ __all__ = ["Journal", "Standing", "fingerprint", "journal_of", "open_journal"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """How far a sweep is: chunks and rows done, and the sink's mark behind them."""
+    """How far a sweep is: chunks and rows done, those of them that cannot be, and the sink's mark behind them."""
 
     chunks: int = 0
     rows: int = 0
+    impossible: int = 0
     mark: int = 0
 
 
@@ -46,8 +48,11 @@ class Journal:
         self._path, self.standing = path, standing
         self._file = path.open("a", encoding="utf-8")
 
-    def add(self, *, rows: int, mark: int) -> Standing:
-        self.standing = Standing(chunks=self.standing.chunks + 1, rows=self.standing.rows + rows, mark=mark)
+    def add(self, *, rows: int, impossible: int, mark: int) -> Standing:
+        before = self.standing
+        self.standing = Standing(
+            chunks=before.chunks + 1, rows=before.rows + rows, impossible=before.impossible + impossible, mark=mark
+        )
         self._file.write(json.dumps(asdict(self.standing)) + "\n")
         self._file.flush()
         return self.standing

@@ -8,14 +8,14 @@ import numpy as np
 
 from inferometer.cost.sweep import choose
 from inferometer.cost.sweep.columns import COLUMNS, Kind, column_named
-from inferometer.cost.sweep.table import Table
+from inferometer.cost.sweep.table import Table, is_none
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Part", "Rows", "plain"]
+__all__ = ["Part", "Rows", "impossible_in", "plain"]
 
 _TYPES: dict[Kind, Any] = {"text": object, "whole": float, "number": float, "flag": bool}
 
@@ -141,9 +141,15 @@ def _settled(values: Any, kind: Kind) -> Any:
     """The type that fits all of a column."""
     if kind == "whole" and not np.isnan(values).any():
         return values.astype(np.int64)
-    if kind == "flag" and values.dtype == object and not np.equal(values, None).any():
+    if kind == "flag" and values.dtype == object and not is_none(values).any():
         return values.astype(bool)
     return values
+
+
+def impossible_in(part: Part) -> int:
+    """How many rows of a part have a reason instead of numbers."""
+    told = ~is_none(part.column("reason")).astype(bool)
+    return int(np.count_nonzero(np.broadcast_to(told, part.shape)))
 
 
 def plain(values: Any, kind: Kind) -> list[Any]:

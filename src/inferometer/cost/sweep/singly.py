@@ -1,4 +1,4 @@
-"""Rows predicted one by one, where the plan or the steps change from row to row: the long way, about a millisecond each.
+"""Rows predicted one by one, where the plan or the steps change from row to row: the long way, a millisecond each.
 
 That is so for encoder–decoders (the encoder's length is part of the plan), prompts read in chunks, drafts, and graphs
 whose memory is no polynomial of the sizes.
@@ -25,17 +25,13 @@ __all__ = ["one_by_one"]
 
 def one_by_one(combination: Combination, sizes: Sizes, options: Options) -> Table:
     rows = product(sizes.batch, sizes.prompt, sizes.generate, sizes.context)
-    return table_of([_row(combination, options, *row) for row in rows])
+    return table_of([_row(combination, options, row) for row in rows])
 
 
 def _row(
-    combination: Combination,
-    options: Options,
-    batch: int,
-    prompt: int | None,
-    generate: int | None,
-    context: int | None,
+    combination: Combination, options: Options, sizes: tuple[int, int | None, int | None, int | None]
 ) -> dict[str, Any]:
+    batch, prompt, generate, context = sizes
     workload = Workload(
         batch=batch,
         prompt=prompt,

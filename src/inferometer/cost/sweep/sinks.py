@@ -1,4 +1,4 @@
-"""Files that rows are added to, chunk by chunk. What is under way has a name of its own; the last step gives it its own.
+"""Files that rows are added to, chunk by chunk. Until it is complete a file is called `FILE.part`.
 
 Every sink can say where it stands after a chunk (`mark`) and go back to such a mark, so that what a kill left half
 written is dropped.
@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from inferometer.cost.sweep.columns import COLUMNS
-from inferometer.cost.sweep.formats import CSV_HEAD, as_csv, as_parquet, as_tuples, arrow_module, parquet_schema
+from inferometer.cost.sweep.formats import CSV_HEAD, arrow_module, as_csv, as_parquet, as_tuples, parquet_schema
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from inferometer.cost.sweep.rows import Part
 
@@ -64,8 +64,9 @@ def discard(path: Path) -> None:
 
 
 def sink_for(path: Path, form: str, *, resume: bool = False) -> Sink:
+    kinds: dict[str, Callable[..., Sink]] = {"csv": CsvSink, "parquet": ParquetSink, "sqlite": SqliteSink}
     try:
-        return {"csv": CsvSink, "parquet": ParquetSink, "sqlite": SqliteSink}[form](path, resume=resume)
+        return kinds[form](path, resume=resume)
     except OSError as error:
         raise InferometerError(f"{path} cannot be written: {error.strerror or error}.") from None
     except sqlite3.Error as error:

@@ -13,7 +13,7 @@ from inferometer.cost.sweep.columns import COLUMNS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Table", "Unread", "table_of", "vector"]
+__all__ = ["Table", "Unread", "is_none", "table_of", "vector"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,19 @@ class Unread:
         return Table(length=self.length, values={name: self.column(name) for name in COLUMNS})
 
 
+_NOTHING: Any = None
+
+
+def is_none(values: Any) -> Any:
+    """Where an array of objects has None."""
+    return np.equal(values, _NOTHING)
+
+
 def table_of(records: Sequence[Mapping[str, Any]]) -> Table:
     """Rows given one by one; what a row does not have is not known."""
-    return Table(length=len(records), values={name: vector([row.get(name) for row in records], name) for name in COLUMNS})
+    return Table(
+        length=len(records), values={name: vector([row.get(name) for row in records], name) for name in COLUMNS}
+    )
 
 
 def vector(values: Sequence[Any], name: str) -> Any:

@@ -66,8 +66,7 @@ def asked_of(combination: Combination, sizes: Sizes, options: Options) -> Asked:
     graph = combination.graph
     batch = np.array(sizes.batch, dtype=float).reshape(-1, 1, 1, 1)
     prompt, generate, context = (
-        _axis(values, place)
-        for place, values in enumerate((sizes.prompt, sizes.generate, sizes.context), start=1)
+        _axis(values, place) for place, values in enumerate((sizes.prompt, sizes.generate, sizes.context), start=1)
     )
     prompt, generate = _completed(graph, prompt, generate, context)
     share = np.ceil(batch / combination.parallel.dp)

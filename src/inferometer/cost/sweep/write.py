@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +17,7 @@ from inferometer.cost.sweep.sinks import ENCODERS, discard, sink_for
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from inferometer.cost.sweep.grid import Study
     from inferometer.cost.sweep.resume import Journal
@@ -49,11 +48,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A file that is complete: its rows, and how many of them stood there already."""
+    """A file that is complete: its rows, those that stood there already, and those that cannot be."""
 
     path: Path
     rows: int
     kept: int
+    impossible: int
     seconds: float
 
 
@@ -76,15 +76,16 @@ def stream(  # noqa: PLR0913 - where to, how, and what to tell
         raise InferometerError(f"There is no folder {path.parent}.", remedy="Make it first.")
     start = clock()
     with engine_for(engine, study) as run, _writing(path, study, form, resume=resume) as (journal, sink):
-        kept, done = journal.standing.rows, islice(study.chunks(), journal.standing.chunks, None)
-        ahead = islice(study.chunks(), journal.standing.chunks, None)
-        for chunk, payload in zip(done, run(ahead, form), strict=True):
-            standing = journal.add(rows=chunk.rows, mark=sink.add(payload))
+        standing = journal.standing
+        kept = standing.rows
+        for done in run(islice(study.chunks(), standing.chunks, None), form):
+            standing = journal.add(rows=done.rows, impossible=done.impossible, mark=sink.add(done.payload))
             if progress is not None:
                 progress(Progress(done=standing.rows, total=len(study), kept=kept, seconds=clock() - start))
         sink.finish()
         journal.remove()
-    return Written(path=path, rows=len(study), kept=kept, seconds=clock() - start)
+    seconds = clock() - start
+    return Written(path=path, rows=standing.rows, kept=kept, impossible=standing.impossible, seconds=seconds)
 
 
 @contextmanager
