@@ -21,34 +21,28 @@ from unit.profiler.clocks import Manual
 
 NAMES = st.sampled_from(["generate", "layer", "attn", "mlp", "ünï 'code'\"<&>"])
 UNITS = st.sampled_from([None, "cpu", "gpu"])
-NODE = st.deferred(
-    lambda: st.fixed_dictionaries({
-        "name": NAMES,
-        "unit": UNITS,
-        "wait": st.integers(0, 5),
-        "fails": st.booleans(),
-        "inside": st.lists(NODE, max_size=3),
-    })
-)  # fmt: skip
-FOREST = st.lists(NODE, max_size=4)
+STEP = st.tuples(st.integers(0, 5), NAMES, UNITS, st.integers(0, 5), st.booleans())
+FOREST = st.lists(STEP, max_size=20)  # (depth at most, name, unit, ms, fails): a tree read from the top
 
 
-def run(profiler, clock, nodes):
+def run(profiler, clock, steps):
     """Execute a forest; the tree that truly ran, as (name, parent's number) in the order spans began."""
     truth = []
+    waiting = list(steps)
 
-    def visit(node, above):
-        number = len(truth)
-        truth.append((node["name"], above))
-        with suppress(ValueError), profiler.span(node["name"], unit=node["unit"]):
-            clock.pass_ms(node["wait"])
-            for inner in node["inside"]:
-                visit(inner, number)
-            if node["fails"]:
-                raise ValueError
+    def visit(depth, above):
+        while waiting and waiting[0][0] >= depth:
+            _, name, unit, milliseconds, fails = waiting.pop(0)
+            number = len(truth)
+            truth.append((name, above))
+            with suppress(ValueError), profiler.span(name, unit=unit):
+                clock.pass_ms(milliseconds)
+                visit(depth + 1, number)
+                if fails:
+                    raise ValueError
 
-    for node in nodes:
-        visit(node, None)
+    while waiting:
+        visit(0, None)
     return truth
 
 

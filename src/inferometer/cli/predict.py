@@ -64,12 +64,13 @@ def command(
 
 
 def _show(profile: Any, form: str) -> None:
-    from inferometer.core.codec import document
+    if form == "json":
+        from inferometer.core.codec import encode
+
+        print_text(encode(profile, indent=2).decode())
+        return
     from inferometer.report.predictions import op_table, phase_table, prediction_card
 
-    if form == "json":
-        print_document(document(profile))
-        return
     if form == "csv":
         print_table(op_table(profile, most=None), form)
         return

@@ -168,9 +168,9 @@ def _lifted(parent: Ints, kept: Bools) -> Ints:
 
 
 def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
-    """Take segments out and sort by beginning. Of spans that began together the outer one, which ended last, is first;
+    """Take segments out and sort by beginning.
 
-    where the parents were given, so was the order.
+    Of spans that began together the outer one, which ended last, is first; where parents were given, so was the order.
     """
     columns = table.columns
     part = (columns["kind"] == table.words.known.get(SEGMENT, -2)) & (columns["parent"] >= 0)

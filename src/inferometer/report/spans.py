@@ -172,10 +172,10 @@ _STATISTICS = (
     Column(key="p95_s", heading="p95", unit="s"),
     Column(key="p99_s", heading="p99", unit="s"),
     Column(key="max_s", heading="max", unit="s"),
-    Column(key="calls_per_s", heading="calls/s", unit="1"),
+    Column(key="calls_per_s", heading="calls/s", exact=True),
 )
 _OPTIONAL = (
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+    Column(key="tokens_per_s", heading="tokens/s", unit="tok/s"),
     Column(key="bytes_per_s", heading="bytes/s", unit="B/s"),
     Column(key="flops_per_s", heading="FLOP/s", unit="FLOP/s"),
     Column(key="device_s", heading="device", unit="s"),
@@ -234,7 +234,7 @@ def phase_table(recording: Recording) -> Table | None:
         Column(key="spans", heading="spans", exact=True),
         Column(key="time_s", heading="time", unit="s"),
         _SHARE,
-        Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+        Column(key="tokens_per_s", heading="tokens/s", unit="tok/s"),
     )
     return Table(title="Phases", columns=columns, rows=tuple(rows))
 
