@@ -1,8 +1,7 @@
 """From batches of facts, or from a Trace, to a Recording: the passes between recording and reporting."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,6 @@ from inferometer.profiler.recording import (
 __all__ = ["Titles", "batches_of", "build", "from_trace"]
 
 Titles = Mapping[tuple[int, int], str]  # (process, thread) → the thread's name
-_PLAIN = ("thread", "start", "end", "failed", "task", "link", "above", "process", "parent")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,7 +38,7 @@ class _Table:
     notes: list[str] = field(default_factory=list)
 
 
-def build(batches: Sequence[Batch], *, run: Run | None = None, titles: Titles | None = None) -> Recording:
+def build(batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | None = None) -> Recording:
     """Nest, repair and sort what was recorded. What had to be repaired is said in the run's notes."""
     table = _gathered(batches, titles or {})
     _repair_clock(table)
@@ -54,40 +52,71 @@ def build(batches: Sequence[Batch], *, run: Run | None = None, titles: Titles | 
     return _finished(table, run or Run(), as_given=as_given)
 
 
-def _gathered(batches: Sequence[Batch], titles: Titles) -> _Table:
-    words, count = Words(), sum(batch.count for batch in batches)
-    raw = {name: _joined(batches, name) for name in (*WORDS, *NUMBERS, *_PLAIN, *READINGS, *DEVICE)}
-    columns: dict[str, Any] = {name: words.column(raw[name], count) for name in WORDS}
-    columns |= {name: whole_column(raw[name], count) for name in ("layer", "token")}
-    columns |= {name: float_column(raw[name], count) for name in ("tokens", "flops", "bytes")}
-    columns |= {name: float_column(raw[name], count) for name in READINGS if raw[name] is not None}
-    columns |= {name: whole_column(raw[name], count) for name in DEVICE if raw[name] is not None}
-    columns |= {name: np.fromiter(raw[name] or (), dtype=np.int64, count=count) for name in ("start", "end")}
-    columns["failed"] = np.fromiter(map(bool, raw["failed"] or repeat(None)), dtype=np.bool_, count=count)
-    columns |= {"link": raw["link"], "above": raw["above"]}
-    columns["parent"] = None if raw["parent"] is None else np.asarray(raw["parent"], dtype=np.int64)
-    columns["lane"], lanes = _lanes(raw["process"], raw["thread"], raw["task"], count)
-    named = [replace(lane, title=_title(lane, titles)) for lane in lanes]
+def _gathered(batches: Iterable[Batch], titles: Titles) -> _Table:
+    """Each batch becomes arrays at once, while it is at hand; then they are joined."""
+    words, lanes = Words(), _Lanes()
+    parts: dict[str, list[Any]] = {name: [] for name in (*_ARRAYS, "lane")}
+    links: dict[str, list[Any]] = {"link": [], "above": []}
+    present: set[str] = set()
+    for batch in batches:
+        present |= batch.columns.keys()
+        for name, made in _ARRAYS.items():
+            parts[name].append(made(words, batch.columns.get(name), batch.count))
+        parts["lane"].append(lanes.column(batch))
+        for name, column in links.items():
+            column.extend(batch.column(name))
+    columns: dict[str, Any] = {
+        name: np.concatenate(arrays) if arrays else _ARRAYS[name](words, None, 0) if name in _ARRAYS else _NONE
+        for name, arrays in parts.items()
+        if name in present or name not in _OPTIONAL
+    }
+    columns |= {name: column if name in present else None for name, column in links.items()}
+    columns["parent"] = columns.get("parent")
+    named = [replace(lane, title=_title(lane, titles)) for lane in lanes.known.values()]
     return _Table(words=words, columns=columns, lanes=named)
 
 
-def _joined(batches: Sequence[Batch], name: str) -> list[Any] | None:
-    """One column of all batches; None where no batch has it."""
-    having = [batch for batch in batches if name in batch.columns]
-    if not having:
-        return None
-    return having[0].columns[name] if len(batches) == 1 else [each for batch in batches for each in batch.column(name)]
+def _flags(values: list[Any] | None, count: int) -> Bools:
+    return np.zeros(count, dtype=np.bool_) if values is None else np.fromiter(map(bool, values), np.bool_, count)
 
 
-def _lanes(
-    processes: list[int] | None, threads: list[int] | None, tasks: list[int | None] | None, count: int
-) -> tuple[Ints, list[Lane]]:
-    columns = [column or [default] * count for column, default in ((processes, 0), (threads, 0), (tasks, None))]
-    if count and all(len(set(column)) == 1 for column in columns):
-        keys, numbers = [tuple(column[0] for column in columns)], np.zeros(count, dtype=np.int64)
-    else:
-        numbers, keys = nest.lane_numbers(*columns)
-    return numbers, [Lane(process=process or 0, thread=thread or 0, task=task) for process, thread, task in keys]
+def _times(values: list[Any] | None, count: int) -> Ints:
+    return np.fromiter(values or (), dtype=np.int64, count=count)
+
+
+_NONE: Ints = np.zeros(0, dtype=np.int64)
+_OPTIONAL = frozenset({*READINGS, *DEVICE, "parent"})
+_Made = Callable[[Words, list[Any] | None, int], Any]
+_ARRAYS: dict[str, _Made] = {
+    **dict.fromkeys(WORDS, Words.column),
+    **dict.fromkeys(("layer", "token", *DEVICE, "parent"), lambda _, values, count: whole_column(values, count)),
+    **dict.fromkeys(("tokens", "flops", "bytes", *READINGS), lambda _, values, count: float_column(values, count)),
+    **dict.fromkeys(("start", "end"), lambda _, values, count: _times(values, count)),
+    "failed": lambda _, values, count: _flags(values, count),
+}
+
+
+class _Lanes:
+    """A number for each process, thread and task, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[Any, ...], Lane] = {}
+        self._numbers: dict[tuple[Any, ...], int] = {}
+
+    def column(self, batch: Batch) -> Ints:
+        given = [batch.columns.get(name) for name in ("process", "thread", "task")]
+        if all(column is None or len(set(column)) == 1 for column in given):
+            return np.full(batch.count, self._number(tuple(column[0] if column else None for column in given)))
+        columns = [column if column is not None else [None] * batch.count for column in given]
+        return np.fromiter(map(self._number, zip(*columns, strict=True)), dtype=np.int64, count=batch.count)
+
+    def _number(self, key: tuple[Any, ...]) -> int:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._numbers)
+            process, thread, task = key
+            self.known[key] = Lane(process=process or 0, thread=thread or 0, task=task)
+        return number
 
 
 def _title(lane: Lane, titles: Titles) -> str:

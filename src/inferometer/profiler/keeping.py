@@ -51,6 +51,9 @@ class Log(Protocol):
     def entries(self) -> list[Any]:
         """What is kept, in the order the spans ended."""
 
+    def mark(self) -> object:
+        """Something that is equal as long as nothing new has come."""
+
     def dropped(self) -> int: ...
 
     def clear(self) -> None: ...
@@ -64,6 +67,9 @@ class _All:
 
     def entries(self) -> list[Any]:
         return self._entries[:]
+
+    def mark(self) -> object:
+        return len(self._entries)
 
     def dropped(self) -> int:
         return 0
@@ -82,6 +88,9 @@ class _Last:
 
     def entries(self) -> list[Any]:
         return list(self._entries)
+
+    def mark(self) -> object:
+        return (len(self._entries), self._entries[-1].number if self._entries else -1)
 
     def dropped(self) -> int:
         """Numbers are drawn in order; what was drawn and is not here has been pushed out."""
@@ -116,6 +125,9 @@ class _Sample:
         with self._lock:
             return sorted(self._entries, key=lambda entry: int(entry.number))
 
+    def mark(self) -> object:
+        return self._seen
+
     def dropped(self) -> int:
         return self._seen - len(self._entries)
 
@@ -133,7 +145,7 @@ class Spilling:
 
     def __init__(self, spill: Callable[[list[Any]], int], *, batch: int) -> None:
         self._entries: list[Any] = []
-        self._spill, self._batch, self._lost = spill, batch, 0
+        self._spill, self._batch, self._lost, self._spilled = spill, batch, 0, 0
         self._lock = threading.RLock()
         self.numbers: Callable[[], int] | None = None
         self.keep: Callable[[Any], None] = self._keep
@@ -148,10 +160,14 @@ class Spilling:
             size = len(self._entries)
             batch = self._entries[:size]
             del self._entries[:size]  # what other threads append meanwhile stands behind
+            self._spilled += size
             self._lost += self._spill(batch) if batch else 0
 
     def entries(self) -> list[Any]:
         return self._entries[:]
+
+    def mark(self) -> object:
+        return (self._spilled, len(self._entries))
 
     def dropped(self) -> int:
         return self._lost

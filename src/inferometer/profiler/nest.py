@@ -5,7 +5,6 @@ spans that ended before it, have no parent yet and began after it are its childr
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,6 @@ __all__ = [
     "enclose",
     "exclusive_ns",
     "follow_links",
-    "lane_numbers",
     "nested_in_own_name",
     "parents",
     "require_tree",
@@ -166,10 +164,3 @@ def children_of(parent: Ints) -> tuple[Ints, Ints]:
     order = np.argsort(parent, kind="stable")
     counts = np.bincount(parent + 1, minlength=len(parent) + 1)
     return order, np.concatenate(([0], np.cumsum(counts)))
-
-
-def lane_numbers(*columns: Sequence[Any]) -> tuple[Ints, list[tuple[Any, ...]]]:
-    """A number for each distinct combination of the columns, in order of appearance, and the combinations."""
-    known: dict[tuple[Any, ...], int] = {}
-    numbers = [known.setdefault(key, len(known)) for key in zip(*columns, strict=True)]
-    return np.asarray(numbers, dtype=np.int64), list(known)

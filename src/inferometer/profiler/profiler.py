@@ -135,11 +135,10 @@ class Profiler:
         """Every span that has ended, as columns, with the tree found."""
         if self._recorder is None:
             return build([])
-        entries = self._recorder.log.entries()
         run = self._recorder.run()
-        key = (len(entries), id(entries[-1]) if entries else 0, run.dropped, run.notes)
+        key = (self._recorder.started_ns, self._recorder.log.mark(), run.dropped, run.notes)
         if self._built is None or self._built[0] != key or run.power is not None:
-            self._built = (key, build(list(self.batches()), run=run, titles=self._titles()))
+            self._built = (key, build(self.batches(), run=run, titles=self._titles()))
         return self._built[1]
 
     def batches(self) -> Iterator[Batch]:

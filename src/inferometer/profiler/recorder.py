@@ -181,8 +181,8 @@ class Recorder:
         if self._writer is not None:
             yield from SpanFile.open(self._writer.path).batches()
         entries = self.log.entries()
-        if entries:
-            yield self.batch(entries)
+        for first in range(0, len(entries), _SPILL_EVERY):
+            yield self.batch(entries[first : first + _SPILL_EVERY])
 
     def batch(self, entries: Sequence[Any]) -> Batch:
         if self._device is None:

@@ -145,8 +145,10 @@ class Recording:
 
     def names(self) -> list[str]:
         """Every span's name once, in order of first appearance."""
-        _, first = np.unique(self.name, return_index=True)
-        return [self.words[int(self.name[row])] for row in np.sort(first)]
+        first = np.full(len(self.words), len(self), dtype=np.int64)
+        np.minimum.at(first, self.name, np.arange(len(self)))
+        used = np.flatnonzero(first < len(self))
+        return [self.words[int(number)] for number in used[np.argsort(first[used])]]
 
     def phases(self) -> Ints:
         """The phase of each span: its own, or that of the nearest span around it that has one."""
@@ -164,6 +166,8 @@ class Recording:
 
 def inherited(column: Ints, parent: Ints) -> Ints:
     """A column with its gaps (−1) filled from the nearest ancestor that has a value. Parents stand before children."""
+    if bool((column < 0).all()):
+        return column
     filled = column.tolist()
     for row, above in enumerate(parent.tolist()):
         if filled[row] < 0 <= above:
@@ -222,13 +226,13 @@ def _memory(recording: Recording, what: str) -> Floats | None:
 def whole_column(values: Sequence[int | None] | None, count: int) -> Ints:
     if values is None:
         return np.full(count, MISSING, dtype=np.int64)
-    return np.fromiter((MISSING if value is None else int(value) for value in values), dtype=np.int64, count=count)
+    return np.asarray([MISSING if value is None else value for value in values], dtype=np.int64)
 
 
 def float_column(values: Sequence[float | None] | None, count: int) -> Floats:
     if values is None:
         return np.full(count, np.nan)
-    return np.fromiter((np.nan if value is None else float(value) for value in values), dtype=np.float64, count=count)
+    return np.asarray([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
 class Words:

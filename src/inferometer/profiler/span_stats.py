@@ -1,9 +1,8 @@
 """Statistics of the spans of one name."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import cast
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from inferometer.profiler.power import energy_of_names
 from inferometer.profiler.recording import Floats, Recording
 
 __all__ = ["SpanStats", "stats", "stats_of_all"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,28 +100,27 @@ def _whole(recording: Recording) -> _Whole:
 def _stats(whole: _Whole, name: str, rows: Ints) -> SpanStats:
     recording = whole.recording
     seconds = whole.durations[rows]
-    values, in_order = seconds.tolist(), np.sort(seconds).tolist()
-    total_s = statistics.total(seconds[~whole.recursive[rows]].tolist())
-    centre = statistics.percentile_of(in_order, 0.5)
-    mean = statistics.mean(values)
-    spread = _std(seconds, mean)
+    in_order = cast("Sequence[float]", np.sort(seconds))
+    total_s = float(seconds[~whole.recursive[rows]].sum())
+    centre, mean = statistics.percentile_of(in_order, 0.5), float(seconds.mean())
+    spread = float(seconds.std(ddof=1)) if len(rows) > 1 else None
     sums = {what: _sum(getattr(recording, what)[rows]) for what in ("tokens", "bytes", "flops")}
     memory = _memory(recording, rows)
     return SpanStats(
         name=name,
-        count=len(values),
+        count=len(rows),
         failed=int(recording.failed[rows].sum()),
         total_s=total_s,
-        exclusive_s=statistics.total(whole.exclusive[rows].tolist()),
-        min_s=in_order[0],
-        max_s=in_order[-1],
+        exclusive_s=float(whole.exclusive[rows].sum()),
+        min_s=float(in_order[0]),
+        max_s=float(in_order[-1]),
         mean_s=mean,
         median_s=centre,
         std_s=spread,
-        mad_s=statistics.percentile_of(np.sort(np.abs(seconds - centre)).tolist(), 0.5),
+        mad_s=float(np.median(np.abs(seconds - centre))),
         cv=None if spread is None or mean == 0 else spread / mean,
         **_percentiles(in_order),
-        calls_per_s=_rate(len(values), total_s),
+        calls_per_s=_rate(len(rows), total_s),
         **{f"{what}_per_s": _rate(amount, total_s) for what, amount in sums.items()},
         **sums,
         device_s=_device(recording, rows),
@@ -135,13 +131,7 @@ def _stats(whole: _Whole, name: str, rows: Ints) -> SpanStats:
     )
 
 
-def _std(seconds: Floats, mean: float) -> float | None:
-    """`statistics.std`, with the squares taken by numpy: a million spans wait for it."""
-    count = len(seconds)
-    return None if count < 2 else math.sqrt(statistics.total(((seconds - mean) ** 2).tolist()) / (count - 1))
-
-
-def _percentiles(in_order: list[float]) -> dict[str, float | None]:
+def _percentiles(in_order: Sequence[float]) -> dict[str, float | None]:
     asked = {"p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
     return {
         name: statistics.percentile_of(in_order, p) if statistics.supported(p, len(in_order)) else None
@@ -151,7 +141,7 @@ def _percentiles(in_order: list[float]) -> dict[str, float | None]:
 
 def _sum(column: Floats) -> float | None:
     given = column[~np.isnan(column)]
-    return statistics.total(given.tolist()) if len(given) else None
+    return float(given.sum()) if len(given) else None
 
 
 def _rate(amount: float | None, seconds: float) -> float | None:

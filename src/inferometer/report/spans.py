@@ -215,7 +215,10 @@ def phase_table(recording: Recording) -> Table | None:
     """Where spans name phases: the time from each one's first beginning to its last end, and what filled it."""
     phases = recording.phases()
     rows = []
-    for number in dict.fromkeys(phase for phase in phases.tolist() if phase >= 0):
+    numbers, first = np.unique(phases, return_index=True)
+    for number in numbers[np.argsort(first)].tolist():
+        if number < 0:
+            continue
         held = np.flatnonzero(phases == number)
         top = held[(recording.parent[held] < 0) | (phases[recording.parent[held]] != number)]
         covered_s = covered_ns(recording.start[top], recording.end[top]) * 1e-9

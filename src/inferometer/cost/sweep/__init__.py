@@ -13,8 +13,8 @@ from inferometer.cost.sweep.choose import Condition, parse_condition
 from inferometer.cost.sweep.columns import COLUMNS
 from inferometer.cost.sweep.engines import ENGINES, engine_for
 from inferometer.cost.sweep.grid import AXES, Study, study_of
-from inferometer.cost.sweep.read import read_parts, read_rows
-from inferometer.cost.sweep.rows import Rows
+from inferometer.cost.sweep.read import Saved, read_rows
+from inferometer.cost.sweep.rows import Rows, RowSource
 from inferometer.cost.sweep.spec import Spec, parse_axis, parse_spec
 from inferometer.cost.sweep.write import Progress, Written, stream
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
 
 __all__ = [
-    "AXES", "COLUMNS", "ENGINES", "Condition", "Progress", "Rows", "Spec", "Study", "Written", "parse_axis",
-    "parse_condition", "parse_spec", "read_parts", "read_rows", "run_study", "stream", "study_of", "sweep",
+    "AXES", "COLUMNS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study", "Written",
+    "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream", "study_of", "sweep",
 ]  # fmt: skip
 
 

@@ -11,19 +11,46 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.cost.sweep import choose
 from inferometer.cost.sweep.columns import COLUMNS
 from inferometer.cost.sweep.formats import FORMS, arrow_module
 from inferometer.cost.sweep.grid import CHUNK_ROWS
-from inferometer.cost.sweep.rows import Rows
+from inferometer.cost.sweep.rows import Rows, records_of
 from inferometer.cost.sweep.table import Unread, vector
 from inferometer.errors import FormatError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["read_parts", "read_rows"]
+__all__ = ["Saved", "read_parts", "read_rows"]
 
 _FLAGS = {"true": True, "false": False, 1: True, 0: False}
+
+
+class Saved:
+    """Rows that stay in their file: questions read it a chunk at a time, so that it may be of any size."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._length: int | None = None
+
+    @property
+    def parts(self) -> Iterator[Unread]:
+        return read_parts(self.path)
+
+    def __len__(self) -> int:
+        if self._length is None:
+            self._length = sum(map(len, self.parts))
+        return self._length
+
+    def records(self) -> Iterator[dict[str, Any]]:
+        return records_of(self.parts)
+
+    def pareto(self, *names: str, ties: bool = True, only_fitting: bool = True) -> Rows:
+        return choose.pareto(self.parts, names, ties=ties, only_fitting=only_fitting)
+
+    def cheapest(self, *conditions: str, by: str = "usd_per_million_tokens") -> Rows:
+        return choose.cheapest(self.parts, conditions, by=by)
 
 
 def read_rows(path: str | Path) -> Rows:

@@ -12,10 +12,10 @@ from inferometer.cost.sweep.table import Table, is_none
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["Part", "Rows", "impossible_in", "plain"]
+__all__ = ["Part", "RowSource", "Rows", "impossible_in", "plain", "records_of"]
 
 _TYPES: dict[Kind, Any] = {"text": object, "whole": float, "number": float, "flag": bool}
 
@@ -30,6 +30,21 @@ class Part(Protocol):
 
     def column(self, name: str) -> Any:
         """An array that broadcasts to `shape`."""
+
+
+class RowSource(Protocol):
+    """Rows in memory, or in a file: what questions and charts need."""
+
+    @property
+    def parts(self) -> Iterable[Part]: ...
+
+    def __len__(self) -> int: ...
+
+    def records(self) -> Iterator[dict[str, Any]]: ...
+
+    def pareto(self, *names: str, ties: bool = True, only_fitting: bool = True) -> Rows: ...
+
+    def cheapest(self, *conditions: str, by: str = "usd_per_million_tokens") -> Rows: ...
 
 
 class Rows:
@@ -76,11 +91,7 @@ class Rows:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The rows one by one, as plain values; None where a column has none."""
-        for part in self._parts:
-            small = Rows([part])
-            columns = [plain(small[name], column.kind) for name, column in COLUMNS.items()]
-            for values in zip(*columns, strict=True):
-                yield dict(zip(COLUMNS, values, strict=True))
+        return records_of(self._parts)
 
     def take(self, places: Any) -> Rows:
         """The rows at these places, or those where a vector of flags is true."""
@@ -130,6 +141,15 @@ class Rows:
         from inferometer.cost.sweep.write import write_rows  # noqa: PLC0415 - it knows Rows
 
         write_rows(self, path, form)
+
+
+def records_of(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
+    """Rows one by one, as plain values."""
+    for part in parts:
+        small = Rows([part])
+        columns = [plain(small[name], column.kind) for name, column in COLUMNS.items()]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(COLUMNS, values, strict=True))
 
 
 def _picked(values: Any, shape: tuple[int, ...], places: Any) -> Any:

@@ -15,18 +15,18 @@ from inferometer.units import format_quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from inferometer.cost.sweep.rows import Part
+    from inferometer.cost.sweep.rows import Part, RowSource
 
 __all__ = ["best_by", "heatmap"]
 
 _MOST_LABELLED, _MOST_ACROSS = 160, 16  # cells with a number in each
 _CELL_WIDE, _CELL_HIGH = 52, 26
 _WIDTH = 960
-_TICKS = 9
+_TICKS, _MOST_VALUES = 9, 160
 
 
 def heatmap(  # noqa: PLR0913 - the columns of three channels and of the panels
-    rows: Rows, x: str, y: str, value: str, *, by: str | None = "device", title: str | None = None
+    rows: RowSource, x: str, y: str, value: str, *, by: str | None = "device", title: str | None = None
 ) -> dict[str, Any]:
     """`value` over the inputs x and y, one panel for each of `by`.
 
@@ -43,13 +43,22 @@ def heatmap(  # noqa: PLR0913 - the columns of three channels and of the panels
     best = best_by(rows.parts, keys, value)
     if not len(best):
         raise DomainError(f"No row that fits into memory has a {value}.", remedy="Choose another column.")
-    data = [{name: record[name] for name in (*keys, value)} for record in best.records()]
+    data = _legible([{name: record[name] for name in (*keys, value)} for record in best.records()], (x, y))
     panels = sorted({record[by] for record in data}) if by is not None else [None]
     return spec(
         title=title or f"{column_title(value)} by {column_title(x).lower()} and {column_title(y).lower()}",
         subtitle=f"{len(rows):,} rows; each cell is the best of those that share it, and empty where none can be",
         body=_body(data, (x, y, value, by), panels),
     )
+
+
+def _legible(data: list[dict[str, Any]], axes: tuple[str, str]) -> list[dict[str, Any]]:
+    """Of an axis with more values than can be told apart, every second, third … one."""
+    for name in axes:
+        values = sorted({record[name] for record in data if record[name] is not None})
+        shown = {*values[:: -(-len(values) // _MOST_VALUES)]}
+        data = [record for record in data if record[name] in shown]
+    return data
 
 
 def best_by(parts: Iterable[Part], keys: Sequence[str], value: str) -> Rows:

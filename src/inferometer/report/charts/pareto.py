@@ -14,7 +14,7 @@ from inferometer.report.charts.theme import COLOURS, INK, column_title, log_axis
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inferometer.cost.sweep.rows import Part
+    from inferometer.cost.sweep.rows import Part, RowSource
 
 __all__ = ["pareto_scatter", "thinned"]
 
@@ -24,7 +24,9 @@ _MANY, _MANY_ON_FRONT = 600, 20  # where dots are drawn smaller
 _SHOWN = ("model", "device", "runtime", "weights", "tp", "batch", "prompt", "generate", "context")
 
 
-def pareto_scatter(rows: Rows, x: str, y: str, *, colour: str = "device", title: str | None = None) -> dict[str, Any]:
+def pareto_scatter(
+    rows: RowSource, x: str, y: str, *, colour: str = "device", title: str | None = None
+) -> dict[str, Any]:
     """Two columns against each other on logarithmic axes, with the Pareto front drawn through them.
 
     Rows that cannot be or do not fit into memory are left out. Where there are many, points that would lie on each

@@ -1,0 +1,58 @@
+"""Rows of a sweep for people: the inputs that differ, and what came out."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from inferometer.cost.sweep.columns import COLUMNS, INPUTS
+from inferometer.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from inferometer.cost.sweep.rows import RowSource
+
+__all__ = ["sweep_table"]
+
+_OUTPUTS = (
+    Column(key="latency_s", heading="latency", unit="s"),
+    Column(key="ttft_s", heading="first token", unit="s"),
+    Column(key="tpot_s", heading="each token", unit="s"),
+    Column(key="e2e_s", heading="request", unit="s"),
+    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+    Column(key="peak_memory_bytes", heading="memory", unit="B"),
+    Column(key="fits", heading="fits"),
+    Column(key="energy_j", heading="energy", unit="J"),
+    Column(key="usd_per_million_tokens", heading="USD/Mtoken", unit="1"),
+    Column(key="co2e_g", heading="CO₂e", unit="g"),
+    Column(key="reason", heading="why not"),
+)
+
+
+def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None = None) -> Table:
+    """The first rows. Inputs that are the same in all of them stand once, under the table."""
+    records = list(islice(rows.records(), most))
+    same = {name for name in INPUTS if len(records) > 1 and len({record[name] for record in records}) == 1}
+    inputs = [_input(name) for name in INPUTS if name not in same and _known(records, name)]
+    outputs = [column for column in _OUTPUTS if _known(records, column.key)]
+    return Table(
+        columns=(*inputs, *outputs), rows=tuple(records), title=title, note=_note(records, same, len(rows)) or None
+    )
+
+
+def _input(name: str) -> Column:
+    return Column(key=name, heading=name, exact=COLUMNS[name].kind == "whole")
+
+
+def _known(records: list[dict[str, Any]], name: str) -> bool:
+    return any(record[name] is not None for record in records)
+
+
+def _note(records: list[dict[str, Any]], same: set[str], total: int) -> str:
+    parts = []
+    if same and records:
+        shown = [f"{name} {records[0][name]}" for name in INPUTS if name in same and records[0][name] not in {None, 1}]
+        if shown:
+            parts.append(f"Throughout: {', '.join(shown)}.")
+    if total > len(records):
+        parts.append(f"{total - len(records):,} more rows; --out FILE has all.")
+    return " ".join(parts)
