@@ -6,6 +6,7 @@ disturbs only ever adds. Spans are kept while they are timed, as in use.
 
 import os
 import resource
+import statistics
 import tempfile
 import time
 from contextlib import suppress
@@ -16,10 +17,10 @@ from pathlib import Path
 
 from figure import Figure
 
-from inferometer.profiler import Measure, Profiler
+from inferometer.profiler import Everything, Measure, Profiler
 
-SPANS, ROUNDS = 1000, 200
-SLOW = 5e-6  # seconds a span
+SPANS, ROUNDS, FRESH = 1000, 300, 25  # every 25 rounds begin with empty profilers
+SLOW = 5e-6  # seconds a span: beyond it a few rounds are enough
 EXPORTED = 10_000_000
 REPORTED = 1_000_000
 
@@ -35,88 +36,101 @@ def bare_pair(clock=time.perf_counter_ns):
         clock()
 
 
-def spans_of(profiler, **facts):
-    if facts:
+def spans_of(profiler):
+    def run():
+        for _ in repeat(None, SPANS):
+            with profiler.span("forward"):
+                pass
 
-        def run():
-            for number in range(SPANS):
-                with profiler.span("forward", unit="gpu", layer=3, token=number):
-                    pass
-    else:
-
-        def run():
-            for _ in repeat(None, SPANS):
-                with profiler.span("forward"):
-                    pass
-
-    return run, nothing_to_clear
+    return run
 
 
-def nothing_to_clear():
-    pass
+def spans_with_facts_of(profiler):
+    def run():
+        for number in range(SPANS):
+            with profiler.span("forward", unit="gpu", layer=3, token=number):
+                pass
+
+    return run
 
 
-def contexts_of(make, clear=nothing_to_clear):
+def contexts_of(make):
     def run():
         for _ in repeat(None, SPANS):
             with make():
                 pass
 
-    return run, clear
+    return run
 
 
 def viztracer_events():
     """It hooks every call while it runs, so it runs only while it is timed."""
-    tracer = import_module("viztracer").VizTracer(verbose=0, tracer_entries=SPANS * 4, log_sparse=True)
-    run, _ = contexts_of(lambda: tracer.log_event("forward"))
+    tracer = import_module("viztracer").VizTracer(verbose=0, tracer_entries=SPANS * FRESH * 4, log_sparse=True)
+    run = contexts_of(lambda: tracer.log_event("forward"))
 
     def started():
         tracer.start()
         run()
         tracer.stop()
 
-    return started, tracer.clear
+    return started
 
 
-def peers():
-    """Other ways to time a block, where they are installed."""
-    if find_spec("codetiming"):
-        timer = import_module("codetiming").Timer
-        yield "codetiming", contexts_of(lambda: timer(logger=None))
-    if find_spec("viztracer"):
-        yield "viztracer_log_event", viztracer_events()
-    if find_spec("opentelemetry.sdk") if find_spec("opentelemetry") else None:
-        telemetry = import_module("opentelemetry.sdk.trace").TracerProvider().get_tracer("benchmark")
-        yield "opentelemetry_sdk", contexts_of(lambda: telemetry.start_as_current_span("forward"))
-    if find_spec("torch"):
-        record = import_module("torch.profiler").record_function
-        yield "torch_record_function", contexts_of(lambda: record("forward"))
-    if find_spec("nvtx"):
-        annotate = import_module("nvtx").annotate
-        yield "nvtx_annotate", contexts_of(lambda: annotate("forward"))
+def opentelemetry_spans():
+    tracer = import_module("opentelemetry.sdk.trace").TracerProvider().get_tracer("benchmark")
+    return contexts_of(lambda: tracer.start_as_current_span("forward"))
+
+
+def codetiming_timers():
+    timer = import_module("codetiming").Timer
+    return contexts_of(lambda: timer("forward", logger=None))
+
+
+def torch_records():
+    record = import_module("torch.profiler").record_function
+    return contexts_of(lambda: record("forward"))
+
+
+def nvtx_ranges():
+    annotate = import_module("nvtx").annotate
+    return contexts_of(lambda: annotate("forward"))
+
+
+PEERS = {
+    "codetiming": ("codetiming", codetiming_timers),
+    "viztracer": ("viztracer_log_event", viztracer_events),
+    "opentelemetry": ("opentelemetry_sdk", opentelemetry_spans),
+    "torch": ("torch_record_function", torch_records),
+    "nvtx": ("nvtx_annotate", nvtx_ranges),
+}
+
+
+def subjects():
+    """Name → what makes a fresh one to time: each begins with nothing recorded, and keeps all it records."""
+    ours = {
+        "bare_pair": lambda: bare_pair,
+        "recorded": lambda: spans_of(Profiler(enabled=True)),
+        "recorded_with_facts": lambda: spans_with_facts_of(Profiler(enabled=True)),
+        "disabled": lambda: spans_of(Profiler(enabled=False)),
+        "disabled_with_facts": lambda: spans_with_facts_of(Profiler(enabled=False)),
+        "following_tasks": lambda: spans_of(Profiler(enabled=True, measure=Measure(tasks=True))),
+    }
+    return ours | {name: make for module, (name, make) in PEERS.items() if find_spec(module)}
 
 
 def costs():
     """Seconds each takes for one span, the loop around it taken off."""
-    off = Profiler(enabled=False)
-    subjects = {
-        "bare_pair": (bare_pair, nothing_to_clear),
-        "recorded": spans_of(Profiler(enabled=True)),
-        "recorded_with_facts": spans_of(Profiler(enabled=True), facts=True),
-        "disabled": spans_of(off),
-        "disabled_with_facts": spans_of(off, facts=True),
-        "following_tasks": spans_of(Profiler(enabled=True, measure=Measure(tasks=True))),
-        **dict(peers()),
-    }
-    best = dict.fromkeys(subjects, float("inf"))
+    makers = subjects()
+    best = dict.fromkeys(makers, float("inf"))
     loop = float("inf")
+    runs = {}
     for number in range(ROUNDS):
+        if number % FRESH == 0:
+            runs = {name: make() for name, make in makers.items()}
         loop = min(loop, timed(empty_loop))
-        for name, (run, clear) in subjects.items():
-            if number > 20 and best[name] > SLOW * SPANS:
-                continue  # it is not near any line; the others need the time more
-            best[name] = min(best[name], timed(run))
-            clear()
+        for name, run in runs.items():
+            if number < FRESH or best[name] < SLOW * SPANS:
+                best[name] = min(best[name], timed(run))
     return {name: (seconds - loop) / SPANS for name, seconds in best.items()}
 
 
@@ -143,6 +157,27 @@ def cost_figures():
         )
 
 
+def growth_figures():
+    """What a span costs once memory must be had from the system: in a child, whose allocator has none to spare."""
+    read, write = os.pipe()
+    if os.fork() == 0:
+        profiler = Profiler(enabled=True, keep=Everything(reserve=0))
+        run = spans_of(profiler)
+        taken = [timed(run) / SPANS for _ in range(200)]
+        os.write(write, f"{statistics.median(taken)}".encode())
+        os._exit(0)
+    os.wait()
+    seconds = float(os.read(read, 100))
+    yield Figure(
+        name="span_recorded_beyond_the_reserve",
+        value=seconds * 1e9,
+        unit="ns",
+        target="none",
+        met=True,
+        note=f"median of {200 * SPANS:,} spans, page faults included",
+    )
+
+
 def report_figures():
     profiler = Profiler(enabled=True)
     for token in range(REPORTED // 10):
@@ -153,6 +188,7 @@ def report_figures():
                         pass
                     with profiler.span("mlp", unit="cpu"):
                         pass
+    Profiler(enabled=True).report()  # loads what a report is made with
     begin = time.perf_counter()
     text = profiler.report()
     seconds = time.perf_counter() - begin
@@ -203,5 +239,6 @@ def record_and_export(folder):
 def figures():
     if hasattr(os, "fork"):  # first, while this process is small: the child begins with its memory
         yield from export_figures()
+        yield from growth_figures()
     yield from cost_figures()
     yield from report_figures()

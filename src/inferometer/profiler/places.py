@@ -13,6 +13,8 @@ from weakref import WeakKeyDictionary
 
 __all__ = ["Link", "Places"]
 
+_running_loop = asyncio._get_running_loop  # noqa: SLF001 - documented for libraries; never raises
+
 
 @dataclass(frozen=True, slots=True)
 class Link:
@@ -29,7 +31,7 @@ class Places:
 
     def task(self) -> int | None:
         """The number of the task that runs in this thread."""
-        loop = asyncio._get_running_loop()  # noqa: SLF001 - documented for libraries; never raises
+        loop = _running_loop()
         task = None if loop is None else asyncio.current_task(loop)
         if task is None:
             return None
@@ -40,9 +42,12 @@ class Places:
 
     def enter(self) -> Link | None:
         """A link for a span that begins here; None in synchronous code that no task handed on to."""
-        above, task = self._here.get(), self.task()
-        if above is None and task is None:
+        above = self._here.get()
+        if above is None and _running_loop() is None:
             return None
+        task = self.task()
+        if above is None and task is None:
+            return None  # a callback of the loop: it runs to its end, as synchronous code does
         link = Link(next(self._numbers), above, task)
         self._here.set(link)
         return link

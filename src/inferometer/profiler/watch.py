@@ -37,15 +37,20 @@ class Watcher:
 
     def begin(self, span: Open) -> None:
         link = self._places.enter()
-        states = [meter.begin(span) for meter in self._meters]
+        states = [meter.begin(span) for meter in self._meters] if self._meters else _NO_STATES
         mark = None if self._device is None else self._device.begin(span)
-        self._open[id(span)] = (link, states, mark)
+        if link is not None or states or mark is not None:
+            self._open[id(span)] = (link, states, mark)
 
     def end(self, span: Open, kind: type[BaseException] | None, end_ns: int) -> None:
-        link, states, mark = self._open.pop(id(span), (None, [], None))
+        held = self._open.pop(id(span), None) if self._open else None
+        if held is None:
+            self._keep(Closed(span, end_ns, -1 if self.numbers is None else self.numbers(), failed(kind)))
+            return
+        link, states, mark = held
         device = None if self._device is None else self._device.end(span, mark)
         readings: dict[str, float] = {}
-        for meter, state in reversed(list(zip(self._meters, states, strict=False))):
+        for meter, state in zip(reversed(self._meters), reversed(states), strict=True):
             readings |= meter.end(span, state)
         if link is not None:
             self._places.leave(link)
@@ -62,6 +67,9 @@ class Watcher:
                 device=device,
             )
         )
+
+
+_NO_STATES: list[Any] = []
 
 
 def failed(kind: type[BaseException] | None) -> bool:

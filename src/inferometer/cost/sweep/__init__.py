@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.cost.sweep.choose import Condition, parse_condition
 from inferometer.cost.sweep.columns import COLUMNS
 from inferometer.cost.sweep.engines import ENGINES, engine_for
-from inferometer.cost.sweep.grid import AXES, Study, study_of
+from inferometer.cost.sweep.grid import AXES, CHUNK_ROWS, Study, study_of
 from inferometer.cost.sweep.read import Saved, read_rows
 from inferometer.cost.sweep.rows import Rows, RowSource
 from inferometer.cost.sweep.spec import Spec, parse_axis, parse_spec
@@ -32,6 +32,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+_HELD_ROWS = 1 << 18  # of a part in memory, which is small tables however many rows it has
+
+
 def sweep(
     models: Graph | Sequence[Graph],
     devices: Device | Sequence[Device],
@@ -47,7 +50,8 @@ def sweep(
     single values. What is not given is left to the model and the device, as in a prediction. `engine`: see ENGINES.
     """
     asked = {"models": models, "devices": devices, **axes}
-    return run_study(study_of(asked, calibrations=calibrations, options=options), engine=engine)
+    chunk_rows = _HELD_ROWS if engine == "local" else CHUNK_ROWS
+    return run_study(study_of(asked, calibrations=calibrations, options=options, chunk_rows=chunk_rows), engine=engine)
 
 
 def run_study(

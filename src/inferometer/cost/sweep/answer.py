@@ -112,29 +112,41 @@ def _rate(answer: Answer) -> Any:
     return np.where(whole > 0, answer.batch * answer.generate / whole, _speed(answer))
 
 
-def _memory(answer: Answer) -> Any:
-    """The larger of reading the prompt and writing the last token, where that is another step."""
-    if answer.single:
-        return answer.first_bytes
+def _grows(answer: Answer) -> Any:
+    """Where the last token is another step than reading the prompt."""
     prompt = np.where(np.isnan(answer.prompt), 1.0, answer.prompt)
     later = np.nan_to_num(answer.generate) - 1 > 0
-    grows = np.where(np.isnan(answer.context), later, answer.context + 1 > prompt)
-    return np.where(grows, np.maximum(answer.first_bytes, answer.step_bytes), answer.first_bytes)
+    return np.where(np.isnan(answer.context), later, answer.context + 1 > prompt)
+
+
+def _memory(answer: Answer) -> Any:
+    """The larger of reading the prompt and writing the last token. Rounding first keeps it: it is the same order."""
+    first = np.rint(answer.first_bytes)
+    if answer.single:
+        return first
+    last = np.where(_grows(answer), np.rint(answer.step_bytes), 0.0)
+    return np.maximum(first, last)
 
 
 def _fits(answer: Answer) -> Any:
     if answer.room_bytes is None:
         return np.array(None, dtype=object)
-    return _memory(answer) <= answer.room_bytes
+    first = answer.first_bytes <= answer.room_bytes
+    if answer.single:
+        return first
+    return first & (~_grows(answer) | (answer.step_bytes <= answer.room_bytes))
 
 
 def _energy(answer: Answer) -> Any:
+    """Reading the prompt and every step after the first token; a lone step runs once."""
     if answer.single:
         return answer.first_j
-    both = ~np.isnan(answer.first_s) & (np.nan_to_num(answer.generate) > 0)
-    steps = np.where(both, answer.generate - 1, 1.0)
     read = np.where(np.isnan(answer.first_s), 0.0, answer.first_j)
-    return read + steps * np.where(np.isnan(answer.step_s), 0.0, answer.step_j)
+    step = np.where(np.isnan(answer.step_s), 0.0, answer.step_j)
+    writes = np.nan_to_num(answer.generate) > 0
+    if writes.any():
+        step = np.where(writes & ~np.isnan(answer.first_s), answer.generate - 1, 1.0) * step
+    return read + step
 
 
 def _usd(answer: Answer) -> Any:
@@ -148,8 +160,15 @@ def _carbon(answer: Answer) -> Any:
 
 
 def _unattributed(answer: Answer) -> Any:
-    before = np.where(np.isnan(answer.first_s), 0.0, answer.first_unattributed_s)
-    return before + np.where(np.isnan(answer.step_s), 0.0, answer.step_unattributed_s)
+    return _where_known(answer.first_s, answer.first_unattributed_s) + _where_known(
+        answer.step_s, answer.step_unattributed_s
+    )
+
+
+def _where_known(times: Any, value: float) -> Any:
+    """A number where there is a time, else 0; one number where it is the same everywhere."""
+    missing = np.isnan(times)
+    return np.array(value) if not missing.any() else np.where(missing, 0.0, value)
 
 
 _SUMMARY: dict[str, Callable[[Answer], Any]] = {
@@ -158,7 +177,7 @@ _SUMMARY: dict[str, Callable[[Answer], Any]] = {
     "tpot_s": lambda answer: answer.step_s,
     "e2e_s": _e2e,
     "tokens_per_s": _speed,
-    "peak_memory_bytes": lambda answer: np.rint(_memory(answer)),
+    "peak_memory_bytes": _memory,
     "fits": _fits,
     "energy_j": _energy,
     "usd_per_million_tokens": _usd,

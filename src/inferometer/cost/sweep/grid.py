@@ -125,7 +125,7 @@ class Study:
             number, place = divmod(number, len(axis))
             chosen.append(axis[place])
         image, parallel, kv, activations, weights, runtime, device, graph = chosen
-        effects = require_effects(default_runtime(device)) if runtime is None else runtime
+        effects = require_effects(default_runtime(device, graph)) if runtime is None else runtime
         return Combination(
             graph=graph,
             device=device,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Part", "RowSource", "Rows", "impossible_in", "plain", "records_of"]
 
-_TYPES: dict[Kind, Any] = {"text": object, "whole": float, "number": float, "flag": bool}
+_TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "flag": bool}
 
 
 class Part(Protocol):
@@ -83,11 +83,10 @@ class Rows:
         for part in self._parts:
             stop = start + len(part)
             values = part.column(name)
-            if kind == "flag" and values.dtype == object:
-                found = found.astype(object)  # some are not known
+            found = _widened(found, values, kind)
             found[start:stop].reshape(part.shape)[...] = values
             start = stop
-        return _settled(found, kind)
+        return found
 
     def records(self) -> Iterator[dict[str, Any]]:
         """The rows one by one, as plain values; None where a column has none."""
@@ -95,11 +94,13 @@ class Rows:
 
     def take(self, places: Any) -> Rows:
         """The rows at these places, or those where a vector of flags is true."""
-        chosen = np.asarray(places)
+        chosen = np.asarray(places, dtype=None if len(places) else int)
         if chosen.dtype == bool:
             if len(chosen) != len(self):
                 raise DomainError(f"{len(chosen)} flags were given for {len(self)} rows.")
             chosen = np.flatnonzero(chosen)
+        if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(self):
+            raise DomainError(f"There are {len(self)} rows, and one outside of them was asked for.")
         ends = np.cumsum([len(part) for part in self._parts])
         owners = np.searchsorted(ends, chosen, side="right")
         order = np.argsort(owners, kind="stable")
@@ -157,13 +158,13 @@ def _picked(values: Any, shape: tuple[int, ...], places: Any) -> Any:
     return np.broadcast_to(values, shape)[np.unravel_index(places, shape)]
 
 
-def _settled(values: Any, kind: Kind) -> Any:
-    """The type that fits all of a column."""
-    if kind == "whole" and not np.isnan(values).any():
-        return values.astype(np.int64)
-    if kind == "flag" and values.dtype == object and not is_none(values).any():
-        return values.astype(bool)
-    return values
+def _widened(column: Any, values: Any, kind: Kind) -> Any:
+    """A column that can take what comes next: whole numbers become floats, and flags objects, where some are absent."""
+    if kind == "whole" and column.dtype != float and np.isnan(values).any():
+        return column.astype(float)
+    if kind == "flag" and column.dtype == bool and values.dtype == object and is_none(values).any():
+        return column.astype(object)
+    return column
 
 
 def impossible_in(part: Part) -> int:
