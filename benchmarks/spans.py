@@ -1,7 +1,8 @@
 """What a span costs, against a bare pair of clock readings in the same run, beside other profilers that are installed.
 
 All of them are timed in turn, so that a slow moment falls on each, and the best of many short rounds is taken: what
-disturbs only ever adds. Spans are kept while they are timed, as in use.
+disturbs only ever adds. Spans are kept while they are timed, as in use; what they cost once the memory reserved for
+them is full is told apart.
 """
 
 import os
@@ -19,7 +20,7 @@ from figure import Figure
 
 from inferometer.profiler import Everything, Measure, Profiler
 
-SPANS, ROUNDS, FRESH = 1000, 300, 25  # every 25 rounds begin with empty profilers
+SPANS, ROUNDS, BLOCKS = 1000, 20, 15  # a block is 20 rounds of one subject, which begins it with nothing recorded
 SLOW = 5e-6  # seconds a span: beyond it a few rounds are enough
 EXPORTED = 10_000_000
 REPORTED = 1_000_000
@@ -65,7 +66,7 @@ def contexts_of(make):
 
 def viztracer_events():
     """It hooks every call while it runs, so it runs only while it is timed."""
-    tracer = import_module("viztracer").VizTracer(verbose=0, tracer_entries=SPANS * FRESH * 4, log_sparse=True)
+    tracer = import_module("viztracer").VizTracer(verbose=0, tracer_entries=SPANS * ROUNDS * 4, log_sparse=True)
     run = contexts_of(lambda: tracer.log_event("forward"))
 
     def started():
@@ -123,14 +124,12 @@ def costs():
     makers = subjects()
     best = dict.fromkeys(makers, float("inf"))
     loop = float("inf")
-    runs = {}
-    for number in range(ROUNDS):
-        if number % FRESH == 0:
-            runs = {name: make() for name, make in makers.items()}
-        loop = min(loop, timed(empty_loop))
-        for name, run in runs.items():
-            if number < FRESH or best[name] < SLOW * SPANS:
-                best[name] = min(best[name], timed(run))
+    for _ in range(BLOCKS):
+        loop = min(loop, *(timed(empty_loop) for _ in range(ROUNDS)))
+        for name, make in makers.items():
+            run = make()
+            rounds = ROUNDS if best[name] < SLOW * SPANS else 1  # a slow one is not near any line
+            best[name] = min(best[name], *(timed(run) for _ in range(rounds + 1)))
     return {name: (seconds - loop) / SPANS for name, seconds in best.items()}
 
 

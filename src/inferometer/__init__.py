@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inferometer.errors import InferometerError
     from inferometer.readers.resolve import read
     from inferometer.units import format_quantity, parse_quantity
-    from inferometer.verbs import fit, predict
+    from inferometer.verbs import fit, predict, sweep
 
 _HOMES = {
     "inferometer.bench": ("bench",),
@@ -27,7 +27,7 @@ _HOMES = {
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
     "inferometer.readers.resolve": ("read",),
-    "inferometer.verbs": ("fit", "predict"),
+    "inferometer.verbs": ("fit", "predict", "sweep"),
     "inferometer.units": ("format_quantity", "parse_quantity"),
 }
 
@@ -53,6 +53,7 @@ __all__ = [
     "parse_quantity",
     "predict",
     "read",
+    "sweep",
 ]
 
 

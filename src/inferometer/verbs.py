@@ -20,12 +20,13 @@ from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from inferometer.core.profile import Phase, Profile
     from inferometer.cost.fit import Fit
+    from inferometer.cost.sweep import Rows
 
-__all__ = ["Question", "ask", "fit", "gains", "predict", "steady", "what_if"]
+__all__ = ["Question", "ask", "fit", "gains", "predict", "steady", "sweep", "what_if"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +125,35 @@ def fit(model: Any, *, on: str | Device, **asked: Any) -> Fit:
         runtime=question.runtime,
         options=question.options,
     )
+
+
+def sweep(
+    *,
+    models: Any,
+    devices: Any,
+    engine: str = "local",
+    calibrations: Iterable[Calibration] = (),
+    options: Options | None = None,
+    **axes: Any,
+) -> Rows:
+    """Predict the cross product of the lists given: models, devices, runtimes, weights, batch, prompt, context.
+
+    Models and devices are names, paths or values. The rows are columns of numpy arrays; one that cannot be says why.
+    """
+    from inferometer.cost.sweep import sweep as sweep_graphs  # noqa: PLC0415 - a name of its own inside this module
+
+    return sweep_graphs(
+        [model if isinstance(model, Graph) else _read(model) for model in _listed(models)],
+        [device_named(device) if isinstance(device, str) else device for device in _listed(devices)],
+        engine=engine,
+        calibrations=calibrations,
+        options=options,
+        **axes,
+    )
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def what_if(question: Question, change: str | Change) -> Profile:

@@ -18,6 +18,7 @@ COMMANDS: dict[str, str] = {
     "models": "List models, or show one's layers, work, memory and coverage.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
     "runtimes": "List the engines that can run a model, and what is missing for each.",
+    "sweep": "Predict every combination of models, devices, formats and sizes.",
     "synth": "Make a runnable model file with random weights at the exact shapes.",
 }
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 from msgspec.structs import astuple
 
 from inferometer.profiler.record import Ended, Open
@@ -29,8 +30,7 @@ READINGS = (
     "cuda_reserved_bytes",
 )
 DEVICE = ("device_start", "device_end")
-_FIELDS = Open.__struct_fields__
-_AT_A_TIME = 256  # spans turned into columns at once: a few, so that they stay in a core's cache meanwhile
+_AT_A_TIME = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,22 +38,25 @@ class Batch:
     """Columns of equal length. A column that is not there holds nothing but None."""
 
     count: int
-    columns: dict[str, list[Any]] = field(default_factory=dict)
+    columns: dict[str, Any] = field(default_factory=dict)
 
-    def column(self, name: str) -> list[Any]:
+    def column(self, name: str) -> Any:
         found = self.columns.get(name)
         return [None] * self.count if found is None else found
 
 
-def batch_of(entries: Sequence[Any], devices: Iterable[tuple[int, int] | None] | None = None) -> Batch:
-    """The columns of ended spans. `devices` are the device's times of each, where there are any."""
-    columns: dict[str, list[Any]] = {name: [] for name in (*_FIELDS, "end")}
-    for first in range(0, len(entries), _AT_A_TIME):
-        some = entries[first : first + _AT_A_TIME]
-        facts = zip(*map(astuple, map(attrgetter("span"), some)), strict=True)
-        for name, values in zip(_FIELDS, facts, strict=True):
-            columns[name].extend(values)
-        columns["end"].extend(map(attrgetter("end"), some))
+def batch_of(
+    entries: Sequence[Any], devices: Iterable[tuple[int, int] | None] | None = None, *, arrays: bool = False
+) -> Batch:
+    """The columns of ended spans. `devices` are the device's times of each, where there are any.
+
+    With `arrays` times and threads come as arrays: half the way to a `Recording`, and no way into a file.
+    """
+    spans = list(map(attrgetter("span"), entries))
+    columns: dict[str, Any] = _facts(spans)
+    for name, source in (("thread", spans), ("start", spans), ("end", entries)):
+        values = map(attrgetter(name), source)
+        columns[name] = np.fromiter(values, dtype=np.int64, count=len(spans)) if arrays else list(values)
     if not all(issubclass(kind, Ended) for kind in set(map(type, entries))):
         columns |= {name: list(map(attrgetter(name), entries)) for name in _END}
         columns |= _readings([entry.readings for entry in entries])
@@ -64,12 +67,25 @@ def batch_of(entries: Sequence[Any], devices: Iterable[tuple[int, int] | None] |
     return Batch(count=len(entries), columns={name: kept for name, kept in columns.items() if _says(name, kept)})
 
 
+def _facts(spans: list[Open]) -> dict[str, list[Any]]:
+    """Rows to columns, a few rows at a time: whole structs are read while they are in the cache."""
+    found: dict[str, list[Any]] = {name: [] for name in FACTS}
+    kept = [found.get(name) for name in Open.__struct_fields__]
+    for first in range(0, len(spans), _AT_A_TIME):
+        for column, values in zip(
+            kept, zip(*map(astuple, spans[first : first + _AT_A_TIME]), strict=True), strict=True
+        ):
+            if column is not None:
+                column.extend(values)
+    return found
+
+
 def _readings(readings: list[dict[str, float] | None]) -> dict[str, list[Any]]:
     if readings.count(None) == len(readings):
         return {}
     return {name: [None if each is None else each.get(name) for each in readings] for name in READINGS}
 
 
-def _says(name: str, column: list[Any]) -> bool:
+def _says(name: str, column: Any) -> bool:
     """Whether a column is more than its default throughout."""
     return name in _ALWAYS or column.count(False if name in FLAGS else None) != len(column)

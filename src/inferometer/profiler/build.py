@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -55,33 +56,49 @@ def build(batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | 
 def _gathered(batches: Iterable[Batch], titles: Titles) -> _Table:
     """Each batch becomes arrays at once, while it is at hand; then they are joined."""
     words, lanes = Words(), _Lanes()
-    parts: dict[str, list[Any]] = {name: [] for name in (*_ARRAYS, "lane")}
-    links: dict[str, list[Any]] = {"link": [], "above": []}
-    present: set[str] = set()
+    parts: dict[str, list[Any]] = {name: [] for name in (*_ARRAYS, "lane", "link", "above")}
+    counts: list[int] = []
     for batch in batches:
-        present |= batch.columns.keys()
         for name, made in _ARRAYS.items():
-            parts[name].append(made(words, batch.columns.get(name), batch.count))
+            column = batch.columns.get(name)
+            parts[name].append(None if column is None else made(words, column, batch.count))
         parts["lane"].append(lanes.column(batch))
-        for name, column in links.items():
-            column.extend(batch.column(name))
-    columns: dict[str, Any] = {
-        name: np.concatenate(arrays) if arrays else _ARRAYS[name](words, None, 0) if name in _ARRAYS else _NONE
-        for name, arrays in parts.items()
-        if name in present or name not in _OPTIONAL
-    }
-    columns |= {name: column if name in present else None for name, column in links.items()}
-    columns["parent"] = columns.get("parent")
+        for name in ("link", "above"):
+            parts[name].append(batch.columns.get(name))
+        counts.append(batch.count)
+    columns: dict[str, Any] = {name: _joined(words, name, parts[name], counts) for name in _ARRAYS}
+    columns["lane"] = np.concatenate(parts["lane"]) if counts else _NONE
+    for name in ("link", "above"):
+        columns[name] = _listed(parts[name], counts)
+    columns = {name: column for name, column in columns.items() if column is not None or name not in _OPTIONAL}
+    columns.setdefault("parent", None)
     named = [replace(lane, title=_title(lane, titles)) for lane in lanes.known.values()]
     return _Table(words=words, columns=columns, lanes=named)
+
+
+def _joined(words: Words, name: str, parts: list[Any], counts: list[int]) -> Any:
+    """One column of all batches, filled where a batch has none; a column that none has is made once."""
+    if all(part is None for part in parts):
+        return None if name in _OPTIONAL else _ARRAYS[name](words, None, sum(counts))
+    filled = [
+        _ARRAYS[name](words, None, count) if part is None else part for part, count in zip(parts, counts, strict=True)
+    ]
+    return filled[0] if len(filled) == 1 else np.concatenate(filled)
+
+
+def _listed(parts: list[Any], counts: list[int]) -> list[Any] | None:
+    if all(part is None for part in parts):
+        return None
+    filled = ([None] * count if part is None else part for part, count in zip(parts, counts, strict=True))
+    return list(chain.from_iterable(filled))
 
 
 def _flags(values: list[Any] | None, count: int) -> Bools:
     return np.zeros(count, dtype=np.bool_) if values is None else np.fromiter(map(bool, values), np.bool_, count)
 
 
-def _times(values: list[Any] | None, count: int) -> Ints:
-    return np.fromiter(values or (), dtype=np.int64, count=count)
+def _times(values: Any, count: int) -> Ints:
+    return values if isinstance(values, np.ndarray) else np.fromiter(values or (), dtype=np.int64, count=count)
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
@@ -96,6 +113,12 @@ _ARRAYS: dict[str, _Made] = {
 }
 
 
+def _is_constant(column: Any) -> bool:
+    if isinstance(column, np.ndarray):
+        return len(column) > 0 and bool(column.min() == column.max())
+    return column is None or len(set(column)) == 1
+
+
 class _Lanes:
     """A number for each process, thread and task, in order of appearance."""
 
@@ -105,17 +128,18 @@ class _Lanes:
 
     def column(self, batch: Batch) -> Ints:
         given = [batch.columns.get(name) for name in ("process", "thread", "task")]
-        if all(column is None or len(set(column)) == 1 for column in given):
-            return np.full(batch.count, self._number(tuple(column[0] if column else None for column in given)))
+        if all(_is_constant(column) for column in given):
+            return np.full(batch.count, self._number(tuple(None if c is None else c[0] for c in given)))
         columns = [column if column is not None else [None] * batch.count for column in given]
         return np.fromiter(map(self._number, zip(*columns, strict=True)), dtype=np.int64, count=batch.count)
 
     def _number(self, key: tuple[Any, ...]) -> int:
+        """Keys hold plain numbers or numpy's: both find the same entry."""
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self._numbers)
             process, thread, task = key
-            self.known[key] = Lane(process=process or 0, thread=thread or 0, task=task)
+            self.known[key] = Lane(process=process or 0, thread=int(thread or 0), task=task)
         return number
 
 

@@ -29,6 +29,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Renderers stand above the profiler and are found by name: a program that only records loads none of them.
 EXPORTS: dict[str, str] = {
     ".speedscope.json": "inferometer.report.traces:speedscope",
+    ".stats.json": "inferometer.report.spans_page:statistics_document",
     ".json": "inferometer.report.traces:chrome",
     ".folded": "inferometer.report.traces:folded",
     ".csv": "inferometer.report.spans:csv_rows",
@@ -138,7 +139,7 @@ class Profiler:
         run = self._recorder.run()
         key = (self._recorder.started_ns, self._recorder.log.mark(), run.dropped, run.notes)
         if self._built is None or self._built[0] != key or run.power is not None:
-            self._built = (key, build(self.batches(), run=run, titles=self._titles()))
+            self._built = (key, build(self._recorder.batches(arrays=True), run=run, titles=self._titles()))
         return self._built[1]
 
     def batches(self) -> Iterator[Batch]:

@@ -29,6 +29,7 @@ from inferometer.profiler.watch import Meter, Watcher, failed
 
 __all__ = ["Measure", "Recorder"]
 
+_AT_A_TIME = 4096  # spans turned into columns together: few enough to stay in a core's cache meanwhile
 _SPILL_EVERY = 8192  # spans in memory at a time, where they go to a file
 
 
@@ -176,18 +177,18 @@ class Recorder:
 
     # ── what was recorded ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self, *, arrays: bool = False) -> Iterator[Batch]:
         """All that is kept: what went to the file first, then what is in memory."""
         if self._writer is not None:
             yield from SpanFile.open(self._writer.path).batches()
         entries = self.log.entries()
-        for first in range(0, len(entries), _SPILL_EVERY):
-            yield self.batch(entries[first : first + _SPILL_EVERY])
+        for first in range(0, len(entries), _AT_A_TIME):
+            yield self._batch(entries[first : first + _AT_A_TIME], arrays=arrays)
 
-    def batch(self, entries: Sequence[Any]) -> Batch:
+    def _batch(self, entries: Sequence[Any], *, arrays: bool = False) -> Batch:
         if self._device is None:
-            return batch_of(entries)
-        return batch_of(entries, self._device.resolve([entry.device for entry in entries]))
+            return batch_of(entries, arrays=arrays)
+        return batch_of(entries, self._device.resolve([entry.device for entry in entries]), arrays=arrays)
 
     def header(self) -> dict[str, Any]:
         boot = LocalMachine().read("/proc/sys/kernel/random/boot_id")
@@ -240,7 +241,7 @@ class Recorder:
                 return len(entries)
             if self._writer is None:
                 self._writer = SpanWriter(self._file, self.header())
-            self._writer.write(self.batch(entries))
+            self._writer.write(self._batch(entries))
         except InferometerError as error:
             self._failure = error
             return len(entries)

@@ -226,7 +226,8 @@ def _memory(recording: Recording, what: str) -> Floats | None:
 def whole_column(values: Sequence[int | None] | None, count: int) -> Ints:
     if values is None:
         return np.full(count, MISSING, dtype=np.int64)
-    return np.asarray([MISSING if value is None else value for value in values], dtype=np.int64)
+    given = values if values.count(None) == 0 else [MISSING if value is None else value for value in values]
+    return np.asarray(given, dtype=np.int64)
 
 
 def float_column(values: Sequence[float | None] | None, count: int) -> Floats:

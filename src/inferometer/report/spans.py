@@ -50,7 +50,8 @@ def _full(recording: Recording) -> str:
     if len(recording) == 0:
         return "\n".join(["No spans were recorded.", *recording.run.notes])
     everything = stats_of_all(recording)
-    parts = [headline(recording), *(render(table, "table") for table in span_tables(recording, everything))]
+    parts = [headline(recording, names=len(everything))]
+    parts += [render(table, "table") for table in span_tables(recording, everything)]
     parts += [timeline(recording), *([notes] if (notes := _notes(recording)) else [])]
     return "\n\n".join(parts)
 
@@ -63,11 +64,12 @@ def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[T
             yield table
 
 
-def headline(recording: Recording) -> str:
+def headline(recording: Recording, *, names: int | None = None) -> str:
     """How much was recorded, what was let go, and what recording cost."""
     run, wall_s = recording.run, recording.wall_s
     threads = len({(lane.process, lane.thread) for lane in recording.lanes})
-    size = f"{len(recording):,} spans of {len(recording.names())} names in {threads} thread{'s' * (threads > 1)}"
+    kinds = len(recording.names()) if names is None else names
+    size = f"{len(recording):,} spans of {kinds} names in {threads} thread{'s' * (threads > 1)}"
     said = [f"{format_quantity(wall_s, 's')} from the first span to the last; {size}"]
     if failures := int(recording.failed.sum()):
         said.append(f"{failures:,} failed")
@@ -214,6 +216,8 @@ def memory_table(everything: list[SpanStats]) -> Table | None:
 def phase_table(recording: Recording) -> Table | None:
     """Where spans name phases: the time from each one's first beginning to its last end, and what filled it."""
     phases = recording.phases()
+    if int(phases.max(initial=-1)) < 0:
+        return None
     rows = []
     numbers, first = np.unique(phases, return_index=True)
     for number in numbers[np.argsort(first)].tolist():

@@ -1,17 +1,22 @@
-"""A recording as one HTML file: the drawing, the tables and the time line. No scripts, nothing from elsewhere."""
+"""A recording as one file: an HTML page with the drawing, tables and time line, or one JSON document of the numbers.
+
+The page has no scripts and loads nothing from elsewhere.
+"""
 
 from collections.abc import Iterator
 from html import escape
+
+import msgspec
 
 from inferometer.profiler.flow import flow
 from inferometer.profiler.recording import Recording
 from inferometer.profiler.span_stats import stats_of_all
 from inferometer.report.dataflow import phase_tables
 from inferometer.report.drawing import draw
-from inferometer.report.spans import headline, span_tables, timeline
+from inferometer.report.spans import headline, span_tables, timeline, tree_table
 from inferometer.report.table import Table, cell_text
 
-__all__ = ["page", "table_html"]
+__all__ = ["page", "statistics_document", "table_html"]
 
 _STYLE = """
 :root { color-scheme: light; --ink: #1b2230; --soft: #5b6573; --line: #dde2e8; --paper: #fff; --band: #f5f7fa; }
@@ -27,6 +32,26 @@ td.number, th.number { text-align: right; } tbody tr:hover { background: var(--b
 pre { background: var(--band); padding: .9rem 1.1rem; overflow-x: auto; font-size: 13px; line-height: 1.35; }
 p.note { color: var(--soft); font-size: .92rem; }
 """
+
+
+def statistics_document(recording: Recording) -> Iterator[bytes]:
+    """The report's numbers for programs: SI units, the unit in the key, null where not known."""
+    everything = stats_of_all(recording)
+    document = {
+        "schema": "inferometer.span-statistics/1",
+        "wall_s": recording.wall_s,
+        "spans": len(recording),
+        "dropped": recording.run.dropped,
+        "span_cost_s": recording.run.span_cost_s,
+        "clock": recording.run.clock,
+        "started_at": recording.run.started_at,
+        "notes": recording.run.notes,
+        "statistics": everything,
+        "tree": tree_table(recording, rows=len(recording)).rows if len(recording) else (),
+        "flow": flow(recording),
+    }
+    yield msgspec.json.format(msgspec.json.encode(document), indent=2)
+    yield b"\n"
 
 
 def page(recording: Recording) -> Iterator[bytes]:

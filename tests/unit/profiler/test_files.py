@@ -380,5 +380,5 @@ def test_a_folder_that_may_not_be_written_to(profiler, tmp_path):
 
 
 def test_an_unknown_suffix_says_the_known_ones(profiler, tmp_path):
-    with pytest.raises(InferometerError, match=r"\.speedscope\.json, \.json"):
+    with pytest.raises(InferometerError, match=r"\.speedscope\.json, \.stats\.json, \.json"):
         profiler.export(tmp_path / "profile.xlsx")

@@ -120,6 +120,17 @@ def test_csv_has_a_row_for_each_span_with_raw_times(profiler, tmp_path):
     assert {row["name"] for row in rows} == set(profiler.recording().names())
 
 
+def test_the_numbers_are_there_for_programs_in_si_units(profiler, tmp_path):
+    document = json.loads(profiler.export(tmp_path / "profile.stats.json").read_bytes())
+    assert document["schema"] == "inferometer.span-statistics/1"
+    forward = next(each for each in document["statistics"] if each["name"] == "forward <&>")
+    assert forward["count"] == 80
+    assert forward["median_s"] == pytest.approx(1e-3, rel=1e-5)
+    assert forward["p99_s"] is None  # 80 calls cannot tell
+    assert [phase["name"] for phase in document["flow"]["phases"]] == ["prefill", "decode"]
+    assert document["tree"][0]["span"] == "generate"
+
+
 class Balanced(HTMLParser):
     """A reader that minds unclosed tags."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.cost.sweep.choose import Condition, parse_condition
 from inferometer.cost.sweep.columns import COLUMNS
 from inferometer.cost.sweep.engines import ENGINES, engine_for
-from inferometer.cost.sweep.grid import AXES, CHUNK_ROWS, Study, study_of
+from inferometer.cost.sweep.grid import AXES, Study, study_of
 from inferometer.cost.sweep.read import Saved, read_rows
 from inferometer.cost.sweep.rows import Rows, RowSource
 from inferometer.cost.sweep.spec import Spec, parse_axis, parse_spec
@@ -50,8 +50,7 @@ def sweep(
     single values. What is not given is left to the model and the device, as in a prediction. `engine`: see ENGINES.
     """
     asked = {"models": models, "devices": devices, **axes}
-    chunk_rows = _HELD_ROWS if engine == "local" else CHUNK_ROWS
-    return run_study(study_of(asked, calibrations=calibrations, options=options, chunk_rows=chunk_rows), engine=engine)
+    return run_study(study_of(asked, calibrations=calibrations, options=options, chunk_rows=_HELD_ROWS), engine=engine)
 
 
 def run_study(

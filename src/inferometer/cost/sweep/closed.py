@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Closed", "Sums", "close", "closed_form", "step_sums"]
 
-_POINTS = 2048  # of a closed form at once: its rows stay in a core's own cache
+_POINTS = 1024  # of a closed form at once: its rows stay in a core's own cache
 _PLAN_POINTS = 512  # of a plan, which has some ten times as much in its hands
 
 
@@ -100,19 +100,28 @@ class _Folded:
     def sums(self, sizes: Mapping[str, Any]) -> Sums:
         varying = {name: value for name, value in sizes.items() if np.ndim(value)}
         values = spread_monomials(self.monomials, varying, (len(next(iter(varying.values()))),))
-        longest = self.memory @ values
+        longest = _evaluated(self.memory, values)
         if len(self.limits):
             first = longest[: len(self.limits)]
-            np.minimum(first, self.limits @ values, out=first)
-        np.maximum(longest, self.compute @ values, out=longest)
-        computing, sure = self.whole @ values
-        time = self.counts @ longest + sure + self.closed.overhead_s
+            np.minimum(first, _evaluated(self.limits, values), out=first)
+        np.maximum(longest, _evaluated(self.compute, values), out=longest)
+        longest *= self.counts[:, None]
+        computing, sure = _evaluated(self.whole, values)
+        time = longest.sum(axis=0) + sure + self.closed.overhead_s
         waiting = exposed_host(time, self.closed.host_s)
         return Sums(
             time_s=time + waiting + self.closed.step_s,
             computing_s=computing,
             waiting_s=waiting + self.closed.overhead_s + self.closed.step_s,
         )
+
+
+def _evaluated(coefficients: Any, values: Any) -> Any:
+    """The matrix product term by term: slower than a library's, and the same to the last bit however it is cut up."""
+    total = coefficients[:, :1] * values[0]
+    for number in range(1, len(values)):
+        total += coefficients[:, number : number + 1] * values[number]
+    return total
 
 
 _kept: dict[tuple[int, str, bool], tuple[Plan, Closed | None]] = {}

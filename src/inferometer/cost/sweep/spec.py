@@ -59,6 +59,8 @@ def _options(found: Any, name: str) -> Options:
     values = dict(found)
     for key, kind in _TABLES.items():
         if key in values:
+            if not isinstance(values[key], dict):
+                raise FormatError(f"{key} of {name} is no table.", remedy=f"Write [options.{key}] and a line for each.")
             _require_known(values[key], kind.__slots__, f"key of {name}'s {key}")
             values[key] = kind(**values[key])
     try:
