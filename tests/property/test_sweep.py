@@ -36,13 +36,14 @@ def lists(values, most=2):
     return some.lists(some.sampled_from(values), min_size=1, max_size=most, unique=True)
 
 
+ORDER = ("runtimes", "weights", "tp", "pp", "dp", "batch", "prompt", "generate", "context")
 AXES = some.fixed_dictionaries(
     {
-        "runtimes": lists(RUNTIMES),
-        "weights": lists((None, "q4_0", "i8", "f32")),
-        "tp": lists((1, 2, 3)),
-        "pp": some.sampled_from(([1], [1, 2])),
-        "dp": some.sampled_from(([1], [1], [1, 2])),
+        "runtimes": lists(RUNTIMES, most=1),
+        "weights": lists((None, "q4_0", "i8", "f32"), most=1),
+        "tp": lists((1, 1, 2, 3), most=1),
+        "pp": lists((1, 1, 2), most=1),
+        "dp": lists((1, 1, 2), most=1),
         "batch": lists((1, 2, 7, 64)),
         "prompt": lists((None, 1, 17, 512, 10**6)),
         "generate": lists((None, 0, 1, 2, 128)),
@@ -66,7 +67,7 @@ OPTIONS = some.builds(
 
 def predictions(model, device, axes, options):
     """Each configuration by itself: its workload and summary, or the error."""
-    for runtime, weights, tp, pp, dp, batch, prompt, generate, context in product(*axes.values()):
+    for runtime, weights, tp, pp, dp, batch, prompt, generate, context in product(*(axes[name] for name in ORDER)):
         workload = Workload(
             batch=batch, prompt=prompt, generate=generate, context=context,
             precision=Precision(weights=weights), parallel=Parallel(tp=tp, pp=pp, dp=dp),

@@ -72,6 +72,7 @@ def command(source: Path | None, out: Path | None, engine: str, resume: bool, fo
     stand above it. FILE is what --out has written. What cannot be is a row that says why.
     """
     axes = {name: asked.pop(name) for name in _AXES}
+    _require_questions(asked)
     if source is not None and source.suffix.lower() in _FILES:
         _require_alone(source, axes, out)
         from inferometer.cost.sweep import Saved
@@ -89,6 +90,31 @@ def command(source: Path | None, out: Path | None, engine: str, resume: bool, fo
         from inferometer.cost.sweep import Saved
 
         _answer(Saved(out), asked, form)
+
+
+def _require_questions(asked: dict[str, Any]) -> None:
+    """What cannot be answered is said before anything is computed."""
+    from inferometer.cost.sweep import parse_condition
+    from inferometer.cost.sweep.columns import column_named
+
+    columns, cells = _split(asked["pareto"]), _split(asked["heatmap"])
+    for name in (*columns, *cells, asked["by"]):
+        column_named(name)
+    for condition in asked["cheapest"]:
+        parse_condition(condition)
+    if cells and len(cells) != 3:
+        raise DomainError("--heatmap takes three columns: two inputs and a value.", remedy="batch,context,tpot_s")
+    if cells and asked["chart"] is None:
+        raise DomainError("--heatmap says what --chart draws.", remedy="Add --chart FILE.svg.")
+    if asked["chart"] is not None:
+        from inferometer.report.charts.render import require_form
+
+        require_form(asked["chart"])
+        if not cells and len(columns) != 2:
+            raise DomainError(
+                "--chart draws a front or a heat map.",
+                remedy="Add --pareto A,B with two columns, or --heatmap X,Y,VALUE.",
+            )
 
 
 def _require_alone(source: Path, axes: dict[str, str | None], out: Path | None) -> None:
@@ -169,8 +195,6 @@ def _answer(rows: "RowSource", asked: dict[str, Any], form: str) -> None:
         _show(found, form, asked["most"], f"The cheapest of each device with {wanted}, by {asked['by']}")
     if asked["chart"] is not None:
         _draw(rows, asked, columns)
-    elif asked["heatmap"]:
-        raise DomainError("--heatmap says what --chart draws.", remedy="Add --chart FILE.svg.")
     if not (columns or asked["cheapest"] or asked["chart"]):
         _show(rows, form, asked["most"], None)
 
@@ -198,12 +222,6 @@ def _draw(rows: "RowSource", asked: dict[str, Any], columns: list[str]) -> None:
     from inferometer.report.charts.render import save
 
     cells = _split(asked["heatmap"])
-    if cells and len(cells) != 3:
-        raise DomainError("--heatmap takes three columns: two inputs and a value.", remedy="batch,context,tpot_s")
-    if not cells and len(columns) != 2:
-        raise DomainError(
-            "--chart draws a front or a heat map.", remedy="Add --pareto A,B with two columns, or --heatmap X,Y,VALUE."
-        )
     drawn = heatmap(rows, *cells) if cells else pareto_scatter(rows, *columns)
     save(drawn, asked["chart"])
     say(f"Drew {asked['chart']}.")

@@ -31,10 +31,11 @@ Titles = Mapping[tuple[int, int], str]  # (process, thread) → the thread's nam
 
 @dataclass(slots=True, kw_only=True)
 class _Table:
-    """Columns on their way: arrays by name, in the order the spans ended."""
+    """Columns on their way: arrays by name, in the order the spans ended. `empty` ones hold their default alone."""
 
     words: Words
     columns: dict[str, Any]
+    empty: frozenset[str]
     lanes: list[Lane]
     notes: list[str] = field(default_factory=list)
 
@@ -73,7 +74,8 @@ def _gathered(batches: Iterable[Batch], titles: Titles) -> _Table:
     columns = {name: column for name, column in columns.items() if column is not None or name not in _OPTIONAL}
     columns.setdefault("parent", None)
     named = [replace(lane, title=_title(lane, titles)) for lane in lanes.known.values()]
-    return _Table(words=words, columns=columns, lanes=named)
+    empty = frozenset(name for name in _ARRAYS if name != "parent" and all(part is None for part in parts[name]))
+    return _Table(words=words, columns=columns, empty=empty, lanes=named)
 
 
 def _joined(words: Words, name: str, parts: list[Any], counts: list[int]) -> Any:
@@ -172,6 +174,7 @@ def _nested(table: _Table) -> Ints:
     found = nest.parents(starts, ends, lanes)
     if columns["link"] is not None and columns["above"] is not None:
         nest.follow_links(found, columns["link"], columns["above"])
+        nest.require_tree(found)  # links may come from a file that is not whole
     for number, lane in enumerate(table.lanes):
         if lane.task is not None:
             home = replace(lane, task=None, title="")
@@ -206,8 +209,9 @@ def _select(table: _Table, kept: Bools) -> None:
     parent = _lifted(columns["parent"], kept)
     renumbered = np.cumsum(kept) - 1
     parent = np.where(parent >= 0, renumbered[parent], -1)
-    for name, column in columns.items():
-        columns[name] = column[kept]
+    if not bool(kept.all()):
+        for name, column in columns.items():
+            columns[name] = column[kept]
     columns["parent"] = parent[kept]
 
 
@@ -233,14 +237,12 @@ def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
     owners = (np.cumsum(~part) - 1)[lifted[part]]
     _select(table, ~part)
     columns = table.columns
-    place_in_file = np.arange(len(columns["start"]))
-    ties = (place_in_file,) if as_given else (-place_in_file, -columns["end"])
-    order = np.lexsort((*ties, columns["start"]))
+    order = _by_beginning(columns["start"], columns["end"], as_given=as_given)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
     parent = columns["parent"]
     columns["parent"] = np.where(parent >= 0, place[parent] if len(parent) else parent, -1)
-    columns = {name: column[order] for name, column in columns.items()}
+    columns = {name: column if name in table.empty else column[order] for name, column in columns.items()}
     device = tuple(columns.pop(name) for name in DEVICE if name in columns)
     readings: dict[str, Floats] = {name: columns.pop(name) for name in READINGS if name in columns}
     segments = Segments(owner=place[owners] if len(owners) else owners.astype(np.int64), **parts)
@@ -253,6 +255,13 @@ def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
         device=(device[0], device[1]) if device else None,
         run=replace(run, notes=(*run.notes, *table.notes)),
     )
+
+
+def _by_beginning(starts: Ints, ends: Ints, *, as_given: bool) -> Ints:
+    order = np.argsort(starts, kind="stable")
+    if as_given or not bool((np.diff(starts[order]) == 0).any()):
+        return order
+    return np.lexsort((-np.arange(len(starts)), -ends, starts))
 
 
 def from_trace(trace: Trace) -> Recording:

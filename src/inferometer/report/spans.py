@@ -143,10 +143,11 @@ def _paths(recording: Recording) -> tuple[Ints, list[int]]:
         rows = np.flatnonzero(depth == level)
         parents = path[recording.parent[rows]] if level else np.full(len(rows), -1)
         keys = (parents + 1) * len(recording.words) + recording.name[rows]
-        unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
-        path[rows] = inverse + len(above)
-        above += parents[first].tolist()
-        del unique
+        used = np.flatnonzero(np.bincount(keys))  # few paths: counting is quicker than sorting
+        number = np.zeros(int(used[-1]) + 1, dtype=np.int64)
+        number[used] = np.arange(len(above), len(above) + len(used))
+        path[rows] = number[keys]
+        above += (used // len(recording.words) - 1).tolist()
     return path, above
 
 

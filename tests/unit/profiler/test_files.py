@@ -136,6 +136,17 @@ def test_a_line_that_does_not_fit_is_left_out_and_said(profiler, tmp_path, colum
     assert found.run.notes
 
 
+def test_links_that_lead_in_a_circle_are_refused(profiler, tmp_path):
+    file = profiler.save(tmp_path / "run.spans")
+    lines = file.read_bytes().splitlines(keepends=True)
+    batch = json.loads(lines[1])
+    count = batch["spans"]
+    batch["columns"] |= {"link": [1, 2, *[None] * (count - 2)], "above": [2, 1, *[None] * (count - 2)]}
+    file.write_bytes(lines[0] + json.dumps(batch).encode() + b"\n" + lines[2])
+    with pytest.raises(SchemaError, match="in itself"):
+        load(file)
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"\n", b"not json", b"[]", b'{"schema": 3}', b'{"schema": "other/1"}', b"\xff\xfe"]
 )

@@ -149,7 +149,7 @@ def _dask(address: str, study: Study) -> Iterator[Run]:
             remedy="pip install 'inferometer[dask]'",
         ) from None
     try:
-        client = distributed.Client(f"tcp://{address}", set_as_default=False, timeout="10s")
+        client = distributed.Client(f"tcp://{address}", set_as_default=False, timeout="5s")
     except (OSError, ValueError, TimeoutError) as error:
         raise InferometerError(
             f"No Dask scheduler answers at {address}: {error}.",

@@ -12,11 +12,24 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["FORMS", "render", "save"]
+__all__ = ["FORMS", "render", "require_form", "save"]
 
 FORMS = ("svg", "png", "html", "json")
 _VERSION = "5.20"
 _SHARP = 2.0  # pixels of a PNG for each of the spec's
+
+
+def require_form(path: Path) -> str:
+    """The form that a file's name asks for, with what drawing it needs at hand."""
+    form = path.suffix.lower().removeprefix(".")
+    if form not in FORMS:
+        raise DomainError(
+            f"{path.name!r} does not say what to draw.",
+            remedy=f"End the name with {', '.join(f'.{f}' for f in FORMS)}.",
+        )
+    if form != "json":
+        _converter()
+    return form
 
 
 def render(spec: Mapping[str, Any], form: str) -> bytes:
@@ -39,7 +52,7 @@ def render(spec: Mapping[str, Any], form: str) -> bytes:
 
 def save(spec: Mapping[str, Any], path: Path) -> None:
     """Write a chart in the form that the file's name asks for."""
-    data = render(spec, path.suffix.lower().removeprefix("."))
+    data = render(spec, require_form(path))
     try:
         path.write_bytes(data)
     except OSError as error:

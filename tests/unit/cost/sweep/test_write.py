@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import numpy as np
+import psutil
 import pytest
 
 from inferometer.cost.sweep import Progress, Saved, read_rows, run_study, stream
@@ -174,8 +175,11 @@ def test_a_process_that_is_killed_can_be_resumed(tmp_path, rows, form, engine):
     )  # fmt: skip
     with child:
         assert [child.stdout.readline().strip() for _ in range(2)] == ["12", "24"]
+        workers = psutil.Process(child.pid).children(recursive=True)
         child.send_signal(signal.SIGKILL)
     assert child.returncode == -signal.SIGKILL
+    assert len(workers) >= (2 if engine == "local:2" else 0)
+    assert psutil.wait_procs(workers, timeout=10)[1] == []  # none outlives its parent
     assert not path.exists()
     written = stream(small(chunk_rows=12), path, resume=True)
     assert written.kept == 24

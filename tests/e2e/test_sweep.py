@@ -1,0 +1,286 @@
+"""`inferometer sweep` as a user runs it: files, questions, a Ctrl-C, a kill, and a Dask cluster."""
+
+import csv
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from inferometer import predict, sweep
+from inferometer.cost.sweep import read_rows
+
+HAS_DASK = importlib.util.find_spec("distributed") is not None
+HAS_CHARTS = importlib.util.find_spec("vl_convert") is not None
+ASKED = (
+    "--models", "llama-3.2-1b,llama-3.1-8b", "--devices", "nvidia-h200,nvidia-l4", "--weights", "bf16,q4_0",
+    "--batch", "1-4*2", "--prompt", "128", "--context", "1024,200000",
+)  # fmt: skip
+# 2 × 65,536 rows a device: long enough to be interrupted, and two chunks and more.
+LONG = (
+    "--models", "llama-3.2-1b", "--devices", "nvidia-h200,nvidia-l4,nvidia-a100-80gb", "--batch", "1-32",
+    "--prompt", "1-64", "--context", "1-64",
+)  # fmt: skip
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "inferometer", "sweep", *map(str, arguments)]
+
+
+def inferometer(*arguments, **more):
+    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}  # noqa: TID251 - a child needs PATH
+    return subprocess.run(
+        command(*arguments), capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
+        env=environment, **more,
+    )  # fmt: skip
+
+
+def test_a_sweep_prints_its_rows():
+    result = inferometer(*ASKED, "--rows", "3")
+    assert result.returncode == 0, result.stderr
+    assert "each token" in result.stdout
+    assert "window of 131072 tokens" in result.stdout
+    assert "45 more rows" in result.stdout
+    assert result.stderr == ""
+
+
+def test_rows_as_json_and_csv_are_all_of_them():
+    rows = json.loads(inferometer(*ASKED, "--format", "json").stdout)
+    lines = [*csv.DictReader(inferometer(*ASKED, "--format", "csv").stdout.splitlines())]
+    assert len(rows) == len(lines) == 48
+    assert rows[0]["tpot_s"] == float(lines[0]["tpot_s"])
+    assert rows[1]["tpot_s"] is None
+    found = predict("llama-3.2-1b", on="nvidia-h200", weights="bf16", batch=1, prompt=128, context=1024).summary
+    assert rows[0]["tpot_s"] == pytest.approx(found.tpot_s, rel=1e-12)
+    assert rows[0]["ttft_s"] == pytest.approx(found.ttft_s, rel=1e-12)
+
+
+def test_a_spec_is_a_sweep_and_options_stand_above_it(tmp_path):
+    spec = tmp_path / "grid.toml"
+    spec.write_text('models = ["llama-3.2-1b"]\ndevices = ["nvidia-h200"]\nbatch = "1-8*2"\ncontext = [128]\n')
+    assert len(json.loads(inferometer(spec, "--format", "json").stdout)) == 4
+    assert len(json.loads(inferometer(spec, "--batch", "1,2", "--format", "json").stdout)) == 2
+
+
+def test_rows_go_to_a_file_and_are_asked_about_later(tmp_path):
+    path = tmp_path / "rows.csv"
+    result = inferometer(*ASKED, "--out", path)
+    assert result.returncode == 0
+    assert result.stdout == ""
+    assert "Wrote 48 rows" in result.stderr
+    assert "24 of them cannot be" in result.stderr
+    assert [*tmp_path.iterdir()] == [path]
+    front = json.loads(inferometer(path, "--pareto", "tpot_s,usd_per_million_tokens", "--format", "json").stdout)
+    times = [row["tpot_s"] for row in front]
+    assert times == sorted(times)
+    cheapest = inferometer(path, "--cheapest", "tpot_s<=20ms", "--format", "json")
+    assert json.loads(cheapest.stdout)[0]["tpot_s"] <= 0.02
+    shown = inferometer(path, "--rows", "2")
+    assert "46 more rows" in shown.stdout
+
+
+def test_a_file_may_be_sqlite(tmp_path):
+    path = tmp_path / "rows.sqlite"
+    assert inferometer(*ASKED, "--out", path, "--pareto", "tpot_s,energy_j").returncode == 0
+    assert len(read_rows(path)) == 48
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--models", "llama-3.2-1b"), "needs devices"),
+        (("--models", "llama-3.2-1c", "--devices", "nvidia-h200"), "Did you mean llama-3.2-1b"),
+        (("--models", "llama-3.2-1b", "--devices", "nvidia-h201"), "no device named"),
+        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--batch", "4-1"), "does not rise"),
+        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--batch", ","), "list of batch is empty"),
+        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--weights", "q4_zero"), "number format"),
+        (("--models", "llama-3.2-1b", "--devices", "nvidia-h200", "--runtimes", "torch-compiled"), "no runtime named"),
+        ((*ASKED, "--pareto", "tpott_s"), "Did you mean tpot_s"),
+        ((*ASKED, "--cheapest", "tpot_s"), "cannot be read"),
+        ((*ASKED, "--cheapest", "tpot_s<1ns"), "No row that fits into memory meets"),
+        ((*ASKED, "--engine", "spark"), "no engine"),
+        ((*ASKED, "--out", "rows.txt"), "does not say what to write"),
+        ((*ASKED, "--resume"), "--resume needs --out"),
+        ((*ASKED, "--chart", "x.json"), "Add --pareto"),
+        ((*ASKED, "--chart", "x.gif", "--pareto", "tpot_s,energy_j"), "does not say what to draw"),
+        ((*ASKED, "--heatmap", "batch,context,tpot_s"), "Add --chart"),
+        (("missing.toml",), "cannot be read"),
+        (("missing.csv",), "no file"),
+    ],
+)
+def test_what_cannot_be_is_said_and_exits_with_2(arguments, words, tmp_path):
+    result = inferometer(*arguments, cwd=tmp_path)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert "Traceback" not in result.stderr
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_spec_with_an_unknown_key_suggests(tmp_path):
+    spec = tmp_path / "grid.toml"
+    spec.write_text('models = ["llama-3.2-1b"]\ndevice = ["nvidia-h200"]\n')
+    result = inferometer(spec)
+    assert result.returncode == 2
+    assert "Did you mean devices" in result.stderr
+
+
+def wait_for_chunk(path, child):
+    """Until the journal has a line behind its first."""
+    journal = path.with_name(f"{path.name}.journal")
+    for _ in range(6000):
+        if journal.exists() and journal.read_text(encoding="utf-8").count("\n") >= 2:
+            return
+        assert child.poll() is None, "it was over before it could be stopped"
+        time.sleep(0.01)
+    raise AssertionError("no chunk was written")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
+@pytest.mark.parametrize("engine", ["local", "local:2"])
+def test_ctrl_c_keeps_what_was_written_and_says_how_to_go_on(tmp_path, engine):
+    path = tmp_path / "rows.csv"
+    child = subprocess.Popen(
+        command(*LONG, "--out", path, "--engine", engine), stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with child:
+        wait_for_chunk(path, child)
+        os.killpg(child.pid, signal.SIGINT)  # a terminal tells every process of the group
+        words = child.stderr.read()
+    assert child.returncode == 130
+    assert "--resume" in words
+    assert "Traceback" not in words
+    assert not path.exists()
+    result = inferometer(*LONG, "--out", path, "--resume")
+    assert result.returncode == 0, result.stderr
+    assert "of them from before" in result.stderr
+    with path.open(encoding="utf-8") as file:
+        assert sum(1 for _ in file) == 1 + 3 * 32 * 64 * 64
+    assert [*tmp_path.iterdir()] == [path]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such terminals")
+def test_a_terminal_sees_how_far_it_is_and_a_pipe_does_not(tmp_path):
+    import pty
+
+    master, slave = pty.openpty()
+    child = subprocess.Popen(command(*LONG, "--out", tmp_path / "rows.csv"), stderr=slave)
+    os.close(slave)
+    seen = b""
+    with child:
+        try:
+            while data := os.read(master, 4096):
+                seen += data
+        except OSError:  # Linux's way to say that the other end is closed
+            pass
+        finally:
+            os.close(master)
+    assert child.returncode == 0
+    assert "of 393,216 rows" in seen.decode()
+    assert "rows/s" in seen.decode()
+    assert " left" in seen.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
+def test_a_sweep_that_was_killed_goes_on_and_is_the_same(tmp_path):
+    whole, path = tmp_path / "whole.csv", tmp_path / "rows.csv"
+    assert inferometer(*LONG, "--out", whole).returncode == 0
+    child = subprocess.Popen(command(*LONG, "--out", path), stderr=subprocess.DEVNULL)
+    with child:
+        wait_for_chunk(path, child)
+        child.kill()
+    assert inferometer(*LONG, "--out", path).returncode == 2  # an unfinished one is not overwritten unasked
+    assert inferometer(*LONG, "--out", path, "--resume").returncode == 0
+    assert path.read_bytes() == whole.read_bytes()
+
+
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=2, dashboard_address=None) as cluster:
+        print(cluster.scheduler_address.removeprefix("tcp://"), flush=True)
+        sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A scheduler and two workers, as processes of their own."""
+    if not HAS_DASK:
+        pytest.skip("dask.distributed is not installed: pip install 'inferometer[dask]' runs this test")
+    script = tmp_path_factory.mktemp("dask") / "cluster.py"
+    script.write_text(CLUSTER, encoding="utf-8")
+    child = subprocess.Popen([sys.executable, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with child:
+        yield child.stdout.readline().strip()
+        child.stdin.close()
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_identical_rows(cluster, tmp_path):
+    here, there = tmp_path / "here.csv", tmp_path / "there.csv"
+    assert inferometer(*LONG, "--out", here).returncode == 0
+    result = inferometer(*LONG, "--out", there, "--engine", f"dask://{cluster}")
+    assert result.returncode == 0, result.stderr
+    assert there.read_bytes() == here.read_bytes()
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_gives_identical_rows_in_python(cluster):
+    code = f"""
+import numpy as np
+from inferometer import sweep
+asked = dict(models=["llama-3.2-1b", "qwen3-30b-a3b", "t5-small", "resnet50"], devices=["nvidia-h200", "nvidia-t4"],
+             weights=[None, "q4_0"], batch=[1, 2, 4], prompt=[64, 512], tp=[1, 2])
+here, there = sweep(**asked), sweep(**asked, engine="dask://{cluster}")
+assert len(here) == len(there) == 192
+for name in here.columns:
+    assert np.array_equal(here[name], there[name], equal_nan=here[name].dtype == float), name
+print("identical")
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert found.stdout.strip() == "identical", found.stderr
+
+
+@pytest.mark.skipif(not HAS_DASK, reason="dask.distributed is not installed: pip install 'inferometer[dask]'")
+def test_a_scheduler_that_is_not_there_is_said():
+    result = inferometer(*ASKED, "--engine", "dask://127.0.0.1:1")
+    assert result.returncode == 2
+    assert "No Dask scheduler answers at 127.0.0.1:1" in result.stderr
+
+
+@pytest.mark.parametrize("form", ["json", "svg", "png", "html"])
+def test_a_front_is_drawn(tmp_path, form):
+    if form != "json" and not HAS_CHARTS:
+        pytest.skip("vl-convert is not installed: pip install 'inferometer[charts]' runs this test")
+    path = tmp_path / f"front.{form}"
+    result = inferometer(*ASKED, "--pareto", "tpot_s,usd_per_million_tokens", "--chart", path)
+    assert result.returncode == 0, result.stderr
+    begins = {"json": b"{", "svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE html>"}[form]
+    assert path.read_bytes().lstrip().startswith(begins)
+
+
+def test_a_heat_map_is_drawn_from_a_file(tmp_path):
+    rows, chart = tmp_path / "rows.csv", tmp_path / "heat.json"
+    assert inferometer(*ASKED, "--out", rows, "--heatmap", "batch,weights,tpot_s", "--chart", chart).returncode == 0
+    assert "facet" in json.loads(chart.read_text(encoding="utf-8"))
+
+
+def test_the_python_call_of_the_contract():
+    rows = sweep(
+        models=["llama-3.2-1b"], devices=["nvidia-h200", "raspberry-pi-5"], runtimes=["torch-compile", "llamacpp"],
+        weights=["bf16", "q4_0"], batch=[1, 4], prompt=[128], context=[512, 1024], tp=[1, 2],
+    )  # fmt: skip
+    assert len(rows) == 64
+    assert isinstance(rows["tpot_s"], np.ndarray)
+    assert {"tpot_s", "usd_per_million_tokens", "batch", "device"} < {*rows.columns}
+    assert 0 < len(rows.pareto("tpot_s", "usd_per_million_tokens")) < 64
