@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
     from inferometer.core.codec import decode, encode
     from inferometer.errors import InferometerError
+    from inferometer.profiler import Profiler
     from inferometer.readers.resolve import read
     from inferometer.units import format_quantity, parse_quantity
     from inferometer.verbs import fit, predict, sweep
@@ -26,6 +27,7 @@ _HOMES = {
     "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
+    "inferometer.profiler": ("Profiler",),
     "inferometer.readers.resolve": ("read",),
     "inferometer.verbs": ("fit", "predict", "sweep"),
     "inferometer.units": ("format_quantity", "parse_quantity"),
@@ -36,6 +38,7 @@ __all__ = [
     "Graph",
     "InferometerError",
     "Profile",
+    "Profiler",
     "Work",
     "Workload",
     "__version__",

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 from inferometer.bench.files import load_profile, save_profile
@@ -206,6 +207,14 @@ def test_a_file_cut_in_the_middle_is_told_by_name(tmp_path):
     assert "cut.json: This is not a JSON document" in result.stderr
 
 
+def ended(pid):
+    """Gone, or only waiting to be collected by whoever inherited it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_ends_the_measured_command_too(tmp_path):
     note = tmp_path / "pid"
@@ -222,5 +231,4 @@ def test_ctrl_c_ends_the_measured_command_too(tmp_path):
     _, words = process.communicate(timeout=30)
     assert process.returncode == 130
     assert words.strip().endswith("Interrupted.")
-    with pytest.raises(ProcessLookupError):
-        os.kill(int(note.read_text("ascii")), 0)
+    assert ended(int(note.read_text("ascii")))

@@ -52,18 +52,19 @@ class CommandSubject:
         with tempfile.TemporaryFile() as errors:
             start = self.clock()
             process = self._started(errors)
-            watchdog = Watchdog(
-                process.pid, timeout_s=self.timeout_s, memory_bytes=self.memory_bytes, watched=watched
-            )  # fmt: skip
             try:
-                peak = _ended(process)
-                seconds = self.clock() - start
+                watchdog = Watchdog(
+                    process.pid, timeout_s=self.timeout_s, memory_bytes=self.memory_bytes, watched=watched
+                )  # fmt: skip
+                try:
+                    peak = _ended(process)
+                    seconds = self.clock() - start
+                finally:
+                    watchdog.stop()
             except BaseException:
                 kill_tree(process.pid)  # an interrupted measurement leaves nothing running
                 process.wait()
                 raise
-            finally:
-                watchdog.stop()
             peaks = [size for size in (peak, watchdog.peak_bytes) if size is not None]
             error = watchdog.verdict or self._too_much(peak) or _failure(process.returncode, errors)
             if error is None and seconds < 0:

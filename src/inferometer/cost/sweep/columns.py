@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from inferometer.core.profile import Headline
-from inferometer.errors import UnknownNameError
+from inferometer.errors import DomainError, UnknownNameError
 
 __all__ = ["COLUMNS", "HIGHER_IS_BETTER", "INPUTS", "Column", "Kind", "column_named", "unit_of"]
 
@@ -41,6 +41,8 @@ _UNITS = {"_per_s": "1", "_s": "s", "_bytes": "B", "_j": "J", "_g": "g"}
 
 
 def column_named(name: str) -> Column:
+    if not isinstance(name, str):
+        raise DomainError(f"Columns are asked for by name, and not by {name!r}.", remedy="rows.records() gives rows.")
     if name not in COLUMNS:
         raise UnknownNameError("column", name, COLUMNS, listing=f"The columns are {', '.join(COLUMNS)}.")
     return COLUMNS[name]

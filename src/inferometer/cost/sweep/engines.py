@@ -11,12 +11,9 @@ import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing import connection, get_context, parent_process
 from typing import TYPE_CHECKING, Any
 
 from inferometer.cost.sweep.evaluate import evaluate_chunk
@@ -98,6 +95,9 @@ _study: Study | None = None  # of a worker process: sent once, so that its graph
 
 @contextmanager
 def _processes(count: int, study: Study) -> Iterator[Run]:
+    from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor  # noqa: PLC0415 - most do without
+    from multiprocessing import get_context  # noqa: PLC0415 - as above
+
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin, initargs=(study,))
 
     def run(chunks: Iterable[Chunk], form: str | None) -> Iterator[Done]:
@@ -105,8 +105,8 @@ def _processes(count: int, study: Study) -> Iterator[Run]:
             yield from _in_order(lambda chunk: pool.submit(_work_here, chunk, form), chunks, _AHEAD * count)
         except BrokenProcessPool:
             raise InferometerError(
-                "A worker process ended before its time (out of memory, or killed).",
-                remedy="Use fewer processes; --resume continues what was written.",
+                "A worker process ended before its time: no memory, killed, or begun by a script without a main part.",
+                remedy="Use fewer processes, or put the call under `if __name__ == '__main__':`.",
             ) from None
 
     try:
@@ -124,6 +124,8 @@ def _begin(study: Study) -> None:
 
 
 def _end_with_parent() -> None:
+    from multiprocessing import connection, parent_process  # noqa: PLC0415 - as above
+
     parent = parent_process()
     if parent is not None:
         connection.wait([parent.sentinel])

@@ -12,17 +12,21 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from inferometer.catalog.places import instance
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.effects import RuntimeEffects, default_runtime, require_effects
+from inferometer.cost.money import carbon_grams
 from inferometer.cost.options import Options
 from inferometer.errors import DomainError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from inferometer.cost.options import Place
 
 __all__ = ["AXES", "CHUNK_ROWS", "Chunk", "Combination", "Sizes", "Study", "Tile", "study_of"]
 
@@ -186,6 +190,7 @@ def study_of(
     plans = product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
     if chunk_rows < 1:
         raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
+    _require_place((options or Options()).place)
     return Study(
         models=found["models"],
         devices=found["devices"],
@@ -198,6 +203,13 @@ def study_of(
         options=options or Options(),
         chunk_rows=chunk_rows,
     )
+
+
+def _require_place(place: Place) -> None:
+    """Names that the catalog does not have are an error now, and not in the middle."""
+    carbon_grams(1.0, place)
+    if place.instance is not None:
+        instance(place.instance)
 
 
 def _listed(name: str, value: Any) -> tuple[Any, ...]:

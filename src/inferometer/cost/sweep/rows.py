@@ -92,6 +92,9 @@ class Rows:
         """The rows one by one, as plain values; None where a column has none."""
         return records_of(self._parts)
 
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.records()
+
     def take(self, places: Any) -> Rows:
         """The rows at these places, or those where a vector of flags is true."""
         chosen = np.asarray(places, dtype=None if len(places) else int)

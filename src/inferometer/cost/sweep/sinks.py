@@ -61,6 +61,7 @@ def discard(path: Path) -> None:
         shutil.rmtree(partial)
     else:
         partial.unlink(missing_ok=True)
+        partial.with_name(f"{partial.name}-journal").unlink(missing_ok=True)  # SQLite's own, after a kill
 
 
 def sink_for(path: Path, form: str, *, resume: bool = False) -> Sink:

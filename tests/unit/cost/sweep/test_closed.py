@@ -36,6 +36,15 @@ def test_a_closed_form_gives_what_the_plan_gives(on, runtime, phase, sizes):
         np.testing.assert_allclose(getattr(quick, name), getattr(slow, name), rtol=1e-12, atol=1e-18)
 
 
+def test_a_point_has_the_same_price_to_the_last_bit_whoever_its_neighbours_are():
+    found = plan("llama-3.2-1b", "nvidia-h200", "torch-compile")
+    closed = close(found, "decode")
+    whole = step_sums(found, closed, DECODE, "decode").time_s
+    for start, stop in ((0, 1), (1023, 1026), (2999, 3000), (7, 1500)):
+        part = {**DECODE, "batch": BATCH[start:stop], "context": TOKENS[start:stop]}
+        assert (step_sums(found, closed, part, "decode").time_s == whole[start:stop]).all()
+
+
 def test_a_table_is_read_once_at_most():
     """More rows than the vocabulary has entries: an embedding then reads all of its table, and no more."""
     found = plan("llama-3.2-1b", "nvidia-h200", "ideal")

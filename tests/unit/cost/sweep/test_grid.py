@@ -113,6 +113,14 @@ def test_a_format_that_is_not_known_is_refused_before_anything_is_computed(axis)
         study_of(axes(**{axis: [4]}))
 
 
+def test_a_place_that_is_not_known_is_refused_before_anything_is_computed():
+    from inferometer.cost.options import Options, Place
+
+    for place in (Place(grid="atlantis"), Place(instance="atlantis-8x")):
+        with pytest.raises(UnknownNameError, match="atlantis"):
+            study_of(axes(), options=Options(place=place))
+
+
 def test_none_leaves_open_what_may_be_left_open():
     study = study_of(axes(weights=[None, "q4_0"], context=[None, 8]))
     assert study.sizes.context == (None, 8)

@@ -64,6 +64,8 @@ def test_a_combination_that_cannot_be_is_rows_with_a_reason():
 def test_a_column_that_is_not_there_is_an_error_that_suggests(rows):
     with pytest.raises(UnknownNameError, match="Did you mean tpot_s"):
         rows["tpott_s"]
+    with pytest.raises(DomainError, match="by name"):
+        rows[0]
     assert "tpot_s" in rows
     assert "tpott_s" not in rows
 
@@ -75,6 +77,7 @@ def test_records_are_plain_values(rows):
     assert first["image"] is None
     assert second["tpot_s"] is None
     assert first["fits"] is True
+    assert next(iter(rows)) == first
 
 
 def test_rows_can_be_taken_by_place_and_by_flag(rows):
@@ -191,6 +194,32 @@ def test_host_costs_count_as_in_a_prediction():
         summary = predict_graph(graph(), device(), workload=workload, options=options).summary
         assert rows["ttft_s"][place] == pytest.approx(summary.ttft_s, rel=1e-12)
         assert rows["e2e_s"][place] == pytest.approx(summary.e2e_s, rel=1e-12)
+
+
+def test_a_calibration_counts_as_in_a_prediction():
+    from inferometer.core.calibration import Calibration, Utilisation
+    from inferometer.core.workload import Workload
+    from inferometer.cost.predict import predict_graph
+
+    rising = Utilisation(
+        op_class="linear", stream="hbm", axes=("rows", "in_features"), grid=((1.0, 64.0), (512.0, 8192.0)),
+        values=(0.4, 0.8, 0.5, 0.9), residual=0.05,
+    )  # fmt: skip
+    calibration = Calibration(
+        device="nvidia-h200", runtime="torch-compile", dtype="bf16", created="2026-01-01", tables=(rising,)
+    )
+    asked = {"batch": [1, 2, 33, 100], "prompt": [1, 700], "context": [5, 5000]}
+    rows = sweep(graph(), [device(), device("nvidia-l4")], calibrations=[calibration], **asked)
+    plain = sweep(graph(), [device(), device("nvidia-l4")], **asked)
+    assert (rows["tpot_s"][:16] != plain["tpot_s"][:16]).all()
+    assert (rows["tpot_s"][16:] == plain["tpot_s"][16:]).all()  # it is of another device
+    for place, (batch, prompt, context) in enumerate(product(*asked.values())):
+        summary = predict_graph(
+            graph(), device(), runtime="torch-compile", calibration=calibration,
+            workload=Workload(batch=batch, prompt=prompt, context=context),
+        ).summary  # fmt: skip
+        assert rows["tpot_s"][place] == pytest.approx(summary.tpot_s, rel=1e-9)
+        assert rows["ttft_s"][place] == pytest.approx(summary.ttft_s, rel=1e-9)
 
 
 def test_a_table_of_records_knows_what_is_missing():
