@@ -9,6 +9,7 @@ InferometerError                 the root: a sentence, and what to do
 ├── SchemaError                  a document of another schema, or of a newer version
 ├── PluginError                  a plug-in that cannot be loaded: which one, from which package
 ├── MissingDependencyError       an optional package is not installed
+├── EngineError                  an engine refused a model, failed in a step, crashed or hung: its own words
 └── GateError                    a gate the user set did not hold (exit code 1, not 2)
 
 A message says what was asked and what was found; `remedy` says what to do. The command line prints both in one place.
@@ -20,6 +21,7 @@ from typing import ClassVar
 __all__ = [
     "CatalogError",
     "DomainError",
+    "EngineError",
     "FormatError",
     "GateError",
     "InferometerError",
@@ -82,6 +84,10 @@ class PluginError(InferometerError):
 
 
 class MissingDependencyError(InferometerError):
+    pass
+
+
+class EngineError(InferometerError):
     pass
 
 

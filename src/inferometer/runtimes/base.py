@@ -1,14 +1,32 @@
-"""What a runtime is: an engine that can say whether it is here, and which model files it takes.
+"""What a runtime is: an engine that loads a model and runs one step at a time.
 
-`probe` answers from package metadata; it never imports the engine.
+`probe` answers from package metadata; it never imports the engine. `open` loads. Warm-up, repetition, clocks,
+statistics, memory and power belong to `bench` and `measure`, so that every engine is measured by the same code.
+
+A `Session` runs a model that takes arrays and gives arrays. A `TextSession` runs a language model and keeps its cache.
+Both are opened twice: plain for the truth, and with `Target.instrument` for the shape, where the engine's own timers
+are on and `kernels` tells what it ran.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-__all__ = ["Engine", "Missing", "Ready", "Runtime"]
+from inferometer.errors import FormatError, MissingDependencyError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = [
+    "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request", "Runtime",
+    "Session", "Stage", "Target", "TextSession", "require_format", "require_ready",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +38,172 @@ class Ready:
 class Missing:
     reason: str
     remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What can be asked of an engine. `units` are the kinds of unit it can run on: cpu, gpu, npu."""
+
+    units: tuple[str, ...] = ("cpu",)
+    per_op: bool = True  # an instrumented session tells the time of each kernel
+    perturbs: bool = False  # … by running node by node, which the plain session does not
+    arrays: bool = True  # opens models that take and give arrays
+    text: bool = False  # opens language models that generate
+    logits: bool = False  # a text session gives the logits of every position
+    threads: bool = True  # the number of threads can be chosen
+    optimisation: tuple[str, ...] = ()  # levels of graph optimisation, from none to all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What to open, and how. `None` is the engine's own default.
+
+    `unit` is a kind of unit (cpu, gpu, npu), with an index where there are several (gpu:1); `providers` are the
+    engine's own names, in order of preference, and overrule it. `options` go to the engine as they are.
+    """
+
+    path: Path  # a model file, or a folder with a config
+    format: str  # one of the runtime's `formats`
+    text: bool = False  # open as a language model: a TextSession
+    instrument: bool = False
+    threads: int | None = None
+    unit: str | None = None
+    providers: tuple[str, ...] = ()
+    precision: str | None = None  # the arithmetic to compute in, where the engine lets one choose
+    optimisation: str | None = None
+    context: int | None = None  # tokens the cache must hold
+    batch: int = 1
+    seed: int = 0
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of the dims a file leaves open
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Port:
+    """An input or output. A dim is a number, or the name the file gives to an open one, or None."""
+
+    name: str
+    dtype: str  # as numpy names it: float32, int64
+    shape: tuple[int | str | None, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A cost that is paid once: load, compile …"""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What was opened. `placed` counts the nodes by where the engine put them (`CPUExecutionProvider`, `gpu` …)."""
+
+    stages: tuple[Stage, ...]
+    versions: Mapping[str, str]
+    inputs: tuple[Port, ...] = ()
+    outputs: tuple[Port, ...] = ()
+    threads: int | None = None
+    unit: str = "cpu"
+    placed: Mapping[str, int] = field(default_factory=dict)
+    precision: str | None = None  # the arithmetic it really computes in, where it says so
+    notes: tuple[str, ...] = ()  # what a reader of the number should know: a fallback, a random weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """Something the engine ran as one piece: a node of the model, or several fused, or one of the engine's own.
+
+    `layers` names the nodes of the model it stands for, as the file names them; empty where the engine does not tell.
+    One sample a step, host clock; `device_s` beside it where the device has a clock of its own.
+    """
+
+    name: str
+    kind: str  # the engine's word for it: Conv, FusedConv, Reorder
+    samples_s: tuple[float, ...]
+    unit: str = "cpu"
+    layers: tuple[str, ...] = ()
+    provider: str | None = None
+    device_s: tuple[float, ...] | None = None
+    dtype: str | None = None
+    bytes: float | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+class Session(Protocol):
+    """A loaded model. One step at a time; `step` returns when the device is idle."""
+
+    @property
+    def opened(self) -> Opened: ...
+
+    def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Put the inputs where `step` reads them. Wrong names, types or shapes are an error that names them."""
+
+    def step(self) -> None: ...
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """What the last step gave."""
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        """By phase (`forward`): what ran since the last call, in order. Empty where it is not instrumented."""
+
+    def close(self) -> None: ...
+
+
+EventKind = Literal["prefill", "token"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened while a language model generated.
+
+    `prefill` reads the prompt and ends with the first token known; each `token` is one more step. `context` tokens were
+    in the cache before it. `parts` are seconds inside it by name: write, run, read, sample, device …
+    """
+
+    kind: EventKind
+    start_ns: int
+    end_ns: int
+    tokens: int  # read by a prefill, made by a step: a chunk may hold several
+    context: int
+    ids: tuple[int, ...] = ()
+    text: str | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`depth` tokens lie in the cache before the prompt is read; putting them there is not part of the generation."""
+
+    prompt: tuple[int, ...]
+    generate: int
+    depth: int = 0
+    ignore_end: bool = True  # go on after an end-of-text token: the length is part of the question
+
+
+class TextSession(Protocol):
+    """A language model with its cache. It is empty before each `generate`."""
+
+    @property
+    def opened(self) -> Opened: ...
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    def tokenise(self, text: str) -> tuple[int, ...]:
+        """Raises MissingDependencyError, or a DomainError, where the model came without a tokeniser."""
+
+    def detokenise(self, ids: tuple[int, ...]) -> str: ...
+
+    def generate(self, request: Request) -> Iterator[Event]: ...
+
+    def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        """Logits after each of the tokens, [tokens, vocabulary]; only where the engine can (`Capabilities.logits`)."""
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        """By phase (`prefill`, `decode`): what ran since the last call, in order, one sample a step."""
+
+    def close(self) -> None: ...
 
 
 class Runtime(Protocol):
@@ -36,12 +220,18 @@ class Runtime(Protocol):
         """Names of the model formats it loads."""
         ...
 
+    @property
+    def capabilities(self) -> Capabilities: ...
+
     def probe(self) -> Ready | Missing: ...
+
+    def open(self, target: Target) -> Session | TextSession:
+        """Load the model. What the engine refuses is an EngineError with the engine's words and the op it names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A runtime whose engine is a Python package."""
+    """A runtime whose engine is a Python package. `opener` is the module that imports it, and its `open` is called."""
 
     name: str
     title: str
@@ -49,6 +239,8 @@ class Engine:
     module: str  # as Python imports it
     extra: str  # as `pip install inferometer[…]` names it
     formats: frozenset[str]
+    opener: str
+    capabilities: Capabilities = field(default_factory=Capabilities)
 
     def probe(self) -> Ready | Missing:
         remedy = f"pip install 'inferometer[{self.extra}]'"
@@ -60,3 +252,24 @@ class Engine:
             return Missing(
                 reason=f"a module {self.module} is here, but not from the package {self.package}", remedy=remedy
             )
+
+    def open(self, target: Target) -> Session | TextSession:
+        require_ready(self)
+        require_format(self, target)
+        opened: Session | TextSession = import_module(self.opener).open_session(target, self.name)
+        return opened
+
+
+def require_ready(runtime: Runtime) -> None:
+    found = runtime.probe()
+    if isinstance(found, Missing):
+        raise MissingDependencyError(f"{runtime.title} cannot be used: {found.reason}.", remedy=f"{found.remedy}")
+
+
+def require_format(runtime: Runtime, target: Target) -> None:
+    if target.format not in runtime.formats:
+        takes = ", ".join(sorted(runtime.formats))
+        raise FormatError(
+            f"{runtime.title} was given {str(target.path)!r}, a {target.format} model; it opens {takes}.",
+            remedy="Choose a runtime that opens it (`inferometer runtimes`), or a model in another format.",
+        )

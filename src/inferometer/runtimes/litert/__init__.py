@@ -1,6 +1,6 @@
 """LiteRT, formerly TensorFlow Lite."""
 
-from inferometer.runtimes.base import Engine
+from inferometer.runtimes.base import Capabilities, Engine
 
 runtime = Engine(
     name="litert",
@@ -9,4 +9,6 @@ runtime = Engine(
     module="ai_edge_litert",
     extra="litert",
     formats=frozenset({"tflite"}),
+    opener="inferometer.runtimes.litert.session",
+    capabilities=Capabilities(units=("cpu",)),
 )

@@ -1,6 +1,6 @@
 """OpenVINO."""
 
-from inferometer.runtimes.base import Engine
+from inferometer.runtimes.base import Capabilities, Engine
 
 runtime = Engine(
     name="openvino",
@@ -9,4 +9,6 @@ runtime = Engine(
     module="openvino",
     extra="openvino",
     formats=frozenset({"onnx", "tflite"}),
+    opener="inferometer.runtimes.openvino.session",
+    capabilities=Capabilities(units=("cpu", "gpu", "npu")),
 )

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from inferometer.runtimes.base import Engine
+from inferometer.runtimes.base import Capabilities, Engine
 
 eager = Engine(
     name="torch-eager",
@@ -11,5 +11,7 @@ eager = Engine(
     module="torch",
     extra="torch",
     formats=frozenset({"pt2", "safetensors", "config"}),
+    opener="inferometer.runtimes.torch.session",
+    capabilities=Capabilities(units=("cpu", "gpu"), text=True, logits=True),
 )
 compiled = replace(eager, name="torch-compile", title="PyTorch, torch.compile")
