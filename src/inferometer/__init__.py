@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inferometer.core.codec import decode, encode
     from inferometer.errors import InferometerError
     from inferometer.profiler import Profiler
+    from inferometer.profiling import profile, verify
     from inferometer.readers.resolve import read
     from inferometer.units import format_quantity, parse_quantity
     from inferometer.verbs import fit, predict, sweep
@@ -28,6 +29,7 @@ _HOMES = {
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
     "inferometer.profiler": ("Profiler",),
+    "inferometer.profiling": ("profile", "verify"),
     "inferometer.readers.resolve": ("read",),
     "inferometer.verbs": ("fit", "predict", "sweep"),
     "inferometer.units": ("format_quantity", "parse_quantity"),
@@ -55,8 +57,10 @@ __all__ = [
     "models",
     "parse_quantity",
     "predict",
+    "profile",
     "read",
     "sweep",
+    "verify",
 ]
 
 

@@ -4,10 +4,11 @@ Nothing else in the program looks at the environment, and nothing sets it.
 """
 
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SETTINGS", "Setting", "catalog_folders", "debug", "profiling", "value_of"]
+__all__ = ["SETTINGS", "Setting", "cache_folder", "catalog_folders", "debug", "profiling", "value_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +19,11 @@ class Setting:
 
 
 SETTINGS = (
+    Setting(
+        name="INFEROMETER_CACHE",
+        default=None,
+        meaning="Folder for model files with made-up weights.  Without it: `inferometer` in the user's cache folder.",
+    ),
     Setting(
         name="INFEROMETER_CATALOG",
         default=None,
@@ -39,6 +45,18 @@ SETTINGS = (
 def value_of(name: str) -> str | None:
     setting = next(setting for setting in SETTINGS if setting.name == name)
     return os.environ.get(name, setting.default)  # noqa: TID251 - the one place that reads it
+
+
+def cache_folder() -> Path:
+    """Where files are kept that can be made again."""
+    chosen = value_of("INFEROMETER_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", "~")).expanduser() / "inferometer" / "cache"  # noqa: TID251 - as below
+    if sys.platform == "darwin":
+        return Path("~/Library/Caches/inferometer").expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferometer"  # noqa: TID251 - as below
 
 
 def catalog_folders() -> tuple[Path, ...]:

@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "formulas": "List the field's formulas, show one, or calculate with units.",
     "models": "List models, or show one's layers, work, memory and coverage.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
+    "profile": "Measure how fast a model runs here: every layer, every token, on the real runtime.",
     "runtimes": "List the engines that can run a model, and what is missing for each.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
     "synth": "Make a runnable model file with random weights at the exact shapes.",

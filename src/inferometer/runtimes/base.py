@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request", "Runtime",
-    "Session", "Stage", "Target", "TextSession", "require_format", "require_ready",
+    "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request",
+    "Runtime", "Session", "Stage", "Target", "TextSession", "require_format", "require_ready",
 ]  # fmt: skip
 
 
@@ -89,7 +89,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A cost that is paid once: load, compile …"""
+    """A cost that is paid once, such as load or compile."""
 
     name: str
     seconds: float

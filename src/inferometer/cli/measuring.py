@@ -1,0 +1,156 @@
+"""Options of the commands that measure a model, and what they ask for."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.bench import progress_bar as drawn_bar
+from inferometer.cli.sizes import parse_sizes
+from inferometer.errors import DomainError
+from inferometer.units import parse_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inferometer.bench.loop import Step
+    from inferometer.measure.run import Asked
+
+__all__ = ["asked_of", "measuring_options", "progress_bar"]
+
+_LIST = "N,…"
+
+
+def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
+    """What to run, how, how often: the options that `asked_of` reads."""
+    for option in reversed((
+        click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that opens the model]"),
+        click.option("--batch", default=1, show_default=True, metavar="N"),
+        click.option("--prompt", metavar=_LIST, help="Tokens of the prompt; several are measured one after the other."),
+        click.option("--generate", metavar=_LIST, help="Tokens to make."),
+        click.option("--depth", metavar=_LIST, help="Tokens in the cache before the prompt."),
+        click.option("--image", type=int, metavar="N", help="Pixels of an image's side."),
+        click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open."),
+        click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
+        click.option("--weights", metavar="FORMAT", help="Of made-up weights: f32, f16, q8_0, q4_0 …"),
+        click.option("--precision", metavar="FORMAT", help="Arithmetic, where the engine lets one choose."),
+        click.option("--threads", type=int, metavar="N"),
+        click.option("--unit", metavar="UNIT", help="cpu, gpu, npu; gpu:1 for the second."),
+        click.option("--provider", "providers", multiple=True, metavar="NAME", help="By the engine's own name."),
+        click.option("--optimisation", metavar="LEVEL", help="Of the graph: none, basic, extended, all."),
+        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Given to the engine as it is."),
+        click.option("--runs", type=int, metavar="N", help="Runs at least.  [default: 30, or 5 generations]"),
+        click.option("--seconds", metavar="TIME", help="Time at least; both are kept.  [default: 1 s, or 2 s]"),
+        click.option("--seconds-at-most", metavar="TIME", help="[default: 30 s, or 60 s]"),
+        click.option("--warmup", type=int, metavar="N", help="Runs that are not counted.  [default: until steady]"),
+        click.option("--timeout", metavar="TIME", default="10 min", show_default=True, help="End it when silent."),
+        click.option("--memory-limit", metavar="SIZE", help="End it when it holds more."),
+        click.option("--seed", default=0, show_default=True, metavar="N"),
+        click.option("--no-shape", is_flag=True, help="Only the clean run: no layers."),
+        click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet."),
+        click.option("--strict", is_flag=True, help="Exit with 1 where the machine was not quiet."),
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def asked_of(model: str, *, command: str | None = None, words: str | None = None, **options: Any) -> Asked:
+    """The question that the options put."""
+    from inferometer.core.workload import Workload
+    from inferometer.measure.isolate import Limits
+    from inferometer.measure.run import Asked
+
+    prompts, generates, depths = (numbers(options[name], name) for name in ("prompt", "generate", "depth"))
+    memory = options["memory_limit"]
+    return Asked(
+        model=model,
+        runtime=options["runtime"],
+        workload=Workload(
+            batch=options["batch"],
+            prompt=prompts[0] if prompts else None,
+            generate=generates[0] if generates else None,
+            context=(depths[0] or None) if depths else None,
+            image=options["image"],
+        ),
+        plan=_plan(options),
+        cases=_cases(prompts, generates, depths, words),
+        words=words,
+        sizes=parse_sizes(options["sizes"]),
+        inputs=pairs(options["inputs"], "input"),
+        options=pairs(options["options"], "option"),
+        limits=Limits(
+            silence_s=parse_quantity(options["timeout"], "s"),
+            memory_bytes=None if memory is None else int(parse_quantity(memory, "B")),
+        ),
+        shape=not options["no_shape"],
+        guarded=not options["no_guard"],
+        command=command,
+        **{
+            name: options[name]
+            for name in ("weights", "precision", "threads", "unit", "providers", "optimisation", "seed", "strict")
+        },
+    )
+
+
+def _cases(
+    prompts: tuple[int, ...], generates: tuple[int, ...], depths: tuple[int, ...], words: str | None
+) -> tuple[Any, ...]:
+    """Lists mean every combination. One length each is the workload's own."""
+    if max(len(prompts), len(generates), len(depths)) <= 1:
+        return ()
+    from inferometer.cost.request import GENERATE, PROMPT
+    from inferometer.measure.order import TextOrder
+
+    return tuple(
+        TextOrder(prompt=prompt, generate=generate, depth=depth, words=words)
+        for prompt, generate, depth in product(prompts or (PROMPT,), generates or (GENERATE,), depths or (0,))
+    )
+
+
+def numbers(text: str | None, name: str) -> tuple[int, ...]:
+    """Whole numbers from a list like 128,512."""
+    if text is None:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise DomainError(f"--{name} is {text!r}.", remedy="Write whole numbers with commas between them: 128,512.")
+    return tuple(map(int, parts))
+
+
+def pairs(texts: tuple[str, ...], name: str) -> dict[str, str]:
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise DomainError(f"--{name} is {text!r}.", remedy="Write NAME=VALUE.")
+        found[key] = value
+    return found
+
+
+def _plan(options: dict[str, Any]) -> Any:
+    """None where nothing is asked for: the default depends on the kind of model."""
+    times = {name: options[name] for name in ("seconds", "seconds_at_most") if options[name] is not None}
+    counts = {name: options[name] for name in ("runs", "warmup") if options[name] is not None}
+    if not times and not counts:
+        return None
+    from inferometer.bench.plan import Plan
+
+    chosen: dict[str, Any] = {**counts, **{name: parse_quantity(text, "s") for name, text in times.items()}}
+    chosen.setdefault("seconds", min(1.0, chosen.get("seconds_at_most", 1.0)))
+    chosen.setdefault("seconds_at_most", max(30.0, chosen["seconds"]))
+    return Plan(**chosen)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Step], None] | None]:
+    """A bar on a terminal that is gone afterwards."""
+    bar = drawn_bar()
+    try:
+        yield bar
+    finally:
+        if bar is not None:
+            sys.stderr.write("\r\x1b[K")

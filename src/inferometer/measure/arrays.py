@@ -1,0 +1,120 @@
+"""Measuring a model that takes and gives arrays: a plain session for the truth, an instrumented one for the shape."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from inferometer.bench.guard import Guard, NoGuard
+from inferometer.bench.loop import collect
+from inferometer.bench.subject import FunctionSubject, Stopwatch, calls_for
+from inferometer.core.profile import Environment
+from inferometer.errors import EngineError
+from inferometer.measure.inputs import make_inputs
+from inferometer.measure.raw import Memory, Shape
+from inferometer.profiler.meters import process_memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from inferometer.bench.loop import Collected, Step
+    from inferometer.measure.order import Order
+    from inferometer.runtimes.base import Runtime, Session
+
+    Tell = Callable[[str, Any], None]
+
+__all__ = ["INSTRUMENTED_SHARE", "measure_arrays"]
+
+INSTRUMENTED_SHARE = 1.0  # the instrumented steps take at most as long as the clean ones did
+_STEPS = (5, 50)  # instrumented steps, at least and at most
+_WARM = 2
+
+
+def measure_arrays(
+    order: Order, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
+) -> None:
+    """Tell what was found as it is found: whatever happens later, it is known by then."""
+    guard = Guard() if order.guarded else NoGuard()
+    first = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
+    gauge = process_memory()
+    before = gauge.read().current
+    with closing(cast("Session", runtime.open(order.target))) as session:
+        tell("opened", session.opened)
+        feed(order, session)
+        opened = gauge.read().current
+        start = clock()
+        session.step()
+        tell("first_s", clock() - start)
+        restarted = gauge.restart()
+        found = _clean(order, session, guard, tell)
+        peak = gauge.read().peak if restarted else None
+        device = getattr(session, "memory_peak_bytes", None)
+        tell("memory", Memory(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device))
+        tell("clean", found)
+        if isinstance(guard, Guard) and first is not None:
+            tell("environment", guard.environment(first, found.disturbances, guard.after(first)))
+        else:
+            tell("environment", Environment())
+        if order.outputs is not None:
+            _keep(order.outputs, session, tell)
+    if order.shape and runtime.capabilities.per_op and found.samples_s:
+        _instrumented(order, runtime, found, tell, clock)
+
+
+def feed(order: Order, session: Session) -> None:
+    made = make_inputs(
+        session.opened.inputs,
+        sizes=order.target.sizes,
+        shapes=order.shapes,
+        limits=order.limits,
+        given=order.inputs,
+        seed=order.seed,
+    )
+    session.feed(made)
+
+
+def _clean(order: Order, session: Session, guard: Guard | NoGuard, tell: Tell) -> Collected:
+    """The truth. A step that fails raises: an engine that fails once is not measured further."""
+    stopwatch = Stopwatch(session.step, calls_for(order.plan.calls, order.plan.warmup))
+    subject = FunctionSubject(name=order.runtime, stopwatch=stopwatch)
+
+    def progress(step: Step) -> None:
+        tell("progress", step)
+
+    (found,) = collect([subject], order.plan, watch=guard, progress=progress)
+    if not found.samples_s and found.failures:
+        raise EngineError(f"{order.runtime} failed while it ran the model: {found.failures[0].reason}.")
+    return found
+
+
+def _keep(folder: Path, session: Session, tell: Tell) -> None:
+    import numpy as np  # noqa: PLC0415 - outputs are kept only where they are to be verified
+
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "outputs.npz"
+    given = session.outputs()
+    arrays: dict[str, Any] = {f"o{index}": value for index, value in enumerate(given.values())}
+    np.savez(path, names=np.array(list(given)), **arrays)
+    tell("kept", {"outputs": str(path)})
+
+
+def _instrumented(order: Order, runtime: Runtime, found: Collected, tell: Tell, clock: Callable[[], float]) -> None:
+    """Steps with the engine's timers on; their number is bounded by the time the clean ones took."""
+    seconds = sum(found.samples_s) * found.calls * INSTRUMENTED_SHARE
+    with closing(cast("Session", runtime.open(replace(order.target, instrument=True)))) as session:
+        feed(order, session)
+        for _ in range(_WARM):
+            session.step()
+        session.kernels()
+        walls: list[float] = []
+        begun = clock()
+        while len(walls) < _STEPS[0] or (len(walls) < _STEPS[1] and clock() - begun < seconds):
+            start = clock()
+            session.step()
+            walls.append(clock() - start)
+        for phase, kernels in session.kernels().items():
+            cost = getattr(session, "cost_per_kernel_s", None)
+            tell("shape", Shape(phase=phase, kernels=kernels, walls_s=tuple(walls), cost_s=cost))

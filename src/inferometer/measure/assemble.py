@@ -1,0 +1,299 @@
+"""Raw → Profile: phases with their statistics, ops that add up, the headline, and what a reader should know."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any
+
+from inferometer.bench.statistics import summarise
+from inferometer.core.graph import Graph
+from inferometer.core.profile import (
+    DeviceFacts,
+    Environment,
+    Headline,
+    ModelFacts,
+    OpTime,
+    Phase,
+    Profile,
+    Provenance,
+    Verification,
+)
+from inferometer.core.workload import Workload
+from inferometer.measure.correct import Corrected, correct
+from inferometer.measure.layers import Layers, layers_of
+from inferometer.measure.ops import measured_ops
+from inferometer.readers.sizes import bind
+from inferometer.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.measure.order import TextOrder
+    from inferometer.measure.raw import Generation, Raw, Shape
+    from inferometer.runtimes.base import Event
+
+__all__ = ["Subject", "assemble"]
+
+_SMALL = 0.05  # an unattributed share above this is said
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What was measured, as the readers know it. `notes` are what was done to it before: weights made up, say."""
+
+    graph: Graph
+    workload: Workload
+    runtime: str
+    sizes: Mapping[str, int]
+    facts: ModelFacts
+    notes: tuple[str, ...] = ()
+    command: str | None = None
+
+
+def assemble(subject: Subject, raw: Raw, *, case: TextOrder | None = None, now: datetime | None = None) -> Profile:
+    """The profile of what was measured. `case` chooses one of several lengths of a language model."""
+    notes = [*subject.notes, *(raw.opened.notes if raw.opened else ())]
+    phases = [*_once(raw)]
+    if raw.generations or case is not None:
+        phases += _text_phases(subject, raw, case, notes)
+        headline = _text_headline(phases, raw, case)
+    else:
+        phases += _array_phases(subject, raw, notes)
+        headline = _array_headline(phases, raw)
+    if raw.ended != "done":
+        notes.insert(0, f"Not complete ({raw.ended}): {raw.error or 'it ended early'}")
+    return Profile(
+        kind="measured",
+        model=subject.facts,
+        device=_device(raw),
+        workload=subject.workload,
+        phases=tuple(phases),
+        summary=headline,
+        runtime=subject.runtime,
+        environment=_environment(raw),
+        provenance=Provenance(
+            tool="inferometer profile",
+            version=__version__,
+            created=(now or datetime.now(UTC)).isoformat(timespec="seconds"),
+            command=subject.command,
+            notes=tuple(dict.fromkeys(notes)),
+        ),
+        verification=Verification(status="unchecked"),
+    )
+
+
+def _once(raw: Raw) -> Iterable[Phase]:
+    """Costs that are paid once are phases of their own, and in no other."""
+    for stage in raw.opened.stages if raw.opened else ():
+        yield Phase(name=stage.name, time_s=stage.seconds, statistic="single", samples_s=(stage.seconds,))
+    if raw.first_s is not None:
+        yield Phase(name="first_run", time_s=raw.first_s, statistic="single", samples_s=(raw.first_s,))
+
+
+def _array_phases(subject: Subject, raw: Raw, notes: list[str]) -> list[Phase]:
+    if raw.clean is None or not raw.clean.samples_s:
+        return []
+    summary = summarise(raw.clean.samples_s, name="forward")
+    layers = layers_of(subject.graph, bind(subject.graph, subject.workload, subject.sizes))
+    interval = summary.median_interval
+    phase = Phase(
+        name="forward",
+        time_s=summary.median,
+        low_s=interval.low if interval else None,
+        high_s=interval.high if interval else None,
+        statistic="median",
+        samples_s=raw.clean.samples_s,
+        clean_s=summary.median,
+    )
+    return [_with_ops(phase, raw.shapes, layers, notes)]
+
+
+def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list[str]) -> Phase:
+    """The phase with what ran in it; the work is the model's own, counted from its graph."""
+    flops, moved = (sum(getattr(layer, key) for layer in layers.by_name.values()) for key in ("flops", "bytes"))
+    phase = replace(phase, flops=flops, bytes=moved)
+    shape = next((shape for shape in shapes if shape.phase == phase.name), None)
+    if shape is None or not shape.kernels or phase.clean_s is None:
+        return phase
+    found = correct(shape.kernels, clean_s=phase.clean_s, walls_s=shape.walls_s, cost_s=shape.cost_s)
+    notes += _said(phase, found, len(shape.kernels))
+    ops = measured_ops(shape.kernels, found, layers)
+    return replace(phase, ops=ops, unattributed_s=found.unattributed_s)
+
+
+def _said(phase: Phase, found: Corrected, kernels: int) -> Iterable[str]:
+    clean = phase.clean_s or 0.0
+    over = found.raw_s / clean - 1
+    if abs(over) > _SMALL:
+        yield (
+            f"{phase.name}: the engine's timers add up to {over:+.0%} of the clean run; {found.cost_s * 1e6:.2g} µs of "
+            f"timing were taken out of each of {kernels} kernels, and the rest scaled by {found.scale:.2f}."
+        )
+    if found.unattributed_s > _SMALL * clean:
+        yield f"{phase.name}: {found.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
+
+
+def _text_phases(subject: Subject, raw: Raw, case: TextOrder | None, notes: list[str]) -> list[Phase]:
+    mine = [each for each in raw.generations if case is None or each.order == case]
+    kept, first = [each for each in mine if not each.first], [each for each in mine if each.first]
+    found: list[Phase] = []
+    if first and first[0].events:
+        seconds = _seconds(first[0].events[0])
+        found.append(Phase(name="first_run", time_s=seconds, statistic="single", samples_s=(seconds,)))
+    if not kept:
+        return found
+    found += _timed("tokenise", [each.tokenise_s for each in kept])
+    prefills = [event for each in kept for event in each.events if event.kind == "prefill"]
+    if prefills:
+        phase = _phase("prefill", [_seconds(event) for event in prefills], prefills)
+        layers = _layers(subject, query=prefills[0].tokens, context=prefills[0].context)
+        found.append(_with_ops(phase, raw.shapes, layers, notes))
+    steps = [event for each in kept for event in each.events if event.kind == "token"]
+    if steps:
+        found.append(_decode(subject, raw, kept, steps, notes))
+    return found + _timed("detokenise", [each.detokenise_s for each in kept])
+
+
+def _decode(subject: Subject, raw: Raw, kept: Sequence[Generation], steps: Sequence[Event], notes: list[str]) -> Phase:
+    """A step is a generation's mean; its time is the median over generations. Samples are single steps, in order."""
+    means = [mean for each in kept if (mean := tpot(each)) is not None]
+    per_token = [_seconds(event) / event.tokens for event in steps for _ in range(event.tokens)]
+    context = [event.context + index for event in steps for index in range(event.tokens)]
+    middle = round(fmean(context))
+    phase = Phase(
+        name="decode",
+        time_s=median(means),
+        low_s=min(means) if len(means) > 1 else None,
+        high_s=max(means) if len(means) > 1 else None,
+        statistic="median over generations of the mean step",
+        samples_s=tuple(per_token),
+        context=tuple(context),
+        clean_s=median(means),
+        parts=_parts(steps),
+    )
+    return _with_ops(phase, raw.shapes, _layers(subject, query=1, context=middle), notes)
+
+
+def tpot(generation: Generation) -> float | None:
+    """(end − first token) / (tokens − 1): what a token takes after the first."""
+    steps = [event for event in generation.events if event.kind == "token"]
+    prefill = [event for event in generation.events if event.kind == "prefill"]
+    made = sum(event.tokens for event in steps)
+    if not made:
+        return None
+    start = prefill[-1].end_ns if prefill else steps[0].start_ns
+    return (steps[-1].end_ns - start) * 1e-9 / made
+
+
+def _phase(name: str, seconds: list[float], events: Sequence[Event]) -> Phase:
+    summary = summarise(seconds, name=name)
+    interval = summary.median_interval
+    return Phase(
+        name=name,
+        time_s=summary.median,
+        low_s=interval.low if interval else None,
+        high_s=interval.high if interval else None,
+        statistic="median",
+        samples_s=tuple(seconds),
+        clean_s=summary.median,
+        context=tuple(event.context for event in events),
+        parts=_parts(events),
+    )
+
+
+def _parts(events: Sequence[Event]) -> dict[str, float]:
+    """The mean of each part over the events that tell it."""
+    names = dict.fromkeys(name for event in events for name in event.parts)
+    return {name: fmean(event.parts[name] for event in events if name in event.parts) for name in names}
+
+
+def _timed(name: str, seconds: Iterable[float | None]) -> list[Phase]:
+    known = tuple(value for value in seconds if value is not None)
+    if not known:
+        return []
+    return [Phase(name=name, time_s=median(known), statistic="median", samples_s=known)]
+
+
+def _layers(subject: Subject, *, query: int, context: int) -> Layers:
+    sizes = {"query": query, "context": context, "batch": subject.workload.batch}
+    known = {name: size for name, size in sizes.items() if name in subject.graph.symbols}
+    return layers_of(subject.graph, bind(subject.graph, subject.workload, {**subject.sizes, **known}))
+
+
+def _seconds(event: Event) -> float:
+    return (event.end_ns - event.start_ns) * 1e-9
+
+
+def _array_headline(phases: Sequence[Phase], raw: Raw) -> Headline:
+    forward = next((phase for phase in phases if phase.name == "forward"), None)
+    if forward is None:
+        return Headline(peak_memory_bytes=_peak(raw))
+    return Headline(
+        latency_s=forward.time_s,
+        peak_memory_bytes=_peak(raw),
+        unattributed_s=forward.unattributed_s,
+        **_top_units(forward.ops, raw),
+    )
+
+
+def _text_headline(phases: Sequence[Phase], raw: Raw, case: TextOrder | None) -> Headline:
+    kept = [each for each in raw.generations if not each.first and (case is None or each.order == case)]
+    by_name = {phase.name: phase for phase in phases}
+    prefill, decode, tokenise = by_name.get("prefill"), by_name.get("decode"), by_name.get("tokenise")
+    ttft = prefill.time_s + (tokenise.time_s if tokenise else 0.0) if prefill else None
+    e2e = [(each.events[-1].end_ns - each.events[0].start_ns) * 1e-9 for each in kept if each.events]
+    step = decode.time_s if decode else None
+    ops = [op for phase in (prefill, decode) if phase for op in phase.ops]
+    rest = [phase.unattributed_s for phase in (prefill, decode) if phase and phase.unattributed_s is not None]
+    return Headline(
+        ttft_s=ttft,
+        tpot_s=step,
+        e2e_s=median(e2e) + (tokenise.time_s if tokenise else 0.0) if e2e else None,
+        tokens_per_s=1 / step if step else None,
+        peak_memory_bytes=_peak(raw),
+        unattributed_s=sum(rest) if rest else None,
+        **_top_units(ops, raw),
+    )
+
+
+def _top_units(ops: Sequence[OpTime], raw: Raw) -> dict[str, Any]:
+    """By time and by count, which are different questions: a hundred tiny ops may stand beside one long one."""
+    if not ops:
+        unit = raw.opened.unit if raw.opened else None
+        return {"top_unit": unit, "top_unit_by_count": unit}
+    seconds: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    for op in ops:
+        seconds[op.unit or "cpu"] += op.time_s  # type: ignore[assignment]  # a Counter of seconds
+        count[op.unit or "cpu"] += 1
+    return {"top_unit": max(seconds, key=seconds.__getitem__), "top_unit_by_count": max(count, key=count.__getitem__)}
+
+
+def _peak(raw: Raw) -> int | None:
+    """What the model took: the process at its most, less what it held before the model was opened."""
+    memory = raw.memory
+    if memory.device_peak_bytes is not None:
+        return memory.device_peak_bytes
+    if memory.peak_bytes is None or memory.before_bytes is None:
+        return None
+    return max(memory.peak_bytes - memory.before_bytes, 0)
+
+
+def _device(raw: Raw) -> DeviceFacts:
+    host = raw.environment.host if raw.environment else {}
+    unit = raw.opened.unit if raw.opened else "cpu"
+    gpus = host.get("gpus") or ()
+    title = gpus[0] if unit.startswith("gpu") and gpus else host.get("cpu")
+    return DeviceFacts(name="local", title=title)
+
+
+def _environment(raw: Raw) -> Environment:
+    found = raw.environment or Environment()
+    if raw.opened is None:
+        return found
+    host = {**found.host, **({"placed": dict(raw.opened.placed)} if raw.opened.placed else {})}
+    return replace(found, versions={**found.versions, **raw.opened.versions}, threads=raw.opened.threads, host=host)

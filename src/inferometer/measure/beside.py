@@ -1,0 +1,70 @@
+"""Prediction and floor beside each measured op."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.estimate import Bound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.graph import Graph
+    from inferometer.core.profile import OpTime, Phase, Profile
+
+__all__ = ["beside"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Expected:
+    time_s: float
+    floor_s: float
+    bound: Bound | None
+
+
+def beside(measured: Profile, predicted: Profile, graph: Graph) -> Profile:
+    """The measured profile with `predicted_s`, `floor_s` and the bound of each op whose layers the prediction has.
+
+    A kernel that fused several layers is held against the sum of theirs.
+    """
+    phases = tuple(_phase(phase, predicted.phase(phase.name), graph) for phase in measured.phases)
+    return replace(measured, phases=phases)
+
+
+def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:
+    if predicted is None:
+        return phase
+    expected = _by_layer(predicted, graph)
+    ops = tuple(_op(op, expected) for op in phase.ops)
+    return replace(
+        phase, ops=ops, predicted_s=predicted.time_s, floor_s=predicted.floor_s, bound=phase.bound or predicted.bound
+    )
+
+
+def _by_layer(predicted: Phase, graph: Graph) -> Mapping[str, _Expected]:
+    """Each repetition by its own name: a prediction counts equal layers together."""
+    templates = {block.full_name(op.name): (block, op) for block, op in graph.ops()}
+    found: dict[str, _Expected] = {}
+    for op in predicted.ops:
+        each = _Expected(time_s=op.time_s / op.count, floor_s=(op.floor_s or 0.0) / op.count, bound=op.bound)
+        if op.name not in templates:
+            found[op.name] = each
+            continue
+        block, template = templates[op.name]
+        for repetition in range(block.count):
+            found[block.full_name(template.name, repetition)] = each
+    return found
+
+
+def _op(op: OpTime, expected: Mapping[str, _Expected]) -> OpTime:
+    known = [expected[name] for name in (op.layers or (op.name,)) if name in expected]
+    if not known:
+        return op
+    longest = max(known, key=lambda each: each.time_s)
+    return replace(
+        op,
+        predicted_s=sum(each.time_s for each in known),
+        floor_s=sum(each.floor_s for each in known),
+        bound=longest.bound,
+    )

@@ -1,0 +1,93 @@
+"""The process in which an engine runs. It may crash, hang or eat the memory: the parent lives on.
+
+It reads its order from standard input and answers on what was standard output; whatever an engine prints itself goes to
+the log. Answers are pickles, each after its length: both ends are the same program.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import struct
+import sys
+import time
+from importlib import import_module
+from typing import IO, TYPE_CHECKING, Any
+
+from inferometer.errors import InferometerError
+from inferometer.plugins import load
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.measure.order import Order
+    from inferometer.runtimes.base import Runtime
+
+__all__ = ["LENGTH", "main", "measure", "runtime_named"]
+
+LENGTH = struct.Struct("<Q")
+_PROGRESS_S = 0.1
+
+
+def runtime_named(name: str) -> Runtime:
+    """A plug-in by its name, or `module:attribute`."""
+    module, _, attribute = name.partition(":")
+    found: Runtime = getattr(import_module(module), attribute) if attribute else load("inferometer.runtimes", name)
+    return found
+
+
+def measure(order: Order, tell: Callable[[str, Any], None]) -> None:
+    """Do what was ordered. What goes wrong is told too."""
+    try:
+        runtime = runtime_named(order.runtime)
+        if order.text:
+            from inferometer.measure.texts import measure_text  # noqa: PLC0415 - each brings what it needs
+
+            measure_text(order, runtime, tell)
+        else:
+            from inferometer.measure.arrays import measure_arrays  # noqa: PLC0415 - as above
+
+            measure_arrays(order, runtime, tell)
+    except InferometerError as error:
+        tell("ended", ("refused", error.message, error.remedy))
+    except MemoryError:
+        tell("ended", ("too-big", "The memory was not enough.", None))
+    except KeyboardInterrupt:
+        tell("ended", ("stopped", None, None))
+    except Exception as error:  # noqa: BLE001 - whatever an engine raises is a result
+        tell("ended", ("failed", f"{type(error).__name__}: {error}", None))
+    else:
+        tell("ended", ("done", None, None))
+
+
+def main() -> None:
+    """`python -m inferometer.measure.child LOG`."""
+    answers = os.fdopen(os.dup(1), "wb")
+    with open(sys.argv[1], "ab", buffering=0) as log:  # noqa: PTH123 - a descriptor is wanted
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+        order: Order = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own parent's words
+        measure(order, _Teller(answers).tell)
+        answers.close()
+    sys.stdout.flush()
+    os._exit(0)  # engines with threads of their own may never come back from an orderly end
+
+
+class _Teller:
+    """Sends answers. Of progress a few a second are enough: telling must not disturb what is measured."""
+
+    def __init__(self, answers: IO[bytes], clock: Callable[[], float] = time.monotonic) -> None:
+        self._answers, self._clock, self._told = answers, clock, 0.0
+
+    def tell(self, field: str, value: Any) -> None:
+        now = self._clock()
+        if field == "progress" and now - self._told < _PROGRESS_S:
+            return
+        self._told = now
+        data = pickle.dumps((field, value), protocol=pickle.HIGHEST_PROTOCOL)
+        self._answers.write(LENGTH.pack(len(data)) + data)
+        self._answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""Inputs for a model nobody gave any for: random numbers at the right shapes, and integers a model can take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.errors import DomainError, FormatError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from inferometer.core.graph import Graph
+    from inferometer.runtimes.base import Port
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["index_limits", "make_inputs"]
+
+_FEW = 2  # an integer whose meaning is not known is 0 or 1: that is a valid index, flag or type everywhere
+_LOOKUPS = frozenset({"embedding", "gather"})
+
+
+def make_inputs(  # noqa: PLR0913 - all that is known of the inputs
+    ports: Iterable[Port],
+    *,
+    sizes: Mapping[str, int],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    limits: Mapping[str, int] | None = None,
+    given: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> dict[str, Array]:
+    """An array for each input. `shapes` fill in open ones; `given` are numbers or .npy files."""
+    ports, given = tuple(_closed(port, (shapes or {}).get(port.name)) for port in ports), given or {}
+    names = {port.name for port in ports}
+    for name in given:
+        if name not in names:
+            raise UnknownNameError("input", name, names, listing=f"The inputs are {', '.join(sorted(names))}.")
+    random = np.random.default_rng(seed)
+    return {
+        port.name: _given(port, given[port.name], sizes)
+        if port.name in given
+        else _made(port, _shape(port, sizes), (limits or {}).get(port.name), random)
+        for port in ports
+    }
+
+
+def _closed(port: Port, shape: tuple[int, ...] | None) -> Port:
+    """Dims that the file fixes stay; those it leaves open are the workload's."""
+    if shape is None or len(shape) != len(port.shape):
+        return port
+    pairs = zip(port.shape, shape, strict=True)
+    return replace(port, shape=tuple(dim if isinstance(dim, int) else asked for dim, asked in pairs))
+
+
+def index_limits(graph: Graph) -> dict[str, int]:
+    """For each input that is looked up in a table: how many rows the table has."""
+    limits: dict[str, int] = {}
+    names = {tensor.name for tensor in graph.inputs}
+    for _, op in graph.ops():
+        rows = [tensor.shape[0] for tensor in op.weights if tensor.shape]
+        if op.kind not in _LOOKUPS or not rows or not isinstance(rows[0], int):
+            continue
+        for tensor in op.inputs:
+            if tensor.name in names:
+                limits[tensor.name] = min(rows[0], limits.get(tensor.name, rows[0]))
+    return limits
+
+
+def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    open_dims = [dim for dim in port.shape if not isinstance(dim, int)]
+    unknown = [dim for dim in open_dims if dim not in sizes]
+    if unknown:
+        named = [dim for dim in unknown if dim]
+        raise DomainError(
+            f"The input {port.name!r} has the shape {_written(port.shape)}, which leaves a size open.",
+            remedy=f"Say {' '.join(f'--size {name}=N' for name in named)}." if named else "Give the input as a file.",
+        )
+    return tuple(dim if isinstance(dim, int) else sizes[dim or ""] for dim in port.shape)
+
+
+def _written(shape: tuple[int | str | None, ...]) -> str:
+    return f"[{', '.join('?' if dim is None else str(dim) for dim in shape)}]"
+
+
+def _made(port: Port, shape: tuple[int, ...], limit: int | None, random: np.random.Generator) -> Array:
+    kind = np.dtype(port.dtype)
+    if kind.kind == "b":
+        return np.ones(shape, kind)
+    if kind.kind in "iu":
+        return _integers(port, shape, limit, random).astype(kind)
+    if kind.kind == "f":
+        return random.standard_normal(shape, np.float32).astype(kind)
+    raise DomainError(
+        f"The input {port.name!r} holds {port.dtype}, for which nothing can be made up.",
+        remedy=f"Give it as a file: --input {port.name}=FILE.npy.",
+    )
+
+
+def _integers(port: Port, shape: tuple[int, ...], limit: int | None, random: np.random.Generator) -> Array:
+    """Masks let everything through and positions count; what is looked up stays inside its table."""
+    name = port.name.casefold()
+    if "mask" in name:
+        return np.ones(shape, np.int64)
+    if "position" in name:
+        return np.broadcast_to(np.arange(shape[-1] if shape else 1), shape)
+    if np.dtype(port.dtype).itemsize == 1 and limit is None:
+        return random.integers(*_bounds(port.dtype), shape)  # a picture, or quantised numbers
+    return random.integers(0, limit or _FEW, shape)
+
+
+def _bounds(kind: str) -> tuple[int, int]:
+    info = np.iinfo(kind)
+    return int(info.min), int(info.max) + 1
+
+
+def _given(port: Port, text: str, sizes: Mapping[str, int]) -> Array:
+    try:
+        value = float(text)
+    except ValueError:
+        return _loaded(port, Path(text))
+    return np.full(_shape(port, sizes), value).astype(port.dtype)
+
+
+def _loaded(port: Port, path: Path) -> Array:
+    try:
+        array: Array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise FormatError(
+            f"The input {port.name!r} was to come from {str(path)!r}, which cannot be read: {error}.",
+            remedy="Give a number, or a file that numpy.save wrote.",
+        ) from None
+    return array

@@ -1,0 +1,188 @@
+"""Running an order in a child process, and keeping all that it said, however it ends."""
+
+from __future__ import annotations
+
+import pickle
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from inferometer.bench.processes import Tree, kill_tree
+from inferometer.measure.child import LENGTH
+from inferometer.measure.order import Order
+from inferometer.measure.raw import Raw
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.bench.loop import Progress
+    from inferometer.measure.raw import Ended
+
+__all__ = ["Limits", "isolated"]
+
+_LOOK_S = 0.05
+_LOG_BYTES = 64_000  # of what the engine printed, the end is kept
+_GOODBYE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What ends a child. `silence_s`: no step, no load and no compilation takes that long without a word."""
+
+    silence_s: float = 600.0
+    seconds: float | None = None
+    memory_bytes: int | None = None
+
+
+def isolated(
+    order: Order,
+    *,
+    limits: Limits | None = None,
+    progress: Progress | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Raw:
+    """What the child said. It never raises for what the child did: `ended` and `error` tell."""
+    with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
+        log = Path(folder) / "engine.log"
+        child = _Child(order, log)
+        try:
+            raw = _listen(child, limits or Limits(), progress, clock)
+        finally:
+            child.end()
+        return replace(raw, log=_tail(log))
+
+
+@dataclass(slots=True)
+class _Child:
+    order: Order
+    log: Path
+    process: subprocess.Popen[bytes] = field(init=False)
+    answers: queue.SimpleQueue[tuple[str, Any] | None] = field(default_factory=queue.SimpleQueue)
+
+    def __post_init__(self) -> None:
+        command = [sys.executable, "-m", "inferometer.measure.child", str(self.log)]
+        self.process = subprocess.Popen(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is the parent's to handle: it keeps what is there
+        )
+        threading.Thread(target=self._read, daemon=True).start()
+        stdin = self.process.stdin
+        if stdin is not None:
+            with suppress(OSError), stdin:
+                stdin.write(pickle.dumps(self.order))
+
+    def _read(self) -> None:
+        stream = self.process.stdout
+        while stream is not None and (answer := _answer(stream)) is not None:
+            self.answers.put(answer)
+        self.answers.put(None)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(0 if self.answers.empty() else _GOODBYE_S)
+        kill_tree(self.process.pid)
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+def _answer(stream: IO[bytes]) -> tuple[str, Any] | None:
+    """The next answer; None at the end, also where it is cut off in the middle."""
+    try:
+        head = stream.read(LENGTH.size)
+        if len(head) < LENGTH.size:
+            return None
+        (size,) = LENGTH.unpack(head)
+        data = stream.read(size)
+        if len(data) < size:
+            return None
+        answer: tuple[str, Any] = pickle.loads(data)  # noqa: S301 - our own child's words
+    except (OSError, ValueError):
+        return None
+    return answer
+
+
+def _listen(child: _Child, limits: Limits, progress: Progress | None, clock: Callable[[], float]) -> Raw:
+    raw, tree = Raw(ended="crashed"), Tree(child.process.pid)
+    begun = heard = clock()
+    try:
+        while True:
+            try:
+                answer = child.answers.get(timeout=_LOOK_S)
+            except queue.Empty:
+                broken = _broken(limits, tree, silent_s=clock() - heard, spent_s=clock() - begun)
+                if broken is not None:
+                    return replace(raw, ended=broken[0], error=broken[1])
+                continue
+            if answer is None:
+                return _crashed(raw, child)
+            heard = clock()
+            name, value = answer
+            if name == "ended":
+                ended, error, remedy = value
+                return replace(raw, ended=ended, error=error, remedy=remedy)
+            if name == "progress":
+                if progress is not None:
+                    progress(value)
+                continue
+            raw = _with(raw, name, value)
+    except KeyboardInterrupt:
+        return replace(raw, ended="stopped", error="It was stopped before it was done.")
+
+
+def _with(raw: Raw, name: str, value: Any) -> Raw:
+    if name == "generation":
+        return replace(raw, generations=(*raw.generations, value))
+    if name == "shape":
+        return replace(raw, shapes=(*raw.shapes, value))
+    if name == "kept":
+        return replace(raw, kept={**raw.kept, **value})
+    fields: dict[str, Any] = {name: value}
+    return replace(raw, **fields)
+
+
+def _broken(limits: Limits, tree: Tree, *, silent_s: float, spent_s: float) -> tuple[Ended, str] | None:
+    if silent_s >= limits.silence_s:
+        return "hung", f"Nothing was heard of it for {format_quantity(limits.silence_s, 's')}: it was ended."
+    if limits.seconds is not None and spent_s >= limits.seconds:
+        return "hung", f"It was not done after {format_quantity(limits.seconds, 's')}, and was ended."
+    if limits.memory_bytes is None:
+        return None
+    size = tree.nbytes()
+    if size is None or size <= limits.memory_bytes:
+        return None
+    allowed, held = (format_quantity(number, "B") for number in (limits.memory_bytes, size))
+    return "too-big", f"It held {held} of memory where {allowed} are allowed, and was ended."
+
+
+def _crashed(raw: Raw, child: _Child) -> Raw:
+    """The child is gone without a goodbye. Killed by the system's own guard of memory looks like any kill."""
+    child.process.wait()
+    code = child.process.returncode
+    if code < 0:
+        import signal  # noqa: PLC0415 - only a crash asks
+
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        why = " That is what the system does when its memory is used up." if name == "SIGKILL" else ""
+        return replace(raw, error=f"The engine's process was ended by {name}.{why}")
+    return replace(raw, error=f"The engine's process ended by itself with exit code {code}.")
+
+
+def _tail(log: Path) -> str:
+    try:
+        data = log.read_bytes()
+    except OSError:
+        return ""
+    return data[-_LOG_BYTES:].decode("utf-8", "replace")

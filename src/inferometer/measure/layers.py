@@ -1,0 +1,137 @@
+"""Which layers of the model a kernel stands for.
+
+An engine names what it ran by the file's nodes (ONNX, TFLite), by modules (PyTorch) or by tensors (GGUF). All three
+lead to an op of the graph: by its own name, or by the name of a weight without its ending. A kernel that touches no
+weight belongs to the op of its kind in the same part of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from inferometer.cost.count import op_works
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.core.binding import Binding
+    from inferometer.core.graph import Graph
+
+__all__ = ["Layer", "Layers", "kind_of", "layers_of", "main_layer"]
+
+# The engine's word for a kernel, in part, and the kind of op it is. The first that is found counts.
+_WORDS = (
+    ("sdpa", "attention"), ("scaled_dot", "attention"), ("flash", "attention"), ("attention", "attention"),
+    ("attn", "attention"), ("fmha", "attention"), ("moe", "moe_experts"), ("topk", "sort"), ("argmax", "sampling"),
+    ("conv", "convolution"), ("gemm", "linear"), ("gemv", "linear"), ("addmm", "linear"), ("linear", "linear"),
+    ("fully", "linear"), ("fullyconnected", "linear"), ("mul_mat", "linear"), ("matmul", "matmul"), ("bmm", "matmul"),
+    ("::mm", "matmul"), ("einsum", "matmul"), ("softmax", "softmax"), ("soft_max", "softmax"), ("norm", "norm"),
+    ("lrn", "norm"), ("pool", "pool"), ("resize", "resize"), ("upsample", "resize"), ("interpol", "resize"),
+    ("embedding", "embedding"), ("get_rows", "embedding"), ("gather", "gather"), ("index_select", "gather"),
+    ("scatter", "scatter"), ("rope", "rotary"), ("rotary", "rotary"), ("dequant", "dequantize"),
+    ("quantize", "quantize"), ("lstm", "recurrent"), ("gru", "recurrent"), ("rnn", "recurrent"),
+    ("cast", "cast"), ("convert", "cast"), ("_to_copy", "cast"), ("reorder", "copy"), ("transpose", "copy"),
+    ("permute", "copy"), ("concat", "copy"), ("cat", "copy"), ("copy", "copy"), ("cpy", "copy"), ("cont", "copy"),
+    ("pad", "copy"), ("slice", "copy"), ("split", "copy"), ("memcpy", "copy"), ("repeat", "copy"), ("tile", "copy"),
+    ("expand", "copy"), ("reshape", "view"), ("view", "view"), ("reduce", "reduce"), ("mean", "reduce"),
+    ("sum", "reduce"), ("relu", "activation"), ("gelu", "activation"), ("silu", "activation"),
+    ("sigmoid", "activation"), ("swish", "activation"), ("tanh", "activation"), ("clip", "activation"),
+    ("glu", "activation"), ("if", "control"), ("loop", "control"), ("sort", "sort"), ("nonmax", "sort"),
+)  # fmt: skip
+_ENDINGS = (".weight", ".bias", "_weight", "_bias")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """An op of the graph in one repetition of its block, with its work."""
+
+    name: str
+    kind: str
+    block: str
+    place: int  # in the order of execution
+    flops: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    by_name: Mapping[str, Layer] = field(default_factory=dict)
+    by_weight: Mapping[str, Layer] = field(default_factory=dict)
+    parts: Mapping[str, str] = field(default_factory=dict)  # from a weight's part of the model to an op's
+
+    def find(self, names: Iterable[str], kind: str) -> tuple[Layer, ...]:
+        """The layers that a kernel with these names stands for, in the order of execution."""
+        found: dict[str, Layer] = {}
+        for name in names:
+            layer = self.by_name.get(name) or self.by_weight.get(stem(name)) or self._within(name, kind)
+            if layer is not None:
+                found[layer.name] = layer
+        return tuple(sorted(found.values(), key=lambda layer: layer.place))
+
+    def _within(self, name: str, kind: str) -> Layer | None:
+        """A node named `layer/Node`, as our own files have them; else the op of that kind in the same part."""
+        if (layer := self.by_name.get(name.rpartition("/")[0])) is not None:
+            return layer
+        part = self.parts.get(name) or self.parts.get(name.rpartition(".")[0])
+        if part is None:
+            return None
+        inside = f"{part}."
+        return next(
+            (layer for layer in self.by_name.values() if layer.kind == kind and layer.name.startswith(inside)), None
+        )
+
+
+def layers_of(graph: Graph, binding: Binding) -> Layers:
+    by_name: dict[str, Layer] = {}
+    by_weight: dict[str, Layer] = {}
+    parts: dict[str, str] = {}
+    places = _places(graph)
+    for (block, op, work), (start, place) in zip(op_works(graph, binding), places, strict=True):
+        for repetition in range(block.count):
+            name = block.full_name(op.name, repetition)
+            layer = Layer(
+                name=name,
+                kind=op.kind,
+                block=block.name,
+                place=start + repetition * len(block.ops) + place,
+                flops=float(sum(work.flops.values())),
+                bytes=float(work.bytes),
+            )
+            by_name[name] = layer
+            for tensor in op.weights:
+                weight = stem(block.full_name(tensor.name, repetition))
+                by_weight.setdefault(weight, layer)
+                parts.setdefault(weight.rpartition(".")[0], name.rpartition(".")[0])
+    return Layers(by_name=by_name, by_weight=by_weight, parts=parts)
+
+
+def _places(graph: Graph) -> list[tuple[int, int]]:
+    """For each op where its block begins in the order of execution, and its place within a repetition."""
+    found: list[tuple[int, int]] = []
+    start = 0
+    for block in graph.blocks:
+        found += [(start, place) for place in range(len(block.ops))]
+        start += block.count * len(block.ops)
+    return found
+
+
+def stem(name: str) -> str:
+    """A weight's name without what says which of a layer's weights it is."""
+    for ending in _ENDINGS:
+        if name.endswith(ending):
+            return name.removesuffix(ending)
+    return name
+
+
+def kind_of(engine_kind: str, layers: Sequence[Layer] = ()) -> str:
+    """The kind of the layer that does most of the work, or else what the engine's word for the kernel says."""
+    if layers:
+        return main_layer(layers).kind
+    word = engine_kind.casefold()
+    return next((kind for part, kind in _WORDS if part in word), "elementwise" if word else "custom")
+
+
+def main_layer(layers: Sequence[Layer]) -> Layer:
+    return max(layers, key=lambda layer: (layer.flops, layer.bytes))

@@ -1,0 +1,82 @@
+"""Corrected kernels as the ops of a profile: one for each layer of the model, and one for each kernel of no layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from inferometer.core.profile import OpTime
+from inferometer.measure.layers import Layer, Layers, kind_of, main_layer
+from inferometer.runtimes.base import Kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.measure.correct import Corrected
+
+__all__ = ["measured_ops"]
+
+_NAMED = 3  # kernels of one layer that are named; of the others only the number is
+
+
+@dataclass(slots=True)
+class _Group:
+    """The kernels of one layer. A module may run several, and an engine may split a layer."""
+
+    layers: tuple[Layer, ...]
+    kernels: list[Kernel] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+
+
+def measured_ops(kernels: Sequence[Kernel], corrected: Corrected, layers: Layers) -> tuple[OpTime, ...]:
+    """In the order in which each layer's first kernel ran; their times add up as the kernels' did."""
+    groups: dict[str, _Group] = {}
+    for number, (kernel, seconds) in enumerate(zip(kernels, corrected.times_s, strict=True)):
+        found = layers.find(kernel.layers, kind_of(kernel.kind))
+        key = main_layer(found).name if found else _unmapped(kernel, number)
+        group = groups.setdefault(key, _Group(found))
+        if len(found) > len(group.layers):
+            group.layers = found
+        group.kernels.append(kernel)
+        group.times_s.append(seconds)
+    return tuple(_op(name, group) for name, group in groups.items())
+
+
+def _unmapped(kernel: Kernel, number: int) -> str:
+    """A kernel of the engine's own keeps its name; the same name twice is two rows."""
+    return kernel.layers[0] if len(kernel.layers) == 1 else f"{kernel.name}\0{number}"
+
+
+def _op(name: str, group: _Group) -> OpTime:
+    longest = max(range(len(group.kernels)), key=lambda index: group.times_s[index])
+    kernel, layers = group.kernels[longest], group.layers
+    own = kernel.layers if not layers else tuple(layer.name for layer in layers)
+    device = [sum(each.device_s) / len(each.device_s) for each in group.kernels if each.device_s]
+    return OpTime(
+        name=name.partition("\0")[0],
+        kind=kind_of(kernel.kind, layers),
+        time_s=sum(group.times_s),
+        block=main_layer(layers).block if layers else None,
+        unit=kernel.unit,
+        flops=sum(layer.flops for layer in layers) if layers else None,
+        bytes=sum(layer.bytes for layer in layers) if layers else kernel.bytes,
+        samples_s=_samples(group),
+        layers=own if len(own) > 1 else (),
+        kernel=_named(group.kernels),
+        provider=kernel.provider,
+        device_s=sum(device) if device else None,
+    )
+
+
+def _samples(group: _Group) -> tuple[float, ...] | None:
+    """The timers' own readings of each step, as they were: uncorrected."""
+    columns = [kernel.device_s or kernel.samples_s for kernel in group.kernels]
+    if not columns or len({len(column) for column in columns}) != 1:
+        return None
+    return tuple(sum(step) for step in zip(*columns, strict=True))
+
+
+def _named(kernels: Sequence[Kernel]) -> str:
+    names = list(dict.fromkeys(kernel.name for kernel in kernels))
+    shown = " + ".join(names[:_NAMED])
+    return shown if len(names) <= _NAMED else f"{shown} + {len(names) - _NAMED} more"

@@ -1,0 +1,286 @@
+"""A model by name or path, measured on a runtime: prepared, ordered, isolated, assembled, verified."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.bench.plan import Plan
+from inferometer.core.dims import evaluate
+from inferometer.core.graph import Graph
+from inferometer.core.profile import Profile
+from inferometer.core.workload import Precision, Workload
+from inferometer.cost.request import GENERATE, PROMPT
+from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
+from inferometer.measure.assemble import Subject, assemble
+from inferometer.measure.child import runtime_named
+from inferometer.measure.inputs import index_limits
+from inferometer.measure.isolate import Limits, isolated
+from inferometer.measure.order import Order, TextOrder
+from inferometer.measure.prepare import Making, Prepared, facts_of, prepare
+from inferometer.measure.raw import Raw
+from inferometer.plugins import load_all
+from inferometer.runtimes.base import Missing, Runtime, Target
+from inferometer.settings import cache_folder
+
+if TYPE_CHECKING:
+    from inferometer.bench.loop import Progress
+    from inferometer.core.binding import Binding
+    from inferometer.core.profile import Verification
+    from inferometer.measure.verify import Tolerance
+
+__all__ = ["Asked", "Measured", "choose_runtime", "measure_model", "verified"]
+
+_TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
+_ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
+_WORDS = 6  # of an engine's log that are shown with an error, in lines
+# Which runtime opens a format, the first that is installed; None stands for a model without weights.
+_PREFERRED: dict[str | None, tuple[str, ...]] = {
+    "onnx": ("onnxruntime", "openvino"),
+    "gguf": ("llamacpp",),
+    "tflite": ("litert", "openvino"),
+    "pt2": ("torch-eager",),
+    "safetensors": ("torch-eager", "onnxruntime"),
+    None: ("onnxruntime", "llamacpp", "torch-eager", "openvino"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """How a model is to be measured. `cases` are lengths of a language model, in place of the workload's."""
+
+    model: str
+    runtime: str | None = None
+    workload: Workload = field(default_factory=Workload)
+    plan: Plan | None = None
+    cases: tuple[TextOrder, ...] = ()
+    words: str | None = None
+    weights: str | None = None
+    threads: int | None = None
+    unit: str | None = None
+    providers: tuple[str, ...] = ()
+    precision: str | None = None
+    optimisation: str | None = None
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+    limits: Limits = field(default_factory=Limits)
+    seed: int = 0
+    shape: bool = True
+    guarded: bool = True
+    strict: bool = False
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A profile for each case, in the order asked for. `complete` is False where it ended early."""
+
+    profiles: tuple[Profile, ...]
+    graph: Graph
+    raw: Raw
+    complete: bool
+
+    @property
+    def profile(self) -> Profile:
+        return self.profiles[0]
+
+
+def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Path | None = None) -> Measured:
+    """Measure. What was measured before it ended early is kept; nothing measured at all is an error."""
+    runtime = runtime_named(asked.runtime) if asked.runtime else choose_runtime(asked.model)
+    prepared = _prepared(asked, runtime, folder)
+    workload = _completed(asked, prepared)
+    facts, binding = facts_of(prepared, workload, asked.sizes)
+    order = _order(asked, runtime, prepared, binding, workload)
+    raw = isolated(order, limits=asked.limits, progress=progress)
+    _require_something(raw, asked, runtime)
+    subject = Subject(
+        graph=prepared.graph,
+        workload=replace(workload, precision=binding.precision),
+        runtime=runtime.name,
+        sizes=asked.sizes,
+        facts=replace(facts, name=_model_name(asked.model, prepared)),
+        notes=prepared.notes,
+        command=asked.command,
+    )
+    cases: tuple[TextOrder | None, ...] = order.text or (None,)
+    profiles = tuple(assemble(_of_case(subject, case), raw, case=case) for case in cases)
+    if asked.strict and raw.environment is not None and raw.environment.disturbed:
+        raise GateError(f"The measurement was disturbed {raw.environment.reasons[0]}")
+    return Measured(profiles=profiles, graph=prepared.graph, raw=raw, complete=raw.ended == "done")
+
+
+def choose_runtime(model: str) -> Runtime:
+    """The first installed runtime that opens the model's format."""
+    from inferometer.catalog.files import row_named  # noqa: PLC0415 - only where no runtime is named
+    from inferometer.measure.prepare import format_of  # noqa: PLC0415 - as above
+
+    kind = None if row_named("models", model) is not None else format_of(Path(model))
+    loaded, _ = load_all("inferometer.runtimes")
+    preferred = [loaded[name] for name in _PREFERRED.get(kind, _PREFERRED[None]) if name in loaded]
+    remedies = []
+    for runtime in preferred:
+        found = runtime.probe()
+        if not isinstance(found, Missing):
+            chosen: Runtime = runtime
+            return chosen
+        remedies.append(found.remedy)
+    raise MissingDependencyError(
+        f"No runtime that could open {model!r} is installed.", remedy=f"Install one: {' or '.join(remedies)}."
+    )
+
+
+def verified(
+    asked: Asked, reference: str, *, tolerance: Tolerance | None = None, model: str | None = None
+) -> Verification:
+    """Run the model, or `model` in its place, once more on the reference runtime, and compare what came out.
+
+    Both get the same random inputs. The reference computes in f32 where it can choose.
+    """
+    from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
+
+    short = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
+    runtime = asked.runtime or choose_runtime(asked.model).name
+    with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
+        kept = []
+        cases = ((asked.model, runtime, asked.precision), (model or asked.model, reference, "f32"))
+        for number, (name, engine, precision) in enumerate(cases):
+            once = replace(
+                asked, model=name, runtime=engine, plan=short, shape=False, guarded=False, precision=precision,
+                providers=() if number else asked.providers, optimisation=None if number else asked.optimisation,
+            )  # fmt: skip
+            kept.append(load_outputs(_outputs(once, Path(folder) / str(number))))
+    ours, theirs = kept
+    compare = compare_text if "ids" in ours else compare_arrays
+    return compare(ours, theirs, against=f"{reference}, f32", tolerance=tolerance)
+
+
+def _outputs(asked: Asked, folder: Path) -> str:
+    runtime = runtime_named(asked.runtime or "")
+    prepared = _prepared(asked, runtime, None)
+    workload = _completed(asked, prepared)
+    _, binding = facts_of(prepared, workload, asked.sizes)
+    order = replace(_order(asked, runtime, prepared, binding, workload), outputs=folder)
+    raw = isolated(order, limits=asked.limits)
+    if "outputs" not in raw.kept:
+        raise _failure(raw, asked, runtime)
+    return raw.kept["outputs"]
+
+
+def _prepared(asked: Asked, runtime: Runtime, folder: Path | None) -> Prepared:
+    place = folder or cache_folder() / "models"
+    making = Making(folder=place, weights=asked.weights, sizes=asked.sizes, seed=asked.seed)
+    return prepare(asked.model, runtime, making)
+
+
+def _completed(asked: Asked, prepared: Prepared) -> Workload:
+    workload = asked.workload
+    if prepared.precision is not None and workload.precision.activations is None:
+        made = Precision(weights=prepared.precision, activations=prepared.precision)
+        workload = replace(workload, precision=made)
+    if not prepared.text:
+        return workload
+    limit = prepared.graph.context_limit
+    prompt = workload.prompt or min(PROMPT, (limit or 2 * PROMPT) // 2)
+    generate = workload.generate if workload.generate is not None else GENERATE
+    depth = workload.context or 0
+    if limit is not None and prompt + generate + depth > limit:
+        raise DomainError(
+            f"{prepared.graph.name} has a window of {limit} tokens; prompt, generation and depth would be "
+            f"{prompt + generate + depth}.",
+            remedy="Ask for fewer tokens, or for a model with a longer window.",
+        )
+    return replace(workload, prompt=prompt, generate=generate)
+
+
+def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding, workload: Workload) -> Order:
+    text: tuple[TextOrder, ...] = ()
+    if prepared.text:
+        first = TextOrder(
+            prompt=workload.prompt or PROMPT,
+            generate=workload.generate or 0,
+            depth=workload.context or 0,
+            words=asked.words,
+        )
+        text = asked.cases or (first,)
+    target = Target(
+        path=prepared.path,
+        format=prepared.format,
+        text=prepared.text,
+        threads=asked.threads,
+        unit=asked.unit,
+        providers=asked.providers,
+        precision=asked.precision,
+        optimisation=asked.optimisation,
+        context=max((case.prompt + case.generate + case.depth for case in text), default=None),
+        batch=workload.batch,
+        seed=asked.seed,
+        sizes={name: int(size) for name, size in binding.sizes.items()},
+        options=asked.options,
+    )
+    return Order(
+        runtime=asked.runtime or runtime.name,
+        target=target,
+        plan=asked.plan or (_TEXT_PLAN if text else _ARRAY_PLAN),
+        text=text,
+        shapes=_shapes(prepared.graph, binding),
+        limits=index_limits(prepared.graph),
+        inputs=asked.inputs,
+        shape=asked.shape,
+        guarded=asked.guarded,
+        seed=asked.seed,
+    )
+
+
+def _shapes(graph: Graph, binding: Binding) -> dict[str, tuple[int, ...]]:
+    """The inputs' shapes at the workload's sizes, where all of them are known."""
+    found = {}
+    for tensor in graph.inputs:
+        if tensor.symbols <= binding.sizes.keys():
+            found[tensor.name] = tuple(int(evaluate(dim, binding.sizes)) for dim in tensor.shape)
+    return found
+
+
+def _of_case(subject: Subject, case: TextOrder | None) -> Subject:
+    if case is None:
+        return subject
+    lengths = replace(subject.workload, prompt=case.prompt, generate=case.generate, context=case.depth or None)
+    return replace(subject, workload=lengths)
+
+
+def _model_name(model: str, prepared: Prepared) -> str:
+    return prepared.graph.name if os.sep in model or Path(model).suffix else model
+
+
+def _require_something(raw: Raw, asked: Asked, runtime: Runtime) -> None:
+    """Partial results are results; none at all is an error with the engine's words."""
+    something = raw.clean is not None or any(not each.first for each in raw.generations)
+    if raw.ended == "done" or something:
+        return
+    if raw.ended == "stopped":
+        raise KeyboardInterrupt
+    raise _failure(raw, asked, runtime)
+
+
+def _failure(raw: Raw, asked: Asked, runtime: Runtime) -> InferometerError:
+    if raw.ended == "refused":
+        return EngineError(raw.error or "The model was refused.", remedy=raw.remedy)
+    lines = [line for line in raw.log.splitlines() if line.strip()][-_WORDS:]
+    words = "".join(f"\n    {line}" for line in lines)
+    told = f" What it printed last:{words}" if words else ""
+    return EngineError(
+        f"{asked.model!r} could not be measured on {runtime.title}: {raw.error or raw.ended}{told}",
+        remedy=_REMEDIES.get(raw.ended),
+    )
+
+
+_REMEDIES = {
+    "crashed": "Try another runtime, another graph optimisation level, or fewer threads.",
+    "hung": "Give it more time with --timeout, or try another runtime.",
+    "too-big": "Use a smaller batch, a shorter context or fewer bits a weight, or raise --memory-limit.",
+}

@@ -1,0 +1,198 @@
+"""Measuring a language model: whole generations for the truth, an instrumented one for the shape."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from inferometer.bench.guard import FirstLook, Guard, NoGuard
+from inferometer.bench.loop import Step
+from inferometer.core.profile import Environment
+from inferometer.errors import DomainError, InferometerError
+from inferometer.measure.order import Order, TextOrder
+from inferometer.measure.raw import Generation, Memory, Shape
+from inferometer.profiler.meters import process_memory
+from inferometer.runtimes.base import Request, TextSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.bench.disturbance import Disturbance
+    from inferometer.runtimes.base import Event, Runtime
+
+__all__ = ["FEWEST", "measure_text", "prompt_ids"]
+
+Tell = Callable[[str, Any], None]
+
+FEWEST = 3  # generations of each length, however long they take
+_INSTRUMENTED = 16  # tokens of an instrumented generation
+_BEYOND = 1_000_000_007  # a prime: prompts of different cases are different tokens
+
+
+def measure_text(order: Order, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    guard = Guard() if order.guarded else NoGuard()
+    first = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
+    gauge = process_memory()
+    before = gauge.read().current
+    said: list[Disturbance] = []
+    with closing(cast("TextSession", runtime.open(order.target))) as session:
+        tell("opened", session.opened)
+        opened = gauge.read().current
+        restarted = gauge.restart()
+        scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock)
+        for number, text in enumerate(order.text):
+            said += scene.repeat(text, first=number == 0)
+        peak = gauge.read().peak if restarted else None
+        device = getattr(session, "memory_peak_bytes", None)
+        tell("memory", Memory(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device))
+        tell("environment", _environment(guard, first, said))
+        if order.outputs is not None:
+            _keep(order, runtime, session, tell)
+    if order.shape and runtime.capabilities.per_op:
+        _instrumented(order, runtime, tell)
+
+
+def _environment(guard: Guard | NoGuard, first: FirstLook | None, said: list[Disturbance]) -> Environment:
+    if not isinstance(guard, Guard) or first is None:
+        return Environment()
+    return guard.environment(first, tuple(dict.fromkeys(said)), guard.after(first))
+
+
+def prompt_ids(session: TextSession, text: TextOrder, seed: int) -> tuple[int, ...]:
+    """The words' own tokens, or random ones; the first few ids are often marks that end or steer a text."""
+    if text.words is not None:
+        return session.tokenise(text.words)
+    import numpy as np  # noqa: PLC0415 - the engine has brought it
+
+    low = min(session.vocabulary // 2, 260)
+    random = np.random.default_rng([seed, text.prompt % _BEYOND, text.depth])
+    return tuple(int(number) for number in random.integers(low, session.vocabulary, text.prompt))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scene:
+    """What all generations of an order share."""
+
+    order: Order
+    session: TextSession
+    guard: Guard | NoGuard
+    tell: Tell
+    clock: Callable[[], float]
+
+    def warm_up(self, text: TextOrder, ids: tuple[int, ...], *, whole: bool) -> None:
+        """Its times are kept apart: the first generation after loading is a number of its own."""
+        asked = text if whole else replace(text, generate=min(text.generate, 2))
+        self.tell("generation", Generation(order=text, events=tuple(_generated(self.session, ids, asked)), first=True))
+
+    def repeat(self, text: TextOrder, *, first: bool) -> list[Disturbance]:
+        """Generations until the plan is kept; a disturbed one is repeated as long as retries last."""
+        plan, ids = self.order.plan, prompt_ids(self.session, text, self.order.seed)
+        if first or plan.warmup != 0:
+            self.warm_up(text, ids, whole=first)
+        wanted, retries, kept = max(min(plan.runs, plan.runs_at_most), 1), plan.retries, 0
+        said: list[Disturbance] = []
+        begun = self.clock()
+        while not _enough(kept, self.clock() - begun, wanted, plan.seconds, plan.seconds_at_most):
+            generation, found = self.once(text, ids)
+            if found and retries > 0:
+                retries -= 1
+                continue
+            kept += 1
+            said += found
+            self.tell("generation", generation)
+            self.tell("progress", Step(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
+        return said
+
+    def once(self, text: TextOrder, ids: tuple[int, ...]) -> tuple[Generation, tuple[Disturbance, ...]]:
+        mark = self.guard.mark()
+        tokenise_s = _timed_tokenise(self.session, ids, self.clock)
+        events = tuple(_generated(self.session, ids, text))
+        detokenise_s = _timed_detokenise(self.session, events, self.clock)
+        found = self.guard.since(mark)
+        generation = Generation(
+            order=text,
+            events=events,
+            tokenise_s=tokenise_s,
+            detokenise_s=detokenise_s,
+            disturbed=tuple(map(str, found)),
+        )
+        return generation, found
+
+
+def _enough(kept: int, spent_s: float, wanted: int, seconds: float, seconds_at_most: float) -> bool:
+    if kept < min(FEWEST, wanted):
+        return False
+    return spent_s >= seconds_at_most or (kept >= wanted and spent_s >= min(seconds, seconds_at_most))
+
+
+def _generated(session: TextSession, ids: tuple[int, ...], text: TextOrder) -> Iterator[Event]:
+    return session.generate(Request(prompt=ids, generate=text.generate, depth=text.depth))
+
+
+def _timed_tokenise(session: TextSession, ids: tuple[int, ...], clock: Callable[[], float]) -> float | None:
+    """The time to make a text of about that many tokens into tokens; unknown where there is no tokeniser."""
+    try:
+        words = session.detokenise(ids)
+        start = clock()
+        session.tokenise(words)
+    except InferometerError:
+        return None
+    return clock() - start
+
+
+def _timed_detokenise(session: TextSession, events: tuple[Event, ...], clock: Callable[[], float]) -> float | None:
+    ids = tuple(number for event in events for number in event.ids)
+    if not ids:
+        return None
+    try:
+        start = clock()
+        session.detokenise(ids)
+    except InferometerError:
+        return None
+    return clock() - start
+
+
+def _keep(order: Order, runtime: Runtime, session: TextSession, tell: Tell) -> None:
+    """The logits of a short text for verification, where the engine gives them; else the tokens it chose."""
+    import numpy as np  # noqa: PLC0415 - as above
+
+    if order.outputs is None:
+        return
+    order.outputs.mkdir(parents=True, exist_ok=True)
+    path = order.outputs / "outputs.npz"
+    text = replace(order.text[0], prompt=min(order.text[0].prompt, 64), depth=0, generate=16)
+    ids = prompt_ids(session, text, order.seed)
+    made = [number for event in _generated(session, ids, text) for number in event.ids]
+    arrays: dict[str, Any] = {"ids": np.array(ids), "made": np.array(made)}
+    if runtime.capabilities.logits:
+        arrays["logits"] = session.score(ids)
+    np.savez(path, **arrays)
+    tell("kept", {"outputs": str(path)})
+
+
+def _instrumented(order: Order, runtime: Runtime, tell: Tell) -> None:
+    """One generation of each length with the timers on, shorter than the clean one: per-token shape changes slowly."""
+    with closing(cast("TextSession", runtime.open(replace(order.target, instrument=True)))) as session:
+        text = order.text[0]
+        ids = prompt_ids(session, text, order.seed)
+        if len(ids) != text.prompt and text.words is None:
+            raise DomainError(f"The prompt was to have {text.prompt} tokens, and has {len(ids)}.")
+        for _ in _generated(session, ids, replace(text, generate=2)):
+            pass
+        session.kernels()
+        short = replace(text, generate=min(text.generate, _INSTRUMENTED))
+        events = tuple(_generated(session, ids, short))
+        cost = getattr(session, "cost_per_kernel_s", None)
+        walls = {
+            "prefill": tuple(_seconds(event) for event in events if event.kind == "prefill"),
+            "decode": tuple(_seconds(event) for event in events if event.kind == "token"),
+        }
+        for phase, kernels in session.kernels().items():
+            tell("shape", Shape(phase=phase, kernels=kernels, walls_s=walls.get(phase, ()), cost_s=cost))
+
+
+def _seconds(event: Event) -> float:
+    return (event.end_ns - event.start_ns) * 1e-9

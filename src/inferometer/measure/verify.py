@@ -1,0 +1,178 @@
+"""The numeric gate beside the timing: whether the outputs are those of a reference.
+
+Random inputs and one reference cannot prove a model right; they show what a runtime, a format of the weights or a
+fusion changed. What counts as right is stated with the verdict.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.profile import Verification
+from inferometer.errors import FormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    Array = np.ndarray[Any, Any]
+
+__all__ = ["Tolerance", "compare_arrays", "compare_text", "load_outputs"]
+
+_BEST = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """`relative` is of the largest value of each output. `nll` is in nats a token."""
+
+    relative: float = 1e-3
+    cosine: float = 0.999
+    top_1: float = 0.9
+    nll: float = 0.05
+
+    def __str__(self) -> str:
+        return f"error at most {self.relative:g} of an output's largest value, cosine at least {self.cosine:g}"
+
+    @property
+    def of_text(self) -> str:
+        return f"same best token at {self.top_1:.0%} of positions or more, NLL drift at most {self.nll:g} nats a token"
+
+
+def load_outputs(path: Path | str) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise FormatError(f"The outputs in {str(path)!r} cannot be read: {error}.") from None
+    names = arrays.pop("names", None)
+    if names is None:
+        return arrays
+    return {str(name): arrays[f"o{index}"] for index, name in enumerate(names)}
+
+
+def compare_arrays(
+    given: Mapping[str, Array], reference: Mapping[str, Array], *, against: str, tolerance: Tolerance | None = None
+) -> Verification:
+    """Outputs of the same name, or in the same order where the two runtimes name them differently."""
+    asked = tolerance or Tolerance()
+    pairs = _paired(given, reference)
+    if not pairs:
+        reason = f"the outputs differ: {_shapes(given)} and {_shapes(reference)}"
+        return Verification(status="failed", reference=against, tolerance=str(asked), reason=reason)
+    worst_abs, worst_rel, least_cosine = 0.0, 0.0, 1.0
+    for name, (ours, theirs) in pairs.items():
+        if not np.isfinite(ours).all() and np.isfinite(theirs).all():
+            reason = f"the output {name!r} holds values that are not finite"
+            return Verification(status="failed", reference=against, tolerance=str(asked), reason=reason)
+        difference = float(np.abs(ours - theirs).max(initial=0.0))
+        largest = float(np.abs(theirs).max(initial=0.0))
+        worst_abs = max(worst_abs, difference)
+        worst_rel = max(worst_rel, difference / largest if largest > 0 else difference)
+        least_cosine = min(least_cosine, _cosine(ours, theirs))
+    right = worst_rel <= asked.relative and least_cosine >= asked.cosine
+    return Verification(
+        status="verified" if right else "failed",
+        reference=against,
+        max_abs=worst_abs,
+        max_rel=worst_rel,
+        cosine=least_cosine,
+        tolerance=str(asked),
+        reason=None
+        if right
+        else f"an output is off by {worst_rel:.2g} of its largest value, cosine {least_cosine:.4f}",
+    )
+
+
+def _paired(given: Mapping[str, Array], reference: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
+    """By name; else by shape, in order, where each output finds exactly one partner."""
+    if set(given) == set(reference):
+        named = {name: (given[name], reference[name]) for name in given}
+    elif len(given) == len(reference):
+        left = list(reference.values())
+        named = {}
+        for name, array in given.items():
+            index = next((i for i, other in enumerate(left) if other.size == array.size), None)
+            if index is None:
+                return {}
+            named[name] = (array, left.pop(index))
+    else:
+        return {}
+    if any(ours.size != theirs.size for ours, theirs in named.values()):
+        return {}
+    return {
+        name: (ours.astype(np.float64).ravel(), theirs.astype(np.float64).ravel())
+        for name, (ours, theirs) in named.items()
+    }
+
+
+def _shapes(arrays: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items()) or "none"
+
+
+def _cosine(a: Array, b: Array) -> float:
+    long_a, long_b = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if long_a == 0 or long_b == 0:
+        return 1.0 if long_a == long_b else 0.0
+    return float(np.dot(a, b) / (long_a * long_b))
+
+
+def compare_text(
+    given: Mapping[str, Array], reference: Mapping[str, Array], *, against: str, tolerance: Tolerance | None = None
+) -> Verification:
+    """Logits at every position of one text where both give them; else the tokens that each chose."""
+    asked = tolerance or Tolerance()
+    if "logits" in given and "logits" in reference and given["logits"].shape == reference["logits"].shape:
+        return _logits(given, reference, against, asked)
+    ours, theirs = given.get("made"), reference.get("made")
+    if ours is None or theirs is None or not min(len(ours), len(theirs)):
+        reason = "neither logits nor tokens can be compared"
+        return Verification(status="unchecked", reference=against, reason=reason)
+    shared = min(len(ours), len(theirs))
+    same = int(np.argmin(np.append(ours[:shared] == theirs[:shared], False)))
+    agreement = same / shared
+    right = agreement >= asked.top_1
+    return Verification(
+        status="verified" if right else "failed",
+        reference=against,
+        top_1=agreement,
+        tolerance=f"the same first {asked.top_1:.0%} of the tokens chosen",
+        reason=None if right else f"the texts part after {same} of {shared} tokens",
+    )
+
+
+def _logits(given: Mapping[str, Array], reference: Mapping[str, Array], against: str, asked: Tolerance) -> Verification:
+    ours, theirs = given["logits"].astype(np.float64), reference["logits"].astype(np.float64)
+    difference = float(np.abs(ours - theirs).max())
+    agree = float((ours.argmax(-1) == theirs.argmax(-1)).mean())
+    drift = _nll(ours, given["ids"]) - _nll(theirs, reference["ids"])
+    right = agree >= asked.top_1 and abs(drift) <= asked.nll
+    return Verification(
+        status="verified" if right else "failed",
+        reference=against,
+        max_abs=difference,
+        max_rel=difference / max(float(np.abs(theirs).max()), 1e-30),
+        cosine=_cosine(ours.ravel(), theirs.ravel()),
+        top_1=agree,
+        top_k=_overlap(ours, theirs),
+        nll_drift=drift,
+        tolerance=asked.of_text,
+        reason=None if right else f"the best token is the same at {agree:.0%} of positions, NLL drifts by {drift:+.3g}",
+    )
+
+
+def _nll(logits: Array, ids: Array) -> float:
+    """Mean negative log-likelihood of each next token of the text."""
+    shifted = logits[:-1] - logits[:-1].max(-1, keepdims=True)
+    log_sum = np.log(np.exp(shifted).sum(-1))
+    chosen = shifted[np.arange(len(ids) - 1), ids[1:]]
+    return float((log_sum - chosen).mean()) if len(ids) > 1 else 0.0
+
+
+def _overlap(ours: Array, theirs: Array) -> float:
+    best = min(_BEST, ours.shape[-1])
+    a, b = (np.argpartition(logits, -best, axis=-1)[:, -best:] for logits in (ours, theirs))
+    return float(np.mean([len(set(x) & set(y)) / best for x, y in zip(a.tolist(), b.tolist(), strict=True)]))

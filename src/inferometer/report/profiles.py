@@ -1,0 +1,221 @@
+"""A measured profile for people: the headline with its statistic, the phases, the layers that take the time.
+
+The sums are printed, so that a reader can see that they close.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.report.cards import Card, Fact
+from inferometer.report.table import Column, Table
+from inferometer.units import format_capacity, format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from inferometer.core.profile import OpTime, Phase, Profile
+
+__all__ = ["closing_line", "layer_table", "length_table", "measured_phase_table", "profile_card"]
+
+_TOP = 12
+_PHASES = (
+    Column(key="name", heading="phase"),
+    Column(key="time_s", heading="time", unit="s"),
+    Column(key="statistic", heading="which is the"),
+    Column(key="runs", heading="of", exact=True),
+    Column(key="predicted_s", heading="predicted", unit="s"),
+    Column(key="floor_s", heading="floor", unit="s"),
+    Column(key="flops", heading="work", unit="FLOP"),
+    Column(key="bytes", heading="moved", unit="B"),
+    Column(key="parts", heading="of which"),
+)
+_LAYERS = (
+    Column(key="name", heading="layer"),
+    Column(key="kind", heading="kind"),
+    Column(key="unit", heading="unit"),
+    Column(key="time_s", heading="time", unit="s"),
+    Column(key="share", heading="share"),
+    Column(key="cumulative", heading="up to here"),
+    Column(key="predicted_s", heading="predicted", unit="s"),
+    Column(key="floor_s", heading="floor", unit="s"),
+    Column(key="efficiency", heading="of the floor"),
+    Column(key="bound", heading="bound by"),
+    Column(key="kernel", heading="ran as"),
+)
+_LENGTHS = (
+    Column(key="test", heading="test"),
+    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+    Column(key="time_s", heading="time", unit="s"),
+    Column(key="low_s", heading="low", unit="s"),
+    Column(key="high_s", heading="high", unit="s"),
+    Column(key="runs", heading="of", exact=True),
+)
+_MEASURED = ("forward", "decode", "prefill")
+
+
+def profile_card(profile: Profile) -> Card:
+    facts = [*_times(profile), *_circumstances(profile)]
+    notes = profile.provenance.notes if profile.provenance else ()
+    warnings = tuple(f"! {finding.title}: {finding.advice}" for finding in profile.findings)
+    where = profile.device.title or profile.device.name
+    return Card(
+        title=f"{profile.model.name} on {where}",
+        subtitle=_asked(profile),
+        facts=tuple(facts),
+        sources=(*warnings, *notes),
+    )
+
+
+def _asked(profile: Profile) -> str:
+    workload, environment = profile.workload, profile.environment
+    sizes = [
+        f"{name} {value}"
+        for name in ("batch", "prompt", "generate", "context", "image")
+        if (value := getattr(workload, name)) is not None
+    ]
+    threads = [f"{environment.threads} threads"] if environment and environment.threads else []
+    return " · ".join(("measured", str(profile.runtime), *threads, ", ".join(sizes)))
+
+
+def _times(profile: Profile) -> Iterator[Fact]:
+    summary = profile.summary
+    for label, key, name in (
+        ("latency", "latency_s", "forward"),
+        ("first token", "ttft_s", "prefill"),
+        ("each token", "tpot_s", "decode"),
+        ("whole request", "e2e_s", None),
+    ):
+        value, phase = getattr(summary, key), profile.phase(name) if name else None
+        if value is not None:
+            yield label, format_quantity(value, "s"), _how(phase) if phase else "median"
+    if summary.tokens_per_s is not None:
+        yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), "after the first"
+    for name in ("load", "compile", "first_run"):
+        phase = profile.phase(name)
+        if phase is not None:
+            yield name.replace("_", " "), format_quantity(phase.time_s, "s"), "once"
+
+
+def _how(phase: Phase) -> str:
+    parts = [f"{phase.statistic} of {len(phase.samples_s or ())}"]
+    if phase.low_s is not None and phase.high_s is not None:
+        parts.append(f"{format_quantity(phase.low_s, 's')} to {format_quantity(phase.high_s, 's')}")
+    if phase.predicted_s:
+        parts.append(f"predicted {format_quantity(phase.predicted_s, 's')}")
+    if phase.floor_s:
+        parts.append(f"{phase.time_s / phase.floor_s:.2g} × its floor")
+    if phase.bound:
+        parts.append(f"bound by {phase.bound}")
+    return ", ".join(parts)
+
+
+def _circumstances(profile: Profile) -> Iterator[Fact]:
+    summary, environment = profile.summary, profile.environment
+    if summary.peak_memory_bytes is not None:
+        yield "memory", format_capacity(summary.peak_memory_bytes), "at most, of the model and not of Python"
+    if summary.top_unit is not None:
+        yield "top unit", summary.top_unit, f"by time; {summary.top_unit_by_count} by the number of ops"
+    if profile.verification is not None:
+        yield "outputs", profile.verification.status, _checked(profile)
+    if environment is not None:
+        placed = environment.host.get("placed")
+        if placed:
+            yield "ran on", ", ".join(f"{name} {count}" for name, count in placed.items()), "nodes by where they ran"
+        quiet = {True: "disturbed", False: "quiet", None: "unknown"}[environment.disturbed]
+        yield "machine", quiet, "; ".join(environment.reasons)
+
+
+def _checked(profile: Profile) -> str:
+    found = profile.verification
+    if found is None or found.status == "unchecked":
+        return "`--verify RUNTIME` compares them" if found is None or found.reason is None else found.reason
+    numbers = {"max error": found.max_rel, "cosine": found.cosine, "same best": found.top_1, "NLL": found.nll_drift}
+    told = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
+    return f"against {found.reference}: {found.reason or told}"
+
+
+def measured_phase_table(profile: Profile) -> Table:
+    rows = tuple(_phase_row(phase) for phase in profile.phases)
+    columns = tuple(column for column in _PHASES if any(row.get(column.key) is not None for row in rows))
+    return Table(columns=columns, rows=rows)
+
+
+def _phase_row(phase: Phase) -> dict[str, Any]:
+    plain = {column.key: getattr(phase, column.key, None) for column in _PHASES}
+    parts = ", ".join(f"{name} {format_quantity(seconds, 's')}" for name, seconds in phase.parts.items())
+    return {**plain, "runs": len(phase.samples_s or ()) or None, "parts": parts or None}
+
+
+def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | None = _TOP) -> Table:
+    """The layers that take the most time; with `most` None all of them, in the order of execution."""
+    chosen = phase or next((found for name in _MEASURED if (found := profile.phase(name)) and found.ops), None)
+    if chosen is None:
+        return Table(columns=_LAYERS, rows=())
+    ops = chosen.ops if most is None else tuple(sorted(chosen.ops, key=lambda op: -op.time_s)[:most])
+    rows: list[dict[str, Any]] = []
+    so_far = 0.0
+    for op in ops:
+        so_far += op.time_s
+        rows.append(_layer_row(op, chosen, so_far))
+    columns = tuple(column for column in _LAYERS if any(row.get(column.key) is not None for row in rows))
+    left = len(chosen.ops) - len(rows)
+    more = f"{left} more layers; --format json has all. " if left > 0 else ""
+    return Table(
+        columns=columns, rows=tuple(rows), title=f"Where {chosen.name} goes", note=f"{more}{closing_line(chosen)}"
+    )
+
+
+def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
+    whole = phase.time_s
+    return {
+        "name": op.name if len(op.layers) < 2 else f"{op.name} + {len(op.layers) - 1}",
+        "kind": op.kind,
+        "unit": op.unit,
+        "time_s": op.time_s,
+        "share": _percent(op.time_s, whole),
+        "cumulative": _percent(so_far, whole),
+        "predicted_s": op.predicted_s,
+        "floor_s": op.floor_s,
+        "efficiency": _percent(op.floor_s, op.time_s) if op.floor_s is not None else None,
+        "bound": op.bound,
+        "kernel": op.kernel,
+    }
+
+
+def _percent(part: float, whole: float) -> str | None:
+    return f"{100 * part / whole:.1f} %" if whole > 0 else None
+
+
+def closing_line(phase: Phase) -> str:
+    """The sum that closes: layers and the unattributed rest are the clean run."""
+    inside = sum(op.time_s for op in phase.ops)
+    rest = phase.unattributed_s or 0.0
+    whole = phase.clean_s or phase.time_s
+    parts = (format_quantity(value, "s") for value in (inside, rest, whole))
+    return "{} in layers + {} unattributed = {} of the clean run.".format(*parts)
+
+
+def length_table(profiles: Sequence[Profile]) -> Table:
+    """Rows as llama-bench names them: pp512 reads a prompt of 512, tg128 makes 128 tokens, @ d512 after 512 others."""
+    return Table(columns=_LENGTHS, rows=tuple(row for profile in profiles for row in _length_rows(profile)))
+
+
+def _length_rows(profile: Profile) -> Iterator[dict[str, Any]]:
+    workload = profile.workload
+    depth = f" @ d{workload.context}" if workload.context else ""
+    prefill, decode = profile.phase("prefill"), profile.phase("decode")
+    if prefill is not None and workload.prompt:
+        yield {
+            "test": f"pp{workload.prompt}{depth}",
+            "tokens_per_s": workload.prompt / prefill.time_s,
+            **{key: getattr(prefill, key) for key in ("time_s", "low_s", "high_s")},
+            "runs": len(prefill.samples_s or ()),
+        }
+    if decode is not None and workload.generate:
+        yield {
+            "test": f"tg{workload.generate}{depth}",
+            "tokens_per_s": 1 / decode.time_s,
+            **{key: getattr(decode, key) for key in ("time_s", "low_s", "high_s")},
+            "runs": len(decode.samples_s or ()) // max(workload.generate - 1, 1),
+        }
