@@ -33,7 +33,7 @@ def beside(measured: Profile, predicted: Profile, graph: Graph) -> Profile:
 
 
 def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:
-    if predicted is None:
+    if predicted is None or predicted.time_s <= 0:  # a load of which nothing is known is no prediction
         return phase
     expected = _by_layer(predicted, graph)
     ops = tuple(_op(op, expected) for op in phase.ops)

@@ -26,6 +26,7 @@ from inferometer.measure.raw import Raw
 from inferometer.plugins import load_all
 from inferometer.runtimes.base import Missing, Runtime, Target
 from inferometer.settings import cache_folder
+from inferometer.synth.onnx import STAY_OPEN
 
 if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
@@ -220,7 +221,7 @@ def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding,
         context=max((case.prompt + case.generate + case.depth for case in text), default=None),
         batch=workload.batch,
         seed=asked.seed,
-        sizes={name: int(size) for name, size in binding.sizes.items()},
+        sizes=_open_sizes(prepared, binding),
         options=asked.options,
     )
     return Order(
@@ -235,6 +236,14 @@ def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding,
         guarded=asked.guarded,
         seed=asked.seed,
     )
+
+
+def _open_sizes(prepared: Prepared, binding: Binding) -> dict[str, int]:
+    """The sizes that the file's inputs leave open; a file that was made for this has the others fixed."""
+    left = frozenset().union(*(tensor.symbols for tensor in prepared.graph.inputs))
+    if prepared.precision is not None:
+        left &= STAY_OPEN
+    return {name: int(size) for name, size in binding.sizes.items() if name in left}
 
 
 def _shapes(graph: Graph, binding: Binding) -> dict[str, tuple[int, ...]]:

@@ -7,6 +7,7 @@ at their corrected times. Times are those of the profile; only their places on t
 from __future__ import annotations
 
 import re
+from statistics import median
 from typing import TYPE_CHECKING
 
 from inferometer.core.trace import Segment, Span, Trace
@@ -38,7 +39,7 @@ def _decode(spans: list[Span], phase: Phase, now: int) -> int:
     by_context: dict[int, list[float]] = {}
     for context, seconds in zip(phase.context or (), phase.samples_s or (), strict=False):
         by_context.setdefault(context, []).append(seconds)
-    steps = [sorted(times)[len(times) // 2] for _, times in sorted(by_context.items())] or [phase.time_s]
+    steps = [median(times) for _, times in sorted(by_context.items())] or [phase.time_s]
     for token, seconds in enumerate(steps, start=1):
         now = _once(spans, phase, seconds, now, token=token)
     return now

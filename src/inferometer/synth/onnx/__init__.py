@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from inferometer.synth.order import Order
 
-__all__ = ["FORMATS", "INLINE_BYTES", "RULE_MODULES", "save"]
+__all__ = ["FORMATS", "INLINE_BYTES", "RULE_MODULES", "STAY_OPEN", "save"]
 
 FORMATS = {"f32": "float32", "f16": "float16"}
 INLINE_BYTES = 1_000_000_000  # more than this goes into a file beside the model: protobuf ends at 2 GiB
 RULE_MODULES = (attention, dense, norms, planes, pointwise)  # importing them registers their rules
-_OPEN = frozenset({"batch", "query", "context"})  # sizes that stay open unless they are given
+STAY_OPEN = frozenset({"batch", "query", "context"})  # sizes that stay open unless they are given
 
 
 def save(order: Order, *, inline_bytes: int = INLINE_BYTES) -> tuple[Path, ...]:
@@ -37,7 +37,7 @@ def save(order: Order, *, inline_bytes: int = INLINE_BYTES) -> tuple[Path, ...]:
     graph, path, seed = order.graph, order.path, order.seed
     _require_sizes(order)
     suggested = graph.metadata.get("default_sizes", {})
-    sizes = {name: size for name, size in suggested.items() if name not in _OPEN} | dict(order.sizes)
+    sizes = {name: size for name, size in suggested.items() if name not in STAY_OPEN} | dict(order.sizes)
     nodes = lower(graph, numbers_of(order.config), sizes, float_type=FORMATS[order.weights])
     beside = path.with_name(path.name + ".data") if data_bytes(nodes) > inline_bytes else None
     paths = (path,) if beside is None else (beside, path)

@@ -1,0 +1,114 @@
+"""Faults injected for real: the child crashes, hangs, raises, eats memory; the parent lives and keeps what it heard."""
+
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from fakes.fake_runtime import write_arrays, write_text
+from inferometer.bench.plan import Plan
+from inferometer.measure.isolate import Limits, isolated
+from inferometer.measure.order import Order, TextOrder
+from inferometer.runtimes.base import Target
+
+TESTS = Path(__file__).parents[2]
+QUICK = Plan(warmup=1, runs=3, seconds=0.0, calls=1, retries=0)
+FAST = (("a", "Conv", 2e-4), ("b", "Gemm", 1e-4))
+
+
+@pytest.fixture(autouse=True)
+def _fakes_in_the_child(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+
+
+def arrays(tmp_path, runtime="fakes.fake_runtime:BUSY", **options):
+    path = write_arrays(tmp_path / "model.fake", layers=FAST, fuse=())
+    target = Target(path=path, format="fake", sizes={"batch": 2}, options=options)
+    return Order(runtime=runtime, target=target, plan=QUICK, guarded=False)
+
+
+def test_a_child_tells_all_of_it(tmp_path):
+    raw = isolated(arrays(tmp_path))
+    assert raw.ended == "done"
+    assert raw.opened.versions == {"fake": "1.0"}
+    assert len(raw.clean.samples_s) == 3
+    assert raw.first_s >= 3e-4
+    (shape,) = raw.shapes
+    assert [kernel.layers for kernel in shape.kernels] == [("a",), ("b",)]
+    assert len(shape.walls_s) == len(shape.kernels[0].samples_s) >= 5
+    assert raw.memory.peak_bytes >= raw.memory.before_bytes > 0
+
+
+def test_a_language_model_tells_each_generation(tmp_path):
+    path = write_text(tmp_path / "model.fake", layers=FAST)
+    order = Order(
+        runtime="fakes.fake_runtime:BUSY",
+        target=Target(path=path, format="fake", text=True, context=64),
+        plan=QUICK,
+        text=(TextOrder(prompt=4, generate=3), TextOrder(prompt=8, generate=2, depth=4)),
+        guarded=False,
+    )
+    raw = isolated(order)
+    assert raw.ended == "done", raw.error
+    kept = [each for each in raw.generations if not each.first]
+    assert [each.order.prompt for each in kept] == [4, 4, 4, 8, 8, 8]
+    assert [event.context for event in kept[0].events] == [0, 4, 5]
+    assert kept[3].events[0].context == 4
+    assert {shape.phase for shape in raw.shapes} == {"prefill", "decode"}
+    assert kept[0].tokenise_s >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "ended", "words"),
+    [
+        ({"refuse": "no op Foo"}, "refused", "no op Foo"),
+        ({"memory": "open"}, "too-big", "memory"),
+        ({"crash": "open"}, "crashed", "SIGABRT"),
+        ({"crash": "2"}, "crashed", "SIGABRT"),
+        ({"fail": "0"}, "refused", "failed in step 0"),
+    ],
+)
+def test_a_child_that_ends_badly_is_told_as_it_was(tmp_path, options, ended, words):
+    raw = isolated(arrays(tmp_path, **options))
+    assert (raw.ended, words in raw.error) == (ended, True), raw.error
+
+
+def test_a_crash_keeps_what_was_heard_before(tmp_path):
+    # Step 0 is the first run, then warm-up and three runs: the clean run is told before the instrumented one dies.
+    raw = isolated(arrays(tmp_path, crash="9"))
+    assert raw.ended == "crashed"
+    assert len(raw.clean.samples_s) == 3
+
+
+def test_a_child_that_hangs_is_ended(tmp_path):
+    raw = isolated(arrays(tmp_path, hang="1"), limits=Limits(silence_s=6.0))
+    assert raw.ended == "hung"
+    assert raw.first_s is not None
+
+
+def test_a_child_that_is_too_big_is_ended(tmp_path):
+    raw = isolated(arrays(tmp_path, hang="1"), limits=Limits(memory_bytes=1_000_000))
+    assert raw.ended == "too-big"
+    assert "1 MB are allowed" in raw.error
+
+
+def test_a_runtime_that_is_not_there_is_told(tmp_path):
+    raw = isolated(arrays(tmp_path, runtime="onnxruntim"))
+    assert raw.ended == "refused"
+    assert "onnxruntime" in raw.remedy
+
+
+def test_ctrl_c_keeps_what_was_measured(tmp_path):
+    heard = []
+
+    def interrupt(step):
+        if not heard:
+            heard.append(step)
+            threading.Thread(target=signal.raise_signal, args=(signal.SIGINT,)).start()
+
+    order = arrays(tmp_path)
+    slow = Plan(warmup=1, runs=10_000, seconds=30.0, seconds_at_most=60.0, calls=1, retries=0)
+    raw = isolated(Order(runtime=order.runtime, target=order.target, plan=slow, guarded=False), progress=interrupt)
+    assert raw.ended == "stopped"
+    assert raw.opened is not None

@@ -1,0 +1,86 @@
+import pytest
+
+from inferometer.core.workload import Precision, Workload
+from inferometer.measure.correct import correct
+from inferometer.measure.layers import kind_of, layers_of
+from inferometer.measure.ops import measured_ops
+from inferometer.readers.resolve import read
+from inferometer.readers.sizes import bind
+from inferometer.runtimes.base import Kernel
+
+
+@pytest.fixture(scope="module")
+def llama():
+    graph = read("llama-3.2-1b")
+    workload = Workload(prompt=8, precision=Precision(weights="f32", activations="f32"))
+    return layers_of(graph, bind(graph, workload))
+
+
+def kernel(name, kind, *layers, seconds=1e-3):
+    return Kernel(name=name, kind=kind, samples_s=(seconds, seconds), layers=layers)
+
+
+def test_a_node_of_our_own_files_is_its_layer(llama):
+    (found,) = llama.find(["layers.3.attn.q_proj/MatMul"], "matmul")
+    assert (found.name, found.kind) == ("layers.3.attn.q_proj", "linear")
+    assert found.flops == 2 * 8 * 2048 * 2048
+
+
+def test_a_module_is_the_layer_whose_weight_it_holds(llama):
+    (found,) = llama.find(["model.layers.15.mlp.down_proj"], "linear")
+    assert found.name == "layers.15.mlp.down_proj"
+
+
+def test_a_module_without_weights_is_the_op_of_that_kind_in_the_same_part(llama):
+    (found,) = llama.find(["model.layers.2.self_attn"], "attention")
+    assert found.name == "layers.2.attn.attention"
+
+
+def test_what_the_model_does_not_have_is_no_layer(llama):
+    assert llama.find(["Reorder_7"], "copy") == ()
+
+
+def test_layers_stand_in_the_order_of_execution(llama):
+    names = [layer.name for layer in sorted(llama.by_name.values(), key=lambda layer: layer.place)]
+    assert names[0] == "embed"
+    assert names.index("layers.0.mlp.down_proj") < names.index("layers.1.attn.norm") < names.index("lm_head")
+    assert len({layer.place for layer in llama.by_name.values()}) == len(names)
+
+
+def test_kernels_of_one_layer_are_one_op_and_their_times_add_up(llama):
+    kernels = (
+        kernel("mm_1", "aten::mm", "model.layers.0.self_attn.q_proj"),
+        kernel("add_1", "aten::add", "model.layers.0.self_attn.q_proj", seconds=5e-4),
+        kernel("Reorder", "ReorderInput"),
+        kernel("Reorder", "ReorderInput"),
+    )
+    corrected = correct(kernels, clean_s=1.0)
+    ops = measured_ops(kernels, corrected, llama)
+    assert [op.name for op in ops] == ["layers.0.attn.q_proj", "Reorder", "Reorder"]
+    assert ops[0].time_s == pytest.approx(1.5e-3)
+    assert ops[0].kernel == "mm_1 + add_1"
+    assert (ops[0].kind, ops[1].kind) == ("linear", "copy")
+    assert ops[0].samples_s == pytest.approx((1.5e-3, 1.5e-3))
+    assert ops[1].flops is None
+    assert sum(op.time_s for op in ops) + corrected.unattributed_s == pytest.approx(1.0)
+
+
+def test_a_fused_kernel_names_its_main_layer_and_keeps_the_others(llama):
+    kernels = (kernel("fused", "FusedMatMul", "layers.0.mlp.act/Sigmoid", "layers.0.mlp.gate_proj/MatMul"),)
+    (op,) = measured_ops(kernels, correct(kernels, clean_s=1.0), llama)
+    assert op.name == "layers.0.mlp.gate_proj"
+    assert op.layers == ("layers.0.mlp.gate_proj", "layers.0.mlp.act")
+    assert op.flops > 2 * 8 * 2048 * 8192
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("FusedConv", "convolution"), ("aten::addmm", "linear"), ("aten::mm", "matmul"), ("ReorderInput", "copy"),
+        ("aten::_scaled_dot_product_flash_attention_for_cpu", "attention"), ("GroupQueryAttention", "attention"),
+        ("MUL_MAT", "linear"), ("LayerNormalization", "norm"), ("QuickGelu", "activation"), ("Add", "elementwise"),
+        ("", "custom"),
+    ],
+)  # fmt: skip
+def test_an_engines_word_tells_the_kind(word, kind):
+    assert kind_of(word) == kind
