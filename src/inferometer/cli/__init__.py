@@ -15,12 +15,14 @@ COMMANDS: dict[str, str] = {
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
     "doctor": "Check in one minute whether this machine is fit to measure on.",
     "formulas": "List the field's formulas, show one, or calculate with units.",
+    "import": "Turn another tool's result into a profile.",
     "models": "List models, or show one's layers, work, memory and coverage.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
     "profile": "Measure how fast a model runs here: every layer, every token, on the real runtime.",
     "runtimes": "List the engines that can run a model, and what is missing for each.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
     "synth": "Make a runnable model file with random weights at the exact shapes.",
+    "verify": "Check that a runtime, a format or a file gives the same outputs as a reference.",
 }
 
 

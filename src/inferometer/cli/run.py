@@ -1,6 +1,7 @@
 """Running a command: click finds it, and every error is printed in this one place."""
 
 import importlib
+import keyword
 import sys
 import traceback
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         if cmd_name not in COMMANDS:
             raise UnknownNameError("command", cmd_name, COMMANDS, listing="`inferometer --help` lists them.")
-        command: click.Command = importlib.import_module(f"inferometer.cli.{cmd_name}").command
+        module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
+        command: click.Command = importlib.import_module(f"inferometer.cli.{module}").command
         return command
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature

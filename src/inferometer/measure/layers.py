@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.cost.count import op_works
+from inferometer.importers.words import kind_of as engine_word
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -21,25 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Layer", "Layers", "kind_of", "layers_of", "main_layer"]
 
-# The engine's word for a kernel, in part, and the kind of op it is. The first that is found counts.
-_WORDS = (
-    ("sdpa", "attention"), ("scaled_dot", "attention"), ("flash", "attention"), ("attention", "attention"),
-    ("attn", "attention"), ("fmha", "attention"), ("moe", "moe_experts"), ("topk", "sort"), ("argmax", "sampling"),
-    ("conv", "convolution"), ("gemm", "linear"), ("gemv", "linear"), ("addmm", "linear"), ("linear", "linear"),
-    ("fully", "linear"), ("fullyconnected", "linear"), ("mul_mat", "linear"), ("matmul", "matmul"), ("bmm", "matmul"),
-    ("::mm", "matmul"), ("einsum", "matmul"), ("softmax", "softmax"), ("soft_max", "softmax"), ("norm", "norm"),
-    ("lrn", "norm"), ("pool", "pool"), ("resize", "resize"), ("upsample", "resize"), ("interpol", "resize"),
-    ("embedding", "embedding"), ("get_rows", "embedding"), ("gather", "gather"), ("index_select", "gather"),
-    ("scatter", "scatter"), ("rope", "rotary"), ("rotary", "rotary"), ("dequant", "dequantize"),
-    ("quantize", "quantize"), ("lstm", "recurrent"), ("gru", "recurrent"), ("rnn", "recurrent"),
-    ("cast", "cast"), ("convert", "cast"), ("_to_copy", "cast"), ("reorder", "copy"), ("transpose", "copy"),
-    ("permute", "copy"), ("concat", "copy"), ("cat", "copy"), ("copy", "copy"), ("cpy", "copy"), ("cont", "copy"),
-    ("pad", "copy"), ("slice", "copy"), ("split", "copy"), ("memcpy", "copy"), ("repeat", "copy"), ("tile", "copy"),
-    ("expand", "copy"), ("reshape", "view"), ("view", "view"), ("reduce", "reduce"), ("mean", "reduce"),
-    ("sum", "reduce"), ("relu", "activation"), ("gelu", "activation"), ("silu", "activation"),
-    ("sigmoid", "activation"), ("swish", "activation"), ("tanh", "activation"), ("clip", "activation"),
-    ("glu", "activation"), ("if", "control"), ("loop", "control"), ("sort", "sort"), ("nonmax", "sort"),
-)  # fmt: skip
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
@@ -129,8 +111,7 @@ def kind_of(engine_kind: str, layers: Sequence[Layer] = ()) -> str:
     """The kind of the layer that does most of the work, or else what the engine's word for the kernel says."""
     if layers:
         return main_layer(layers).kind
-    word = engine_kind.casefold()
-    return next((kind for part, kind in _WORDS if part in word), "elementwise" if word else "custom")
+    return engine_word(engine_kind)
 
 
 def main_layer(layers: Sequence[Layer]) -> Layer:

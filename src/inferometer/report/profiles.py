@@ -14,9 +14,9 @@ from inferometer.units import format_capacity, format_quantity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from inferometer.core.profile import OpTime, Phase, Profile
+    from inferometer.core.profile import OpTime, Phase, Profile, Verification
 
-__all__ = ["closing_line", "layer_table", "length_table", "measured_phase_table", "profile_card"]
+__all__ = ["closing_line", "layer_table", "length_table", "measured_phase_table", "profile_card", "verification_card"]
 
 _TOP = 12
 _PHASES = (
@@ -133,6 +133,23 @@ def _checked(profile: Profile) -> str:
     numbers = {"max error": found.max_rel, "cosine": found.cosine, "same best": found.top_1, "NLL": found.nll_drift}
     told = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
     return f"against {found.reference}: {found.reason or told}"
+
+
+def verification_card(model: str, found: Verification) -> Card:
+    """The verdict first, then the numbers it rests on."""
+    numbers = (
+        ("max error", found.max_abs, "absolute"),
+        ("max error", found.max_rel, "of an output's largest value"),
+        ("cosine", found.cosine, "the least of all outputs"),
+        ("same best", found.top_1, "share of positions"),
+        ("best five", found.top_k, "mean share in common"),
+        ("NLL drift", found.nll_drift, "nats a token"),
+    )
+    facts = [("outputs", found.status, found.reason or "")]
+    facts += [(label, f"{value:.4g}", remark) for label, value, remark in numbers if value is not None]
+    if found.tolerance:
+        facts.append(("allowed", found.tolerance, ""))
+    return Card(title=model, subtitle=f"against {found.reference}", facts=tuple(facts))
 
 
 def measured_phase_table(profile: Profile) -> Table:

@@ -1,0 +1,191 @@
+"""`inferometer import`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.errors import DomainError
+from inferometer.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.profile import Phase, Profile
+    from inferometer.report.cards import Card
+
+__all__ = ["command"]
+
+_TOP = 12
+_PHASES = (
+    Column(key="name", heading="phase"),
+    Column(key="time_s", heading="time", unit="s"),
+    Column(key="statistic", heading="statistic"),
+    Column(key="samples", heading="samples", exact=True),
+    Column(key="ops", heading="ops", exact=True),
+    Column(key="unattributed_s", heading="unattributed", unit="s"),
+)
+_OPS = (
+    Column(key="name", heading="op"),
+    Column(key="kind", heading="kind"),
+    Column(key="count", heading="×", exact=True),
+    Column(key="unit", heading="unit"),
+    Column(key="time_s", heading="time", unit="s"),
+    Column(key="share", heading="share"),
+)
+_EVERY = (
+    Column(key="model", heading="model"),
+    Column(key="phase", heading="phase"),
+    Column(key="name", heading="op", label="op"),
+    *_OPS[1:4],
+    Column(key="time_s", heading="time", unit="s"),
+)
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--as", "source", metavar="NAME", help="Which tool wrote it.  [default: by its content]")
+@click.option("--model", metavar="NAME", help="What to call the model.  [default: as the file says, or its name]")
+@click.option("--device", metavar="NAME", help="The device it ran on.  [default: as the file says, or unknown]")
+@click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="Save the profile too.")
+@format_option
+def command(file: Path, source: str | None, model: str | None, device: str | None, out: Path | None, form: str) -> None:
+    """Turn another tool's result into a profile that can be compared and explained.
+
+    \b
+    inferometer import onnxruntime_profile.json --model resnet50
+    inferometer import llama-bench.jsonl --format json
+    inferometer import profile.json --as qai-hub --device "Galaxy S24" -o s24.json
+    inferometer compare old.json s24.json
+
+    Known sources: ONNX Runtime profiling, PyTorch profiler traces, OpenVINO benchmark_app, LiteRT benchmark_model,
+    TensorRT trtexec, Qualcomm AI Hub, Embedl Hub, llama-bench, GuideLLM, AIPerf, vllm bench serve, hyperfine. What a
+    source does not say stays unknown.
+
+    A file with several results gives several profiles: --format json then prints a list, and -o writes a numbered file
+    for each. --format csv has a row for each op, or for each phase where no ops are known.
+    """
+    from inferometer.importers.detect import import_file
+
+    if out is not None and out.resolve() == file.resolve():
+        raise DomainError(f"--out {out} is the file that is imported: it would be lost.", remedy="Choose another name.")
+    profiles = import_file(file, source=source, model=model, device=device)
+    _show(profiles, form)
+    if out is not None:
+        _save(profiles, out)
+
+
+def _show(profiles: "Sequence[Profile]", form: str) -> None:
+    if form == "json":
+        from inferometer.core.codec import document
+
+        documents = [document(profile) for profile in profiles]
+        print_document(documents[0] if len(documents) == 1 else documents)
+    elif form == "csv":
+        print_table(_every_op(profiles), form)
+    else:
+        for index, profile in enumerate(profiles):
+            if index:
+                print_text("")
+            _show_one(profile, form)
+
+
+def _show_one(profile: "Profile", form: str) -> None:
+    print_card(_card(profile), form)
+    print_text("")
+    print_table(Table(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)
+    phase = next((phase for phase in reversed(profile.phases) if phase.ops), None)
+    if phase is not None:
+        print_text("")
+        print_table(_top_ops(phase), form)
+
+
+def _card(profile: "Profile") -> "Card":
+    from inferometer.report.cards import Card
+    from inferometer.units import format_capacity, format_quantity
+
+    summary, provenance = profile.summary, profile.provenance
+    times = {
+        "latency": summary.latency_s,
+        "first token": summary.ttft_s,
+        "each token": summary.tpot_s,
+        "whole request": summary.e2e_s,
+    }
+    facts = [(label, format_quantity(value, "s"), "") for label, value in times.items() if value is not None]
+    if summary.tokens_per_s is not None:
+        facts.append(("tokens/s", format_quantity(summary.tokens_per_s, "1"), "generated"))
+    if summary.peak_memory_bytes is not None:
+        facts.append(("memory", format_capacity(summary.peak_memory_bytes), "peak"))
+    if summary.top_unit is not None:
+        facts.append(("top unit", summary.top_unit, "by time"))
+    if summary.top_unit_by_count is not None:
+        facts.append(("top unit", summary.top_unit_by_count, "by number of ops"))
+    measured_by = provenance.tool if provenance else "another tool"
+    return Card(
+        title=f"{profile.model.name} on {profile.device.title or profile.device.name}",
+        subtitle=" · ".join(filter(None, (f"measured by {measured_by}", profile.runtime, _sizes(profile)))),
+        facts=tuple(facts),
+        sources=provenance.notes if provenance else (),
+    )
+
+
+def _sizes(profile: "Profile") -> str:
+    workload = profile.workload
+    known = {"prompt": workload.prompt, "generate": workload.generate, "context": workload.context}
+    return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
+
+
+def _phase_row(phase: "Phase") -> dict[str, Any]:
+    return {
+        "name": phase.name,
+        "time_s": phase.time_s,
+        "statistic": phase.statistic,
+        "samples": len(phase.samples_s) if phase.samples_s else None,
+        "ops": len(phase.ops) or None,
+        "unattributed_s": phase.unattributed_s,
+    }
+
+
+def _top_ops(phase: "Phase") -> Table:
+    ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:_TOP]
+    rows = tuple(
+        {
+            "name": op.name,
+            "kind": op.kind,
+            "count": op.count,
+            "unit": op.unit,
+            "time_s": op.time_s,
+            "share": f"{100 * op.time_s / phase.time_s:.1f} %" if phase.time_s else None,
+        }
+        for op in ranked
+    )
+    left = len(phase.ops) - len(rows)
+    note = f"{left} more ops; --format json has all." if left > 0 else None
+    return Table(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
+
+
+def _every_op(profiles: "Sequence[Profile]") -> Table:
+    with_ops = any(phase.ops for profile in profiles for phase in profile.phases)
+    rows: list[dict[str, Any]] = []
+    for profile in profiles:
+        for phase in profile.phases:
+            named = {"model": profile.model.name, "phase": phase.name}
+            if with_ops:
+                rows += [
+                    {**named, "name": op.name, "kind": op.kind, "count": op.count, "unit": op.unit, "time_s": op.time_s}
+                    for op in phase.ops
+                ]
+            else:
+                rows.append({**named, **_phase_row(phase)})
+    return Table(columns=_EVERY if with_ops else (_EVERY[0], _EVERY[1], *_PHASES[1:]), rows=tuple(rows))
+
+
+def _save(profiles: "Sequence[Profile]", out: Path) -> None:
+    """One profile under the name asked for; several under that name with a number."""
+    from inferometer.bench.files import save_profile
+
+    for number, profile in enumerate(profiles, start=1):
+        path = out if len(profiles) == 1 else out.with_name(f"{out.stem}-{number}{out.suffix}")
+        save_profile(profile, path)
+        say(f"Saved {profile.model.name} ({', '.join(phase.name for phase in profile.phases)}) to {path}.")

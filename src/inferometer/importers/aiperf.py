@@ -1,0 +1,89 @@
+"""NVIDIA AIPerf's `profile_export_aiperf.json` (and GenAI-Perf's, whose shape it keeps).
+
+Shape: ai-dynamo/aiperf, src/aiperf/common/models/export_models.py, schema 1.0 to 1.4: each metric is an object with
+its `unit` and the statistics `avg`, `p1` … `p99`, `min`, `max`, `std`. `inter_token_latency` is (request latency −
+time to first token) / (output tokens − 1). Times of single requests are in other files.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferometer.core.profile import ModelFacts, Profile
+from inferometer.errors import FormatError
+from inferometer.importers.assemble import Found, facts, finish
+from inferometer.importers.base import Document
+from inferometer.importers.fields import mapping, milliseconds, number, optional, positive, text
+from inferometer.importers.serving import Measure, add_requests, add_sizes
+
+__all__ = ["AiPerf", "importer"]
+
+_METRICS = ("request_throughput", "request_latency", "time_to_first_token", "output_token_throughput")
+_DIGITS = {"s": 0, "sec": 0, "seconds": 0, "ms": 3, "us": 6, "µs": 6, "ns": 9}
+_STATISTICS = (("avg", "mean"), ("p50", "median"))
+
+
+class AiPerf:
+    name = "aiperf"
+    title = "AIPerf"
+
+    def matches(self, document: Document) -> bool:
+        known = [mapping(document.keys.get(name)) for name in _METRICS]
+        return sum("unit" in metric for metric in known) >= 2
+
+    def read(self, document: Document) -> tuple[Profile, ...]:
+        export = document.keys
+        found = Found(
+            tool="AIPerf", version=text(export.get("aiperf_version")), measured_at=text(export.get("start_time"))
+        )
+        _add_config(found, mapping(export.get("input_config")))
+        add_requests(
+            found,
+            first=_measure(export, "time_to_first_token"),
+            step=_measure(export, "inter_token_latency"),
+            whole=_measure(export, "request_latency"),
+        )
+        found.headline["tokens_per_s"] = _average(export, "output_token_throughput")
+        add_sizes(
+            found,
+            prompt=_average(export, "input_sequence_length"),
+            generate=_average(export, "output_sequence_length"),
+            arrival=_rate(mapping(export.get("input_config"))),
+        )
+        failed = _average(export, "error_request_count")
+        if failed:
+            found.notes.append(f"{failed:g} requests failed and are not in the times")
+        return (finish(found, document),)
+
+
+def _measure(export: Mapping[str, Any], name: str) -> Measure | None:
+    metric = mapping(export.get(name))
+    unit = text(metric.get("unit")) or ""
+    for key, statistic in _STATISTICS:
+        what = f"`{key}` of `{name}`"
+        if positive(metric.get(key), what) is None:
+            continue
+        if unit not in _DIGITS:
+            raise FormatError(f"`{name}` is in {unit!r}; a unit of time is needed: {', '.join(_DIGITS)}.")
+        return Measure(value_s=milliseconds(metric[key], what, digits=_DIGITS[unit]), statistic=statistic)
+    return None
+
+
+def _average(export: Mapping[str, Any], name: str) -> float | None:
+    return optional(mapping(export.get(name)).get("avg"), f"`avg` of `{name}`")
+
+
+def _add_config(found: Found, config: Mapping[str, Any]) -> None:
+    endpoint = mapping(config.get("endpoint"))
+    names = endpoint.get("model_names") or config.get("model_names")
+    name = text(names[0]) if isinstance(names, list) and names else text(names)
+    if name:
+        found.model = ModelFacts(name=name)
+    found.host |= facts(mapping(config.get("loadgen")), "concurrency", "request_rate", "request_count")
+
+
+def _rate(config: Mapping[str, Any]) -> float | None:
+    rate = mapping(config.get("loadgen")).get("request_rate")
+    return number(rate, "`request_rate`") if isinstance(rate, int | float) and not isinstance(rate, bool) else None
+
+
+importer = AiPerf()

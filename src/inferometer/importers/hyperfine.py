@@ -1,0 +1,68 @@
+"""hyperfine's `--export-json`.
+
+Shape: sharkdp/hyperfine, src/benchmark/benchmark_result.rs: `results`, one for each command, with `mean`, `median`,
+`min`, `max`, `stddev`, `user` and `system` in seconds, `times` of every run, `exit_codes`, and in newer versions
+`memory_usage_byte`. Each command is a profile with the phase run, as `inferometer bench` gives it, so that the two can
+be compared.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferometer.core.profile import ModelFacts, Phase, Profile
+from inferometer.core.statistics import median
+from inferometer.errors import FormatError
+from inferometer.importers.assemble import Found, finish
+from inferometer.importers.base import Document
+from inferometer.importers.fields import listed, mapping, numbers, optional, size, text
+
+__all__ = ["Hyperfine", "importer"]
+
+
+class Hyperfine:
+    name = "hyperfine"
+    title = "hyperfine"
+
+    def matches(self, document: Document) -> bool:
+        results = document.keys.get("results")
+        if not isinstance(results, list) or not results:
+            return False
+        first = mapping(results[0])
+        return "command" in first and ("times" in first or "median" in first)
+
+    def read(self, document: Document) -> tuple[Profile, ...]:
+        results = listed(document.keys["results"], "`results`")
+        return tuple(finish(_found(result), document) for result in results)
+
+
+def _found(result: Mapping[str, Any]) -> Found:
+    command = text(result.get("command"))
+    found = Found(tool="hyperfine", command=command)
+    if command:
+        found.model = ModelFacts(name=command)
+    times = numbers(result.get("times"), "`times`")
+    middle = optional(result.get("median"), "`median`")
+    if middle is None and not times:
+        raise FormatError(f"The result of {command!r} holds no time.")
+    found.phases.append(
+        Phase(
+            name="run",
+            time_s=middle if middle is not None else median(times or ()),
+            statistic="median",
+            samples_s=times,
+        )
+    )
+    memory = numbers(result.get("memory_usage_byte"), "`memory_usage_byte`")
+    if memory:
+        found.headline["peak_memory_bytes"] = size(max(memory), "`memory_usage_byte`")
+    codes = result.get("exit_codes")
+    failed = sum(code != 0 for code in codes) if isinstance(codes, list) else 0
+    if failed:
+        found.notes.append(f"{failed} of {len(codes or ())} runs ended with an exit code other than 0")
+    found.host |= {
+        f"{name}_s": value for name in ("user", "system") if (value := optional(result.get(name), f"`{name}`"))
+    }
+    return found
+
+
+importer = Hyperfine()

@@ -1,0 +1,100 @@
+"""The result of `vllm bench serve --save-result`, plain or with `--save-detailed`, or several with `--append-result`.
+
+Shape: vllm-project/vllm, vllm/benchmarks/serve.py: one object with `duration`, `completed`, totals and throughputs,
+and `mean_`, `median_`, `std_` and `p99_` of ttft, tpot, itl and e2el in milliseconds, as `--percentile-metrics`
+asked. Detailed results also list each request's `ttfts`, `itls` and `errors`, in seconds. `--append-result` writes
+one object a line. Each object is a profile.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from inferometer.core.profile import ModelFacts, Profile
+from inferometer.importers.assemble import Found, facts, finish
+from inferometer.importers.base import Document
+from inferometer.importers.fields import listed, number, numbers, optional, optional_ms, positive, text
+from inferometer.importers.serving import Measure, add_requests, add_sizes, per_step
+
+__all__ = ["VllmBench", "importer"]
+
+_HOST = ("backend", "endpoint_type", "label", "num_prompts", "request_rate", "burstiness", "max_concurrency")
+_STATISTICS = ("mean", "median")
+
+Result = Mapping[str, Any]
+
+
+class VllmBench:
+    name = "vllm"
+    title = "vllm bench serve"
+
+    def matches(self, document: Document) -> bool:
+        return bool(document.records) and all(
+            isinstance(result, dict) and {"duration", "completed", "request_throughput"} <= result.keys()
+            for result in document.records
+        )
+
+    def read(self, document: Document) -> tuple[Profile, ...]:
+        results = listed(list(document.records), "the file")
+        return tuple(finish(_found(result), document) for result in results)
+
+
+def _found(result: Result) -> Found:
+    found = Found(tool="vllm bench serve", measured_at=text(result.get("date")), host=facts(result, *_HOST))
+    if model := text(result.get("model_id")):
+        found.model = ModelFacts(name=model)
+    firsts, steps = _requests(result)
+    add_requests(
+        found,
+        first=_measure(result, "ttft", firsts),
+        step=_measure(result, "tpot", steps) or _measure(result, "itl", None),
+        whole=_measure(result, "e2el", None),
+    )
+    found.headline["tokens_per_s"] = optional(result.get("output_throughput"), "`output_throughput`")
+    completed = positive(result.get("completed"), "`completed`")
+    add_sizes(
+        found,
+        prompt=_each(result, "total_input_tokens", completed),
+        generate=_each(result, "total_output_tokens", completed),
+        arrival=_rate(result.get("request_rate")),
+    )
+    failed = positive(result.get("failed"), "`failed`")
+    if failed:
+        found.notes.append(f"{failed:g} requests failed and are not in the times")
+    return found
+
+
+def _measure(result: Result, name: str, samples: tuple[float, ...] | None) -> Measure | None:
+    for statistic in _STATISTICS:
+        value = optional_ms(result.get(f"{statistic}_{name}_ms"), f"`{statistic}_{name}_ms`")
+        if value is not None:
+            return Measure(value_s=value, statistic=statistic, samples_s=samples or None)
+    return None
+
+
+def _requests(result: Result) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of each request that succeeded: the time to its first token, and the mean time to each further one."""
+    firsts, gaps, errors = result.get("ttfts"), result.get("itls"), result.get("errors")
+    each_first = numbers(firsts, "`ttfts`") or ()
+    each_gaps = gaps if isinstance(gaps, list) else []
+    failed = [bool(error) for error in errors] if isinstance(errors, list) else []
+    good = [index >= len(failed) or not failed[index] for index in range(max(len(each_first), len(each_gaps)))]
+    steps = [
+        per_step(numbers(of_one, f"`itls`[{index}]") or ()) for index, of_one in enumerate(each_gaps) if good[index]
+    ]
+    return (
+        tuple(time for index, time in enumerate(each_first) if good[index] and time > 0),
+        tuple(step for step in steps if step),
+    )
+
+
+def _each(result: Result, name: str, completed: float | None) -> float | None:
+    total = optional(result.get(name), f"`{name}`")
+    return None if total is None or completed is None else total / completed
+
+
+def _rate(value: Any) -> float | None:
+    """As fast as possible is written "inf", and is no rate."""
+    return number(value, "`request_rate`") if isinstance(value, int | float) and value != float("inf") else None
+
+
+importer = VllmBench()

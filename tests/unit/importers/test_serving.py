@@ -1,0 +1,112 @@
+"""GuideLLM, AIPerf and vllm bench serve."""
+
+import pytest
+
+from inferometer.errors import FormatError
+from unit.importers.sources import only, parsed, sample, taken, written
+
+
+def test_each_rate_of_guidellm_is_a_profile():
+    alone, loaded = sample("guidellm.json")
+    assert (alone.workload.arrival_per_s, loaded.workload.arrival_per_s) == (None, 2.5)
+    assert loaded.summary.ttft_s == pytest.approx(0.12)
+    assert loaded.summary.tpot_s == pytest.approx(0.025)
+    assert loaded.summary.e2e_s == pytest.approx(2.6)
+    assert loaded.summary.tokens_per_s == pytest.approx(240)
+    assert loaded.phase("prefill").samples_s == pytest.approx((0.115, 0.125))
+    assert loaded.phase("decode").statistic == "mean weighted by tokens"
+    assert loaded.model.name == "Qwen/Qwen3-8B"
+    assert loaded.provenance.version == "0.5.0"
+
+
+def test_a_mean_number_of_tokens_that_is_rounded_is_told():
+    profile = sample("guidellm.json")[0]
+    assert (profile.workload.prompt, profile.workload.generate) == (256, 100)
+    assert any("100.5 tokens" in note for note in profile.provenance.notes)
+    assert not any("prompt is the mean" in note for note in profile.provenance.notes)
+
+
+def test_guidellm_without_streaming_has_one_phase(tmp_path):
+    report = parsed("guidellm.json")
+    for benchmark in report["benchmarks"]:
+        for name in ("time_to_first_token_ms", "inter_token_latency_ms"):
+            benchmark["metrics"][name]["successful"]["mean"] = 0.0  # what it writes where nothing was measured
+    profile = taken(written(tmp_path, report))[0]
+    assert [phase.name for phase in profile.phases] == ["request"]
+    assert (profile.summary.ttft_s, profile.summary.tpot_s) == (None, None)
+
+
+def test_aiperf_gives_means_in_seconds_whatever_its_unit(tmp_path):
+    profile = only("aiperf.json")
+    assert profile.summary.ttft_s == pytest.approx(0.19584)
+    assert profile.summary.tpot_s == pytest.approx(0.0352)
+    assert profile.summary.e2e_s == pytest.approx(2.4135)
+    assert profile.model.name == "Qwen/Qwen3-0.6B"
+    assert profile.environment.host["concurrency"] == 4
+    export = parsed("aiperf.json")
+    export["time_to_first_token"] = {"unit": "ns", "avg": 195_840_000}
+    (other,) = taken(written(tmp_path, export))
+    assert other.summary.ttft_s == pytest.approx(0.19584)
+
+
+def test_aiperf_with_a_median_only_says_median(tmp_path):
+    export = parsed("aiperf.json")
+    del export["time_to_first_token"]["avg"]
+    (profile,) = taken(written(tmp_path, export))
+    prefill = profile.phase("prefill")
+    assert (prefill.time_s, prefill.statistic) == (pytest.approx(0.17505), "median")
+
+
+def test_a_unit_that_is_no_time_is_refused(tmp_path):
+    export = parsed("aiperf.json")
+    export["time_to_first_token"]["unit"] = "tokens"
+    with pytest.raises(FormatError, match="`time_to_first_token` is in 'tokens'"):
+        taken(written(tmp_path, export))
+
+
+def test_vllm_keeps_each_request_that_succeeded():
+    profile = only("vllm.json")
+    assert profile.phase("prefill").samples_s == pytest.approx((0.04, 0.05))
+    assert profile.phase("decode").samples_s == pytest.approx((0.01, 0.015))  # the mean gap of each
+    assert profile.summary.tpot_s == pytest.approx(0.0125)
+    assert (profile.workload.prompt, profile.workload.generate) == (512, 3)
+    assert profile.workload.arrival_per_s is None  # "inf" is no rate
+    assert any("1 requests failed" in note for note in profile.provenance.notes)
+
+
+def test_vllms_appended_results_are_a_profile_each():
+    slow, fast = sample("vllm.jsonl")
+    assert (slow.workload.arrival_per_s, fast.workload.arrival_per_s) == (1.0, 4.0)
+    assert (slow.summary.ttft_s, fast.summary.ttft_s) == (pytest.approx(0.04), pytest.approx(0.06))
+
+
+def test_vllms_embeddings_have_one_phase(tmp_path):
+    result = {
+        "duration": 2.0,
+        "completed": 4,
+        "request_throughput": 2.0,
+        "mean_e2el_ms": 12.0,
+        "total_input_tokens": 64,
+    }
+    (profile,) = taken(written(tmp_path, result))
+    assert [(phase.name, phase.time_s) for phase in profile.phases] == [("request", pytest.approx(0.012))]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"mean_ttft_ms": -1}, "`mean_ttft_ms`"),
+        ({"mean_tpot_ms": "x"}, "`mean_tpot_ms`"),
+        ({"itls": [[0.1], [None]]}, r"`itls`\[1\]\[0\]"),
+        ({"ttfts": "many"}, "`ttfts`"),
+        ({"completed": -1}, "`completed`"),
+    ],
+)
+def test_a_result_that_cannot_be_says_why(tmp_path, change, why):
+    with pytest.raises(FormatError, match=why):
+        taken(written(tmp_path, {**parsed("vllm.json"), **change}))
+
+
+def test_no_request_that_succeeded_is_no_profile(tmp_path):
+    with pytest.raises(FormatError, match="no time of a request"):
+        taken(written(tmp_path, {"duration": 2.0, "completed": 0, "request_throughput": 0.0}))
