@@ -2,9 +2,22 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 # No deadline: a busy machine is not a bug. In CI the same examples each time: a change fails for what it changed.
 settings.register_profile("here", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "here")  # noqa: TID251 - the test run's own environment
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _folders_of_our_own(tmp_path_factory):
+    """Commands that keep runs, models or calibrations keep them here, not among the user's."""
+    folder = tmp_path_factory.mktemp("user")
+    chosen = {"INFEROMETER_DATA": str(folder / "data"), "INFEROMETER_CACHE": str(folder / "cache")}
+    patch = pytest.MonkeyPatch()
+    for name, value in chosen.items():
+        patch.setenv(name, value)
+    yield
+    patch.undo()

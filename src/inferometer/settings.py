@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SETTINGS", "Setting", "cache_folder", "catalog_folders", "debug", "profiling", "value_of"]
+__all__ = ["SETTINGS", "Setting", "cache_folder", "catalog_folders", "data_folder", "debug", "profiling", "value_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,11 @@ SETTINGS = (
         meaning="Folder for model files with made-up weights.  Without it: `inferometer` in the user's cache folder.",
     ),
     Setting(
+        name="INFEROMETER_ARTIFACTS",
+        default=None,
+        meaning="Folder of the files that belong to runs.  Without it: beside the database.",
+    ),
+    Setting(
         name="INFEROMETER_CATALOG",
         default=None,
         meaning="Folders with your own catalog rows (TOML), separated like PATH; read after the built-in ones.",
@@ -35,9 +40,24 @@ SETTINGS = (
         meaning="1 shows the traceback behind an error, as `--debug` does.",
     ),
     Setting(
+        name="INFEROMETER_DATA",
+        default=None,
+        meaning="Folder for runs and calibrations.  Without it: `inferometer` in the user's data folder.",
+    ),
+    Setting(
+        name="INFEROMETER_PORT",
+        default="8077",
+        meaning="The hub's port, and the one in the links that commands print.",
+    ),
+    Setting(
         name="INFEROMETER_PROFILE",
         default="1",
         meaning="0 switches every `Profiler` off that is not switched on in code: its spans then record nothing.",
+    ),
+    Setting(
+        name="INFEROMETER_STORE",
+        default=None,
+        meaning="Where runs are kept: a file, a folder or postgresql://…  Without it: in the data folder.",
     ),
 )
 
@@ -49,14 +69,23 @@ def value_of(name: str) -> str | None:
 
 def cache_folder() -> Path:
     """Where files are kept that can be made again."""
-    chosen = value_of("INFEROMETER_CACHE")
+    homes = {"win32": ("LOCALAPPDATA", "~/AppData/Local"), "darwin": (None, "~/Library/Caches")}
+    return _folder("INFEROMETER_CACHE", *homes.get(sys.platform, ("XDG_CACHE_HOME", "~/.cache")))
+
+
+def data_folder() -> Path:
+    """Where runs and calibrations are kept."""
+    homes = {"win32": ("LOCALAPPDATA", "~/AppData/Local"), "darwin": (None, "~/Library/Application Support")}
+    return _folder("INFEROMETER_DATA", *homes.get(sys.platform, ("XDG_DATA_HOME", "~/.local/share")))
+
+
+def _folder(setting: str, variable: str | None, otherwise: str) -> Path:
+    """The folder a setting names, or ours in the one that the system has for such files."""
+    chosen = value_of(setting)
     if chosen:
         return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~")).expanduser() / "inferometer" / "cache"  # noqa: TID251 - as below
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches/inferometer").expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "inferometer"  # noqa: TID251 - as below
+    home = os.environ.get(variable) if variable else None  # noqa: TID251 - the one place that reads it
+    return Path(home or otherwise).expanduser() / "inferometer"
 
 
 def catalog_folders() -> tuple[Path, ...]:

@@ -205,11 +205,15 @@ def test_an_answer_nobody_fits_is_empty_not_an_error():
     assert (result.returncode, json.loads(result.stdout)) == (0, [])
 
 
-def test_the_demo_says_what_it_knows_and_ends():
-    result = inferometer("demo")
+@pytest.mark.slow
+def test_the_demo_measures_predicts_and_ends(tmp_path):
+    pytest.importorskip("onnxruntime")
+    result = inferometer("demo", env={**os.environ, "INFEROMETER_CACHE": str(tmp_path)})
     assert result.returncode == 0, result.stderr
-    assert "ring_allreduce" in result.stdout
-    assert re.search(r"NVIDIA H200", result.stdout)
+    assert re.search(r"latency .* median of \d+", result.stdout)
+    assert "unattributed" in result.stdout
+    assert re.search(r"Bound by (compute|memory)", result.stdout)
+    assert "nvidia-h200" in result.stdout
     assert "Traceback" not in result.stderr
 
 

@@ -11,7 +11,7 @@ __all__ = ["COMMANDS", "front_page", "main"]
 COMMANDS: dict[str, str] = {
     "bench": "Measure a command line, alone or in turns with another.",
     "compare": "Compare saved results: faster, slower, same, or undecided, with the reason.",
-    "demo": "Show what Inferometer knows: this machine, a device, a prediction, a formula.",
+    "demo": "Show the main job: a real architecture measured here, with its prediction beside it.",
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
     "doctor": "Check in one minute whether this machine is fit to measure on.",
     "formulas": "List the field's formulas, show one, or calculate with units.",
@@ -19,6 +19,8 @@ COMMANDS: dict[str, str] = {
     "models": "List models, or show one's layers, work, memory and coverage.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
     "profile": "Measure how fast a model runs here: every layer, every token, on the real runtime.",
+    "projects": "List the projects that runs stand under; create, rename or delete one.",
+    "runs": "List the runs that were kept; show, tag, delete, export or import them.",
     "runtimes": "List the engines that can run a model, and what is missing for each.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
     "synth": "Make a runnable model file with random weights at the exact shapes.",

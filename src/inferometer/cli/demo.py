@@ -2,19 +2,36 @@
 
 import click
 
-from inferometer.cli.options import print_text
+from inferometer.cli.measuring import progress_bar
+from inferometer.cli.options import print_text, say
 
 __all__ = ["command"]
 
-_MODEL = "llama-3.2-1b"
+_MEASURED, _RUNTIME = "resnet50", "onnxruntime"
+_PREDICTED = "llama-3.2-1b"
 _CASES = (("nvidia-h200", "bf16"), ("nvidia-jetson-orin-nano-super", "bf16"), ("raspberry-pi-5", "q4_0"))
 
 
 @click.command("demo")
 def command() -> None:
-    """Show what Inferometer knows: this machine, a device, a prediction, a formula."""
-    from inferometer.report.demo import demo_page
+    """Show the main job: a real architecture measured on this machine, with its prediction beside it.
+
+    Its weights are made up at the exact shapes, so nothing is downloaded.
+    """
+    from inferometer.errors import MissingDependencyError
+    from inferometer.measure.run import Asked
+    from inferometer.profiling import profile_asked
+    from inferometer.report.demo import machine_part, measured_part, predicted_part
     from inferometer.verbs import predict
 
-    profiles = [predict(_MODEL, on=device, prompt=512, generate=128, weights=weights) for device, weights in _CASES]
-    print_text(demo_page(profiles))
+    print_text(machine_part())
+    asked = Asked(model=_MEASURED, runtime=_RUNTIME, command="inferometer demo")
+    say(f"\nMeasuring {_MEASURED} on {_RUNTIME} …")
+    try:
+        with progress_bar() as progress:
+            found = profile_asked(asked, predicted=True, progress=progress)
+        print_text(measured_part(found.profile))
+    except MissingDependencyError as error:
+        say(f"It cannot be measured here: {error}")
+    profiles = [predict(_PREDICTED, on=device, prompt=512, generate=128, weights=weights) for device, weights in _CASES]
+    print_text(predicted_part(profiles))

@@ -11,16 +11,17 @@ import click
 
 from inferometer.cli.bench import progress_bar as drawn_bar
 from inferometer.cli.sizes import parse_sizes
-from inferometer.errors import DomainError
+from inferometer.errors import DomainError, EngineError, GateError
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.bench.loop import Step
-    from inferometer.measure.run import Asked
+    from inferometer.measure.run import Asked, Measured
+    from inferometer.store.recording import Recorder
 
-__all__ = ["asked_of", "measuring_options", "progress_bar"]
+__all__ = ["asked_of", "measuring_options", "progress_bar", "record", "require_whole"]
 
 _LIST = "N,…"
 
@@ -143,6 +144,31 @@ def _plan(options: dict[str, Any]) -> Any:
     chosen.setdefault("seconds", min(1.0, chosen.get("seconds_at_most", 1.0)))
     chosen.setdefault("seconds_at_most", max(30.0, chosen["seconds"]))
     return Plan(**chosen)
+
+
+def record(recorder: Recorder, found: Measured) -> None:
+    """Into the store: the profile, what the engine printed, and each further length as a run below it."""
+    recorder.keep(found.profile)
+    if found.raw.log:
+        recorder.log(found.raw.log)
+    if found.raw.environment is not None and found.raw.environment.disturbed:
+        recorder.tag(["disturbed"])
+    for profile in found.profiles[1:]:
+        recorder.keep_below(profile)
+
+
+def require_whole(found: Measured) -> None:
+    """What ended early, and outputs that are wrong, are told by the exit code too."""
+    if found.raw.ended == "stopped":
+        raise KeyboardInterrupt
+    if not found.complete:
+        raise EngineError(
+            f"The measurement ended early ({found.raw.ended}): {found.raw.error}",
+            remedy="What was measured until then is above, and marked.",
+        )
+    checked = found.profile.verification
+    if checked is not None and checked.status == "failed":
+        raise GateError(f"The outputs are not those of {checked.reference}: {checked.reason}.")
 
 
 @contextmanager

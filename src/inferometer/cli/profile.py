@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from inferometer.cli.measuring import asked_of, measuring_options, progress_bar
+from inferometer.cli.measuring import asked_of, measuring_options, progress_bar, record, require_whole
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
-from inferometer.errors import InferometerError
+from inferometer.cli.storing import recording_from, storing_options, tell
 
 __all__ = ["command"]
 
@@ -17,6 +17,7 @@ __all__ = ["command"]
 @click.command("profile")
 @click.argument("model")
 @measuring_options
+@storing_options
 @click.option("--text", "words", metavar="WORDS", help="A prompt of your own, in place of random tokens.")
 @click.option("--predict", "predicted", is_flag=True, help="The prediction and the floor beside each layer.")
 @click.option("--on", "device", metavar="DEVICE", help="With --predict: the catalog device this machine is.")
@@ -57,30 +58,25 @@ def command(
         from inferometer.bench.files import require_room
 
         require_room(Path(out))
+    recorder = recording_from(options, kind="profile", model=model)
     asked = asked_of(model, command=shlex.join(["inferometer", *sys.argv[1:]]), **options)
-    with progress_bar() as progress:
-        found = profile_asked(
-            asked,
-            predicted=predicted,
-            on=device,
-            verify=reference,
-            reference_model=reference_model,
-            progress=progress,
-        )
-    if out is not None:
-        _keep(Path(out), found.profiles)
-    _show(found.profiles, form, dataflow=dataflow)
-    _draw(found.profile, drawing, trace)
-    if not found.complete:
-        raise InferometerError(
-            f"The measurement ended early ({found.raw.ended}): {found.raw.error}",
-            remedy="What was measured until then is above, and marked.",
-        )
-    checked = found.profile.verification
-    if checked is not None and checked.status == "failed":
-        from inferometer.errors import GateError
-
-        raise GateError(f"The outputs are not those of {checked.reference}: {checked.reason}.")
+    with recorder:
+        with progress_bar() as progress:
+            found = profile_asked(
+                asked,
+                predicted=predicted,
+                on=device,
+                verify=reference,
+                reference_model=reference_model,
+                progress=progress,
+            )
+        record(recorder, found)
+        if out is not None:
+            _keep(Path(out), found.profiles)
+        _show(found.profiles, form, dataflow=dataflow)
+        _draw(found.profile, drawing, trace)
+        require_whole(found)
+    tell(recorder)
 
 
 def _show(profiles: tuple[Any, ...], form: str, *, dataflow: bool) -> None:

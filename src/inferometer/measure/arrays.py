@@ -31,6 +31,7 @@ __all__ = ["INSTRUMENTED_SHARE", "measure_arrays"]
 INSTRUMENTED_SHARE = 1.0  # the instrumented steps take at most as long as the clean ones did
 _STEPS = (5, 50)  # instrumented steps, at least and at most
 _WARM = 2
+_TURN = 5  # steps of each session before it is the other's turn: the first finds its weights out of the caches
 
 
 def measure_arrays(
@@ -60,8 +61,9 @@ def measure_arrays(
             tell("environment", Environment())
         if order.outputs is not None:
             _keep(order.outputs, session, tell)
-    if order.shape and runtime.capabilities.per_op and found.samples_s:
-        _instrumented(order, runtime, found, tell, clock)
+        if order.shape and runtime.capabilities.per_op and found.samples_s:
+            seconds = sum(found.samples_s) * found.calls * INSTRUMENTED_SHARE
+            _instrumented(order, runtime, session, tell, seconds=seconds, clock=clock)
 
 
 def feed(order: Order, session: Session) -> None:
@@ -101,20 +103,30 @@ def _keep(folder: Path, session: Session, tell: Tell) -> None:
     tell("kept", {"outputs": str(path)})
 
 
-def _instrumented(order: Order, runtime: Runtime, found: Collected, tell: Tell, clock: Callable[[], float]) -> None:
-    """Steps with the engine's timers on; their number is bounded by the time the clean ones took."""
-    seconds = sum(found.samples_s) * found.calls * INSTRUMENTED_SHARE
+def _instrumented(  # noqa: PLR0913 - both sessions, and how long
+    order: Order, runtime: Runtime, clean: Session, tell: Tell, *, seconds: float, clock: Callable[[], float]
+) -> None:
+    """Steps with the engine's timers on, in turns with clean ones: whatever slows the machine meanwhile slows both."""
     with closing(cast("Session", runtime.open(replace(order.target, instrument=True)))) as session:
         feed(order, session)
-        for _ in range(_WARM):
-            session.step()
+        _timed(session, _WARM, clock)
         session.kernels()
         walls: list[float] = []
+        paired: list[float] = []
         begun = clock()
         while len(walls) < _STEPS[0] or (len(walls) < _STEPS[1] and clock() - begun < seconds):
-            start = clock()
-            session.step()
-            walls.append(clock() - start)
+            walls += _timed(session, _TURN, clock)
+            paired += _timed(clean, _TURN, clock)
+        cost = getattr(session, "cost_per_kernel_s", None)
         for phase, kernels in session.kernels().items():
-            cost = getattr(session, "cost_per_kernel_s", None)
-            tell("shape", Shape(phase=phase, kernels=kernels, walls_s=tuple(walls), cost_s=cost))
+            shape = Shape(phase=phase, kernels=kernels, walls_s=tuple(walls), paired_s=tuple(paired), cost_s=cost)
+            tell("shape", shape)
+
+
+def _timed(session: Session, steps: int, clock: Callable[[], float]) -> list[float]:
+    times = []
+    for _ in range(steps):
+        start = clock()
+        session.step()
+        times.append(clock() - start)
+    return times

@@ -119,7 +119,9 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
     shape = next((shape for shape in shapes if shape.phase == phase.name), None)
     if shape is None or not shape.kernels or phase.clean_s is None:
         return phase
-    found = correct(shape.kernels, clean_s=phase.clean_s, walls_s=shape.walls_s, cost_s=shape.cost_s)
+    found = correct(
+        shape.kernels, clean_s=phase.clean_s, walls_s=shape.walls_s, paired_s=shape.paired_s, cost_s=shape.cost_s
+    )
     notes += _said(phase, found, len(shape.kernels))
     ops = measured_ops(shape.kernels, found, layers)
     return replace(phase, ops=ops, unattributed_s=found.unattributed_s)
@@ -128,11 +130,11 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
 def _said(phase: Phase, found: Corrected, kernels: int) -> Iterable[str]:
     clean = phase.clean_s or 0.0
     over = found.raw_s / clean - 1
-    if abs(over) > _SMALL:
-        yield (
-            f"{phase.name}: the engine's timers add up to {over:+.0%} of the clean run; {found.cost_s * 1e6:.2g} µs of "
-            f"timing were taken out of each of {kernels} kernels, and the rest scaled by {found.scale:.2f}."
-        )
+    if over > _SMALL:
+        cost = f"{found.cost_s * 1e6:.2g} µs of timing were taken out of each of {kernels} kernels"
+        scaled = f"times were scaled by {found.scale:.2f}"
+        done = " and ".join(words for words, so in ((cost, found.cost_s > 0), (scaled, found.scale < 1)) if so)
+        yield f"{phase.name}: the engine's timers add up to {over:.0%} more than the clean run; {done}."
     if found.unattributed_s > _SMALL * clean:
         yield f"{phase.name}: {found.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
 

@@ -37,14 +37,24 @@ class Corrected:
 
 
 def correct(
-    kernels: Sequence[Kernel], *, clean_s: float, walls_s: Sequence[float] = (), cost_s: float | None = None
+    kernels: Sequence[Kernel],
+    *,
+    clean_s: float,
+    walls_s: Sequence[float] = (),
+    paired_s: Sequence[float] = (),
+    cost_s: float | None = None,
 ) -> Corrected:
-    """Times of one step. `walls_s` are whole instrumented steps: no timer can have cost more than they grew by."""
+    """Times of one step. `walls_s` are whole instrumented steps: no timer can have cost more than they grew by.
+
+    `paired_s` are clean steps taken in turns with them. Where those took longer or shorter than the clean run, the
+    machine was slower or faster meanwhile, and the kernels' times are brought to its pace.
+    """
     if not clean_s > 0:
         raise DomainError(f"The clean run must take more than 0 s, and took {clean_s!r} s.")
-    raw = [steady_mean(kernel.device_s or kernel.samples_s) for kernel in kernels]
+    pace = clean_s / median(paired_s) if paired_s else 1.0
+    raw = [pace * steady_mean(kernel.device_s or kernel.samples_s) for kernel in kernels]
     on_host = sum(1 for kernel in kernels if kernel.device_s is None)
-    cost = _cost(cost_s, clean_s, walls_s, on_host)
+    cost = _cost(cost_s, clean_s, [pace * wall for wall in walls_s], on_host)
     taken = [
         seconds if kernel.device_s is not None else max(seconds - cost, _LEAST * seconds)
         for kernel, seconds in zip(kernels, raw, strict=True)

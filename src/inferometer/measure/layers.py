@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Layer", "Layers", "kind_of", "layers_of", "main_layer"]
 
+_TIED = "output"  # llama.cpp's name for the head, also where it has the embedding's weights
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
@@ -41,7 +42,7 @@ class Layer:
 class Layers:
     by_name: Mapping[str, Layer] = field(default_factory=dict)
     by_weight: Mapping[str, Layer] = field(default_factory=dict)
-    parts: Mapping[str, str] = field(default_factory=dict)  # from a weight's part of the model to an op's
+    parts: Mapping[str, Mapping[str, Layer]] = field(default_factory=dict)  # by a weight's part of the model, by kind
 
     def find(self, names: Iterable[str], kind: str) -> tuple[Layer, ...]:
         """The layers that a kernel with these names stands for, in the order of execution."""
@@ -56,24 +57,21 @@ class Layers:
         """A node named `layer/Node`, as our own files have them; else the op of that kind in the same part."""
         if (layer := self.by_name.get(name.rpartition("/")[0])) is not None:
             return layer
-        part = self.parts.get(name) or self.parts.get(name.rpartition(".")[0])
-        if part is None:
-            return None
-        inside = f"{part}."
-        return next(
-            (layer for layer in self.by_name.values() if layer.kind == kind and layer.name.startswith(inside)), None
-        )
+        inside = self.parts.get(name) or self.parts.get(name.rpartition(".")[0]) or {}
+        return inside.get(kind)
 
 
 def layers_of(graph: Graph, binding: Binding) -> Layers:
     by_name: dict[str, Layer] = {}
     by_weight: dict[str, Layer] = {}
-    parts: dict[str, str] = {}
-    places = _places(graph)
-    for (block, op, work), (start, place) in zip(op_works(graph, binding), places, strict=True):
+    families: dict[str, set[str]] = {}
+    stored_as: dict[str, set[str]] = {}
+    for name, weight in graph.metadata.get("stored_as", {}).items():
+        stored_as.setdefault(weight, set()).add(name)
+    for (block, op, work), (start, place) in zip(op_works(graph, binding), _places(graph), strict=True):
         for repetition in range(block.count):
             name = block.full_name(op.name, repetition)
-            layer = Layer(
+            by_name[name] = Layer(
                 name=name,
                 kind=op.kind,
                 block=block.name,
@@ -81,12 +79,25 @@ def layers_of(graph: Graph, binding: Binding) -> Layers:
                 flops=float(sum(work.flops.values())),
                 bytes=float(work.bytes),
             )
-            by_name[name] = layer
             for tensor in op.weights:
-                weight = stem(block.full_name(tensor.name, repetition))
-                by_weight.setdefault(weight, layer)
-                parts.setdefault(weight.rpartition(".")[0], name.rpartition(".")[0])
-    return Layers(by_name=by_name, by_weight=by_weight, parts=parts)
+                full = block.full_name(tensor.name, repetition)
+                for known in {full, *stored_as.get(full, ())}:
+                    weight = stem(known)
+                    tied = weight in by_weight and op.kind == "linear"
+                    by_weight.setdefault(_TIED if tied else weight, by_name[name])
+                    families.setdefault(weight.rpartition(".")[0], set()).add(name.rpartition(".")[0])
+    return Layers(by_name=by_name, by_weight=by_weight, parts=_parts(by_name, families))
+
+
+def _parts(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, dict[str, Layer]]:
+    """For each part of the model that weights name, the first op of each kind in the ops' parts that belong to it."""
+    of_part: dict[str, dict[str, Layer]] = {}
+    for name, layer in by_name.items():
+        of_part.setdefault(name.rpartition(".")[0], {}).setdefault(layer.kind, layer)
+    return {
+        weight_part: {kind: layer for part in sorted(parts) for kind, layer in of_part.get(part, {}).items()}
+        for weight_part, parts in families.items()
+    }
 
 
 def _places(graph: Graph) -> list[tuple[int, int]]:

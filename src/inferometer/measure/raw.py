@@ -20,12 +20,14 @@ Ended = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stop
 class Shape:
     """The instrumented steps of one phase: what ran, and how long each whole step took with the instruments on.
 
-    `cost_s` is what the engine's timers add inside each kernel's own time.
+    `paired_s` are clean steps taken in turns with them: they tell how the machine went meanwhile. `cost_s` is what the
+    engine's timers add inside each kernel's own time.
     """
 
     phase: str
     kernels: tuple[Kernel, ...]
     walls_s: tuple[float, ...]
+    paired_s: tuple[float, ...] = ()
     cost_s: float | None = None
 
 

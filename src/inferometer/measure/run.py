@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.bench.plan import Plan
+from inferometer.catalog.detect import detect_host
 from inferometer.core.dims import evaluate
 from inferometer.core.graph import Graph
 from inferometer.core.profile import Profile
@@ -110,10 +111,17 @@ def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Pat
         command=asked.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
-    profiles = tuple(assemble(_of_case(subject, case), raw, case=case) for case in cases)
+    profiles = tuple(_titled(assemble(_of_case(subject, case), raw, case=case)) for case in cases)
     if asked.strict and raw.environment is not None and raw.environment.disturbed:
         raise GateError(f"The measurement was disturbed {raw.environment.reasons[0]}")
     return Measured(profiles=profiles, graph=prepared.graph, raw=raw, complete=raw.ended == "done")
+
+
+def _titled(profile: Profile) -> Profile:
+    """Without a look at the machine's state, at least its name."""
+    if profile.device.title is not None:
+        return profile
+    return replace(profile, device=replace(profile.device, title=detect_host().cpu.model))
 
 
 def choose_runtime(model: str) -> Runtime:

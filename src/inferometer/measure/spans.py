@@ -18,14 +18,17 @@ if TYPE_CHECKING:
 __all__ = ["trace_of"]
 
 _LAYER = re.compile(r"(?:^|[._/])(?:layers?|blk|h|blocks?)[._/](\d+)(?:[._/]|$)")
+_REQUEST = ("tokenise", "encode", "prefill", "decode", "detokenise", "forward")  # what is paid once is not in it
 _SEGMENTS = ("write", "run", "read")
 
 
 def trace_of(profile: Profile) -> Trace:
-    """The profile's phases one after the other; decode once a token, as it was sampled."""
+    """The phases of a request one after the other; decode once a token, as it was sampled."""
     spans: list[Span] = []
     now = 0
     for phase in profile.phases:
+        if phase.name not in _REQUEST:
+            continue
         if phase.name == "decode":
             now = _decode(spans, phase, now)
         else:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, cast
 from inferometer.bench.guard import FirstLook, Guard, NoGuard
 from inferometer.bench.loop import Step
 from inferometer.core.profile import Environment
-from inferometer.errors import DomainError, InferometerError
+from inferometer.errors import InferometerError
 from inferometer.measure.order import Order, TextOrder
 from inferometer.measure.raw import Generation, Memory, Shape
 from inferometer.profiler.meters import process_memory
 from inferometer.runtimes.base import Request, TextSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from inferometer.bench.disturbance import Disturbance
     from inferometer.runtimes.base import Event, Runtime
@@ -29,6 +29,7 @@ Tell = Callable[[str, Any], None]
 
 FEWEST = 3  # generations of each length, however long they take
 _INSTRUMENTED = 16  # tokens of an instrumented generation
+_ROOM = 0.4  # of the memory that is free: a second copy of a model may take no more
 _BEYOND = 1_000_000_007  # a prime: prompts of different cases are different tokens
 
 
@@ -51,8 +52,12 @@ def measure_text(order: Order, runtime: Runtime, tell: Tell, *, clock: Callable[
         tell("environment", _environment(guard, first, said))
         if order.outputs is not None:
             _keep(order, runtime, session, tell)
-    if order.shape and runtime.capabilities.per_op:
-        _instrumented(order, runtime, tell)
+        wanted = order.shape and runtime.capabilities.per_op
+        beside = wanted and _room_for_two(opened - before)
+        if beside:
+            _instrumented(order, runtime, tell, clean=session)
+    if wanted and not beside:
+        _instrumented(order, runtime, tell, clean=None)
 
 
 def _environment(guard: Guard | NoGuard, first: FirstLook | None, said: list[Disturbance]) -> Environment:
@@ -173,25 +178,47 @@ def _keep(order: Order, runtime: Runtime, session: TextSession, tell: Tell) -> N
     tell("kept", {"outputs": str(path)})
 
 
-def _instrumented(order: Order, runtime: Runtime, tell: Tell) -> None:
-    """One generation of each length with the timers on, shorter than the clean one: per-token shape changes slowly."""
+def _room_for_two(nbytes: int) -> bool:
+    """Whether a second copy of the model fits beside the first."""
+    import psutil  # noqa: PLC0415 - asked once
+
+    return nbytes < psutil.virtual_memory().available * _ROOM
+
+
+def _instrumented(order: Order, runtime: Runtime, tell: Tell, *, clean: TextSession | None) -> None:
+    """A generation with the timers on, shorter than the clean one: what a token costs changes slowly.
+
+    Clean ones stand before and after it where both sessions fit: they tell how the machine went meanwhile.
+    """
     with closing(cast("TextSession", runtime.open(replace(order.target, instrument=True)))) as session:
         text = order.text[0]
         ids = prompt_ids(session, text, order.seed)
-        if len(ids) != text.prompt and text.words is None:
-            raise DomainError(f"The prompt was to have {text.prompt} tokens, and has {len(ids)}.")
         for _ in _generated(session, ids, replace(text, generate=2)):
             pass
         session.kernels()
         short = replace(text, generate=min(text.generate, _INSTRUMENTED))
-        events = tuple(_generated(session, ids, short))
+        paired = [] if clean is None else [*_generated(clean, ids, short)]
+        events = [*_generated(session, ids, short)]
+        paired += [] if clean is None else [*_generated(clean, ids, short)]
         cost = getattr(session, "cost_per_kernel_s", None)
-        walls = {
-            "prefill": tuple(_seconds(event) for event in events if event.kind == "prefill"),
-            "decode": tuple(_seconds(event) for event in events if event.kind == "token"),
-        }
+        walls, beside = _by_phase(events), _by_phase(paired)
         for phase, kernels in session.kernels().items():
-            tell("shape", Shape(phase=phase, kernels=kernels, walls_s=walls.get(phase, ()), cost_s=cost))
+            tell(
+                "shape",
+                Shape(
+                    phase=phase,
+                    kernels=kernels,
+                    walls_s=walls.get(phase, ()),
+                    paired_s=beside.get(phase, ()),
+                    cost_s=cost,
+                ),
+            )
+
+
+def _by_phase(events: Iterable[Event]) -> dict[str, tuple[float, ...]]:
+    kinds = {"prefill": "prefill", "decode": "token"}
+    events = list(events)
+    return {phase: tuple(_seconds(event) for event in events if event.kind == kind) for phase, kind in kinds.items()}
 
 
 def _seconds(event: Event) -> float:

@@ -1,46 +1,47 @@
-"""The demo page: this machine, a device, a prediction and a formula, each in a few lines, and where to go on."""
+"""The demo page: this machine, a measurement on it, a prediction for others, and the command that shows each."""
 
 from collections.abc import Sequence
 
-from inferometer.catalog import device
 from inferometer.catalog.detect import Host, detect_host
 from inferometer.core.profile import Profile
-from inferometer.formulas.listing import calculation_record
-from inferometer.report.cards import Fact, device_card
+from inferometer.report.cards import Fact
 from inferometer.report.predictions import comparison_table, summary_row
-from inferometer.report.terminal import draw_fields, draw_heading, draw_table
+from inferometer.report.profiles import layer_table, profile_card
+from inferometer.report.terminal import draw_card, draw_fields, draw_heading, draw_table
 from inferometer.units import format_capacity, format_quantity
 
-__all__ = ["demo_page", "host_facts"]
+__all__ = ["host_facts", "machine_part", "measured_part", "predicted_part"]
 
-_DEVICE = "nvidia-h200"
-_FORMULA = ("ring_allreduce", ("n=8", "bytes=1GB", "bandwidth=50GB/s", "latency=5us"))
+_LAYERS = 8
 
 
-def demo_page(profiles: Sequence[Profile]) -> str:
-    """`profiles` are predictions of one model on several devices."""
-    found = device(_DEVICE)
-    name, assignments = _FORMULA
-    answer = calculation_record(name, assignments)["text"]
+def machine_part() -> str:
+    heading = draw_heading("This machine", "inferometer doctor says whether it is fit to measure on")
+    return "\n".join((heading, draw_fields(host_facts(detect_host()))))
+
+
+def measured_part(profile: Profile) -> str:
+    """A measurement with its prediction beside it: the headline, then the layers that take the time."""
+    name = profile.model.name
+    forward = profile.phase("forward")
     return "\n".join((
-        draw_heading("This machine", "inferometer doctor says whether it is fit to measure on"),
-        draw_fields(host_facts(detect_host())),
         "",
-        draw_heading("A device of the catalog", f"inferometer devices show {_DEVICE}"),
-        draw_fields([("device", found.title, ""), *_values(device_card(found).facts[1:10])]),
+        draw_heading("A measurement", f"inferometer profile {name} --runtime {profile.runtime} --predict"),
+        draw_card(profile_card(profile)),
         "",
-        draw_heading("A prediction", f"inferometer predict {profiles[0].model.name} --on {_DEVICE}"),
-        draw_table(comparison_table(summary_row(profile) for profile in profiles)),
-        "",
-        draw_heading("A formula", "inferometer formulas lists them all"),
-        f"$ inferometer formulas calc {name} {' '.join(assignments)}",
-        answer,
+        draw_table(layer_table(profile, phase=forward, most=_LAYERS)),
+        *([f"Bound by {forward.bound}."] if forward is not None and forward.bound else []),
     ))  # fmt: skip
 
 
-def _values(facts: tuple[Fact, ...]) -> list[Fact]:
-    """Facts without their remarks: the sources they cite are on the card, not here."""
-    return [(label, value, "") for label, value, _ in facts]
+def predicted_part(profiles: Sequence[Profile]) -> str:
+    """`profiles` are predictions of one model on several devices, none of which is here."""
+    first = profiles[0]
+    return "\n".join((
+        "",
+        draw_heading("A prediction", f"inferometer predict {first.model.name} --on {first.device.name}"),
+        draw_table(comparison_table(summary_row(profile) for profile in profiles)),
+    ))  # fmt: skip
 
 
 def host_facts(host: Host) -> list[Fact]:

@@ -5,6 +5,8 @@ The sums are printed, so that a reader can see that they close.
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card, Fact
@@ -16,7 +18,15 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import OpTime, Phase, Profile, Verification
 
-__all__ = ["closing_line", "layer_table", "length_table", "measured_phase_table", "profile_card", "verification_card"]
+__all__ = [
+    "closing_line",
+    "fold_layers",
+    "layer_table",
+    "length_table",
+    "measured_phase_table",
+    "profile_card",
+    "verification_card",
+]
 
 _TOP = 12
 _PHASES = (
@@ -32,6 +42,7 @@ _PHASES = (
 )
 _LAYERS = (
     Column(key="name", heading="layer"),
+    Column(key="count", heading="×", exact=True),
     Column(key="kind", heading="kind"),
     Column(key="unit", heading="unit"),
     Column(key="time_s", heading="time", unit="s"),
@@ -51,6 +62,7 @@ _LENGTHS = (
     Column(key="high_s", heading="high", unit="s"),
     Column(key="runs", heading="of", exact=True),
 )
+_NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
 _MEASURED = ("forward", "decode", "prefill")
 
 
@@ -169,18 +181,38 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     chosen = phase or next((found for name in _MEASURED if (found := profile.phase(name)) and found.ops), None)
     if chosen is None:
         return Table(columns=_LAYERS, rows=())
-    ops = chosen.ops if most is None else tuple(sorted(chosen.ops, key=lambda op: -op.time_s)[:most])
+    folded = chosen.ops if most is None or chosen.name == "forward" else fold_layers(chosen.ops)
+    ops = folded if most is None else tuple(sorted(folded, key=lambda op: -op.time_s)[:most])
     rows: list[dict[str, Any]] = []
     so_far = 0.0
     for op in ops:
         so_far += op.time_s
         rows.append(_layer_row(op, chosen, so_far))
     columns = tuple(column for column in _LAYERS if any(row.get(column.key) is not None for row in rows))
-    left = len(chosen.ops) - len(rows)
+    left = len(folded) - len(rows)
     more = f"{left} more layers; --format json has all. " if left > 0 else ""
     return Table(
         columns=columns, rows=tuple(rows), title=f"Where {chosen.name} goes", note=f"{more}{closing_line(chosen)}"
     )
+
+
+def fold_layers(ops: Sequence[OpTime]) -> tuple[OpTime, ...]:
+    """Ops that differ only in the number of their layer as one row: `layers.*.mlp.up_proj`, as often as it stands."""
+    groups: dict[tuple[str, str], list[OpTime]] = {}
+    for op in ops:
+        groups.setdefault((_NUMBER.sub("*", op.name), op.kind), []).append(op)
+    return tuple(found[0] if len(found) == 1 else _together(name, found) for (name, _), found in groups.items())
+
+
+def _together(name: str, ops: Sequence[OpTime]) -> OpTime:
+    def total(key: str) -> float | None:
+        known = [value for op in ops if (value := getattr(op, key)) is not None]
+        return sum(known) if len(known) == len(ops) else None
+
+    summed = {key: total(key) for key in ("predicted_s", "floor_s", "flops", "bytes")}
+    longest = max(ops, key=lambda op: op.time_s)
+    time_s, count = sum(op.time_s for op in ops), sum(op.count for op in ops)
+    return replace(longest, name=name, time_s=time_s, count=count, kernel=None, layers=(), samples_s=None, **summed)
 
 
 def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
@@ -188,6 +220,7 @@ def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
     return {
         "name": op.name if len(op.layers) < 2 else f"{op.name} + {len(op.layers) - 1}",
         "kind": op.kind,
+        "count": op.count if op.count > 1 else None,
         "unit": op.unit,
         "time_s": op.time_s,
         "share": _percent(op.time_s, whole),

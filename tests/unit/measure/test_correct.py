@@ -35,6 +35,13 @@ def test_what_exceeds_the_clean_run_is_scaled_to_it():
     assert found.scale == pytest.approx(0.5)
 
 
+def test_a_machine_that_was_slower_meanwhile_is_told_by_the_clean_steps_between():
+    # Everything took twice as long while the timers were on: 8 ms of kernels in a step of 10 ms are 4 of 5.
+    found = correct([kernel(8e-3)], clean_s=5e-3, walls_s=[10e-3], paired_s=[10e-3, 10e-3, 10e-3])
+    assert found.times_s == pytest.approx([4e-3])
+    assert found.unattributed_s == pytest.approx(1e-3)
+
+
 def test_a_devices_own_clock_has_no_timer_in_it():
     found = correct([kernel(50e-6, device=(30e-6,))], clean_s=100e-6, walls_s=[200e-6], cost_s=20e-6)
     assert found.times_s == (30e-6,)

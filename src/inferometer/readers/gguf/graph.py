@@ -68,7 +68,7 @@ def _by_architecture(
             continue
         found, misfits = fit(graph, locator.locate)
         if not misfits:
-            return _with_others(with_stored(graph, found), row, tensors, found)
+            return _with_others(_with_names(with_stored(graph, found), found), row, tensors, found)
         problems = problems or misfits
     return None, [_unknown(f"The file does not fit the architecture {architecture!r} ({_listed(problems)})")]
 
@@ -100,6 +100,12 @@ def _index(name: str, template: str) -> str:
     """What stands for `{}` in a full name."""
     before, mark, after = template.partition("{}")
     return name[len(before) : len(name) - len(after)] if mark else ""
+
+
+def _with_names(graph: Graph, found: Mapping[str, Stored]) -> Graph:
+    """Remember what the file calls each weight: engines speak of the file's tensors."""
+    named = {name: weight for weight, entry in found.items() for name in entry.names}
+    return replace(graph, metadata={**graph.metadata, "stored_as": named})
 
 
 def _with_others(

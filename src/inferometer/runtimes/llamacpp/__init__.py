@@ -10,5 +10,5 @@ runtime = Engine(
     extra="llamacpp",
     formats=frozenset({"gguf"}),
     opener="inferometer.runtimes.llamacpp.session",
-    capabilities=Capabilities(units=("cpu", "gpu"), per_op=False, perturbs=True, arrays=False, text=True),
+    capabilities=Capabilities(units=("cpu", "gpu"), perturbs=True, arrays=False, text=True, logits=True),
 )

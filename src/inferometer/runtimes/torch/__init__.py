@@ -1,8 +1,14 @@
-"""PyTorch, as it runs by default and through its compiler."""
+"""PyTorch, as it runs by default and through its compiler.
+
+`session` opens; `modules` makes a module from a config, weights or an exported program; `text` and `arrays` are the two
+kinds of session; `recorder` turns the profiler on, and `trace` (pure) reads what it wrote.
+"""
 
 from dataclasses import replace
 
 from inferometer.runtimes.base import Capabilities, Engine
+
+__all__ = ["compiled", "eager"]
 
 eager = Engine(
     name="torch-eager",

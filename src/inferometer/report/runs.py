@@ -1,0 +1,155 @@
+"""Runs and projects for people and machines: lists, and one run on a card. Nothing is computed here."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.codec import document
+from inferometer.report.cards import Card, Fact
+from inferometer.report.table import Column, Table
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from inferometer.core.profile import Headline, Profile
+    from inferometer.core.run import Run
+    from inferometer.store.values import Metric, Project, Row
+
+__all__ = ["file_table", "project_table", "run_card", "run_document", "run_table"]
+
+_DRAWN = {"table", "md"}
+_RUNS = (
+    Column(key="id", heading="run"),
+    Column(key="created", heading="created"),
+    Column(key="status", heading="status"),
+    Column(key="name", heading="name"),
+    Column(key="model", heading="model"),
+    Column(key="device", heading="device"),
+    Column(key="runtime", heading="runtime"),
+    Column(key="latency_s", heading="latency", unit="s"),
+    Column(key="ttft_s", heading="TTFT", unit="s"),
+    Column(key="tpot_s", heading="TPOT", unit="s"),
+    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+    Column(key="peak_memory_bytes", heading="memory", unit="B"),
+    Column(key="disturbed", heading="disturbed"),
+    Column(key="verified", heading="verified"),
+    Column(key="tags", heading="tags"),
+    Column(key="project", heading="project"),
+    Column(key="kind", heading="kind"),
+    Column(key="profile_kind", heading="profile"),
+    Column(key="started", heading="started"),
+    Column(key="ended", heading="ended"),
+    Column(key="parent", heading="parent"),
+    Column(key="reason", heading="reason"),
+)
+_ALWAYS = {"id", "created", "status", "model"}
+_NEVER = {"kind", "profile_kind", "started", "ended", "parent", "reason"}  # too much for a line; `show` has them
+_PROJECTS = (
+    Column(key="name", heading="project"),
+    Column(key="runs", heading="runs", exact=True),
+    Column(key="last", heading="newest run"),
+    Column(key="created", heading="created"),
+    Column(key="description", heading="description"),
+)
+
+
+def run_table(rows: Sequence[Row], form: str) -> Table:
+    """For people, only the columns that say something; for machines, all of them, always."""
+    records = tuple(_record(row, form) for row in rows)
+    if form not in _DRAWN:
+        return Table(columns=_RUNS, rows=records)
+    said = {key for record in records for key, value in record.items() if value not in {None, "", ()}}
+    shown = tuple(column for column in _RUNS if column.key in _ALWAYS | (said - _NEVER))
+    return Table(columns=shown, rows=records)
+
+
+def _record(row: Row, form: str) -> Mapping[str, Any]:
+    times = {name: _moment(getattr(row, name), form) for name in ("created", "started", "ended")}
+    return {**asdict(row), **times}
+
+
+def project_table(projects: Iterable[Project], form: str) -> Table:
+    rows = (
+        {**asdict(each), "created": _moment(each.created, form), "last": _moment(each.last, form)} for each in projects
+    )
+    return Table(columns=_PROJECTS, rows=tuple(rows))
+
+
+def _moment(seconds: float | None, form: str) -> str | None:
+    """For people, the time on their clock; for machines, UTC to the microsecond."""
+    if seconds is None:
+        return None
+    moment = datetime.fromtimestamp(seconds, tz=UTC)
+    if form in _DRAWN:
+        return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    return moment.isoformat(timespec="microseconds")
+
+
+def run_document(run: Run, row: Row, metrics: Sequence[Metric], link: str) -> dict[str, Any]:
+    """The run's document, and how the run went."""
+    story = {"kind": row.kind, "started": _moment(row.started, "json"), "ended": _moment(row.ended, "json")}
+    known = {"reason": row.reason, "metrics": [asdict(metric) for metric in metrics], "link": link}
+    return {**document(run), **story, **known}
+
+
+def run_card(run: Run, row: Row, metrics: Sequence[Metric], link: str) -> Card:
+    facts: list[Fact] = [("status", run.status, row.reason or "")]
+    facts.append(("created", _moment(row.created, "table") or "", ""))
+    if row.seconds is not None:
+        facts.append(("took", format_quantity(row.seconds, "s"), ""))
+    if run.tags:
+        facts.append(("tags", ", ".join(run.tags), ""))
+    if run.parent:
+        facts.append(("parent", run.parent, ""))
+    facts += [] if run.profile is None else _profile_facts(run.profile)
+    facts += [(f"with {name}", value, "") for name, value in run.parameters.items()]
+    facts += _metric_facts(metrics)
+    facts += [(f"file {a.name}", format_quantity(a.size_bytes, "B"), a.media_type or "") for a in run.artifacts]
+    facts.append(("page", link, "while `inferometer hub` runs"))
+    subtitle = f"{run.id} · {row.kind} · project {run.project}"
+    return Card(title=run.name or run.id, subtitle=subtitle, facts=tuple(facts))
+
+
+def _profile_facts(profile: Profile) -> Iterator[Fact]:
+    yield "model", profile.model.name, profile.kind
+    yield "device", profile.device.title or profile.device.name, profile.runtime or ""
+    yield from _summary_facts(profile.summary)
+    for phase in profile.phases:
+        yield phase.name, format_quantity(phase.time_s, "s"), phase.statistic or ""
+    if profile.environment is not None and profile.environment.disturbed is not None:
+        quiet = "disturbed" if profile.environment.disturbed else "quiet"
+        yield "machine", quiet, "; ".join(profile.environment.reasons)
+
+
+def _summary_facts(summary: Headline) -> Iterator[Fact]:
+    for label, value, unit in (
+        ("latency", summary.latency_s, "s"),
+        ("first token", summary.ttft_s, "s"),
+        ("each token", summary.tpot_s, "s"),
+        ("tokens/s", summary.tokens_per_s, "1"),
+        ("memory", summary.peak_memory_bytes, "B"),
+        ("energy", summary.energy_j, "J"),
+    ):
+        if value is not None:
+            yield label, format_quantity(value, unit), ""
+
+
+def _metric_facts(metrics: Sequence[Metric]) -> Iterator[Fact]:
+    """The last value of each, and how many there are."""
+    last = {metric.name: metric for metric in metrics}
+    for name, metric in last.items():
+        count = sum(each.name == name for each in metrics)
+        yield f"metric {name}", f"{metric.value:.6g}", f"step {metric.step}, {count} values" if count > 1 else ""
+
+
+def file_table(run: str, file: Path) -> Table:
+    columns = (
+        Column(key="file", heading="file"),
+        Column(key="bytes", heading="size", unit="B"),
+        Column(key="run", heading="run"),
+    )
+    return Table(columns=columns, rows=({"file": str(file), "bytes": file.stat().st_size, "run": run},))

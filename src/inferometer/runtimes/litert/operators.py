@@ -1,0 +1,72 @@
+"""The file's operators, as the interpreter tells them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.runtimes.litert.mapping import Operator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["operators_of", "partitions_of", "placed"]
+
+_DELEGATE = "DELEGATE"
+# They unpack a constant, or are answered when the model is loaded: engines do them once.
+_ONCE = frozenset({"DENSIFY"})
+
+
+def operators_of(details: Sequence[Mapping[str, Any]], tensors: Mapping[int, str]) -> tuple[Operator, ...]:
+    """Those of the file, under the names its reader gives them; what a delegate put beside them is left out."""
+    return tuple(
+        Operator(
+            index=int(each["index"]),
+            name=_name(each, tensors),
+            type=str(each["op_name"]),
+            inputs=tuple(int(place) for place in each["inputs"]),
+            outputs=tuple(int(place) for place in each["outputs"]),
+        )
+        for each in details
+        if each["op_name"] not in {_DELEGATE, *_ONCE}
+    )
+
+
+def _name(each: Mapping[str, Any], tensors: Mapping[int, str]) -> str:
+    """An operator has no name of its own: its first output's, up to the names that were fused into it."""
+    first = next((tensors.get(int(place), "") for place in each["outputs"] if int(place) >= 0), "")
+    return first.partition(";")[0] or f"{str(each['op_name']).lower()}_{each['index']}"
+
+
+def placed(
+    operators: Sequence[Operator], details: Sequence[Mapping[str, Any]], has_memory: Callable[[int], bool]
+) -> dict[str, int]:
+    """How many operators XNNPACK took, and how many the interpreter runs itself.
+
+    What lies between two operators of a delegate has no memory in the interpreter; what a delegate hands over is among
+    its outputs.
+    """
+    handed = {int(place) for each in details if each["op_name"] == _DELEGATE for place in each["outputs"]}
+    taken = sum(
+        bool(handed) and any(place in handed or not has_memory(place) for place in operator.outputs if place >= 0)
+        for operator in operators
+    )
+    counts = {"XNNPACK": taken, "builtin": len(operators) - taken}
+    return {name: count for name, count in counts.items() if count}
+
+
+def partitions_of(details: Sequence[Mapping[str, Any]], operators: Sequence[Operator]) -> tuple[tuple[int, ...], ...]:
+    """The operators of each delegate, in order: from what it hands over back to what it is given."""
+    made_by = {place: operator for operator in operators for place in operator.outputs}
+    found = []
+    for each in details:
+        if each["op_name"] == _DELEGATE:
+            given = {int(place) for place in each["inputs"]}
+            inside: set[int] = set()
+            ahead = [int(place) for place in each["outputs"]]
+            while ahead:
+                operator = made_by.get(ahead.pop())
+                if operator is not None and operator.index not in inside:
+                    inside.add(operator.index)
+                    ahead += [place for place in operator.inputs if place not in given]
+            found.append(tuple(sorted(inside)))
+    return tuple(found)

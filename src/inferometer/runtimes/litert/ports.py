@@ -1,0 +1,100 @@
+"""Inputs and outputs of a TFLite file, and what is wrong with what was given for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import DomainError
+from inferometer.runtimes.base import Port
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy as np
+
+__all__ = ["Tensor", "check_inputs", "concrete", "tensors_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tensor:
+    """A tensor of the file. `signature` has −1 where the size is open, `shape` the size it has now."""
+
+    name: str
+    index: int
+    dtype: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+
+    def port(self) -> Port:
+        return Port(name=self.name, dtype=self.dtype, shape=tuple(None if dim < 0 else dim for dim in self.signature))
+
+
+def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[Tensor, ...]:
+    """From what the interpreter says of its inputs or outputs. Two of one name are told apart by their number."""
+    names = [str(each["name"]) for each in details]
+    found = []
+    for each, name in zip(details, names, strict=True):
+        shape = tuple(int(dim) for dim in each["shape"])
+        signature = tuple(int(dim) for dim in each.get("shape_signature", ()))
+        found.append(
+            Tensor(
+                name=name if names.count(name) == 1 else f"{name}:{each['index']}",
+                index=int(each["index"]),
+                dtype=_dtype_name(each["dtype"]),
+                shape=shape,
+                signature=signature if len(signature) == len(shape) else shape,
+            )
+        )
+    return tuple(found)
+
+
+def _dtype_name(dtype: Any) -> str:
+    import numpy as np  # noqa: PLC0415 - only a session needs it
+
+    name: str = np.dtype(dtype).name
+    return name
+
+
+def concrete(tensor: Tensor, *, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape to open an input with. Open sizes have no names in the file: `NAME:AXIS` names one, else 1 and batch.
+
+    A batch is asked of the first axis, where that is open.
+    """
+    found = []
+    for axis, (dim, now) in enumerate(zip(tensor.signature, tensor.shape, strict=True)):
+        asked = sizes.get(f"{tensor.name}:{axis}")
+        if dim >= 0:
+            if asked not in {None, dim}:
+                raise DomainError(f"Axis {axis} of the input {tensor.name!r} is {dim} in the file, not {asked}.")
+            found.append(dim)
+        else:
+            found.append(asked or (batch if axis == 0 and batch > 1 else max(1, now)))
+    if batch > 1 and (not found or found[0] != batch):
+        raise DomainError(
+            f"A batch of {batch} was asked for; the input {tensor.name!r} is {list(tensor.signature)} in the file.",
+            remedy="Use the batch of the file, or export the model with an open first axis.",
+        )
+    return tuple(found)
+
+
+def check_inputs(wanted: Sequence[Tensor], given: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    names = [tensor.name for tensor in wanted]
+    for name in given:
+        if name not in names:
+            raise DomainError(f"The model has no input {name!r}.", remedy=f"It has: {', '.join(names)}.")
+    for tensor in wanted:
+        if tensor.name not in given:
+            raise DomainError(f"The input {tensor.name!r} is missing.", remedy=f"It has: {', '.join(names)}.")
+        array = given[tensor.name]
+        if array.dtype.name != tensor.dtype:
+            raise DomainError(
+                f"The input {tensor.name!r} is {tensor.dtype}; {array.dtype.name} was given.",
+                remedy="Give it in the type of the file: quantised inputs are not converted.",
+            )
+        fits = len(array.shape) == len(tensor.signature) and all(
+            dim in {-1, size} and size > 0 for dim, size in zip(tensor.signature, array.shape, strict=True)
+        )
+        if not fits:
+            asked = ", ".join("any" if dim < 0 else str(dim) for dim in tensor.signature)
+            raise DomainError(f"The input {tensor.name!r} has the shape [{asked}]; {list(array.shape)} was given.")

@@ -1,0 +1,156 @@
+"""A TFLite file in LiteRT's compiled model with its profiler on: what XNNPACK ran, kernel by kernel."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import EngineError
+from inferometer.runtimes.base import Stage
+from inferometer.runtimes.litert.capi import Profiled, library_path
+from inferometer.runtimes.litert.events import Steps
+from inferometer.runtimes.litert.ports import check_inputs
+from inferometer.runtimes.llamacpp.host import captured
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy as np
+
+    from inferometer.runtimes.base import Kernel, Opened, Target
+    from inferometer.runtimes.litert.interpreter import PlainSession
+    from inferometer.runtimes.litert.ports import Tensor
+
+__all__ = ["ProfiledSession", "open_profiled"]
+
+_NOTE = "Kernels are XNNPACK's, timed by LiteRT's profiler in whole microseconds; operators are told by their order."
+_FRESH = (
+    "The sizes of this model's results are decided while it runs, and LiteRT's compiled model runs such a model once: "
+    "each instrumented step is a first run, and the results are the interpreter's."
+)
+
+
+def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: Callable[[], float]) -> ProfiledSession:
+    """`plain` is the same file in the interpreter, which knows its operators. Passes are run to see that it works."""
+    library = library_path()
+    if library is None:
+        raise EngineError("LiteRT came without its library of C functions.")
+
+    def make() -> Profiled:
+        return Profiled(library, target.path, threads, plain.input_shapes())
+
+    with captured() as said:
+        try:
+            start = clock()
+            profiled = make()
+            seconds = clock() - start
+            _write(profiled, {tensor.name: _zeros(tensor) for tensor in plain.inputs}, plain.inputs)
+            profiled.run()
+        except EngineError as error:
+            last = [line for line in said().splitlines() if line.startswith("ERROR")]
+            raise EngineError(f"{error.message} {last[-1].removeprefix('ERROR: ') if last else ''}".strip()) from error
+        again = _runs(profiled)
+    opened = replace(
+        plain.opened,
+        stages=(Stage(name="load", seconds=seconds),),
+        notes=(*plain.opened.notes, _NOTE, *(() if again else (_FRESH,))),
+    )
+    return ProfiledSession(profiled, opened, plain, make=None if again else make)
+
+
+def _runs(profiled: Profiled) -> bool:
+    try:
+        profiled.run()
+    except EngineError:
+        return False
+    return True
+
+
+def _zeros(tensor: Tensor) -> np.ndarray[Any, Any]:
+    import numpy as np  # noqa: PLC0415 - only a session needs it
+
+    return np.zeros(tensor.shape, tensor.dtype)
+
+
+def _write(profiled: Profiled, given: Mapping[str, np.ndarray[Any, Any]], inputs: tuple[Tensor, ...]) -> None:
+    for tensor in inputs:
+        profiled.write(_place(profiled.input_names, tensor, len(inputs)), given[tensor.name].tobytes())
+
+
+def _place(names: tuple[str, ...], tensor: Tensor, count: int) -> int:
+    """Signatures list tensors in an order of their own."""
+    if tensor.name in names:
+        return names.index(tensor.name)
+    if count == 1 and len(names) == 1:
+        return 0
+    raise EngineError(f"LiteRT's signature does not have the tensor {tensor.name!r}.")
+
+
+class ProfiledSession:
+    """A Session of the same ports as the plain one. `step` reads the profiler too: it is not for timing.
+
+    Where `make` is given, a compiled model runs once, and each step is one of its own.
+    """
+
+    def __init__(
+        self, profiled: Profiled, opened: Opened, plain: PlainSession, *, make: Callable[[], Profiled] | None
+    ) -> None:
+        self._profiled: Profiled | None = profiled
+        self.opened, self._plain, self._make = opened, plain, make
+        self._inputs, self._results = plain.inputs, plain.results
+        self._given: Mapping[str, np.ndarray[Any, Any]] = {}
+        self._steps = Steps(plain.operators, plain.partitions)
+
+    def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        profiled = self._alive()
+        check_inputs(self._inputs, inputs)
+        if any(tensor.shape != inputs[tensor.name].shape for tensor in self._inputs):
+            raise EngineError(
+                "An instrumented session keeps the shapes it was opened with.",
+                remedy="Open it with `sizes` for the dims the file leaves open (`NAME:AXIS`).",
+            )
+        self._given = dict(inputs)
+        if self._make is None:
+            _write(profiled, inputs, self._inputs)
+        else:
+            self._plain.feed(inputs)
+
+    def step(self) -> None:
+        profiled = self._alive() if self._make is None else self._renewed(self._make)
+        profiled.run()
+        self._steps.add(profiled.events())
+
+    def _renewed(self, make: Callable[[], Profiled]) -> Profiled:
+        with captured():
+            self._alive().close()
+            self._profiled = profiled = make()
+        _write(profiled, self._given, self._inputs)
+        return profiled
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        import numpy as np  # noqa: PLC0415 - only a session needs it
+
+        profiled, found = self._alive(), {}
+        if self._make is not None:
+            self._plain.step()
+            return self._plain.outputs()
+        for tensor in self._results:
+            place = _place(profiled.output_names, tensor, len(self._results))
+            size = int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize
+            found[tensor.name] = np.frombuffer(profiled.read(place, size), tensor.dtype).reshape(tensor.shape)
+        return found
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        return self._steps.take()
+
+    def _alive(self) -> Profiled:
+        if self._profiled is None:
+            raise EngineError("The session is closed.", remedy="Open the model again.")
+        return self._profiled
+
+    def close(self) -> None:
+        if self._profiled is not None:
+            with captured():
+                self._profiled.close()
+            self._profiled = None
+            self._plain.close()

@@ -1,0 +1,198 @@
+"""A model that takes arrays and gives arrays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.errors import DomainError
+from inferometer.runtimes.base import Kernel, Opened, Port, Stage
+from inferometer.runtimes.torch.kernels import kernels_of, map_calls
+from inferometer.runtimes.torch.provenance import compiler_told
+
+if TYPE_CHECKING:
+    from inferometer.runtimes.torch.host import Host
+    from inferometer.runtimes.torch.trace import Row
+
+__all__ = ["Arrays"]
+
+
+class Arrays:
+    """`feed` places the inputs, and compiles where their shapes are new; `step` is one call of the module."""
+
+    def __init__(self, host: Host, *, compiled: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._host, self._clock, self._compiled = host, clock, compiled
+        self._recorder = host.recorder
+        self._call: Any = host.torch.compile(host.module.model, dynamic=False) if compiled else host.module.model
+        self._step: Callable[[], Any] | None = None
+        self._shapes: tuple[tuple[int, ...], ...] | None = None
+        self._compile_s: float | None = None
+        self._told: list[tuple[str, tuple[str, ...]]] = []
+        self._said: dict[str, None] = {}
+        self._pending: list[list[Row]] = []
+        self._out: Any = None
+
+    @property
+    def opened(self) -> Opened:
+        stages = () if self._compile_s is None else (Stage(name="compile", seconds=self._compile_s),)
+        return self._host.opened(stages=stages, notes=tuple(self._said), outputs=self._ports())
+
+    @property
+    def cost_per_kernel_s(self) -> float | None:
+        self._flush()  # there is one profiler in a process
+        return self._host.cost_per_kernel_s()
+
+    @property
+    def memory_peak_bytes(self) -> int | None:
+        return self._host.memory_peak_bytes
+
+    @property
+    def memory_reserved_bytes(self) -> int | None:
+        return self._host.memory_reserved_bytes
+
+    def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        ports, module, torch = self._host.module.inputs, self._host.module, self._host.torch
+        for port in ports:
+            check_input(port, inputs.get(port.name))
+        for name in inputs:
+            if name not in {port.name for port in ports}:
+                takes = ", ".join(port.name for port in ports)
+                raise DomainError(f"There is no input {name!r}; the model takes {takes}.", remedy="Leave it out.")
+        self._check_ids(inputs)
+        device, floats = self._host.place.device, _torch_float(torch, module.precision)
+        placed = {}
+        for port in ports:
+            tensor = torch.from_numpy(np.array(inputs[port.name], order="C"))  # a copy that torch may write to
+            narrow = tensor.is_floating_point() and module.precision == "bf16"
+            placed[port.name] = tensor.to(device, floats) if narrow else tensor.to(device)
+        if module.positional:
+            self._step = partial(self._call, *placed.values())
+        else:
+            self._step = partial(self._call, **placed, **module.given)
+        shapes = tuple(tuple(tensor.shape) for tensor in placed.values())
+        if self._compiled and shapes != self._shapes:
+            self._flush()  # what was recorded belongs to what was compiled then
+            self._compile()
+        self._shapes = shapes
+        self._host.sync()
+
+    def step(self) -> None:
+        if self._step is None:
+            raise DomainError("A step was asked for before any input was given.", remedy="Call feed(inputs) first.")
+        self._recorder.start()
+        with self._host.running("running a step"), self._recorder.step("forward"):
+            self._out = self._step()
+            self._host.sync()
+
+    def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        return {name: _array(tensor) for name, tensor in _flattened(self._out).items()}
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        self._flush()
+        place, steps = self._host.place, self._pending
+        self._pending = []
+        return {"forward": kernels_of(steps, unit=place.unit, provider=place.device)} if steps else {}
+
+    def close(self) -> None:
+        self._recorder.stop()
+        self._step = self._call = self._out = None
+        self._host.close()
+
+    def _flush(self) -> None:
+        for _, rows in self._recorder.stop():
+            found, missed = map_calls(rows, self._told) if self._compiled else (rows, 0)
+            if missed:
+                self._said[f"{missed} kernels could not be traced to modules; they have no layer."] = None
+            self._pending.append(found)
+
+    def _compile(self) -> None:
+        """The first call compiles; it is no step."""
+        assert self._step is not None  # noqa: S101 - feed has just set it
+        start = self._clock()
+        with self._host.running("compiling the model"):
+            if self._recorder.on:
+                names = frozenset(name for name, _ in self._host.module.model.named_modules() if name)
+                with compiler_told(names) as told:
+                    self._step()
+                self._told = told
+            else:
+                self._step()
+            self._host.sync()
+        self._compile_s = self._clock() - start
+
+    def _check_ids(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """On a GPU a token outside the table would end the process."""
+        config = self._host.module.config
+        size = getattr(config.get_text_config(), "vocab_size", None) if config is not None else None
+        ids = inputs.get("input_ids")
+        if size and ids is not None and ids.size and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            raise DomainError(
+                f"input_ids holds {int(ids.min())} to {int(ids.max())}; the vocabulary has {size} tokens.",
+                remedy="Give ids from 0 on that are in it.",
+            )
+
+    def _ports(self) -> tuple[Port, ...]:
+        return tuple(
+            Port(name=name, dtype=_numpy_dtype(tensor), shape=tuple(tensor.shape))
+            for name, tensor in _flattened(self._out).items()
+        )
+
+
+def check_input(port: Port, array: np.ndarray[Any, Any] | None) -> None:
+    """Raises where an input is missing, or is not what the port takes."""
+    if array is None:
+        raise DomainError(f"The input {port.name!r} is missing: {port.dtype} {_said(port.shape)}.", remedy="Give it.")
+    if array.dtype.name != port.dtype:
+        raise DomainError(
+            f"The input {port.name!r} takes {port.dtype}; it was given {array.dtype.name}.",
+            remedy=f"Convert it to {port.dtype}.",
+        )
+    fits = len(array.shape) == len(port.shape) and all(
+        not isinstance(want, int) or want == have for want, have in zip(port.shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise DomainError(
+            f"The input {port.name!r} takes {_said(port.shape)}; it was given {_said(array.shape)}.",
+            remedy="Give an array of that shape.",
+        )
+
+
+def _said(shape: tuple[int | str | None, ...]) -> str:
+    return "[" + ", ".join(str(size) if size is not None else "?" for size in shape) + "]"
+
+
+def _torch_float(torch: Any, precision: str) -> Any:
+    return torch.bfloat16 if precision == "bf16" else None
+
+
+def _flattened(value: Any, name: str = "") -> dict[str, Any]:
+    """Tensors by name: a mapping's keys, numbers where there are several without a name."""
+    if value is None:
+        return {}
+    if hasattr(value, "detach"):
+        return {name or "output": value}
+    if isinstance(value, Mapping):
+        pairs = [(str(key), each) for key, each in value.items()]
+    elif isinstance(value, list | tuple):
+        pairs = [(f"{name or 'output'}_{index}", each) for index, each in enumerate(value)]
+    else:
+        return {}
+    found: dict[str, Any] = {}
+    for key, each in pairs:
+        found |= _flattened(each, key)
+    return found
+
+
+def _array(tensor: Any) -> np.ndarray[Any, Any]:
+    wide = tensor.float() if _numpy_dtype(tensor) == "float32" else tensor
+    found: np.ndarray[Any, Any] = wide.detach().cpu().numpy()
+    return found
+
+
+def _numpy_dtype(tensor: Any) -> str:
+    name = str(tensor.dtype).removeprefix("torch.")
+    return "float32" if name == "bfloat16" else name

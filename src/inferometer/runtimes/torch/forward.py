@@ -1,0 +1,307 @@
+"""One pass of a language model with its cache: as transformers runs by default, and compiled.
+
+Both read a prompt (`read`) and take a token (`token`), give the logits of the last position, and leave the work on the
+device. The compiled one has a cache of fixed size, as torch.compile needs; on a GPU a decode step is captured once in a
+CUDA graph and replayed.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import EngineError
+from inferometer.runtimes.base import Stage
+from inferometer.runtimes.torch.engine import import_transformers
+from inferometer.runtimes.torch.kernels import align_layers, map_calls
+from inferometer.runtimes.torch.provenance import compiler_told
+from inferometer.runtimes.torch.recorder import Recorder
+
+if TYPE_CHECKING:
+    from inferometer.runtimes.torch.host import Host
+    from inferometer.runtimes.torch.modules import Module
+    from inferometer.runtimes.torch.trace import Row
+
+__all__ = ["Compiled", "Eager"]
+
+_Calls = Sequence[tuple[str, tuple[str, ...]]]
+
+
+class Eager:
+    """The cache grows with each token, as in `generate()`."""
+
+    stages: tuple[Stage, ...] = ()
+    notes: tuple[str, ...] = ()
+    captured = False
+    write_token = False  # the token stays on the device where the step before left it
+
+    def __init__(self, module: Module) -> None:
+        self._model = module.model
+        takes = inspect.signature(self._model.forward).parameters
+        self._cache_name = "past_key_values" if "past_key_values" in takes else "cache_params"
+        self._last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        self._cache: Any = None
+
+    def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
+        pass
+
+    def reset(self) -> None:
+        self._cache = None
+
+    def read(self, ids: Any) -> Any:
+        cache = {} if self._cache is None else {self._cache_name: self._cache}
+        out = self._model(input_ids=ids, use_cache=True, **cache, **self._last)
+        self._cache = getattr(out, self._cache_name)
+        return out.logits[:, -1]
+
+    fill = token = read
+
+    def write(self, ids: Any) -> None:
+        pass
+
+    def score(self, ids: Any) -> Any:
+        return self._model(input_ids=ids, use_cache=False).logits
+
+    def settled(self) -> None:
+        pass
+
+    def mapped(self, _phase: str, rows: Sequence[Row]) -> Sequence[Row]:
+        return rows
+
+
+class Compiled:
+    """`capacity` tokens fit the cache: the context asked for, else just what a generation needs."""
+
+    write_token = True
+
+    def __init__(self, host: Host, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._torch, self._module, self._place = host.torch, host.module, host.place
+        self._batch, self._context, self._instrument = host.target.batch, host.target.context, host.target.instrument
+        self._model, self._clock = host.module.model, clock
+        self._takes = inspect.signature(self._model.forward).parameters
+        self._capacity, self._prefills, self._length = 0, dict[tuple[int, bool], Any](), 0
+        self._cache: Any = None
+        self._decode: Any = None
+        self._graph: Any = None
+        self._logits: Any = None
+        self._calls: dict[str, _Calls] = {}
+        self._reference: _Calls = ()
+        self._paid: dict[str, float] = {}
+        self._said: dict[str, None] = {}
+        self._graphs = 0
+        self._token = self._torch.zeros((self._batch, 1), dtype=self._torch.long, device=self._place.device)
+        self._position = self._torch.zeros_like(self._token)
+        self._filled = self._torch.zeros((), dtype=self._torch.long, device=self._place.device)
+        if self._context is not None:
+            self._prepare_decode(self._context)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return tuple(Stage(name=name, seconds=seconds) for name, seconds in self._paid.items())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return tuple(self._said)
+
+    @property
+    def captured(self) -> bool:
+        return self._graph is not None
+
+    def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
+        """Compile what a generation of this shape runs, before its clock starts."""
+        capacity = self._context or needed
+        if capacity != self._capacity:
+            self._prepare_decode(capacity)
+        if (prompt, depth > 0) not in self._prefills:
+            self._prepare_prefill(prompt, deep=depth > 0)
+
+    def reset(self) -> None:
+        self._cache.reset()
+        self._filled.zero_()
+        self._length = 0
+        self._graphs = self._compilations()
+
+    def settled(self) -> None:
+        """A generation has ended: say so where a step had to compile once more, for its time is no step's."""
+        more = self._compilations() - self._graphs
+        if more:
+            self._said[f"{more} graphs were compiled again inside a generation; its slowest steps hold that time."] = (
+                None
+            )
+
+    def _compilations(self) -> int:
+        counters = import_module("torch._dynamo.utils").counters
+        return int(counters["stats"]["unique_graphs"])
+
+    def read(self, ids: Any) -> Any:
+        logits = self._prefills[ids.shape[1], self._length > 0](ids)
+        self._length += ids.shape[1]
+        return logits
+
+    def fill(self, ids: Any) -> Any:
+        """Read tokens that are not part of what is measured: not compiled."""
+        logits = self._pass(ids, self._positions(ids))
+        self._length += ids.shape[1]
+        self._filled.fill_(self._length)
+        return logits
+
+    def write(self, ids: Any) -> None:
+        self._token.copy_(ids)
+        self._position.fill_(self._length)
+
+    def token(self, _ids: Any) -> Any:
+        """One step on the token that was written."""
+        self._length += 1
+        if self._graph is None:
+            return self._decode(self._token, self._position)
+        self._graph.replay()
+        return self._logits
+
+    def score(self, ids: Any) -> Any:
+        def score(ids: Any) -> Any:
+            return self._model(input_ids=ids, use_cache=False).logits
+
+        return self._torch.compile(_fresh(score), dynamic=False)(ids)
+
+    def mapped(self, phase: str, rows: Sequence[Row]) -> Sequence[Row]:
+        """Rows with the modules that the compiler, or the run before the capture, tells of."""
+        if phase == "decode" and self._graph is not None:
+            found, missed = align_layers(rows, self._reference)
+        else:
+            found, missed = map_calls(rows, self._calls.get(phase, ()))
+        if missed:
+            self._said[f"{missed} kernels of {phase} could not be traced to modules; they have no layer."] = None
+        return found
+
+    def _positions(self, ids: Any) -> Any:
+        batch, count = ids.shape
+        return (self._torch.arange(count, device=self._place.device) + self._filled).expand(batch, count)
+
+    def _pass(self, ids: Any, positions: Any) -> Any:
+        given = {"position_ids": positions} if "position_ids" in self._takes else {}
+        if "logits_to_keep" in self._takes:
+            given["logits_to_keep"] = 1
+        return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **given).logits[:, -1]
+
+    def _prepare_decode(self, capacity: int) -> None:
+        self._graph = self._logits = None
+        self._prefills.clear()
+        self._capacity = capacity
+        self._cache = self._static_cache(capacity)
+        plain = self._unwindowed()
+
+        def decode(ids: Any, positions: Any) -> Any:
+            return self._pass(ids, positions)
+
+        # An integer that grows with each token (a sliding window has one) must not mean one more compilation.
+        self._decode = self._torch.compile(_fresh(decode), dynamic=False if plain else None)
+        self._timed("compile decode", "decode", lambda: self._warm(1 if plain else 3))
+        if self._place.cuda and plain:
+            self._reference = self._observed() if self._instrument else ()
+            self._timed("capture", None, self._capture)
+            self._said["Decode steps are replayed from a CUDA graph."] = None
+        elif self._place.cuda:
+            self._said["A sliding window's cache is not captured in a CUDA graph; decode steps are launched."] = None
+        self.reset()
+
+    def _static_cache(self, capacity: int) -> Any:
+        if "past_key_values" not in self._takes:
+            raise EngineError(
+                f"{type(self._model).__name__} keeps a state that torch.compile's fixed cache does not hold.",
+                remedy="Run it with torch-eager.",
+            )
+        cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
+        self._cache = cache
+        self._pass(self._token, self._position)  # the first pass gives it memory
+        cache.reset()
+        return cache
+
+    def _unwindowed(self) -> bool:
+        return all(type(layer).__name__ == "StaticLayer" for layer in self._cache.layers)
+
+    def _warm(self, times: int) -> None:
+        for _ in range(times):
+            self._cache.reset()
+            self._decode(self._token, self._position)
+
+    def _capture(self) -> None:
+        """As torch asks: a few passes on a side stream, then one that is recorded and not run."""
+        cuda = self._torch.cuda
+        side = cuda.Stream()
+        side.wait_stream(cuda.current_stream())
+        with cuda.stream(side):
+            self._warm(3)
+            self._cache.reset()
+        cuda.current_stream().wait_stream(side)
+        cuda.synchronize()
+        graph = cuda.CUDAGraph()
+        with cuda.graph(graph):
+            self._logits = self._decode(self._token, self._position)
+        self._graph = graph
+
+    def _observed(self) -> _Calls:
+        """The device's kernels of a step that is not captured, in order, with the modules they stand for."""
+        recorder = Recorder(self._torch, cuda=True)
+        self._warm(1)
+        self._cache.reset()
+        recorder.start()
+        with recorder.step("decode"):
+            self._decode(self._token, self._position)
+            self._torch.cuda.synchronize()
+        ((_, rows),) = recorder.stop()
+        found, _missed = map_calls(rows, self._calls.get("decode", ()))
+        return [(name, row.layers) for row in found for name in row.device_names]
+
+    def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
+        cache, model, takes = self._cache, self._model, self._takes
+        last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+
+        def fresh(ids: Any) -> Any:
+            """An empty cache needs no mask over what it could hold: read as without one, then keep keys and values."""
+            out = model(input_ids=ids, use_cache=True, **last)
+            for index, layer in enumerate(out.past_key_values.layers):
+                cache.update(layer.keys, layer.values, index)
+            return out.logits[:, -1]
+
+        def onward(ids: Any) -> Any:
+            return self._pass(ids, self._positions(ids))
+
+        chosen = fresh if self._unwindowed() and not deep else onward
+        run = self._prefills[prompt, deep] = self._torch.compile(_fresh(chosen), dynamic=False)
+        ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
+
+        def first() -> None:
+            for _ in range(2):
+                self.reset()
+                run(ids)
+
+        self._timed("compile prefill", "prefill", first)
+        self.reset()
+
+    def _timed(self, stage: str, phase: str | None, work: Callable[[], None]) -> None:
+        start = self._clock()
+        if self._instrument and phase is not None:
+            names = frozenset(name for name, _ in self._model.named_modules() if name)
+            with compiler_told(names) as calls:
+                work()
+            self._calls[phase] = calls
+        else:
+            work()
+        if self._place.cuda:
+            self._torch.cuda.synchronize()
+        self._paid[stage] = self._clock() - start
+
+
+def _fresh(function: Any) -> Any:
+    """The same function with a code object of its own, on which torch.compile keeps what it compiled.
+
+    Otherwise every session and size would share one list of compilations, which is short.
+    """
+    code = function.__code__.replace(co_name=function.__name__)
+    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made

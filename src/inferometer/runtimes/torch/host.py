@@ -1,0 +1,147 @@
+"""What both kinds of session share: where they run, what was opened, timers, memory, and giving all of it back."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from inferometer.runtimes.base import Opened, Port, Stage, Target
+from inferometer.runtimes.torch.engine import Place, Threads, translated, versions_of
+from inferometer.runtimes.torch.modules import Module, seeded
+from inferometer.runtimes.torch.recorder import Recorder, Silent, cost_per_kernel, mark_modules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["DeviceTimers", "Host", "NoTimers"]
+
+_CHAIN = 48  # trivial kernels that the recorder's cost is measured on
+
+
+class NoTimers:
+    """A CPU has no clock apart from the host's."""
+
+    def start(self) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def seconds(self) -> float | None:
+        return None
+
+
+class DeviceTimers:
+    """A pair of CUDA events: read them when the device is idle."""
+
+    def __init__(self, torch: Any) -> None:
+        self._first, self._second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def start(self) -> None:
+        self._first.record()
+
+    def end(self) -> None:
+        self._second.record()
+
+    def seconds(self) -> float | None:
+        return float(self._first.elapsed_time(self._second)) * 1e-3
+
+
+@dataclass(kw_only=True)
+class Host:
+    """Made once the module is loaded. It owns the module, the threads and the recorder."""
+
+    torch: Any
+    target: Target
+    place: Place
+    module: Module
+    threads: Threads
+    paid: tuple[Stage, ...]
+    compiled: bool
+
+    def __post_init__(self) -> None:
+        torch, cuda = self.torch, self.place.cuda
+        self.recorder: Recorder | Silent = Recorder(torch, cuda=cuda) if self.target.instrument else Silent()
+        self._stack = ExitStack()
+        self._stack.callback(self.threads.close)
+        if self.target.instrument and not self.compiled:
+            self._stack.enter_context(mark_modules(torch, self.module.model))
+        self._placed = {self.place.device: sum(1 for each in self.module.model.modules() if not any(each.children()))}
+        self._cost_s: float | None = None
+        if cuda:
+            torch.cuda.reset_peak_memory_stats(self.place.device)
+
+    def opened(
+        self, *, stages: tuple[Stage, ...] = (), notes: tuple[str, ...] = (), outputs: tuple[Port, ...] = ()
+    ) -> Opened:
+        return Opened(
+            stages=(*self.paid, *stages), versions=versions_of(self.torch),
+            inputs=self.module.inputs, outputs=outputs, threads=self.threads.count, unit=self.place.unit,
+            placed=self._placed, precision=self.module.precision, notes=(*self.module.notes, *notes),
+        )  # fmt: skip
+
+    @contextmanager
+    def running(self, doing: str) -> Iterator[None]:
+        self.threads.hold()
+        other = self.place.cuda and self.place.device != "cuda:0"
+        card = self.torch.cuda.device(self.place.device) if other else nullcontext()
+        with translated(self.torch, doing), self.torch.inference_mode(), card:
+            yield
+
+    def sync(self) -> None:
+        if self.place.cuda:
+            self.torch.cuda.synchronize(self.place.device)
+
+    def timers(self) -> NoTimers | DeviceTimers:
+        return DeviceTimers(self.torch) if self.place.cuda else NoTimers()
+
+    @property
+    def memory_peak_bytes(self) -> int | None:
+        """Bytes in tensors at the most since the model was loaded; a CPU's allocator does not count."""
+        return int(self.torch.cuda.max_memory_allocated(self.place.device)) if self.place.cuda else None
+
+    @property
+    def memory_reserved_bytes(self) -> int | None:
+        """Bytes that the allocator held at the most, with what it keeps for later."""
+        return int(self.torch.cuda.max_memory_reserved(self.place.device)) if self.place.cuda else None
+
+    def cost_per_kernel_s(self, *, captured: bool = False) -> float | None:
+        """What recording adds to each kernel, on a chain like what it runs; None where it records nothing."""
+        if not self.recorder.on:
+            return None
+        if self._cost_s is None:
+            with self.running("measuring the recorder's own cost"):
+                step, marks = self._chain(captured=captured)
+                recorder = Recorder(self.torch, cuda=self.place.cuda)
+                self._cost_s = cost_per_kernel(step, self.sync, recorder, marks=marks)
+        return self._cost_s
+
+    def _chain(self, *, captured: bool) -> tuple[Callable[[], Any], AbstractContextManager[None]]:
+        """Modules for an eager session, ops for a compiled one, a graph where steps are replayed."""
+        torch = self.torch
+        with seeded(torch, 0):
+            modules = [torch.nn.Linear(8, 8, device=self.place.device) for _ in range(_CHAIN)]
+        chain, x = torch.nn.Sequential(*modules), torch.ones((1, 8), device=self.place.device)
+        if not self.compiled:
+            return lambda: chain(x), mark_modules(torch, chain)
+
+        def ops() -> None:
+            for _ in range(_CHAIN):
+                torch.mm(x, modules[0].weight)
+
+        if not captured:
+            return ops, nullcontext()
+        ops()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            ops()
+        return graph.replay, nullcontext()
+
+    def close(self) -> None:
+        self._stack.close()
+        if self.module is not None:
+            self.module = None  # type: ignore[assignment]  # its memory goes with it
+            if self.place.cuda:
+                self.torch.cuda.empty_cache()

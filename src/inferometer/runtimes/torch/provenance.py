@@ -1,0 +1,103 @@
+"""Which modules a fused kernel stands for, as torch's compiler tells while it compiles.
+
+Its graph keeps the module of each node (`nn_module_stack`), and its provenance tracking the nodes of each kernel, in
+the order of the calls. Both are the compiler's internals: where a version lacks them, kernels have no layer and a note
+says so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import contextmanager
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = ["behind", "call_name", "compiler_told", "module_path"]
+
+_SETTINGS = {
+    "cpp.enable_kernel_profile": True,  # C++ kernels show themselves to the profiler, as Triton's do
+    "trace.provenance_tracking_level": 1,
+    "fx_graph_cache": False,  # a graph from the cache comes without its provenance
+}
+
+
+@contextmanager
+def compiler_told(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, ...]]]]:
+    """A list that fills, while graphs are compiled, with each kernel call and the modules (of `names`) behind it.
+
+    The module with the most nodes in a kernel comes first.
+    """
+    calls: list[tuple[str, tuple[str, ...]]] = []
+    try:
+        config = import_module("torch._inductor.config")
+        debug = import_module("torch._inductor.debug")
+        lowering = import_module("torch._inductor.graph").GraphLowering
+        known = {key: value for key, value in _SETTINGS.items() if _has(config, key)}
+        before = lowering.__dict__["save_output_code"]
+    except (ImportError, AttributeError, KeyError):
+        yield calls
+        return
+    modules: dict[str, str] = {}
+
+    def keep_modules(graph: Any) -> None:
+        modules.clear()
+        modules.update({node.name: path for node in graph.nodes if (path := _deepest(node, names))})
+
+    def keep_calls(_code: str) -> None:
+        told: Mapping[str, list[str]] = getattr(debug, "_inductor_triton_kernel_to_post_grad_node_info", {})
+        for kernel, nodes in told.items():
+            name = call_name(kernel)
+            most = Counter(modules[node] for node in behind(name, nodes) if node in modules).most_common()
+            calls.append((name, tuple(module for module, _ in most)))
+
+    lowering.save_output_code = staticmethod(keep_calls)
+    try:
+        ours = config.patch({**known, "post_grad_custom_post_pass": keep_modules})
+        with ours, import_module("torch._functorch.config").patch(enable_autograd_cache=False):
+            yield calls
+    finally:
+        lowering.save_output_code = before
+
+
+def _has(config: Any, key: str) -> bool:
+    found = config
+    for part in key.split("."):
+        found = getattr(found, part, None)
+    return found is not None
+
+
+def _deepest(node: Any, names: frozenset[str]) -> str | None:
+    stack = node.meta.get("nn_module_stack") or {}
+    return module_path(str(list(stack.values())[-1][0]), names) if stack else None
+
+
+def behind(name: str, nodes: Sequence[str]) -> Sequence[str]:
+    """The nodes of a call: where the call is one op, those of that op, and not what was folded into its inputs."""
+    op = name.partition("::")[2].strip("_")
+    same = [node for node in nodes if op and re.sub(r"(_default)?(_\d+)?$", "", node).strip("_") == op]
+    return same or nodes
+
+
+def module_path(said: str, names: frozenset[str]) -> str | None:
+    """`L['self']._modules['model'].layers.0` is the module `model.layers.0`, where there is one of that name."""
+    plain = re.sub(r"(?:\._modules)?\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", said)
+    parts = [part for part in plain.split(".") if part]
+    for start in range(len(parts)):
+        path = ".".join(parts[start:])
+        if path in names:
+            return path
+    return None
+
+
+def call_name(said: str) -> str:
+    """The compiler's name of a call as the profiler shows it: `extern_kernels.mm:2` is `aten::mm`."""
+    name = re.sub(r":\d+$", "", said)
+    if name.startswith("extern_kernels."):
+        return "aten::" + name.removeprefix("extern_kernels.")
+    if found := re.fullmatch(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?", name):
+        return f"{found[1]}::{found[2]}"
+    return name

@@ -1,0 +1,242 @@
+"""A language model as a session: it reads a prompt, makes tokens, and tells what each took."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import DomainError
+from inferometer.runtimes.base import Event, Kernel, Opened, Request
+from inferometer.runtimes.torch.engine import import_transformers
+from inferometer.runtimes.torch.kernels import kernels_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import numpy as np
+
+    from inferometer.runtimes.torch.forward import Compiled, Eager
+    from inferometer.runtimes.torch.host import Host
+    from inferometer.runtimes.torch.trace import Row
+
+__all__ = ["Text"]
+
+_CHUNK = 2048  # tokens that are put into the cache at once before a generation
+_TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
+
+
+class Text:
+    """Greedy: the likeliest token follows. Every sequence of a batch has the same prompt."""
+
+    def __init__(
+        self, host: Host, forward: Eager | Compiled, *, clock_ns: Callable[[], int] = time.perf_counter_ns
+    ) -> None:
+        self._host, self._forward, self._clock_ns = host, forward, clock_ns
+        self._config = host.module.config
+        self._target, self._torch, self._recorder = host.target, host.torch, host.recorder
+        self._pending: list[tuple[str, list[Row]]] = []
+        self._tokeniser: Any = None
+        text = self._config.get_text_config()
+        self._vocabulary = int(text.vocab_size)
+        self._marks = host.timers()
+
+    @property
+    def opened(self) -> Opened:
+        return self._host.opened(stages=self._forward.stages, notes=self._forward.notes)
+
+    @property
+    def vocabulary(self) -> int:
+        return self._vocabulary
+
+    @property
+    def cost_per_kernel_s(self) -> float | None:
+        self._flush()  # there is one profiler in a process
+        return self._host.cost_per_kernel_s(captured=self._forward.captured)
+
+    @property
+    def memory_peak_bytes(self) -> int | None:
+        return self._host.memory_peak_bytes
+
+    @property
+    def memory_reserved_bytes(self) -> int | None:
+        return self._host.memory_reserved_bytes
+
+    def tokenise(self, text: str) -> tuple[int, ...]:
+        return tuple(int(each) for each in self._tokens()(text)["input_ids"])
+
+    def detokenise(self, ids: tuple[int, ...]) -> str:
+        return str(self._tokens().decode(list(ids)))
+
+    def generate(self, request: Request) -> Iterator[Event]:
+        self._check(request)
+        return self._events(request)
+
+    def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
+        self._check_ids(ids)
+        with self._host.running("scoring a prompt"):
+            logits = self._forward.score(self._torch.tensor([ids], device=self._host.place.device))
+            found: np.ndarray[Any, Any] = logits[0].float().cpu().numpy()
+        return found
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        self._flush()
+        phases: dict[str, list[list[Row]]] = defaultdict(list)
+        for phase, rows in self._pending:
+            phases[phase].append(rows)
+        self._pending = []
+        place = self._host.place
+        return {phase: kernels_of(steps, unit=place.unit, provider=place.device) for phase, steps in phases.items()}
+
+    def close(self) -> None:
+        self._recorder.stop()
+        self._forward = None  # type: ignore[assignment]  # its memory goes with it; a closed session does nothing more
+        self._host.close()
+
+    def _events(self, request: Request) -> Iterator[Event]:
+        forward, prompt = self._forward, request.prompt
+        batch = self._target.batch
+        self._flush()  # what was recorded belongs to what was compiled then
+        with self._host.running("preparing a generation"):
+            ids = self._torch.tensor([prompt], dtype=self._torch.long).expand(batch, len(prompt)).contiguous()
+            if self._host.place.cuda:
+                ids = ids.pin_memory()
+            needed = request.depth + len(prompt) + request.generate
+            forward.prepare(prompt=len(prompt), depth=request.depth, needed=needed)
+            forward.reset()
+            self._fill(request.depth)
+            self._host.sync()
+        self._recorder.start()
+        event, last = self._prefill(ids, request)
+        yield event
+        ends = () if request.ignore_end else self._ends()
+        context = request.depth + len(prompt)
+        for _ in range(request.generate - 1):
+            if any(each in ends for each in event.ids):
+                return
+            event, last = self._step(last, context)
+            context += 1
+            yield event
+        forward.settled()
+
+    def _prefill(self, host_ids: Any, request: Request) -> tuple[Event, Any]:
+        clock, recorder, marks = self._clock_ns, self._recorder, self._marks
+        with self._host.running("reading the prompt"), recorder.step("prefill"):
+            start = clock()
+            with recorder.part("write"):
+                ids = host_ids.to(self._host.place.device, non_blocking=True)
+            written = clock()
+            marks.start()
+            logits = self._forward.read(ids)
+            marks.end()
+            ran = clock()
+            with recorder.part("sample"):
+                last = logits.argmax(-1, keepdim=True)
+            sampled = clock()
+            with recorder.part("read"):
+                made = last.flatten().tolist()
+            end = clock()
+        stamps = {"write": written - start, "run": ran - written, "sample": sampled - ran, "read": end - sampled}
+        event = Event(
+            kind="prefill", start_ns=start, end_ns=end, tokens=host_ids.numel(), context=request.depth,
+            ids=tuple(made) if request.generate else (), parts=self._parts(stamps),
+        )  # fmt: skip
+        return event, last
+
+    def _step(self, ids: Any, context: int) -> tuple[Event, Any]:
+        clock, recorder, marks, forward = self._clock_ns, self._recorder, self._marks, self._forward
+        with self._host.running("making a token"), recorder.step("decode"):
+            start = clock()
+            written = start
+            if forward.write_token:
+                with recorder.part("write"):
+                    forward.write(ids)
+                written = clock()
+            marks.start()
+            logits = forward.token(ids)
+            marks.end()
+            ran = clock()
+            with recorder.part("sample"):
+                last = logits.argmax(-1, keepdim=True)
+            sampled = clock()
+            with recorder.part("read"):
+                made = last.flatten().tolist()
+            end = clock()
+        stamps = {"run": ran - written, "sample": sampled - ran, "read": end - sampled}
+        if forward.write_token:
+            stamps["write"] = written - start
+        event = Event(
+            kind="token", start_ns=start, end_ns=end, tokens=len(made), context=context, ids=tuple(made),
+            parts=self._parts(stamps),
+        )  # fmt: skip
+        return event, last
+
+    def _parts(self, stamps: Mapping[str, int]) -> dict[str, float]:
+        parts = {name: ns * 1e-9 for name, ns in stamps.items()}
+        device_s = self._marks.seconds()
+        return parts if device_s is None else {**parts, "device": device_s}
+
+    def _fill(self, depth: int) -> None:
+        """Tokens drawn from the seed, put into the cache in chunks."""
+        if not depth:
+            return
+        draw = self._torch.Generator().manual_seed(self._target.seed)
+        shape = (self._target.batch, depth)
+        ids = self._torch.randint(0, self._vocabulary, shape, generator=draw).to(self._host.place.device)
+        for start in range(0, depth, _CHUNK):
+            self._forward.fill(ids[:, start : start + _CHUNK])
+
+    def _flush(self) -> None:
+        found = self._recorder.stop()
+        self._pending += [(phase, list(self._forward.mapped(phase, rows))) for phase, rows in found]
+
+    def _ends(self) -> tuple[int, ...]:
+        end = self._config.get_text_config().eos_token_id
+        return tuple(end) if isinstance(end, list | tuple) else () if end is None else (int(end),)
+
+    def _check(self, request: Request) -> None:
+        if not request.prompt:
+            raise DomainError("The prompt is empty; a generation starts from at least one token.", remedy="Give one.")
+        if request.generate < 0 or request.depth < 0:
+            raise DomainError(
+                f"A generation of {request.generate} tokens at depth {request.depth} was asked for; neither can be "
+                "negative.", remedy="Ask for 0 or more.",
+            )  # fmt: skip
+        self._check_ids(request.prompt)
+        needed = request.depth + len(request.prompt) + request.generate
+        limits = (self._target.context, self._learned_positions())
+        limit = min((each for each in limits if each is not None), default=None)
+        if limit is not None and needed > limit:
+            raise DomainError(
+                f"{needed} tokens were asked for ({request.depth} in the cache, {len(request.prompt)} of prompt, "
+                f"{request.generate} to make); the context holds {limit}.",
+                remedy="Ask for fewer, or for a larger context.",
+            )
+
+    def _check_ids(self, ids: tuple[int, ...]) -> None:
+        wrong = [each for each in ids if not 0 <= each < self._vocabulary]
+        if wrong:
+            raise DomainError(
+                f"Token {wrong[0]} is outside the vocabulary, which goes from 0 to {self._vocabulary - 1} "
+                f"({self._vocabulary} tokens).",
+                remedy="Give ids of this model's own tokeniser.",
+            )
+
+    def _learned_positions(self) -> int | None:
+        """A table of positions cannot be read past its end; computed positions can."""
+        rotary = any(
+            name.rpartition(".")[2].startswith("rotary") for name, _ in self._host.module.model.named_modules()
+        )
+        limit = getattr(self._config.get_text_config(), "max_position_embeddings", None)
+        return None if rotary or limit is None else int(limit)
+
+    def _tokens(self) -> Any:
+        folder = self._host.module.folder
+        if self._tokeniser is None:
+            if folder is None or not any((folder / name).is_file() for name in _TOKENISERS):
+                raise DomainError(
+                    f"The model at {str(self._target.path)!r} came without a tokeniser.",
+                    remedy="Give token ids, or put its tokenizer.json beside the config.",
+                )
+            self._tokeniser = import_transformers().AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        return self._tokeniser

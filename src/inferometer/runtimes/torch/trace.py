@@ -1,0 +1,271 @@
+"""What the profiler wrote → kernels by phase. Pure: values in, values out.
+
+The document is a Chrome trace as kineto writes it: complete events with a category (`cpu_op`, `user_annotation`,
+`cuda_runtime`, `kernel` …), microseconds, and in `args` the correlation of a launch with what ran on the device.
+
+Our own marks stand between them: a step and its phase, the module that runs, a part of the step. Events of the thread
+that steps are nested by time. Every nanosecond of a step then belongs to one row: to an op that works, to waiting for
+the device, or to the host time of the module (or part) around it: Python, dispatch, views.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+__all__ = ["MODULE", "PART", "STEP", "Call", "Row", "calls_of", "rows_by_step", "steps_of"]
+
+STEP, MODULE, PART = "inferometer.step:", "inferometer.module:", "inferometer.part:"
+_HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
+_RUNTIME = frozenset({"cuda_runtime", "cuda_driver"})
+_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
+_WAITS = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize", "CtxSynchronize")
+_FUSED = ("triton_", "cpp_fused", "graph_")
+_TYPES = {
+    "float": "f32", "double": "f64", "c10::Half": "f16", "c10::BFloat16": "bf16", "signed char": "i8",
+    "unsigned char": "u8", "int": "i32", "long": "i64", "long int": "i64", "bool": "bool",
+}  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class Call:
+    """An event of the trace: nanoseconds, and what was called inside it."""
+
+    name: str
+    category: str
+    start_ns: int
+    end_ns: int
+    thread: Any = None
+    correlation: int | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtype: str | None = None
+    children: list[Call] = field(default_factory=list)
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A piece of one step. `root` is the op the module called, `kind` the one inside it that works."""
+
+    place: str | None  # the module (empty for the model itself), or the part of a step; None outside both
+    module: bool  # `place` is a module
+    kind: str
+    root: str
+    host_ns: int
+    device_ns: tuple[int, ...] = ()
+    on_device: bool = False  # launched by no op of its own: replayed from a graph
+    device_names: tuple[str, ...] = ()
+    shapes: tuple[tuple[int, ...], ...] = ()
+    dtype: str | None = None
+    layers: tuple[str, ...] = ()
+
+
+def calls_of(events: Iterable[Mapping[str, Any]]) -> list[Call]:
+    """The complete events of a trace, in order of their start."""
+    found = []
+    for event in events:
+        if event.get("ph") != "X" or event.get("cat") not in _HOST | _DEVICE:
+            continue
+        args = event.get("args") or {}
+        start = round(event["ts"] * 1000)
+        found.append(
+            Call(
+                name=event["name"], category=event["cat"], start_ns=start, end_ns=start + round(event["dur"] * 1000),
+                thread=(event.get("pid"), event.get("tid")), correlation=args.get("correlation"),
+                shapes=_shapes(args.get("Input Dims")), dtype=_dtype(args.get("Input type")),
+            )
+        )  # fmt: skip
+    return sorted(found, key=lambda call: (call.start_ns, -call.end_ns))
+
+
+def _shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
+    """Of the tensors among an op's inputs; a list of tensors counts each."""
+    found: list[tuple[int, ...]] = []
+    for dim in dims or ():
+        if isinstance(dim, list) and dim and all(isinstance(size, int) for size in dim):
+            found.append(tuple(dim))
+        elif isinstance(dim, list) and dim and isinstance(dim[0], list):
+            found += [tuple(inner) for inner in dim if inner]
+    return tuple(found)
+
+
+def _dtype(types: Any) -> str | None:
+    return next((_TYPES[name] for name in types or () if name in _TYPES), None)
+
+
+def steps_of(calls: Sequence[Call]) -> list[tuple[str, Call]]:
+    """Each step with its phase, its calls nested inside it."""
+    marks = [call for call in calls if call.name.startswith(STEP) and call.category in _HOST]
+    threads = {mark.thread for mark in marks}
+    working = {call.thread for call in calls if call.category == "cpu_op"}
+    steps: list[tuple[str, Call]] = []
+    for thread in threads:
+        stack: list[Call] = []
+        for call in calls:
+            # A thread that only calls the device's runtime is the stepping one under the driver's name for it.
+            foreign = call.category in _RUNTIME and call.thread not in working
+            if call.category not in _HOST or not (call.thread == thread or foreign):
+                continue
+            while stack and call.start_ns >= stack[-1].end_ns:
+                stack.pop()
+            if call.name.startswith(STEP):
+                stack = [call]
+                steps.append((call.name.removeprefix(STEP), call))
+            elif stack:
+                stack[-1].children.append(call)
+                stack.append(call)
+    return sorted(steps, key=lambda step: step[1].start_ns)
+
+
+def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Row]]]:
+    """The phase and the rows of each step, in order."""
+    calls = calls_of(events)
+    device: dict[int, list[Call]] = defaultdict(list)
+    for call in calls:
+        if call.category in _DEVICE and call.correlation is not None:
+            device[call.correlation].append(call)
+    return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps_of(calls)]
+
+
+def _ordered(rows: Iterator[Row]) -> list[Row]:
+    """The host time of one place is one row, where the place first appears."""
+    found: list[Row] = []
+    at: dict[tuple[Any, ...], int] = {}
+    for row in rows:
+        key = (row.place, row.module, row.kind)
+        if row.kind in {"host", "wait"} and key in at:
+            found[at[key]] = replace(found[at[key]], host_ns=found[at[key]].host_ns + row.host_ns)
+            continue
+        at.setdefault(key, len(found))
+        found.append(row)
+    return found
+
+
+def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[Row]:
+    """Rows of a mark or of one of the engine's wrappers: its own host time first, then what ran inside it."""
+    inner: list[Row] = []
+    taken = 0
+    for child in call.children:
+        if child.name.startswith(MODULE):
+            taken += child.ns
+            inner += _rows(child, child.name.removeprefix(MODULE), device, module=True)
+        elif child.name.startswith(PART):
+            taken += child.ns
+            inner += _rows(child, child.name.removeprefix(PART), device, module=False)
+        elif child.category in _RUNTIME:
+            found = list(_launched(child, place, device, module=module))
+            taken += sum(row.host_ns for row in found if not row.on_device)
+            inner += found
+        elif _is_op(child):
+            found = _op_rows(child, place, device, module=module)
+            taken += sum(row.host_ns for row in found)
+            inner += found
+        else:
+            taken += child.ns
+            inner += _rows(child, place, device, module=module)
+    if call.ns > taken:
+        yield Row(place=place, module=module, kind="host", root="host", host_ns=call.ns - taken)
+    yield from inner
+
+
+def _is_op(call: Call) -> bool:
+    return call.category == "cpu_op" and ("::" in call.name or call.name.startswith(_FUSED))
+
+
+def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[Row]:
+    """A call of the device's runtime that no op made: a wait, or the launch of a graph and all that it replays."""
+    if call.name.endswith(_WAITS):
+        yield Row(place=None, module=False, kind="wait", root="wait", host_ns=call.ns)
+        return
+    for ran in sorted(device.get(call.correlation or -1, ()), key=lambda ran: ran.start_ns):
+        yield Row(
+            place=place, module=module, kind=_short(ran.name), root=_short(ran.name), host_ns=ran.ns,
+            device_ns=(ran.ns,), device_names=(ran.name,), on_device=True,
+        )  # fmt: skip
+
+
+def _short(name: str) -> str:
+    """A C++ kernel by its function: `void at::native::elementwise_kernel<…>(…)` is long in its types only."""
+    bare = name.removeprefix("void ").partition("<")[0].partition("(")[0].strip()
+    return bare.rpartition("::")[2] or name[:80]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Found:
+    """What lies inside an op, apart from other ops."""
+
+    device: list[Call] = field(default_factory=list)
+    wait_ns: int = 0
+
+
+def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> list[Row]:
+    """The ops inside a call that work, the call's own time given to the longest of them. None work: no rows."""
+    working = list(_working(root))
+    if not working:
+        found = _inside(root, device)
+        if not found.device and not found.wait_ns:
+            return []
+        working = [root]
+    spare = root.ns - sum(call.ns for call in working)
+    longest = max(working, key=lambda call: call.ns)
+    rows, waited = [], 0
+    for call in working:
+        found = _inside(call, device)
+        waited += found.wait_ns
+        rows.append(
+            Row(
+                place=place, module=module, kind=call.name, root=root.name, shapes=call.shapes, dtype=call.dtype,
+                host_ns=max(0, call.ns - found.wait_ns + (spare if call is longest else 0)),
+                device_ns=tuple(ran.ns for ran in found.device), device_names=tuple(ran.name for ran in found.device),
+            )
+        )  # fmt: skip
+    if waited:
+        rows.append(Row(place=None, module=False, kind="wait", root="wait", host_ns=waited))
+    return rows
+
+
+def _working(call: Call) -> Iterator[Call]:
+    if not _is_op(call):
+        for child in call.children:
+            yield from _working(child)
+        return
+    name = call.name.removeprefix("aten::")
+    idle, composite = _names()
+    if name in composite:
+        for child in call.children:
+            yield from _working(child)
+    elif name not in idle:
+        nested = [child for child in call.children if child.name == call.name]
+        if nested:  # an op that calls another form of itself
+            yield from _working(nested[0])
+        else:
+            yield call
+
+
+def _inside(call: Call, device: Mapping[int, list[Call]]) -> _Found:
+    found = _Found()
+    pending = [call]
+    while pending:
+        each = pending.pop()
+        pending += each.children
+        if each.category in _RUNTIME:
+            found.device += device.get(each.correlation or -1, ())
+            found.wait_ns += each.ns if each.name.endswith(_WAITS) else 0
+    found.device.sort(key=lambda ran: ran.start_ns)
+    return found
+
+
+@cache
+def _names() -> tuple[frozenset[str], frozenset[str]]:
+    table = tomllib.loads(files("inferometer.runtimes.torch").joinpath("ops.toml").read_text(encoding="utf-8"))
+    return frozenset(table["idle"]) - frozenset(table["composite"]), frozenset(table["composite"])

@@ -1,0 +1,16 @@
+"""SQLAlchemy is an extra: a small board measures without it."""
+
+from importlib.util import find_spec
+
+from inferometer.errors import MissingDependencyError
+
+__all__ = ["require_database"]
+
+
+def require_database() -> None:
+    missing = [name for name in ("sqlalchemy", "alembic") if find_spec(name) is None]
+    if missing:
+        raise MissingDependencyError(
+            f"Runs are kept with {' and '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed.",
+            remedy="pip install 'inferometer[hub]'",
+        )

@@ -1,0 +1,9 @@
+"""What can go wrong with the store itself: its file, its server, its room."""
+
+from inferometer.errors import InferometerError
+
+__all__ = ["StoreError"]
+
+
+class StoreError(InferometerError):
+    """The store cannot be opened, read or written, or refuses what would lose something."""

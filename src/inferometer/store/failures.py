@@ -1,0 +1,69 @@
+"""A database's complaint, as a sentence with a remedy; and which complaints pass by themselves."""
+
+import re
+
+from sqlalchemy.exc import DBAPIError, IntegrityError
+
+from inferometer.store.errors import StoreError
+from inferometer.store.location import Location
+
+__all__ = ["passing", "told"]
+
+_ELSEWHERE = "Choose another store with INFEROMETER_STORE, or leave the run out of it with --no-store."
+
+# The beginning of SQLite's own name for what went wrong, what that is, what to do.
+_SQLITE = (
+    ("SQLITE_FULL", "cannot be written: the disk is full", "Make room; nothing that was stored before is lost."),
+    ("SQLITE_READONLY", "may not be written to", _ELSEWHERE),
+    ("SQLITE_CORRUPT", "is damaged", "Restore it from a copy, or move it away: a new one is made."),
+    ("SQLITE_NOTADB", "is not a store's file, or is damaged", "Move it away: a new one is made; or name another."),
+    ("SQLITE_CANTOPEN", "cannot be opened", _ELSEWHERE),
+    ("SQLITE_BUSY", "was held by another program for too long", "Try again when it has ended."),
+    ("SQLITE_IOERR", "cannot be read or written: the disk reports an error", "See the system's log."),
+)
+# PostgreSQL's five letters.
+_STATES = {
+    "53100": ("cannot be written: the server's disk is full", "Make room on the server."),
+    "53300": ("has too many connections", "Try again, or raise max_connections."),
+    "25006": ("is read-only", "Connect to the primary server."),
+    "42501": ("may not be changed by this user", "GRANT the user what is missing, or connect as another."),
+}
+# A connection that fails has no such letters: only words.
+_WORDS = (
+    (r"password authentication failed|no password supplied", "refuses the password", "Check user and password."),
+    (r"database .* does not exist", "has no such database", "Create it with createdb, or name another."),
+    (r"role .* does not exist", "knows no such user", "Check the user's name."),
+    (r"no pg_hba.conf entry", "does not let this user in from here", "Add a line to the server's pg_hba.conf."),
+    (r"refused|timeout|timed out|unreachable|resolve|translate|No such file|closed the connection",
+     "does not answer", "Check that the server runs, and its host and port; --no-store measures without it."),
+)  # fmt: skip
+_PASSING_STATES = {"40001", "40P01", "55P03"}
+
+
+def passing(error: DBAPIError) -> bool:
+    """Whether trying again may help: somebody else held a lock, or the order could not be kept."""
+    if getattr(error.orig, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return True
+    return getattr(error.orig, "sqlstate", None) in _PASSING_STATES
+
+
+def told(error: DBAPIError, location: Location) -> StoreError:
+    what, remedy = _understood(error)
+    return StoreError(f"The store {location} {what}.", remedy=remedy)
+
+
+def _understood(error: DBAPIError) -> tuple[str, str]:
+    name = getattr(error.orig, "sqlite_errorname", "")
+    for beginning, what, remedy in _SQLITE:
+        if name.startswith(beginning):
+            return what, remedy
+    state = getattr(error.orig, "sqlstate", None)
+    if state in _STATES:
+        return _STATES[state]
+    said = " ".join(str(error.orig).split())[:300]
+    if isinstance(error, IntegrityError):
+        return f"refuses this: it would not hold together ({said})", "Look again: another program may have changed it."
+    for pattern, what, remedy in _WORDS:
+        if re.search(pattern, said, re.IGNORECASE):
+            return f"{what} ({said})", remedy
+    return f"reports an error ({said})", "See the database's log."

@@ -1,0 +1,119 @@
+"""From what a user types to a run or project; and runs as values."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, or_, select
+
+from inferometer.core.run import Artifact, Run
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.store import ids
+from inferometer.store.headline import unpacked
+from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
+from inferometer.store.values import Row
+
+__all__ = ["LIST_COLUMNS", "iso", "project_id", "resolve", "rows_of", "run_of", "seconds"]
+
+_UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
+LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)
+_SUGGESTED = 500
+
+
+def seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
+
+
+def iso(micros: int) -> str:
+    return datetime.fromtimestamp(micros / 1e6, tz=UTC).isoformat(timespec="microseconds")
+
+
+def resolve(connection: Connection, asked: str) -> str:
+    """The run's id: given whole, by its beginning or end, by its name, or as `last`."""
+    typed = ids.normal(asked)
+    if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed)).first():
+        return str(typed)
+    if asked == "last":
+        newest = connection.execute(select(runs.c.id).order_by(runs.c.created_us.desc(), runs.c.id.desc()).limit(1))
+        found = list(newest.scalars())
+    else:
+        found = _matching(connection, runs.c.name == asked)
+        if not found and typed is not None:
+            part = or_(runs.c.id.like(f"{typed}%"), runs.c.id.like(f"%{typed}"))
+            found = _matching(connection, part)
+    if len(found) == 1:
+        return str(found[0])
+    if found:
+        shown = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
+        raise DomainError(f"{asked!r} may be more than one run: {shown}.", remedy="Give more of the id.")
+    raise UnknownNameError("run", asked, _known(connection), listing="`inferometer runs` lists them.")
+
+
+def _matching(connection: Connection, condition: Any) -> list[str]:
+    query = select(runs.c.id).where(condition).order_by(runs.c.created_us.desc()).limit(6)
+    return list(connection.execute(query).scalars())
+
+
+def _known(connection: Connection) -> list[str]:
+    query = select(runs.c.id, runs.c.name).order_by(runs.c.created_us.desc()).limit(_SUGGESTED)
+    return [text for row in connection.execute(query) for text in row if text]
+
+
+def project_id(connection: Connection, name: str) -> int:
+    found = connection.execute(select(projects.c.id).where(projects.c.name == name)).scalar()
+    if found is None:
+        known = connection.execute(select(projects.c.name)).scalars()
+        raise UnknownNameError("project", name, list(known), listing="`inferometer projects` lists them.")
+    return int(found)
+
+
+def rows_of(connection: Connection, found: Sequence[RowMapping]) -> tuple[Row, ...]:
+    """Rows with their projects' names and their tags: two more queries for a page, however long it is."""
+    names = _project_names(connection, {row["project_id"] for row in found})
+    tagged = _tags(connection, [row["id"] for row in found])
+    return tuple(_row(row, names[row["project_id"]], tagged.get(row["id"], ())) for row in found)
+
+
+def _project_names(connection: Connection, wanted: Iterable[int]) -> dict[int, str]:
+    query = select(projects.c.id, projects.c.name).where(projects.c.id.in_(list(wanted)))
+    return {row.id: row.name for row in connection.execute(query)}
+
+
+def _tags(connection: Connection, wanted: list[str]) -> dict[str, tuple[str, ...]]:
+    query = select(tags.c.run_id, tags.c.tag).where(tags.c.run_id.in_(wanted)).order_by(tags.c.tag)
+    found: dict[str, tuple[str, ...]] = {}
+    for row in connection.execute(query):
+        found[row.run_id] = (*found.get(row.run_id, ()), row.tag)
+    return found
+
+
+def _row(found: RowMapping, project: str, tagged: tuple[str, ...]) -> Row:
+    plain: dict[str, Any] = {str(key): value for key, value in found.items()}
+    del plain["project_id"]
+    times = {name: seconds(plain.pop(f"{name}_us")) for name in ("created", "started", "ended")}
+    return Row(project=project, tags=tagged, **times, **plain)  # type: ignore[arg-type] # created is never null
+
+
+def run_of(connection: Connection, run: str) -> Run:
+    """The run with its profile, parameters and files."""
+    query = select(*LIST_COLUMNS).where(runs.c.id == run)
+    (row,) = rows_of(connection, [connection.execute(query).mappings().one()])
+    document = connection.execute(select(profiles.c.document).where(profiles.c.run_id == run)).scalar()
+    given = connection.execute(
+        select(parameters.c.name, parameters.c.value).where(parameters.c.run_id == run).order_by(parameters.c.name)
+    )
+    kept = connection.execute(select(artifacts).where(artifacts.c.run_id == run).order_by(artifacts.c.name))
+    return Run(
+        id=run,
+        project=row.project,
+        status=row.status,
+        created=iso(round(row.created * 1e6)),
+        name=row.name,
+        parent=row.parent,
+        tags=row.tags,
+        parameters={entry.name: entry.value for entry in given},
+        profile=None if document is None else unpacked(document, run=run),
+        artifacts=tuple(
+            Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type) for a in kept
+        ),
+    )

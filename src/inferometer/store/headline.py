@@ -1,0 +1,59 @@
+"""What a list shows of a profile, taken out of it once when it is stored; and the profile itself, packed."""
+
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+from inferometer.core.codec import decode, encode
+from inferometer.core.profile import Profile
+from inferometer.store.errors import StoreError
+from inferometer.store.names import clean
+
+__all__ = ["MOST_BYTES", "columns_of", "packed", "unpacked", "words_of"]
+
+MOST_BYTES = 512_000_000  # of one profile's document: far above 100,000 ops with samples, far below a machine's memory
+_LEVEL = 1  # packing a profile of thousands of layers must not take longer than writing it
+_MOST_NAME = 200
+_MOST_INTEGER = 2**63 - 1
+_TIMES = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s")
+
+
+def columns_of(profile: Profile) -> dict[str, Any]:
+    summary, environment = profile.summary, profile.environment
+    return {
+        "profile_kind": profile.kind,
+        "model": clean(profile.model.name, most=_MOST_NAME),
+        "device": clean(profile.device.name, most=_MOST_NAME),
+        "runtime": clean(profile.runtime, most=_MOST_NAME),
+        "disturbed": None if environment is None else environment.disturbed,
+        "verified": getattr(profile, "verified", None),
+        "peak_memory_bytes": _count(summary.peak_memory_bytes),
+        **{name: getattr(summary, name) for name in _TIMES},
+    }
+
+
+def _count(value: int | None) -> int | None:
+    """A count beyond what a database column holds stays in the document only."""
+    return None if value is None or abs(value) > _MOST_INTEGER else value
+
+
+def words_of(*names: str | None, tags: Iterable[str] = ()) -> str:
+    """What a search looks in: all that names a run, in small letters."""
+    return "\n".join(part.casefold() for part in (*names, *sorted(tags)) if part)
+
+
+def packed(profile: Profile) -> tuple[bytes, int]:
+    """The document, and how long it is unpacked."""
+    data = encode(profile)
+    return zlib.compress(data, _LEVEL), len(data)
+
+
+def unpacked(data: bytes, *, run: str) -> Profile:
+    inflate = zlib.decompressobj()
+    try:
+        text = inflate.decompress(data, MOST_BYTES)
+    except zlib.error as error:
+        raise StoreError(f"The profile of run {run} is damaged ({error}).", remedy="Restore it from a copy.") from None
+    if not inflate.eof:
+        raise StoreError(f"The profile of run {run} is longer than {MOST_BYTES:,} bytes, or cut off.")
+    return decode(text, Profile)

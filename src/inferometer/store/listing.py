@@ -1,0 +1,139 @@
+"""A page of runs. Each page begins where the one before ended, so that page 1,000 costs what page 1 does."""
+
+import base64
+import binascii
+import json
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, select, tuple_
+
+from inferometer.core.run import STATUSES
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.store.finding import LIST_COLUMNS, project_id, resolve, rows_of
+from inferometer.store.tables import runs, tags
+from inferometer.store.values import Filter, Page, sort_column, sort_value
+
+__all__ = ["MOST_ROWS", "count", "page"]
+
+MOST_ROWS = 1000
+_FEW = 500
+
+
+def page(connection: Connection, wanted: Filter, *, sort: str = "-created", limit: int = 50, after: str | None) -> Page:
+    """Runs that have no value for the sort key come last, newest first, whichever way it is sorted."""
+    if not 1 <= limit <= MOST_ROWS:
+        raise DomainError(f"A page has 1 to {MOST_ROWS} runs, and {limit} were asked for.")
+    column, falling = sort_column(sort)
+    conditions = _conditions(connection, wanted)
+    value, run = _cursor(after, sort) if after else (None, None)
+    found: list[RowMapping] = []
+    if run is None or value is not None:
+        query = _ordered(conditions, runs.c[column], start=(value, run), falling=falling)
+        found += connection.execute(query.limit(limit + 1)).mappings().all()
+        run = None
+    if len(found) <= limit and runs.c[column].nullable:
+        unknown = [*conditions, runs.c[column].is_(None)]
+        query = _by_id(unknown, start=run)
+        found += connection.execute(query.limit(limit + 1 - len(found))).mappings().all()
+    rows = rows_of(connection, found[:limit])
+    more = len(found) > limit
+    return Page(rows=rows, after=_mark(sort, sort_value(rows[-1], column), rows[-1].id) if more else None)
+
+
+def _ordered(
+    conditions: list[ColumnElement[bool]], column: Any, *, start: tuple[Any, str | None], falling: bool
+) -> Select[Any]:
+    query = select(*LIST_COLUMNS).where(*conditions)
+    if column.nullable:
+        query = query.where(column.is_not(None))
+    if start[1] is not None:
+        here, there = tuple_(column, runs.c.id), tuple_(*start)
+        query = query.where(here < there if falling else here > there)
+    if falling:
+        return query.order_by(column.desc(), runs.c.id.desc())
+    return query.order_by(column, runs.c.id)
+
+
+def _by_id(conditions: list[ColumnElement[bool]], *, start: str | None) -> Select[Any]:
+    query = select(*LIST_COLUMNS).where(*conditions).order_by(runs.c.id.desc())
+    return query if start is None else query.where(runs.c.id < start)
+
+
+def count(connection: Connection, wanted: Filter) -> int:
+    query = select(func.count()).select_from(runs).where(*_conditions(connection, wanted))
+    return int(connection.execute(query).scalar_one())
+
+
+def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bool]]:
+    found: list[ColumnElement[bool]] = []
+    if wanted.project is not None:
+        found.append(runs.c.project_id == project_id(connection, wanted.project))
+    for name in ("model", "device", "runtime", "kind"):
+        value = getattr(wanted, name)
+        if value is not None:
+            found.append(runs.c[name] == value)
+    if wanted.parent is not None:
+        found.append(runs.c.parent == resolve(connection, wanted.parent))
+    if wanted.status:
+        _require_statuses(wanted.status)
+        found.append(runs.c.status.in_(wanted.status))
+    if wanted.since is not None:
+        found.append(runs.c.created_us >= round(wanted.since * 1e6))
+    if wanted.until is not None:
+        found.append(runs.c.created_us < round(wanted.until * 1e6))
+    found += [_tagged(connection, tag) for tag in wanted.tags]
+    words = (wanted.words or "").casefold().split()
+    return [*found, *_worded(connection, words)] if words else found
+
+
+def _require_statuses(asked: tuple[str, ...]) -> None:
+    for status in asked:
+        if status not in STATUSES:
+            raise UnknownNameError("status", status, STATUSES, listing=f"There is: {', '.join(STATUSES)}.")
+
+
+def _tagged(connection: Connection, tag: str) -> ColumnElement[bool]:
+    few = _few(connection, select(tags.c.run_id).where(tags.c.tag == tag))
+    if few is not None:
+        return runs.c.id.in_(few)
+    return exists().where(tags.c.run_id == runs.c.id, tags.c.tag == tag)
+
+
+def _worded(connection: Connection, words: list[str]) -> list[ColumnElement[bool]]:
+    look = func.strpos if connection.dialect.name == "postgresql" else func.instr
+    conditions = [look(runs.c.words, word) > 0 for word in words]
+    few = _few(connection, select(runs.c.id).where(*conditions))
+    return conditions if few is None else [runs.c.id.in_(few)]
+
+
+def _few(connection: Connection, query: Select[Any]) -> list[str] | None:
+    """What a condition holds for, where that is little and so quick to sort.
+
+    None where it is much: then it is met soon enough by going through the runs in the order they are wanted in.
+    """
+    found = list(connection.execute(query.limit(_FEW + 1)).scalars())
+    return found if len(found) <= _FEW else None
+
+
+def _mark(sort: str, value: Any, run: str) -> str:
+    plain = json.dumps([sort, value, run], separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(plain).decode().rstrip("=")
+
+
+def _cursor(mark: str, sort: str) -> tuple[Any, str]:
+    try:
+        plain = json.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
+        made_for, value, run = plain
+    except (binascii.Error, ValueError, TypeError):
+        raise DomainError(f"{mark[:50]!r} is no mark of a page.", remedy="Begin with the first page.") from None
+    fits = isinstance(run, str) and (value is None or isinstance(value, int | float | str))
+    if not fits or made_for != sort or _wrong_kind(value, sort):
+        raise DomainError(f"The mark of the page is not of a list sorted by {sort}.", remedy="Begin with the first.")
+    return value, run
+
+
+def _wrong_kind(value: Any, sort: str) -> bool:
+    """A number where the column is text, or the other way round: a mark that was tampered with."""
+    column, _ = sort_column(sort)
+    wants_text = runs.c[column].type.python_type is str
+    return value is not None and (isinstance(value, bool) or isinstance(value, str) != wants_text)

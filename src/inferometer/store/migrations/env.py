@@ -1,0 +1,13 @@
+"""Alembic runs this. It works on the connection it is given, inside the transaction that stands there."""
+
+from alembic import context
+
+from inferometer.store.tables import VERSION_TABLE, metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    version_table=VERSION_TABLE,
+    render_as_batch=True,  # SQLite changes a table by making it anew
+)
+context.run_migrations()

@@ -1,0 +1,29 @@
+"""The devices that runs were stored of: first and last time each was seen, filled from the runs that are there."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def _word(length: int) -> sa.types.TypeEngine[str]:
+    return sa.String(length).with_variant(sa.String(length, collation="C"), "postgresql")
+
+
+def upgrade() -> None:
+    op.create_table(
+        "devices",
+        sa.Column("name", _word(200), primary_key=True),
+        sa.Column("title", sa.Text),
+        sa.Column("first_us", sa.BigInteger, nullable=False),
+        sa.Column("last_us", sa.BigInteger, nullable=False),
+    )
+    op.execute(
+        "INSERT INTO devices (name, first_us, last_us) "
+        "SELECT device, min(created_us), max(created_us) FROM runs WHERE device IS NOT NULL GROUP BY device"
+    )
+
+
+def downgrade() -> None:
+    op.drop_table("devices")

@@ -1,0 +1,129 @@
+"""Users and their tokens.
+
+A token is 256 random bits, so one SHA-256 of it is safe to keep: there is nothing to guess, and a slow hash, which is
+for passwords people choose, would only slow every request down.
+"""
+
+import hashlib
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Select, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.store import ids, names
+from inferometer.store.finding import seconds
+from inferometer.store.tables import tokens, users
+from inferometer.store.values import SCOPES, Scope, Secret, Token, User
+
+__all__ = ["admitted", "create_token", "create_user", "delete_user", "listed_tokens", "listed_users", "revoke", "used"]
+
+_PREFIX = "ifm_"  # so that a token found in a log or a commit is known for what it is
+_BYTES = 32
+_COUNTED_US = 60_000_000  # "last used" is written once a minute at most
+
+
+def create_user(connection: Connection, name: str, *, now_us: int) -> User:
+    try:
+        connection.execute(insert(users), [{"name": names.user_name(name), "created_us": now_us}])
+    except IntegrityError:
+        raise DomainError(f"There is a user named {name!r} already.", remedy="Choose another name.") from None
+    return User(name=name.strip(), created=now_us / 1e6)
+
+
+def listed_users(connection: Connection) -> tuple[User, ...]:
+    found = connection.execute(select(users).order_by(users.c.name))
+    return tuple(User(name=row.name, created=row.created_us / 1e6) for row in found)
+
+
+def delete_user(connection: Connection, name: str) -> None:
+    """The user's tokens go too."""
+    connection.execute(delete(users).where(users.c.id == _user_id(connection, name)))
+
+
+def _user_id(connection: Connection, name: str) -> int:
+    found = connection.execute(select(users.c.id).where(users.c.name == name)).scalar()
+    if found is None:
+        raise UnknownNameError("user", name, list(connection.execute(select(users.c.name)).scalars()))
+    return int(found)
+
+
+def create_token(
+    connection: Connection, user: str, name: str, scopes: Iterable[Scope], times: tuple[int, int | None]
+) -> Secret:
+    """`times` are now and when it expires."""
+    text, (now_us, expires_us) = _PREFIX + secrets.token_urlsafe(_BYTES), times
+    wanted = tuple(scope for scope in SCOPES if scope in set(scopes))
+    unknown = set(scopes) - set(SCOPES)
+    if unknown or not wanted:
+        asked = min(unknown) if unknown else ""
+        raise UnknownNameError("scope", asked, SCOPES, listing=f"There is: {', '.join(SCOPES)}.")
+    row = {
+        "id": ids.new_id(now_us / 1e6),
+        "user_id": _user_id(connection, user),
+        "name": names.token_name(name),
+        "sha256": _hashed(text),
+        "scopes": " ".join(wanted),
+        "created_us": now_us,
+        "expires_us": expires_us,
+    }
+    connection.execute(insert(tokens), [row])
+    return Secret(token=_token({**row, "used_us": None, "revoked_us": None, "user": user}), text=text)
+
+
+def listed_tokens(connection: Connection, user: str | None = None) -> tuple[Token, ...]:
+    query = _tokens().order_by(tokens.c.created_us.desc(), tokens.c.id)
+    if user is not None:
+        query = query.where(tokens.c.user_id == _user_id(connection, user))
+    return tuple(_token(dict(row)) for row in connection.execute(query).mappings())
+
+
+def revoke(connection: Connection, token: str, *, now_us: int) -> None:
+    changed = connection.execute(
+        update(tokens).where(tokens.c.id == token, tokens.c.revoked_us.is_(None)).values(revoked_us=now_us)
+    )
+    if not changed.rowcount and connection.execute(select(tokens.c.id).where(tokens.c.id == token)).first() is None:
+        raise UnknownNameError("token", token, list(connection.execute(select(tokens.c.id)).scalars()))
+
+
+def admitted(connection: Connection, text: str, scope: Scope, *, now_us: int) -> Token | None:
+    """The token, where it is one that still holds and has the scope (`admin` has all of them, `write` reads)."""
+    found = connection.execute(_tokens().where(tokens.c.sha256 == _hashed(text))).mappings().first()
+    if found is None or found["revoked_us"] is not None:
+        return None
+    if found["expires_us"] is not None and found["expires_us"] <= now_us:
+        return None
+    token = _token(dict(found))
+    enough = SCOPES[SCOPES.index(scope) :]  # each scope holds those before it
+    return token if any(held in enough for held in token.scopes) else None
+
+
+def used(connection: Connection, token: str, *, now_us: int) -> None:
+    connection.execute(update(tokens).where(tokens.c.id == token).values(used_us=now_us))
+
+
+def worth_noting(token: Token, now_us: int) -> bool:
+    return token.used is None or now_us - token.used * 1e6 > _COUNTED_US
+
+
+def _tokens() -> Select[Any]:
+    return select(tokens, users.c.name.label("user")).join(users, users.c.id == tokens.c.user_id)
+
+
+def _token(row: dict[str, Any]) -> Token:
+    return Token(
+        id=row["id"],
+        user=row["user"],
+        name=row["name"],
+        scopes=tuple(row["scopes"].split()),
+        created=row["created_us"] / 1e6,
+        expires=seconds(row["expires_us"]),
+        used=seconds(row["used_us"]),
+        revoked=seconds(row["revoked_us"]),
+    )
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,71 @@
+"""Projects: names that runs stand under."""
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from inferometer.errors import DomainError
+from inferometer.store import names
+from inferometer.store.finding import project_id, seconds
+from inferometer.store.tables import artifacts, projects, runs
+from inferometer.store.values import Project
+
+__all__ = ["create", "listed", "remove", "rename"]
+
+
+def listed(connection: Connection) -> tuple[Project, ...]:
+    counted = (
+        select(runs.c.project_id, func.count().label("runs"), func.max(runs.c.created_us).label("last"))
+        .group_by(runs.c.project_id)
+        .subquery()
+    )
+    query = (
+        select(projects, func.coalesce(counted.c.runs, 0).label("runs"), counted.c.last)
+        .outerjoin(counted, counted.c.project_id == projects.c.id)
+        .order_by(projects.c.name)
+    )
+    return tuple(
+        Project(
+            name=row.name,
+            created=row.created_us / 1e6,
+            description=row.description,
+            runs=row.runs,
+            last=seconds(row.last),
+        )
+        for row in connection.execute(query)
+    )
+
+
+def create(connection: Connection, name: str, *, description: str | None, now_us: int) -> None:
+    row = {"name": names.project_name(name), "description": names.clean(description, most=2000), "created_us": now_us}
+    try:
+        connection.execute(insert(projects), [row])
+    except IntegrityError:
+        raise _taken(name) from None
+
+
+def rename(connection: Connection, name: str, to: str) -> None:
+    project = project_id(connection, name)
+    try:
+        connection.execute(update(projects).where(projects.c.id == project).values(name=names.project_name(to)))
+    except IntegrityError:
+        raise _taken(to) from None
+
+
+def remove(connection: Connection, name: str, *, with_runs: bool) -> list[str]:
+    """Remove a project; the hashes of the files its runs had come back."""
+    project = project_id(connection, name)
+    own = select(runs.c.id).where(runs.c.project_id == project)
+    held = int(connection.execute(select(func.count()).select_from(own.subquery())).scalar_one())
+    if held and not with_runs:
+        raise DomainError(
+            f"Project {name!r} has {held} {'run' if held == 1 else 'runs'}.",
+            remedy="Delete them first, or the project with all of them: --with-runs.",
+        )
+    files = list(connection.execute(select(artifacts.c.sha256).where(artifacts.c.run_id.in_(own)).distinct()).scalars())
+    connection.execute(delete(runs).where(runs.c.project_id == project))
+    connection.execute(delete(projects).where(projects.c.id == project))
+    return files
+
+
+def _taken(name: str) -> DomainError:
+    return DomainError(f"There is a project named {name!r} already.", remedy="Choose another name.")

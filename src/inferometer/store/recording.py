@@ -1,0 +1,181 @@
+"""How a measuring command keeps its run: begun before it measures, ended however it ends.
+
+    with recording(project="phones", name="after the fix", tags=["ci"]) as recorder:
+        recorder.keep(measure())
+    print(recorder.link)
+
+An exception leaves a failed run with the traceback as its log; Ctrl-C leaves a killed one with the profile so far; a
+process that is killed outright leaves one that the next look marks as killed. Where the store fails at the end, the
+profile is saved in a file instead: no measurement is lost to a full disk.
+"""
+
+import tempfile
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from inferometer.core.codec import encode
+from inferometer.core.profile import Profile
+from inferometer.errors import GateError, InferometerError, MissingDependencyError
+from inferometer.settings import value_of
+from inferometer.store.dependency import require_database
+from inferometer.store.errors import StoreError
+from inferometer.store.values import Attachment
+
+if TYPE_CHECKING:
+    from inferometer.store.run_writing import Known
+    from inferometer.store.store import Store
+
+__all__ = ["DEFAULT_PORT", "Recorder", "hub_link", "recording"]
+
+DEFAULT_PORT = 8077
+
+
+def hub_link(run: str, *, port: int | None = None) -> str:
+    """Where the hub shows a run."""
+    return f"http://127.0.0.1:{_port() if port is None else port}/runs/{run}"
+
+
+def _port() -> int:
+    text = value_of("INFEROMETER_PORT")
+    return int(text) if text and text.isdecimal() else DEFAULT_PORT
+
+
+def recording(
+    project: str = "default",
+    *,
+    store: "str | Path | Store | None" = None,
+    enabled: bool = True,
+    folder: Path | None = None,
+    **known: Unpack["Known"],
+) -> "Recorder":
+    """A recorder to measure within. With `enabled=False` it records nothing and has no link.
+
+    `folder` is where a profile goes that the store could not take: the current one, unless another is given.
+    """
+    return Recorder(project, known, store=store, enabled=enabled, folder=folder or Path())
+
+
+class Recorder:
+    """One run, from its begin to its end. `skipped` says why nothing is stored, where that is so."""
+
+    def __init__(
+        self, project: str, known: "Known", *, store: "str | Path | Store | None", enabled: bool, folder: Path
+    ) -> None:
+        self._project, self._known = project, known
+        self._place, self._enabled, self._folder = store, enabled, folder
+        self._store: Store | None = None
+        self._ours = False
+        self._profile: Profile | None = None
+        self._attachments: list[Attachment] = []
+        self._log: list[str] = []
+        self.id: str | None = None
+        self.skipped: str | None = None
+
+    @property
+    def link(self) -> str | None:
+        return None if self.id is None else hub_link(self.id)
+
+    def __enter__(self) -> Self:
+        if self._enabled:
+            try:
+                self._open()
+            except MissingDependencyError as error:
+                self.skipped = str(error)  # a board without a database still measures
+        return self
+
+    def _open(self) -> None:
+        """Fail now rather than after an hour of measuring."""
+        require_database()
+        from inferometer.store.store import Store, open_store  # noqa: PLC0415 - SQLAlchemy, only where runs are stored
+
+        self._ours = not isinstance(self._place, Store)
+        opened = self._place if isinstance(self._place, Store) else open_store(self._place)
+        try:
+            self.id = opened.begin(self._project, **self._known)
+        except BaseException:
+            if self._ours:
+                opened.close()
+            raise
+        self._store = opened
+
+    def keep(self, profile: Profile) -> None:
+        """The profile so far; the last one given is the run's."""
+        self._profile = profile
+
+    def keep_below(self, profile: Profile) -> None:
+        """A profile that was measured along with it: a finished run of its own, with this one as its parent."""
+        if self._store is not None and self.id is not None:
+            known: Known = {**self._known, "parent": self.id}
+            below = self._store.begin(self._project, **known)
+            self._store.finish(below, profile, [], None)
+
+    def attach(self, name: str, source: Path | bytes, *, media_type: str | None = None) -> None:
+        """A file to keep with the run when it ends."""
+        self._attachments.append(Attachment(name=name, source=source, media_type=media_type))
+
+    def log(self, line: str) -> None:
+        self._log.append(line)
+
+    def metric(self, name: str, value: float, step: int | None = None) -> None:
+        self.metrics({name: value}, step)
+
+    def metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Written at once, so that whoever watches sees it: not for use inside what is timed."""
+        if self._store is not None and self.id is not None:
+            self._store.add_metrics(self.id, values, step)
+
+    def tag(self, tags: Iterable[str]) -> None:
+        if self._store is not None and self.id is not None:
+            self._store.tag(self.id, *tags)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._store is None or self.id is None:
+            return
+        try:
+            self._end(self._store, self.id, error)
+        except InferometerError as lost:
+            self._rescue(self.id, lost, error)
+        finally:
+            if self._ours:
+                self._store.close()
+
+    def _end(self, store: "Store", run: str, error: BaseException | None) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            store.kill(run, "Interrupted.", self._profile, self._attachments, self._written())
+        elif error is None or _well(error):
+            store.finish(run, self._profile, self._attachments, self._written())
+        else:
+            self._log += traceback.format_exception(error)
+            reason = str(error) if isinstance(error, InferometerError) else f"{type(error).__name__}: {error}"
+            store.fail(run, reason, self._profile, self._attachments, self._written())
+
+    def _written(self) -> str | None:
+        return "\n".join(line.rstrip("\n") for line in self._log) + "\n" if self._log else None
+
+    def _rescue(self, run: str, lost: InferometerError, error: BaseException | None) -> None:
+        """The store failed. What was measured goes into a file; an error that was on its way stays the one told."""
+        saved = None if self._profile is None else _saved(self._profile, run, self._folder)
+        kept = f" Its profile was saved as {saved}; `inferometer runs import {saved}` stores it." if saved else ""
+        if error is not None:
+            error.add_note(f"Run {run} could not be stored either: {lost}{kept}")
+            return
+        raise StoreError(f"Run {run} was measured and not stored: {lost.message}{kept}", remedy=lost.remedy) from lost
+
+
+def _well(error: BaseException) -> bool:
+    """A gate that did not hold says something about the result; the run itself is done."""
+    return isinstance(error, GateError) or (isinstance(error, SystemExit) and error.code in {None, 0, 1})
+
+
+def _saved(profile: Profile, run: str, folder: Path) -> Path | None:
+    for place in (folder, Path(tempfile.gettempdir())):
+        path = place / f"inferometer-{run}.json"
+        try:
+            path.write_bytes(encode(profile, indent=2) + b"\n")
+        except OSError:
+            continue
+        return path
+    return None

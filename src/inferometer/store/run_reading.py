@@ -1,0 +1,89 @@
+"""The half of the store that looks at runs. Whoever looks first marks the runs whose process is gone."""
+
+from pathlib import Path
+
+from sqlalchemy import Connection, select
+
+from inferometer.core.run import Artifact, Run
+from inferometer.errors import UnknownNameError
+from inferometer.store import files, listing
+from inferometer.store.finding import LIST_COLUMNS, resolve, rows_of, run_of
+from inferometer.store.opened import Opened
+from inferometer.store.reaping import reaped
+from inferometer.store.tables import artifacts, devices, metrics, runs, tags
+from inferometer.store.values import Device, Filter, Metric, Page, Row
+
+__all__ = ["RunReading"]
+
+
+class RunReading(Opened):
+    def reap(self) -> tuple[str, ...]:
+        """Mark the runs whose process is gone as killed; gives their ids."""
+        return reaped(self.database, self._owner(), self._now())
+
+    def resolve(self, run: str) -> str:
+        return self._read(lambda connection: resolve(connection, run))
+
+    def get(self, run: str) -> Run:
+        """The run with its profile, parameters and files."""
+        self.reap()
+        return self._read(lambda connection: run_of(connection, resolve(connection, run)))
+
+    def row(self, run: str) -> Row:
+        """The run as a list shows it, with its times and why it ended."""
+        self.reap()
+
+        def work(connection: Connection) -> Row:
+            query = select(*LIST_COLUMNS).where(runs.c.id == resolve(connection, run))
+            return rows_of(connection, [connection.execute(query).mappings().one()])[0]
+
+        return self._read(work)
+
+    def list(
+        self, wanted: Filter | None = None, *, sort: str = "-created", limit: int = 50, after: str | None = None
+    ) -> Page:
+        self.reap()
+        return self._read(
+            lambda connection: listing.page(connection, wanted or Filter(), sort=sort, limit=limit, after=after)
+        )
+
+    def count(self, wanted: Filter | None = None) -> int:
+        return self._read(lambda connection: listing.count(connection, wanted or Filter()))
+
+    def known(self, what: str) -> tuple[str, ...]:
+        """Every model, device, runtime, kind or tag that some run has."""
+        column = tags.c.tag if what == "tag" else runs.c[what]
+        query = select(column).where(column.is_not(None)).distinct().order_by(column)
+        return tuple(self._read(lambda connection: connection.execute(query).scalars().all()))
+
+    def metrics(self, run: str, name: str | None = None) -> tuple[Metric, ...]:
+        def work(connection: Connection) -> tuple[Metric, ...]:
+            query = select(metrics).where(metrics.c.run_id == resolve(connection, run))
+            if name is not None:
+                query = query.where(metrics.c.name == name)
+            found = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
+            return tuple(Metric(name=m.name, value=m.value, step=m.step, at=m.at_us / 1e6) for m in found)
+
+        return self._read(work)
+
+    def artifact(self, run: str, name: str) -> Path:
+        """Where a run's file lies. It is shared with other runs: read it, never write it."""
+        found = self.get_artifacts(run)
+        chosen = next((each for each in found if each.name == name), None)
+        if chosen is None:
+            raise UnknownNameError("file of this run", name, [each.name for each in found])
+        return files.read(self.location.artifacts, chosen.sha256)
+
+    def get_artifacts(self, run: str) -> tuple[Artifact, ...]:
+        def work(connection: Connection) -> tuple[Artifact, ...]:
+            query = select(artifacts).where(artifacts.c.run_id == resolve(connection, run)).order_by(artifacts.c.name)
+            return tuple(
+                Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type)
+                for a in connection.execute(query)
+            )
+
+        return self._read(work)
+
+    def devices(self) -> tuple[Device, ...]:
+        found = self._read(lambda connection: connection.execute(select(devices).order_by(devices.c.name)).all())
+        return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in found)

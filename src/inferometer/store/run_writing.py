@@ -1,0 +1,227 @@
+"""The half of the store that changes runs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict, Unpack
+
+from sqlalchemy import Connection, delete, select, update
+
+from inferometer.core.profile import Profile
+from inferometer.core.run import Artifact, Status
+from inferometer.errors import DomainError
+from inferometer.store import files, ids, names, writing
+from inferometer.store.errors import StoreError
+from inferometer.store.finding import resolve
+from inferometer.store.headline import columns_of, packed
+from inferometer.store.opened import Opened
+from inferometer.store.tables import OPEN, artifacts, runs
+from inferometer.store.values import Attachment
+
+__all__ = ["Known", "RunWriting"]
+
+
+class Known(TypedDict, total=False):
+    """What may be told of a run when it begins."""
+
+    name: str | None
+    tags: Iterable[str]
+    parameters: Mapping[str, str]
+    kind: str
+    parent: str | None
+
+
+class RunWriting(Opened):
+    def begin(self, project: str = "default", *, status: Status = "running", **known: Unpack[Known]) -> str:
+        """Begin a run of this process, or leave one `pending` for later. Gives its id."""
+        if status not in OPEN:
+            raise DomainError(f"A run begins as pending or running, not as {status}.")
+        now, draft = self._now(), self._draft(project, known)
+        columns = {
+            "status": status,
+            "created_us": now,
+            "started_us": now if status == "running" else None,
+            "heartbeat_us": now,
+            **writing.owned_by(self._owner()),
+        }
+        return self.database.write(lambda connection: self._insert(connection, draft, columns))
+
+    def add(
+        self,
+        profile: Profile,
+        project: str = "default",
+        *,
+        attachments: Iterable[Attachment] = (),
+        **known: Unpack[Known],
+    ) -> str:
+        """Store a finished run in one transaction."""
+        now, draft, belongings = self._now(), self._draft(project, known), self._ready(profile, attachments)
+        times = {"created_us": now, "started_us": now, "ended_us": now, "heartbeat_us": now}
+        columns = {"status": "finished", **times, **columns_of(profile)}
+
+        def work(connection: Connection) -> str:
+            run = self._insert(connection, draft, columns)
+            writing.keep(connection, run, belongings, now, shown=True)
+            return run
+
+        return self.database.write(work)
+
+    def _draft(self, project: str, known: Known) -> writing.Draft:
+        parent = known.get("parent")
+        found = None if parent is None else self._read(lambda connection: resolve(connection, parent))
+        return writing.Draft(
+            project=project,
+            name=known.get("name"),
+            kind=known.get("kind", "profile"),
+            tags=tuple(known.get("tags", ())),
+            parameters=known.get("parameters", {}),
+            parent=found,
+        ).checked()
+
+    @staticmethod
+    def _insert(connection: Connection, draft: writing.Draft, columns: Mapping[str, Any]) -> str:
+        while True:  # an id that is taken is drawn again: one in a million, when two begin in the same 10 ms
+            run = ids.new_id(columns["created_us"] / 1e6)
+            if writing.begin(connection, run, draft, columns):
+                return run
+
+    def _ready(
+        self, profile: Profile | None, attachments: Iterable[Attachment], log: str | None = None
+    ) -> writing.Belongings:
+        """Pack and copy before the transaction: nobody waits for it, and files stand before a row names them."""
+        given = list(attachments)
+        if log is not None:
+            given.append(Attachment(name="log.txt", source=log.encode("utf-8", "replace"), media_type="text/plain"))
+        kept = tuple(self._kept(each) for each in given)
+        document = None if profile is None else packed(profile)
+        return writing.Belongings(profile=profile, document=document, artifacts=kept)
+
+    def _kept(self, each: Attachment) -> Artifact:
+        name = names.artifact_name(each.name)
+        kept = files.keep(self.location.artifacts, each.source)
+        return Artifact(
+            name=name, sha256=kept.sha256, size_bytes=kept.size_bytes, media_type=names.clean(each.media_type)
+        )
+
+    def start(self, run: str) -> None:
+        """A pending run begins: it is this process's now."""
+        now = self._now()
+
+        def work(connection: Connection) -> None:
+            found = resolve(connection, run)
+            changed = connection.execute(
+                update(runs)
+                .where(runs.c.id == found, runs.c.status == "pending")
+                .values(status="running", started_us=now, heartbeat_us=now, **writing.owned_by(self._owner()))
+            )
+            if not changed.rowcount:
+                raise StoreError(f"Run {found} is not pending: it cannot be started.")
+
+        self.database.write(work)
+
+    def finish(
+        self,
+        run: str,
+        profile: Profile | None = None,
+        attachments: Iterable[Attachment] = (),
+        log: str | None = None,
+    ) -> None:
+        """The run is done, and durable when this returns."""
+        self._end(run, "finished", None, self._ready(profile, attachments, log))
+
+    def fail(
+        self,
+        run: str,
+        reason: str | None = None,
+        profile: Profile | None = None,
+        attachments: Iterable[Attachment] = (),
+        log: str | None = None,
+    ) -> None:
+        self._end(run, "failed", reason, self._ready(profile, attachments, log))
+
+    def kill(
+        self,
+        run: str,
+        reason: str | None = None,
+        profile: Profile | None = None,
+        attachments: Iterable[Attachment] = (),
+        log: str | None = None,
+    ) -> None:
+        self._end(run, "killed", reason, self._ready(profile, attachments, log))
+
+    def _end(self, run: str, status: Status, reason: str | None, belongings: writing.Belongings) -> None:
+        now = self._now()
+
+        def work(connection: Connection) -> None:
+            found = resolve(connection, run)
+            writing.end(connection, found, status, now_us=now, reason=reason)
+            writing.keep(connection, found, belongings, now)
+
+        self.database.write(work)
+
+    def attach(self, run: str, attachments: Iterable[Attachment]) -> tuple[Artifact, ...]:
+        belongings, now = self._ready(None, attachments), self._now()
+        self.database.write(lambda connection: writing.keep(connection, resolve(connection, run), belongings, now))
+        return belongings.artifacts
+
+    def add_metric(self, run: str, name: str, value: float, step: int | None = None) -> int:
+        """Give the step it was written at: the next one where none is given."""
+        return self.add_metrics(run, {name: value}, step)
+
+    def add_metrics(self, run: str, values: Mapping[str, float], step: int | None = None) -> int:
+        now = self._now()
+        return self.database.write(
+            lambda connection: writing.add_metrics(connection, resolve(connection, run), values, step, now)
+        )
+
+    def beat(self, run: str) -> None:
+        """A sign of life, for those who look from another machine."""
+        now = self._now()
+        self.database.write(
+            lambda connection: connection.execute(update(runs).where(runs.c.id == run).values(heartbeat_us=now))
+        )
+
+    def tag(self, run: str, *tags: str) -> None:
+        self.retag(run, add=tags)
+
+    def untag(self, run: str, *tags: str) -> None:
+        self.retag(run, remove=tags)
+
+    def retag(self, run: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
+        add, remove = tuple(add), tuple(remove)
+        self.database.write(
+            lambda connection: writing.retag(connection, resolve(connection, run), add=add, remove=remove)
+        )
+
+    def rename(self, run: str, name: str | None) -> None:
+        wanted = None if name is None else names.run_name(name)
+
+        def work(connection: Connection) -> None:
+            found = resolve(connection, run)
+            connection.execute(update(runs).where(runs.c.id == found).values(name=wanted))
+            writing.reword(connection, found)
+
+        self.database.write(work)
+
+    def delete(self, *wanted: str) -> tuple[str, ...]:
+        """Delete runs, all or none; gives their ids. Runs that have one as their parent stay."""
+
+        def work(connection: Connection) -> tuple[tuple[str, ...], list[str]]:
+            found = tuple(dict.fromkeys(resolve(connection, run) for run in wanted))
+            held = select(artifacts.c.sha256).where(artifacts.c.run_id.in_(found)).distinct()
+            dropped = list(connection.execute(held).scalars())
+            connection.execute(delete(runs).where(runs.c.id.in_(found)))
+            return found, dropped
+
+        found, dropped = self.database.write(work)
+        self._drop(dropped)
+        return found
+
+    def _drop(self, hashes: Iterable[str], **options: float) -> int:
+        """Remove files that no run names any more."""
+        wanted = list(hashes)
+        held = select(artifacts.c.sha256).where(artifacts.c.sha256.in_(wanted)).distinct()
+        named = set(self._read(lambda connection: connection.execute(held).scalars().all())) if wanted else set()
+        return sum(files.drop(self.location.artifacts, sha256, **options) for sha256 in set(wanted) - named)
+
+    def tidy(self, *, grace_s: float = 600.0) -> int:
+        """Remove every kept file that no run names; gives how many. Files of the last minutes stay."""
+        return self._drop(list(files.all_of(self.location.artifacts)), grace_s=grace_s)

@@ -1,0 +1,101 @@
+"""The store, opened: the one thing that commands and the hub talk to."""
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from inferometer.store import people, projects
+from inferometer.store.engine import open_database
+from inferometer.store.exchange import Exchange
+from inferometer.store.location import locate
+from inferometer.store.owner import Owner, this_process
+from inferometer.store.schema import prepare
+from inferometer.store.values import Project, Scope, Secret, Token, User
+
+__all__ = ["Store", "open_store"]
+
+
+def open_store(
+    place: str | Path | None = None,
+    *,
+    read_only: bool = False,
+    artifacts: Path | None = None,
+    clock: Callable[[], float] = time.time,
+    owner: Callable[[], Owner] = this_process,
+) -> "Store":
+    """Open a store by URL or path, or the user's own; it is made where there is none."""
+    database = open_database(locate(place, artifacts=artifacts), read_only=read_only)
+    try:
+        prepare(database)
+    except BaseException:
+        database.close()
+        raise
+    return Store(database, clock=clock, owner=owner)
+
+
+class Store(Exchange):
+    """Runs are named by id, by a part of one, by name, or as `last`. What a call wrote is durable when it returns."""
+
+    def close(self) -> None:
+        self.database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    # Projects
+
+    def projects(self) -> tuple[Project, ...]:
+        return self._read(projects.listed)
+
+    def create_project(self, name: str, *, description: str | None = None) -> None:
+        now = self._now()
+        self.database.write(lambda connection: projects.create(connection, name, description=description, now_us=now))
+
+    def rename_project(self, name: str, to: str) -> None:
+        self.database.write(lambda connection: projects.rename(connection, name, to))
+
+    def delete_project(self, name: str, *, with_runs: bool = False) -> None:
+        """A project with runs goes only where they are to go with it."""
+        self._drop(self.database.write(lambda connection: projects.remove(connection, name, with_runs=with_runs)))
+
+    # Users and tokens
+
+    def create_user(self, name: str) -> User:
+        now = self._now()
+        return self.database.write(lambda connection: people.create_user(connection, name, now_us=now))
+
+    def users(self) -> tuple[User, ...]:
+        return self._read(people.listed_users)
+
+    def delete_user(self, name: str) -> None:
+        self.database.write(lambda connection: people.delete_user(connection, name))
+
+    def create_token(
+        self, user: str, *, name: str = "token", scopes: Iterable[Scope] = ("read",), lasts_s: float | None = None
+    ) -> Secret:
+        """A new token; its text is in the answer and nowhere else."""
+        now, wanted = self._now(), tuple(scopes)
+        expires = None if lasts_s is None else now + round(lasts_s * 1e6)
+        return self.database.write(
+            lambda connection: people.create_token(connection, user, name, wanted, (now, expires))
+        )
+
+    def tokens(self, user: str | None = None) -> tuple[Token, ...]:
+        return self._read(lambda connection: people.listed_tokens(connection, user))
+
+    def revoke_token(self, token: str) -> None:
+        now = self._now()
+        self.database.write(lambda connection: people.revoke(connection, token, now_us=now))
+
+    def admitted(self, text: str, scope: Scope = "read") -> Token | None:
+        """The token of this text, where it holds and has the scope; None otherwise, without saying why."""
+        now = self._now()
+        token = self._read(lambda connection: people.admitted(connection, text, scope, now_us=now))
+        if token is not None and people.worth_noting(token, now) and not self.database.read_only:
+            self.database.write(lambda connection: people.used(connection, token.id, now_us=now))
+        return token

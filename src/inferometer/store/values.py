@@ -1,0 +1,178 @@
+"""What the store gives and takes, besides `core.run.Run`. Times are seconds since 1970, UTC."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from inferometer.core.run import Status
+
+__all__ = [
+    "SCOPES",
+    "SORTS",
+    "Attachment",
+    "Device",
+    "Filter",
+    "Metric",
+    "Page",
+    "Project",
+    "Row",
+    "Scope",
+    "Secret",
+    "Token",
+    "User",
+]
+
+# What a list may be sorted by: the name people type, and the column.
+SORTS: Mapping[str, str] = {
+    "created": "created_us",
+    "name": "name",
+    "model": "model",
+    "device": "device",
+    "status": "status",
+    "latency": "latency_s",
+    "ttft": "ttft_s",
+    "tpot": "tpot_s",
+    "tokens": "tokens_per_s",
+    "memory": "peak_memory_bytes",
+}
+
+Scope = Literal["read", "write", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A run as a list shows it: everything but its profile, parameters and files."""
+
+    id: str
+    project: str
+    status: Status
+    kind: str
+    created: float
+    name: str | None = None
+    parent: str | None = None
+    started: float | None = None
+    ended: float | None = None
+    reason: str | None = None
+    tags: tuple[str, ...] = ()
+    profile_kind: str | None = None
+    model: str | None = None
+    device: str | None = None
+    runtime: str | None = None
+    latency_s: float | None = None
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    tokens_per_s: float | None = None
+    peak_memory_bytes: int | None = None
+    disturbed: bool | None = None
+    verified: bool | None = None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it ran; None while it does, or where it never began."""
+        return None if self.started is None or self.ended is None else self.ended - self.started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which runs: each given field narrows. A run has all of `tags`, and all of `words` somewhere in what names it."""
+
+    project: str | None = None
+    status: tuple[Status, ...] = ()
+    tags: tuple[str, ...] = ()
+    model: str | None = None
+    device: str | None = None
+    runtime: str | None = None
+    kind: str | None = None
+    parent: str | None = None
+    since: float | None = None
+    until: float | None = None
+    words: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """`after` asks for the next page; None where this is the last."""
+
+    rows: tuple[Row, ...]
+    after: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    name: str
+    value: float
+    step: int
+    at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    name: str
+    created: float
+    description: str | None = None
+    runs: int = 0
+    last: float | None = None  # when its newest run was created
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """A device that runs were stored of."""
+
+    name: str
+    title: str | None
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file to keep with a run: from a path, or from memory."""
+
+    name: str
+    source: Path | bytes
+    media_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class User:
+    name: str
+    created: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """What is known of a token: never the token itself."""
+
+    id: str
+    user: str
+    name: str
+    scopes: tuple[Scope, ...]
+    created: float
+    expires: float | None = None
+    used: float | None = None
+    revoked: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A new token with its text, which is shown once and kept nowhere."""
+
+    token: Token
+    text: str = field(repr=False)
+
+
+def sort_column(sort: str) -> tuple[str, bool]:
+    """The column and whether it falls: `-latency` is slowest first."""
+    from inferometer.errors import UnknownNameError  # noqa: PLC0415 - only needed here
+
+    name = sort.removeprefix("-")
+    if name not in SORTS:
+        raise UnknownNameError("sort key", name, SORTS, listing=f"There is: {', '.join(SORTS)}.")
+    return SORTS[name], sort.startswith("-")
+
+
+def sort_value(row: Row, column: str) -> Any:
+    """The row's own value of a column, exactly as the database compares it."""
+    return round(row.created * 1e6) if column == "created_us" else getattr(row, column)

@@ -1,0 +1,173 @@
+"""What changes a run. Each function does its part in the transaction it is given."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from inferometer.core.profile import Profile
+from inferometer.core.run import Artifact
+from inferometer.errors import DomainError
+from inferometer.store import names
+from inferometer.store.errors import StoreError
+from inferometer.store.headline import columns_of, words_of
+from inferometer.store.owner import Owner
+from inferometer.store.tables import OPEN, metrics, projects, runs, tags
+from inferometer.store.upserts import put, put_new
+
+__all__ = [
+    "Belongings",
+    "Draft",
+    "add_metrics",
+    "begin",
+    "end",
+    "ensure_project",
+    "keep",
+    "owned_by",
+    "retag",
+    "reword",
+]
+
+_SEARCHED = ("model", "device", "runtime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A run to be: what is known when it begins."""
+
+    project: str = "default"
+    name: str | None = None
+    kind: str = "profile"
+    tags: tuple[str, ...] = ()
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+
+    def checked(self) -> "Draft":
+        return Draft(
+            project=names.project_name(self.project),
+            name=None if self.name is None else names.run_name(self.name),
+            kind=names.kind_name(self.kind),
+            tags=tuple(sorted({names.tag_name(tag) for tag in self.tags})),
+            parameters={names.parameter_name(k): names.clean(str(v)) or "" for k, v in self.parameters.items()},
+            parent=self.parent,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Belongings:
+    """What comes with a run, made ready: the profile with its packed document, and files that stand on the disk."""
+
+    profile: Profile | None = None
+    document: tuple[bytes, int] | None = None
+    artifacts: tuple[Artifact, ...] = ()
+
+
+def ensure_project(connection: Connection, name: str, now_us: int) -> int:
+    wanted = select(projects.c.id).where(projects.c.name == name)
+    found = connection.execute(wanted).scalar()
+    if found is None:
+        put_new(connection, "projects", {"name": name, "created_us": now_us})
+        found = connection.execute(wanted).scalar_one()
+    return int(found)
+
+
+def begin(connection: Connection, run: str, draft: Draft, columns: Mapping[str, Any]) -> bool:
+    """Insert the run; False where its id is taken. `columns` holds its times, status and owner, and what is known."""
+    shown = (columns.get(name) for name in _SEARCHED)
+    row = {
+        "id": run,
+        "project_id": ensure_project(connection, draft.project, columns["created_us"]),
+        "parent": draft.parent,
+        "name": draft.name,
+        "kind": draft.kind,
+        "words": words_of(run, draft.name, *shown, tags=draft.tags),
+        **columns,
+    }
+    if not put_new(connection, "runs", row):
+        return False
+    if draft.tags:
+        put_new(connection, "tags", [{"run_id": run, "tag": tag} for tag in draft.tags])
+    if draft.parameters:
+        given = [{"run_id": run, "name": name, "value": value} for name, value in draft.parameters.items()]
+        put_new(connection, "parameters", given)
+    return True
+
+
+def owned_by(owner: Owner) -> dict[str, Any]:
+    return {"host": owner.host, "boot": owner.boot, "space": owner.space, "pid": owner.pid, "born": owner.born}
+
+
+def end(connection: Connection, run: str, status: str, *, now_us: int, reason: str | None) -> None:
+    """A run that ended stays as it ended; only one that was taken for dead may come back and end by itself."""
+    found = connection.execute(select(runs.c.status).where(runs.c.id == run).with_for_update()).scalar()
+    if found not in {*OPEN, "killed"}:
+        raise StoreError(
+            f"Run {run} is {found or 'not there any more'}: it cannot end once more as {status}.",
+            remedy="Begin a new run.",
+        )
+    connection.execute(
+        update(runs)
+        .where(runs.c.id == run)
+        .values(
+            status=status,
+            ended_us=now_us,
+            heartbeat_us=now_us,
+            reason=names.clean(reason, most=2000),
+            started_us=func.coalesce(runs.c.started_us, now_us),
+        )
+    )
+
+
+def keep(connection: Connection, run: str, belongings: Belongings, now_us: int, *, shown: bool = False) -> None:
+    """Write what comes with the run. `shown` says that the run's row has what lists show of the profile already."""
+    kept = [{"run_id": run, **asdict(each)} for each in belongings.artifacts]
+    if kept:
+        put(connection, "artifacts", kept, over=("sha256", "size_bytes", "media_type"))
+    profile = belongings.profile
+    if profile is None or belongings.document is None:
+        return
+    document = {"run_id": run, "document": belongings.document[0], "size_bytes": belongings.document[1]}
+    put(connection, "profiles", document, over=("document", "size_bytes"))
+    columns = columns_of(profile)
+    seen = {"name": columns["device"], "title": names.clean(profile.device.title, most=200)}
+    put(connection, "devices", {**seen, "first_us": now_us, "last_us": now_us}, over=("last_us",), unless_null="title")
+    if not shown:
+        connection.execute(update(runs).where(runs.c.id == run).values(columns))
+        reword(connection, run)
+
+
+def add_metrics(connection: Connection, run: str, values: Mapping[str, float], step: int | None, now_us: int) -> int:
+    """Write values of one step, over what that step had. Without a step, it is the next one."""
+    for name, value in values.items():
+        names.metric_name(name)
+        if not math.isfinite(value):
+            raise DomainError(f"Metric {name!r} is {value}, which is no number to keep.")
+    if step is None:
+        wanted = select(func.max(metrics.c.step)).where(metrics.c.run_id == run, metrics.c.name.in_(list(values)))
+        last = connection.execute(wanted).scalar()
+        step = 0 if last is None else last + 1
+    rows = [{"run_id": run, "name": n, "step": step, "value": float(v), "at_us": now_us} for n, v in values.items()]
+    if rows:
+        put(connection, "metrics", rows, over=("value", "at_us"))
+    connection.execute(update(runs).where(runs.c.id == run).values(heartbeat_us=now_us))
+    return step
+
+
+def retag(connection: Connection, run: str, *, add: Iterable[str], remove: Iterable[str]) -> None:
+    gone = [names.tag_name(tag) for tag in remove]
+    if gone:
+        connection.execute(delete(tags).where(tags.c.run_id == run, tags.c.tag.in_(gone)))
+    rows = [{"run_id": run, "tag": names.tag_name(tag)} for tag in add]
+    if rows:
+        put_new(connection, "tags", rows)
+    reword(connection, run)
+
+
+def reword(connection: Connection, run: str) -> None:
+    """What a search looks in, anew."""
+    wanted = select(runs.c.id, runs.c.name, *(runs.c[name] for name in _SEARCHED)).where(runs.c.id == run)
+    named = connection.execute(wanted).one()
+    tagged = connection.execute(select(tags.c.tag).where(tags.c.run_id == run)).scalars()
+    connection.execute(update(runs).where(runs.c.id == run).values(words=words_of(*named, tags=tagged)))

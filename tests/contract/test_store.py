@@ -1,0 +1,755 @@
+"""The store keeps its promises on SQLite and on a real PostgreSQL: the same suite over both."""
+
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import func, select, text
+
+from inferometer.core.run import STATUSES
+from inferometer.errors import DomainError, SchemaError, UnknownNameError
+from inferometer.store import Attachment, Filter, StoreError, open_store
+from inferometer.store.engine import open_database
+from inferometer.store.location import locate
+from inferometer.store.owner import this_process
+from inferometer.store.schema import downgrade, prepare, revision_of
+from inferometer.store.tables import REVISIONS, VERSION_TABLE, artifacts, metadata, profiles, runs, tags
+from unit.store import postgres
+from unit.store.profiles import profile
+
+NOW = 1_760_000_000.0
+
+
+class Clock:
+    """A second later at every look."""
+
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        self.now += 1
+        return self.now
+
+
+class OnSqlite:
+    name = "sqlite"
+
+    def __init__(self, folder):
+        self.folder, self.count = folder, 0
+        open_store(folder / "template.db").close()
+
+    def empty(self):
+        self.count += 1
+        return str(self.folder / f"{self.count}" / "runs.db")
+
+    def made(self):
+        place = self.empty()
+        Path(place).parent.mkdir()
+        shutil.copy(self.folder / "template.db", place)
+        return place
+
+    used = made
+
+
+class OnPostgres:
+    name = "postgresql"
+
+    def __init__(self, server):
+        self.server, self.template, self.common = server, server.database(), None
+        open_store(server.url(self.template)).close()
+
+    def empty(self):
+        return self.server.url(self.server.database())
+
+    def made(self):
+        return self.server.url(self.server.database(self.template))
+
+    def used(self):
+        """One database for all, emptied: making one takes longer than most tests."""
+        self.common = self.common or self.made()
+        with open_store(self.common) as opened:
+            every = ", ".join(metadata.tables)
+            opened.database.write(lambda connection: connection.execute(text(f"TRUNCATE {every}")))
+        return self.common
+
+
+@pytest.fixture(scope="session")
+def server():
+    with postgres.server() as found:
+        yield found
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def kind(request, tmp_path_factory):
+    """Where new stores come from."""
+    if request.param == "sqlite":
+        return OnSqlite(tmp_path_factory.mktemp("stores"))
+    return OnPostgres(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+def place(kind):
+    return kind.used()
+
+
+@pytest.fixture
+def store(place, tmp_path):
+    with open_store(place, artifacts=tmp_path / "artifacts", clock=Clock()) as opened:
+        yield opened
+
+
+def rows_in(store, table):
+    with store.database.reading() as connection:
+        return connection.execute(select(func.count()).select_from(table)).scalar_one()
+
+
+# A run from begin to end
+
+
+def test_a_finished_run_comes_back_as_it_was_given(store):
+    wanted = profile(3)
+    run = store.begin("phones", name="first", tags=["b", "a", "a"], parameters={"threads": "4"}, kind="bench")
+    assert store.row(run).status == "running"
+    store.finish(run, wanted, [Attachment(name="trace.json", source=b"{}", media_type="application/json")], "one line")
+    found = store.get(run)
+    assert found.profile == wanted
+    assert (found.project, found.name, found.status) == ("phones", "first", "finished")
+    assert (found.tags, dict(found.parameters)) == (("a", "b"), {"threads": "4"})
+    assert [(a.name, a.size_bytes, a.media_type) for a in found.artifacts] == [
+        ("log.txt", 8, "text/plain"),
+        ("trace.json", 2, "application/json"),
+    ]
+    assert store.artifact(run, "log.txt").read_bytes() == b"one line"
+    row = store.row(run)
+    assert (row.kind, row.model, row.device, row.runtime) == ("bench", "resnet50", "phone", "onnxruntime")
+    assert (row.latency_s, row.disturbed, row.verified) == (0.03, False, None)
+    assert row.created == row.started < row.ended
+
+
+def test_what_one_store_wrote_another_reads(place, tmp_path):
+    with open_store(place, artifacts=tmp_path) as first:
+        run = first.begin(name="x")
+        first.finish(run, profile())
+    with open_store(place, artifacts=tmp_path) as second:
+        assert second.get(run).profile == profile()
+
+
+def test_a_run_is_added_whole_in_one_call(store):
+    run = store.add(profile(2), "phones", name="n", tags=["t"], parameters={"a": "b"})
+    found, row = store.get(run), store.row(run)
+    assert (found.status, found.profile, found.tags) == ("finished", profile(2), ("t",))
+    assert row.latency_s == 0.02
+    assert store.list(Filter(words="RESNET50 t n")).rows == (row,)
+
+
+@pytest.mark.parametrize("status", ["failed", "killed"])
+def test_a_run_that_did_not_finish_keeps_what_it_had_and_why(store, status):
+    run = store.begin()
+    end = store.fail if status == "failed" else store.kill
+    end(run, "It ran out of memory.", profile(), log="Traceback")
+    found, row = store.get(run), store.row(run)
+    assert (found.status, found.profile, row.reason) == (status, profile(), "It ran out of memory.")
+    assert store.artifact(run, "log.txt").read_text() == "Traceback"
+
+
+@pytest.mark.parametrize("first", ["finish", "fail"])
+def test_a_run_ends_once(store, first):
+    run = store.begin()
+    getattr(store, first)(run)
+    with pytest.raises(StoreError, match="cannot end once more"):
+        store.kill(run)
+    assert store.row(run).status != "killed"
+
+
+def test_a_run_taken_for_dead_may_still_finish(store):
+    run = store.begin()
+    store.kill(run, "taken for dead")
+    store.finish(run, profile())
+    row = store.row(run)
+    assert (row.status, row.reason) == ("finished", None)
+
+
+def test_a_pending_run_waits_until_it_is_started(store):
+    run = store.begin(status="pending")
+    assert store.row(run).started is None
+    store.start(run)
+    assert (store.row(run).status, store.row(run).started is None) == ("running", False)
+    with pytest.raises(StoreError, match="not pending"):
+        store.start(run)
+    with pytest.raises(DomainError, match="pending or running"):
+        store.begin(status="finished")
+
+
+def test_runs_have_parents(store):
+    parent = store.begin(name="sweep")
+    child = store.begin(parent=parent[:9])
+    assert store.get(child).parent == parent
+    assert [row.id for row in store.list(Filter(parent=parent)).rows] == [child]
+    store.delete(parent)
+    assert store.get(child).parent is None
+    with pytest.raises(UnknownNameError, match="no run named"):
+        store.begin(parent="nowhere")
+
+
+def test_metrics_are_kept_by_step(store):
+    run = store.begin()
+    assert [store.add_metric(run, "loss", value) for value in (3.0, 2.0)] == [0, 1]
+    store.add_metric(run, "loss", 1.5, step=1)
+    store.add_metrics(run, {"loss": 1.0, "speed": 7.0}, step=10)
+    assert store.add_metric(run, "loss", 0.5) == 11
+    assert [(m.step, m.value) for m in store.metrics(run, "loss")] == [(0, 3.0), (1, 1.5), (10, 1.0), (11, 0.5)]
+    assert [m.name for m in store.metrics(run)] == ["loss"] * 4 + ["speed"]
+    for wrong in (float("nan"), float("inf")):
+        with pytest.raises(DomainError, match="no number to keep"):
+            store.add_metric(run, "loss", wrong)
+    with pytest.raises(UnknownNameError):
+        store.add_metric("nowhere", "loss", 1.0)
+
+
+# Finding runs
+
+
+def test_a_run_is_found_by_what_people_type(store):
+    first, second = store.begin(name="before"), store.begin(name="after")
+    for asked in (first, first.upper(), first[:8], first[-4:], "before"):
+        assert store.resolve(asked) == first
+    assert store.resolve("last") == second
+    with pytest.raises(DomainError, match="more than one run"):
+        store.resolve(first[:3])
+    with pytest.raises(UnknownNameError, match="no run named 'befor'") as caught:
+        store.resolve("befor")
+    assert "before" in caught.value.suggestions
+    with pytest.raises(UnknownNameError):
+        store.get("zzzz%")
+
+
+def test_a_name_of_several_runs_is_no_name(store):
+    store.begin(name="same")
+    store.begin(name="same")
+    with pytest.raises(DomainError, match="more than one run"):
+        store.get("same")
+
+
+def test_last_of_nothing_is_unknown(store):
+    with pytest.raises(UnknownNameError):
+        store.get("last")
+
+
+def filled(store):
+    ids = {}
+    for number, (model, tag) in enumerate([("resnet50", "a"), ("llama-3.2-1b", "b"), ("resnet50", "b")], start=1):
+        ids[number] = store.add(profile(number, model=model), f"p{number % 2}", name=f"run {number}", tags=[tag, "all"])
+    ids[4] = store.begin("p0", name="still going", kind="bench")
+    return ids
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (Filter(), [4, 3, 2, 1]),
+        (Filter(project="p1"), [3, 1]),
+        (Filter(model="resnet50"), [3, 1]),
+        (Filter(device="phone", runtime="onnxruntime"), [3, 2, 1]),
+        (Filter(status=("running",)), [4]),
+        (Filter(status=("running", "finished")), [4, 3, 2, 1]),
+        (Filter(kind="bench"), [4]),
+        (Filter(tags=("b",)), [3, 2]),
+        (Filter(tags=("b", "all"), model="resnet50"), [3]),
+        (Filter(tags=("none",)), []),
+        (Filter(words="RESNET run"), [3, 1]),
+        (Filter(words="still"), [4]),
+        (Filter(words="50% _"), []),
+        (Filter(words="llama b"), [2]),
+    ],
+)
+def test_each_filter_narrows(store, wanted, found):
+    ids = filled(store)
+    assert [row.id for row in store.list(wanted).rows] == [ids[number] for number in found]
+    assert store.count(wanted) == len(found)
+
+
+def test_runs_are_found_by_time(store):
+    ids = filled(store)
+    moment = store.row(ids[3]).created
+    assert [row.id for row in store.list(Filter(since=moment)).rows] == [ids[4], ids[3]]
+    assert [row.id for row in store.list(Filter(until=moment)).rows] == [ids[2], ids[1]]
+
+
+def test_a_tag_of_many_runs_is_found_as_one_of_few(store, monkeypatch):
+    ids = filled(store)
+    monkeypatch.setattr("inferometer.store.listing._FEW", 1)
+    assert [row.id for row in store.list(Filter(tags=("all",))).rows] == [ids[3], ids[2], ids[1]]
+    assert [row.id for row in store.list(Filter(words="resnet50")).rows] == [ids[3], ids[1]]
+
+
+def test_what_is_not_known_is_told_with_what_is(store):
+    filled(store)
+    with pytest.raises(UnknownNameError, match="no project named 'p2'"):
+        store.list(Filter(project="p2"))
+    with pytest.raises(UnknownNameError, match="no sort key named 'latencie'") as caught:
+        store.list(sort="latencie")
+    assert caught.value.suggestions == ("latency",)
+    with pytest.raises(UnknownNameError, match="no status named 'done'"):
+        store.list(Filter(status=("done",)))
+    with pytest.raises(DomainError, match="1 to 1000"):
+        store.list(limit=0)
+
+
+@pytest.mark.parametrize("sort", ["latency", "-latency", "ttft", "-memory", "name", "-model", "created", "status"])
+def test_pages_go_through_every_run_once_in_order(store, sort):
+    for number in range(1, 24):
+        known = {"latency_s": None} if number % 5 == 0 else {"latency_s": float(number % 7)}
+        store.add(profile(number, model=f"m{number % 3}", **known, peak_memory_bytes=number), name=f"n{number % 4}")
+    whole = store.list(sort=sort, limit=1000).rows
+    leafed, after = [], None
+    while True:
+        page = store.list(sort=sort, limit=4, after=after)
+        leafed += page.rows
+        after = page.after
+        if after is None:
+            break
+        assert len(page.rows) == 4
+    assert leafed == list(whole)
+    assert len({row.id for row in leafed}) == 23
+    column = {"latency": "latency_s", "memory": "peak_memory_bytes", "ttft": "ttft_s"}.get(
+        sort.lstrip("-"), sort.lstrip("-")
+    )
+    values = [getattr(row, column) for row in leafed]
+    known = [value for value in values if value is not None]
+    assert known == sorted(known, reverse=sort.startswith("-"))
+    assert all(value is None for value in values[len(known) :])
+
+
+def test_a_run_that_comes_between_two_pages_moves_nothing(store):
+    old = [store.add(profile(n)) for n in range(1, 7)]
+    first = store.list(limit=3)
+    store.add(profile(9))
+    second = store.list(limit=3, after=first.after)
+    assert [row.id for row in (*first.rows, *second.rows)] == old[::-1]
+
+
+@pytest.mark.parametrize("mark", ["", "x", "bm90IGpzb24", "WzFd", "WyItY3JlYXRlZCIsImEiLCJiIl0", "a" * 5000, "é"])
+def test_a_mark_that_was_tampered_with_is_refused(store, mark):
+    store.add(profile())
+    if mark:
+        with pytest.raises(DomainError, match="mark of"):
+            store.list(after=mark)
+    page = store.list(after=None)
+    assert len(page.rows) == 1
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    values=st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)), max_size=8),
+    falling=st.booleans(),
+    limit=st.integers(1, 4),
+)
+def test_any_numbers_sort_alike_on_both(store, values, falling, limit):
+    store.database.write(lambda connection: connection.execute(runs.delete()))
+    for value in values:
+        store.add(profile(latency_s=value))
+    found, after = [], None
+    while True:
+        page = store.list(sort="-latency" if falling else "latency", limit=limit, after=after)
+        found += [row.latency_s for row in page.rows]
+        after = page.after
+        if after is None:
+            break
+    known = sorted((value for value in values if value is not None), reverse=falling)
+    assert found == known + [None] * (len(values) - len(known))
+
+
+# Changing runs
+
+
+def test_tags_and_names_change_and_the_search_follows(store):
+    run = store.add(profile(), name="old", tags=["a"])
+    store.retag(run, add=["b", "c", "b"], remove=["a", "never-there"])
+    store.untag(run, "c")
+    store.rename(run, "new")
+    found = store.get(run)
+    assert (found.tags, found.name) == (("b",), "new")
+    assert store.count(Filter(words="new b resnet50")) == 1
+    assert store.count(Filter(words="old")) == 0
+    for wrong in ("", " ", "+a", "-a", "two words", "a,b", "a\nb", "x" * 101):
+        with pytest.raises(DomainError):
+            store.tag(run, wrong)
+    assert store.get(run).tags == ("b",)
+
+
+def test_deleting_is_all_or_nothing_and_leaves_no_rest(store, tmp_path):
+    shared = Attachment(name="a", source=b"shared")
+    first = store.add(profile(), attachments=[shared, Attachment(name="b", source=b"own")], tags=["t"])
+    second = store.add(profile(), attachments=[shared])
+    with pytest.raises(UnknownNameError):
+        store.delete(first, "nowhere")
+    assert store.count() == 2
+    store.delete(first)
+    assert [rows_in(store, table) for table in (runs, profiles, tags, artifacts)] == [1, 1, 0, 1]
+    assert store.tidy(grace_s=-1) == 1  # the file of its own; it was too young to go at once
+    assert store.artifact(second, "a").read_bytes() == b"shared"
+
+
+def test_a_file_is_kept_once(store, tmp_path):
+    big = tmp_path / "big"
+    big.write_bytes(b"x" * 3_000_000)
+    for _ in range(3):
+        store.add(profile(), attachments=[Attachment(name="f", source=big)])
+    assert len([path for path in (tmp_path / "artifacts").rglob("*") if path.is_file()]) == 1
+
+
+def test_what_fails_half_way_leaves_nothing(store):
+    run = store.begin(tags=["a"])
+
+    def work(connection):
+        connection.execute(runs.delete())
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        store.database.write(work)
+    assert store.get(run).tags == ("a",)
+    with pytest.raises(DomainError):
+        store.finish(run, profile(), [Attachment(name="../../etc/passwd", source=b"")])
+    assert store.row(run).status == "running"
+
+
+def test_text_from_anywhere_is_kept_without_what_a_database_or_terminal_would_choke_on(store):
+    odd = profile(model="a\x00b\x1b[31m🙂", device="<img onerror=alert(1)>")
+    run = store.begin(parameters={"p": "x\x00y"})
+    store.fail(run, "bad\x00 thing\x1b[2J", odd, log="nul \x00 \udcff")
+    row, found = store.row(run), store.get(run)
+    assert (row.model, row.device) == ("ab[31m🙂", "<img onerror=alert(1)>")
+    assert row.reason == "bad thing[2J"
+    assert found.profile == odd  # the document itself is as it was
+    assert found.parameters == {"p": "xy"}
+    for wrong in ("a/b", "a\x00b", "", "x" * 101, "\x1b[31m"):
+        with pytest.raises(DomainError):
+            store.begin(wrong)
+    huge = store.add(profile(peak_memory_bytes=2**70))
+    assert store.row(huge).peak_memory_bytes is None
+    assert store.get(huge).profile.summary.peak_memory_bytes == 2**70
+
+
+# Projects, devices, users
+
+
+def test_projects_come_and_go(store):
+    store.create_project("empty", description="for later")
+    run = store.add(profile(), "phones")
+    assert [(p.name, p.runs, p.description) for p in store.projects()] == [
+        ("empty", 0, "for later"),
+        ("phones", 1, None),
+    ]
+    with pytest.raises(DomainError, match="already"):
+        store.create_project("empty")
+    with pytest.raises(DomainError, match="already"):
+        store.rename_project("empty", "phones")
+    store.rename_project("phones", "mobile")
+    assert store.get(run).project == "mobile"
+    with pytest.raises(DomainError, match="has 1 run"):
+        store.delete_project("mobile")
+    store.delete_project("mobile", with_runs=True)
+    store.delete_project("empty")
+    assert (store.projects(), store.count()) == ((), 0)
+    with pytest.raises(UnknownNameError):
+        store.delete_project("empty")
+
+
+def test_devices_are_remembered(store):
+    store.add(profile(device="phone"))
+    store.add(profile(device="board"))
+    store.add(replace(profile(device="phone"), device=replace(profile().device, title=None)))
+    first, second = store.devices()
+    assert (first.name, second.name, second.title) == ("board", "phone", "Phone")
+    assert second.last > second.first
+    assert store.known("device") == ("board", "phone")
+
+
+def test_a_token_lets_its_holder_in_until_it_is_revoked(store):
+    store.create_user("ada")
+    secret = store.create_token("ada", name="laptop", scopes=["write"])
+    assert secret.text not in repr(secret)
+    with store.database.reading() as connection:
+        kept = str(connection.execute(text("SELECT * FROM tokens")).all())
+    assert secret.text not in kept
+    assert secret.text.removeprefix("ifm_") not in kept
+    assert store.admitted(secret.text, "read").user == "ada"
+    assert store.admitted(secret.text, "write").id == secret.token.id
+    assert store.admitted(secret.text, "admin") is None
+    assert store.admitted(secret.text + "x") is None
+    assert store.admitted("") is None
+    assert store.tokens("ada")[0].used is not None
+    store.revoke_token(secret.token.id)
+    assert store.admitted(secret.text) is None
+    assert store.tokens()[0].revoked is not None
+
+
+def test_tokens_expire_and_go_with_their_user(store):
+    store.create_user("ada")
+    short, long = (store.create_token("ada", lasts_s=lasts) for lasts in (0.5, 1000))
+    assert store.admitted(short.text) is None
+    assert store.admitted(long.text) is not None
+    for wrong in ([], ["root"], ["read", "root"]):
+        with pytest.raises(UnknownNameError, match="scope"):
+            store.create_token("ada", scopes=wrong)
+    with pytest.raises(DomainError, match="already"):
+        store.create_user("ada")
+    with pytest.raises(UnknownNameError):
+        store.create_token("bob")
+    with pytest.raises(UnknownNameError):
+        store.revoke_token("nowhere")
+    store.delete_user("ada")
+    assert (store.users(), store.tokens(), store.admitted(long.text)) == ((), (), None)
+
+
+# Export and import
+
+
+def test_a_run_goes_from_one_store_to_another_whole(store, kind, tmp_path):
+    run = store.begin("phones", name="n", tags=["t"], parameters={"a": "b"}, kind="bench")
+    store.add_metrics(run, {"loss": 1.0}, step=4)
+    store.fail(run, "why", profile(), [Attachment(name="deep/f.bin", source=b"\x00\x01", media_type="x/y")], "log")
+    archive = store.export(run, tmp_path / "new folder" / "run.zip")
+    with open_store(kind.made(), artifacts=tmp_path / "elsewhere") as other:
+        assert other.import_(archive) == run
+        assert other.get(run) == store.get(run)
+        assert other.row(run) == store.row(run)
+        assert other.metrics(run) == store.metrics(run)
+        assert other.artifact(run, "deep/f.bin").read_bytes() == b"\x00\x01"
+        assert other.import_(archive) == run
+        assert other.count() == 1
+        twin = other.import_(archive, new_id=True, project="copies")
+        assert (twin != run, other.get(twin).project, other.count()) == (True, "copies", 2)
+
+
+def test_a_run_is_not_written_over_by_an_import(store, tmp_path):
+    run = store.begin()
+    store.kill(run)
+    archive = store.export(run, tmp_path / "a.zip")
+    store.finish(run, profile())
+    with pytest.raises(StoreError, match="in the store already"):
+        store.import_(archive)
+    assert store.row(run).status == "finished"
+
+
+def test_what_still_runs_is_not_exported(store, tmp_path):
+    with pytest.raises(DomainError, match="when it has ended"):
+        store.export(store.begin(), tmp_path / "a.zip")
+    assert not list(tmp_path.glob("*.zip"))
+
+
+# Processes: killed ones, and many at once
+
+CHILD = """
+import sys
+from pathlib import Path
+from inferometer.store import open_store
+from unit.store.profiles import profile
+place, artifacts, name, count = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+with open_store(place, artifacts=artifacts) as store:
+    for number in range(count):
+        run = store.begin(f"p{number % 3}", name=f"{name}-{number}", tags=[name])
+        if count == 1:
+            print(run, flush=True)
+            sys.stdin.read()
+        store.finish(run, profile(number + 1))
+"""
+
+
+def child(place, tmp_path, name, count, **options):
+    arguments = [sys.executable, "-c", CHILD, place, str(tmp_path / "artifacts"), name, str(count)]
+    return subprocess.Popen(arguments, cwd=Path(__file__).parents[1], **options)
+
+
+def test_a_killed_process_leaves_a_run_marked_killed(store, place, tmp_path):
+    with child(place, tmp_path, "victim", 1, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        run = process.stdout.readline().strip()
+        assert store.row(run).status == "running"  # it lives, and is left alone
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        row = store.row(run)
+    assert (row.status, row.name) == ("killed", "victim-0")
+    assert "ended without a word" in row.reason
+    assert store.reap() == ()
+
+
+def test_runs_of_machines_out_of_sight_are_given_up_after_a_day(place, tmp_path):
+    here = this_process()
+    clock = Clock()
+    far = replace(here, host="elsewhere")
+    with open_store(place, clock=clock, owner=lambda: far) as there:
+        silent, alive = there.begin(), there.begin()
+        clock.now += 80_000
+        there.beat(alive)
+    with open_store(place, clock=clock, owner=lambda: here) as store:
+        assert store.reap() == ()
+        clock.now += 20_000
+        assert store.reap() == (silent,)
+        assert store.row(alive).status == "running"
+        assert "no sign of life" in store.row(silent).reason
+
+
+def test_a_run_from_before_the_last_boot_is_dead(place):
+    with open_store(place, owner=lambda: replace(this_process(), boot="before")) as there:
+        run = there.begin()
+    with open_store(place) as store:
+        assert store.row(run).status == "killed"
+
+
+def concurrently(store, tmp_path, place, *, processes, each):
+    started = [child(place, tmp_path, f"w{number}", each) for number in range(processes)]
+    assert [process.wait(600) for process in started] == [0] * processes
+    assert store.count() == store.count(Filter(status=("finished",))) == rows_in(store, profiles) == processes * each
+    assert {row.name for row in everything(store)} == {f"w{p}-{n}" for p in range(processes) for n in range(each)}
+
+
+def everything(store):
+    after, found = None, []
+    while True:
+        page = store.list(limit=1000, after=after)
+        found += page.rows
+        after = page.after
+        if after is None:
+            return found
+
+
+def test_writers_at_the_same_time_lose_nothing(store, place, tmp_path):
+    concurrently(store, tmp_path, place, processes=3, each=25)
+
+
+@pytest.mark.slow
+def test_eight_writers_of_a_thousand_runs_lose_nothing(store, place, tmp_path):
+    concurrently(store, tmp_path, place, processes=8, each=1000)
+
+
+def test_processes_that_make_the_same_new_store_at_once_make_one(kind, tmp_path):
+    place = kind.empty()
+    started = [child(place, tmp_path, f"w{number}", 2) for number in range(4)]
+    assert [process.wait(120) for process in started] == [0] * 4
+    with open_store(place) as store:
+        assert store.count() == 8
+
+
+# The schema
+
+
+def test_the_migrations_make_the_tables_that_the_code_describes(store):
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    with store.database.reading() as connection:
+        options = {"version_table": VERSION_TABLE, "compare_type": True}
+        assert compare_metadata(MigrationContext.configure(connection, opts=options), metadata) == []
+        assert revision_of(connection) == REVISIONS[-1]
+
+
+def test_the_revisions_are_those_of_the_migrations(store):
+    from alembic.script import ScriptDirectory
+
+    import inferometer.store.migrations as package
+
+    script = ScriptDirectory(str(Path(package.__file__).parent))
+    assert tuple(found.revision for found in script.walk_revisions())[::-1] == REVISIONS
+
+
+@pytest.mark.parametrize("back", [*REVISIONS[:-1]])
+def test_down_and_up_again_keeps_the_runs(store, place, tmp_path, back):
+    run = store.begin("phones", name="n", tags=["t"], parameters={"a": "b"})
+    store.add_metric(run, "loss", 1.0)
+    store.finish(run, profile(), [Attachment(name="f", source=b"1")])
+    store.create_user("ada")
+    before, listed = store.get(run), store.row(run)
+    downgrade(store.database, back)
+    with store.database.reading() as connection:
+        assert revision_of(connection) == back
+    with open_store(place, artifacts=tmp_path / "artifacts") as again:
+        assert (again.get(run), again.row(run)) == (before, listed)
+        assert len(again.metrics(run)) == 1
+        assert [device.name for device in again.devices()] == ["phone"]  # filled from the runs
+        assert bool(again.users()) == (back >= "0002")
+
+
+def test_all_the_way_down_leaves_nothing_of_ours(store, place):
+    store.add(profile())
+    downgrade(store.database, "base")
+    with store.database.reading() as connection:
+        from sqlalchemy import inspect
+
+        assert set(inspect(connection).get_table_names()) <= {VERSION_TABLE}
+    with open_store(place) as again:
+        assert again.count() == 0
+
+
+def test_a_store_of_a_newer_version_is_refused_and_left_as_it_is(kind):
+    place = kind.made()
+    newer = text("UPDATE inferometer_version SET version_num = '9999'")
+    with open_store(place) as store:
+        store.add(profile())
+        store.database.write(lambda connection: connection.execute(newer))
+        with pytest.raises(SchemaError, match=r"newer version of Inferometer .* 9999"):
+            open_store(place)
+        assert rows_in(store, runs) == 1
+
+
+def test_a_database_of_another_program_is_left_alone(kind):
+    place = kind.empty()
+    database = open_database(locate(place))
+    database.write(lambda connection: connection.execute(text("CREATE TABLE users (mine int)")))
+    with pytest.raises(StoreError, match="tables of another program by our names: users"):
+        prepare(database)
+    database.write(lambda connection: connection.execute(text("DROP TABLE users")))
+    database.close()
+
+
+def test_every_status_can_be_stored_and_sorted(store):
+    for status in STATUSES:
+        run = store.begin(status="pending" if status == "pending" else "running")
+        if status not in {"pending", "running"}:
+            {"finished": store.finish, "failed": store.fail, "killed": store.kill}[status](run)
+    assert [row.status for row in store.list(sort="status").rows] == sorted(STATUSES)
+
+
+# PostgreSQL's own ways to fail
+
+
+def test_a_wrong_password_is_told_and_not_shown(server):
+    with pytest.raises(StoreError, match="refuses the password") as caught:
+        open_store(server.url(user="guarded", password="hunter2"))  # noqa: S106 - wrong on purpose
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(StoreError, match="has no such database"):
+        open_store(server.url(database="nowhere"))
+
+
+def test_a_user_who_may_not_make_tables_is_told(server):
+    name = server.database()
+    with pytest.raises(StoreError, match="may not be changed by this user"):
+        open_store(server.url(name, user="guarded", password="right"))  # noqa: S106 - a test server's
+
+
+def test_a_server_that_does_not_answer_is_told():
+    pytest.importorskip("psycopg", reason=postgres.WHY)
+    with pytest.raises(StoreError, match="does not answer") as caught:
+        open_store("postgresql://ada:hunter2@127.0.0.1:1/runs")
+    assert "hunter2" not in str(caught.value)
+    assert "ada" in str(caught.value)
+
+
+def test_a_connection_that_the_server_dropped_is_made_anew(server):
+    with open_store(server.url(server.database())) as store:
+        run = store.begin()
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
+                   "AND datname LIKE 't%'")  # fmt: skip
+        assert store.get(run).id == run
+
+
+def test_documents_are_packed(store):
+    run = store.add(profile())
+    with store.database.reading() as connection:
+        kept = connection.execute(select(profiles).where(profiles.c.run_id == run)).one()
+    assert kept.size_bytes > len(kept.document)

@@ -1,0 +1,44 @@
+"""Small models of real architectures: two layers, 64 wide."""
+
+import json
+
+LLM = {
+    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 128, "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+TEXT = {
+    "llama": {"model_type": "llama", "architectures": ["LlamaForCausalLM"], **LLM},
+    "qwen2": {"model_type": "qwen2", "tie_word_embeddings": True, **LLM},
+    "mistral": {"model_type": "mistral", "sliding_window": None, **LLM},
+    "gemma3_text": {"model_type": "gemma3_text", "head_dim": 16, "sliding_window": 8, **LLM},
+    "gpt2": {
+        "model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,
+        "n_positions": 64, "vocab_size": 160, "bos_token_id": 1, "eos_token_id": 2,
+    },
+}  # fmt: skip
+IMAGE = {"image_size": 32, "num_channels": 3}
+ARRAYS = {
+    "bert": {
+        "model_type": "bert", "architectures": ["BertModel"], "hidden_size": 64, "intermediate_size": 96,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 160, "max_position_embeddings": 64,
+    },
+    "vit": {
+        "model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 64, "patch_size": 8,
+        "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_labels": 10, **IMAGE,
+    },
+    "resnet": {
+        "model_type": "resnet", "architectures": ["ResNetForImageClassification"], "embedding_size": 8,
+        "hidden_sizes": [16, 32], "depths": [1, 2], "layer_type": "bottleneck", "num_labels": 10, **IMAGE,
+    },
+    "swin": {
+        "model_type": "swin", "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4,
+        "patch_size": 2, **IMAGE,
+    },
+}  # fmt: skip
+
+
+def written(folder, config):
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"
+    path.write_text(json.dumps(config))
+    return path

@@ -1,0 +1,66 @@
+"""Through the compiler: the same outputs, compile times apart, and fused kernels at the modules they came from."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: PyTorch's compiler is not tested")
+pytest.importorskip("transformers", reason="transformers is not installed: PyTorch's compiler is not tested")
+
+from inferometer.runtimes.base import Request, Target
+from inferometer.runtimes.torch import compiled, eager
+from unit.runtimes.torch.configs import TEXT, written
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),  # the libraries' own remarks
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed: torch.compile has no C++ compiler"),
+]
+PROMPT = (5, 17, 33, 2)
+SMALL = {**TEXT["llama"], "num_hidden_layers": 2}
+
+
+def test_a_compiled_language_model_makes_the_same_tokens_and_names_its_kernels(tmp_path):
+    target = Target(path=written(tmp_path, SMALL), format="config", text=True, threads=1, unit="cpu", instrument=True)
+    plain = eager.open(target)
+    expected = [event.ids for event in plain.generate(Request(prompt=PROMPT, generate=6))]
+    plain.close()
+    session = compiled.open(target)
+    assert [event.ids for event in session.generate(Request(prompt=PROMPT, generate=6))] == expected
+    session.kernels()
+    events = list(session.generate(Request(prompt=PROMPT, generate=6)))
+    assert [event.ids for event in events] == expected
+    assert {"compile decode", "compile prefill"} <= {stage.name for stage in session.opened.stages}
+    found = session.kernels()
+    names = {name for name, _ in session._host.module.model.named_modules()}
+    for phase, steps in (("prefill", events[:1]), ("decode", events[1:])):
+        kernels = found[phase]
+        layers = {layer for kernel in kernels for layer in kernel.layers}
+        assert layers <= names
+        assert {"model.layers.0.self_attn", "model.layers.1.self_attn.q_proj", "model.norm", "lm_head"} <= layers
+        assert any(kernel.kind.startswith("cpp_fused") and kernel.layers for kernel in kernels)
+        for index, event in enumerate(steps):
+            total = sum(kernel.samples_s[index] for kernel in kernels)
+            assert total == pytest.approx((event.end_ns - event.start_ns) * 1e-9, rel=0.05)
+    assert not any("could not be traced" in note for note in session.opened.notes)
+    assert session.cost_per_kernel_s >= 0
+    session.close()
+
+
+def test_a_compiled_module_of_arrays_gives_the_same(tmp_path):
+    path = written(tmp_path, {"model_type": "bert", "architectures": ["BertModel"], "hidden_size": 32,
+                              "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+                              "vocab_size": 60, "max_position_embeddings": 32})  # fmt: skip
+    target = Target(path=path, format="config", threads=1, unit="cpu")
+    inputs = {"input_ids": np.arange(12).reshape(2, 6)}
+    outputs = []
+    for runtime in (eager, compiled):
+        session = runtime.open(target)
+        session.feed(inputs)
+        session.step()
+        outputs.append(session.outputs()["last_hidden_state"])
+        stages = {stage.name for stage in session.opened.stages}
+        assert ("compile" in stages) == (runtime is compiled)
+        session.close()
+    np.testing.assert_allclose(outputs[0], outputs[1], rtol=1e-3, atol=1e-4)

@@ -1,0 +1,128 @@
+"""A measuring command keeps its run, however it ends."""
+
+import pytest
+
+from inferometer.core.codec import decode
+from inferometer.core.profile import Profile
+from inferometer.errors import DomainError, GateError
+from inferometer.store import StoreError, open_store
+from inferometer.store.recording import hub_link, recording
+from unit.store.profiles import profile
+from unit.store.test_store_parts import none_set  # noqa: F401 - a fixture
+
+
+@pytest.fixture
+def store(tmp_path):
+    with open_store(tmp_path / "runs.db") as opened:
+        yield opened
+
+
+def test_a_run_is_there_while_it_is_measured_and_finished_after(store):
+    with recording("phones", store=store, name="n", tags=["t"], kind="bench", parameters={"a": "b"}) as recorder:
+        assert store.row(recorder.id).status == "running"
+        recorder.metric("loss", 2.0)
+        recorder.metrics({"loss": 1.0}, step=5)
+        recorder.tag(["late"])
+        recorder.attach("trace.json", b"{}", media_type="application/json")
+        recorder.log("one")
+        recorder.log("two\n")
+        recorder.keep(profile(1))
+        recorder.keep(profile(2))
+    found, row = store.get(recorder.id), store.row(recorder.id)
+    assert (found.status, found.profile, row.kind) == ("finished", profile(2), "bench")
+    assert (found.tags, found.name, found.project) == (("late", "t"), "n", "phones")
+    assert [m.step for m in store.metrics(recorder.id)] == [0, 5]
+    assert store.artifact(recorder.id, "log.txt").read_text() == "one\ntwo\n"
+    assert recorder.link == f"http://127.0.0.1:8077/runs/{recorder.id}"
+
+
+def test_the_port_of_the_link_is_a_setting(monkeypatch):
+    monkeypatch.setenv("INFEROMETER_PORT", "9000")
+    assert hub_link("x") == "http://127.0.0.1:9000/runs/x"
+    monkeypatch.setenv("INFEROMETER_PORT", "none")
+    assert hub_link("x") == "http://127.0.0.1:8077/runs/x"
+
+
+def measure(store, error=None, **options):
+    """A command that measures, and then may fail."""
+    with recording(store=store, **options) as recorder:
+        recorder.log("before")
+        recorder.keep(profile())
+        if error is not None:
+            raise error
+
+
+def test_an_error_leaves_a_failed_run_with_its_traceback(store):
+    with pytest.raises(ZeroDivisionError):
+        measure(store, ZeroDivisionError("division by zero"))
+    found, row = store.get("last"), store.row("last")
+    assert (found.status, row.reason, found.profile) == ("failed", "ZeroDivisionError: division by zero", profile())
+    log = store.artifact("last", "log.txt").read_text()
+    assert log.startswith("before\nTraceback")
+    assert log.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_ctrl_c_leaves_a_killed_run_with_what_it_had(store):
+    with pytest.raises(KeyboardInterrupt):
+        measure(store, KeyboardInterrupt())
+    assert (store.get("last").status, store.get("last").profile) == ("killed", profile())
+
+
+@pytest.mark.parametrize("error", [GateError("slower"), SystemExit(1), SystemExit(0)])
+def test_a_gate_that_does_not_hold_is_no_failure_of_the_run(store, error):
+    with pytest.raises(type(error)):
+        measure(store, error)
+    assert store.row("last").status == "finished"
+
+
+def test_switched_off_it_leaves_no_trace(tmp_path):
+    place = tmp_path / "runs.db"
+    with recording(store=place, enabled=False) as recorder:
+        recorder.keep(profile())
+        recorder.metric("a", 1.0)
+        recorder.tag(["t"])
+    assert (recorder.id, recorder.link, recorder.skipped, place.exists()) == (None, None, None, False)
+
+
+def test_without_a_database_it_measures_and_says_why_nothing_is_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr("inferometer.store.dependency.find_spec", lambda _: None)
+    with recording(store=tmp_path / "runs.db") as recorder:
+        recorder.keep(profile())
+    assert recorder.link is None
+    assert "inferometer[hub]" in recorder.skipped
+
+
+def test_a_store_that_cannot_be_opened_is_told_before_anything_is_measured(tmp_path):
+    (tmp_path / "runs.db").write_bytes(b"no database" * 100)
+    measured = []
+    with pytest.raises(StoreError), recording(store=tmp_path / "runs.db"):
+        measured.append(1)
+    with pytest.raises(DomainError), recording("a/b", store=tmp_path / "other.db"):
+        measured.append(1)
+    assert measured == []
+
+
+def test_what_the_store_cannot_take_at_the_end_is_saved_in_a_file(store, tmp_path, monkeypatch):
+    def full(*_):
+        raise StoreError("The disk is full.", remedy="Make room.")
+
+    monkeypatch.setattr(store, "finish", full)
+    rescue = tmp_path / "here"
+    rescue.mkdir()
+    with pytest.raises(StoreError, match="was measured and not stored") as caught:
+        measure(store, folder=rescue)
+    (saved,) = rescue.iterdir()
+    assert str(saved) in str(caught.value)
+    assert decode(saved.read_bytes(), Profile) == profile()
+    monkeypatch.undo()
+    assert store.get(store.import_(saved)).profile == profile()
+
+
+def test_an_error_on_its_way_is_not_hidden_by_the_stores(store, tmp_path, monkeypatch):
+    def full(*_):
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(store, "fail", full)
+    with pytest.raises(ValueError, match="the mind") as caught:
+        measure(store, ValueError("the mind"), folder=tmp_path)
+    assert "could not be stored either" in caught.value.__notes__[0]

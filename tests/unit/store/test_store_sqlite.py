@@ -1,0 +1,221 @@
+"""A SQLite store where things go wrong: damaged, read-only, full, busy, not there."""
+
+import random
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import event
+
+from inferometer.core.profile import Phase
+from inferometer.errors import DomainError, MissingDependencyError
+from inferometer.store import Attachment, StoreError, open_store
+from unit.store.profiles import profile
+
+
+@pytest.fixture
+def place(tmp_path):
+    return tmp_path / "runs.db"
+
+
+def test_a_missing_folder_is_made(tmp_path):
+    with open_store(tmp_path / "a" / "b" / "runs.db") as store:
+        store.add(profile())
+    assert (tmp_path / "a" / "b" / "runs.db").exists()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StoreError, match="cannot be made"):
+        open_store(tmp_path / "file" / "runs.db")
+
+
+def test_a_commit_is_on_the_disk_when_it_returns(place):
+    with open_store(place) as store, store.database.reading() as connection:
+        ask = lambda name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()  # noqa: E731 - three words
+        assert (ask("journal_mode"), ask("synchronous"), ask("foreign_keys")) == ("wal", 2, 1)
+
+
+@pytest.mark.parametrize(
+    "bytes_", [b"not a database at all, but long enough to look at" * 40, b"SQLite format 3\0" + b"\xff" * 5000]
+)
+def test_a_file_that_is_no_store_is_told_and_left(place, bytes_):
+    place.write_bytes(bytes_)
+    with pytest.raises(StoreError, match="damaged") as caught:
+        open_store(place)
+    assert "Move it away" in caught.value.remedy or "move it away" in caught.value.remedy
+    assert place.read_bytes() == bytes_
+
+
+def test_a_damaged_page_is_told(place):
+    with open_store(place) as store:
+        for number in range(1, 200):
+            store.add(profile(number), name="x" * 150)
+    with closing(sqlite3.connect(place)) as plain:
+        plain.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    data = bytearray(place.read_bytes())
+    data[4096 * 4 :] = b"\xa5" * len(data[4096 * 4 :])
+    place.write_bytes(data)
+    with pytest.raises(StoreError, match="damaged"), open_store(place) as store:
+        store.list(sort="name")
+
+
+def test_a_damaged_profile_is_told_by_its_run(place):
+    with open_store(place) as store:
+        run = store.add(profile())
+        with closing(sqlite3.connect(place)) as plain:
+            plain.execute("UPDATE profiles SET document = x'00112233'")
+            plain.commit()
+        with pytest.raises(StoreError, match=f"profile of run {run} is damaged"):
+            store.get(run)
+        assert store.row(run).status == "finished"  # the rest of it is still there
+
+
+def test_a_full_disk_loses_nothing_that_was_there(place):
+    with open_store(place) as store:
+        kept = store.add(profile())
+        run = store.begin()
+        noise = tuple(random.Random(0).random() for _ in range(10_000))  # noqa: S311 - what cannot be packed
+        large = replace(profile(), phases=(Phase(name="forward", time_s=1.0, samples_s=noise),))
+        pages = "PRAGMA page_count"
+
+        def fill(connection, *_):
+            connection.execute(f"PRAGMA max_page_count={connection.execute(pages).fetchone()[0]}")
+
+        store.database.engine.dispose()
+        event.listen(store.database.engine, "connect", fill)  # SQLite's own word for a full disk from here on
+        with pytest.raises(StoreError, match="the disk is full"):
+            add_many(store)
+        with pytest.raises(StoreError, match="the disk is full"):
+            store.finish(run, large)
+        event.remove(store.database.engine, "connect", fill)
+        store.database.engine.dispose()
+        assert store.get(kept).profile == profile()
+        store.finish(run, large)  # there is room again
+        assert store.get(run).profile == large
+
+
+def add_many(store):
+    for number in range(1000):
+        store.add(profile(number), name="y" * 200)
+
+
+READER = """
+import os, sys
+from inferometer.errors import InferometerError
+from inferometer.store import open_store
+place = sys.argv[1]
+with open_store(place) as store:
+    store.delete(store.begin())  # so that all that is needed is loaded
+for path, mode in ((place, 0o444), (os.path.dirname(place), 0o555)):
+    os.chmod(path, mode)
+if os.geteuid() == 0:
+    os.setuid(65534)
+try:
+    with open_store(place) as store:
+        store.begin()
+except InferometerError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permissions are other there")
+def test_a_file_that_may_not_be_written_is_told():
+    with tempfile.TemporaryDirectory() as folder:
+        found = subprocess.run(
+            [sys.executable, "-c", READER, f"{folder}/runs.db"], capture_output=True, text=True, check=False
+        )
+        Path(folder).chmod(0o700)
+    assert "Traceback" not in found.stderr, found.stderr
+    assert "may not be written to" in found.stdout or "cannot be opened" in found.stdout
+    assert "INFEROMETER_STORE" in found.stdout
+
+
+def test_a_store_may_be_opened_for_reading_only(place):
+    with open_store(place) as store:
+        run = store.begin()
+    with open_store(place, read_only=True) as store:
+        assert store.get(run).id == run
+        with pytest.raises(StoreError, match="for reading only"):
+            store.finish(run)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        open_store(place.with_name("nowhere.db"), read_only=True)
+
+
+def test_a_writer_waits_for_another(place):
+    waited = []
+    with open_store(place) as store, closing(sqlite3.connect(place, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        def go_away(seconds):
+            waited.append(seconds)
+            other.execute("COMMIT")
+
+        impatient(store)
+        object.__setattr__(store.database, "pause", go_away)
+        run = store.begin()
+        assert len(waited) == 1
+        assert store.row(run).status == "running"
+
+
+def test_a_writer_does_not_wait_for_ever(place, monkeypatch):
+    monkeypatch.setattr("inferometer.store.engine._PATIENCE_S", 0.0)
+    with open_store(place) as store, closing(sqlite3.connect(place, isolation_level=None)) as other:
+        impatient(store)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="held by another program"):
+            store.begin()
+        assert store.list().rows == ()  # readers never wait
+        other.execute("ROLLBACK")
+
+
+def impatient(store):
+    store.database.engine.dispose()
+    event.listen(store.database.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=0"))
+
+
+QUICK = """
+import sys
+from inferometer.store import open_store
+open_store(sys.argv[1]).close()
+print("alembic" in sys.modules, "psycopg" in sys.modules)
+"""
+
+
+def test_alembic_is_loaded_only_to_make_the_tables(place):
+    command = [sys.executable, "-c", QUICK, str(place)]
+    said = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(2)]
+    assert said == [["True", "False"], ["False", "False"]]
+
+
+def test_the_package_loads_no_database_by_itself():
+    code = "import sys, inferometer.store, inferometer.store.recording; print('sqlalchemy' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+def test_without_the_extra_the_remedy_is_told(monkeypatch, place):
+    from inferometer.store.dependency import require_database
+
+    monkeypatch.setattr("inferometer.store.dependency.find_spec", lambda _: None)
+    with pytest.raises(MissingDependencyError, match="sqlalchemy and alembic") as caught:
+        require_database()
+    assert "inferometer[hub]" in caught.value.remedy
+
+
+def test_an_address_that_is_none_is_told():
+    with pytest.raises(DomainError, match="no address"):
+        open_store("postgresql://host:notaport/db")
+
+
+def test_a_file_that_cannot_be_kept_leaves_the_run_open(place, monkeypatch):
+    with open_store(place) as store:
+        run = store.begin()
+        with pytest.raises(DomainError, match="cannot be read"):
+            store.finish(run, profile(), [Attachment(name="f", source=place.with_name("nowhere"))])
+        assert (store.row(run).status, store.get(run).profile) == ("running", None)
