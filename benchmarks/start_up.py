@@ -9,12 +9,12 @@ COMMAND = str(Path(sys.executable).with_name("inferometer"))
 
 
 def figures():
-    bare, page, listing, formulas, prediction = command_seconds(
+    bare, page, listing, formulas, calculation = command_seconds(
         [sys.executable, "-c", "pass"],
         [COMMAND, "--help"],
         [COMMAND, "devices"],
         [COMMAND, "formulas"],
-        [COMMAND, "predict", "llama-3.2-1b", "--on", "nvidia-h200", "--format", "json"],
+        [COMMAND, "formulas", "calc", "power", "energy=6000", "time=60"],
     )
     ratio = page / bare
     yield Figure(
@@ -26,5 +26,5 @@ def figures():
         note=f"{page * 1e3:.1f} ms over {bare * 1e3:.1f} ms",
     )
     yield Figure(name="devices_command", value=listing, unit="s", target="≤ 0.3", met=listing <= 0.3)
-    yield Figure(name="predict_command", value=prediction, unit="s", target="≤ 0.4", met=prediction <= 0.4)
     yield Figure(name="formulas_command", value=formulas, unit="s", target="none", met=True)
+    yield Figure(name="formulas_calc_command", value=calculation, unit="s", target="none", met=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ from inferometer.catalog import device as device_named
 from inferometer.catalog.files import row_named
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.effects import RuntimeEffects, default_runtime
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Question", "ask", "fit", "gains", "predict", "steady", "sweep", "what_if"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Question:
     """A prediction to be made: the model and the device found, the rest as it was asked."""
 

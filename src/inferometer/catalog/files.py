@@ -4,10 +4,11 @@ from functools import cache
 from pathlib import Path
 
 from inferometer import settings
-from inferometer.catalog.load import Row, Rows, read_rows
+from inferometer.catalog.load import Row, Rows, parse_file, parse_text, read_rows, rows_in
+from inferometer.catalog.sections import excerpt
 from inferometer.errors import CatalogError
 
-__all__ = ["row_named", "rows_of"]
+__all__ = ["row_named", "rows_of", "rows_with"]
 
 _BUILT_IN = Path(__file__).parent / "data"
 
@@ -18,25 +19,35 @@ def rows_of(kind: str) -> Rows:
 
 
 def row_named(kind: str, name: str) -> Row | None:
-    """The row of that name or alias. Only files that hold the name are parsed: one row should not cost all of them."""
-    return _row(kind, name, settings.catalog_folders())
-
-
-@cache
-def _row(kind: str, name: str, folders: tuple[Path, ...]) -> Row | None:
-    rows = read_rows([file for file in _files(kind, folders) if name in _text(file)], kind)
+    """The row of that name or alias. Only rows that hold the name are parsed: one should not cost all of them."""
+    rows = rows_with(kind, name)
     canonical = rows.canonical(name)
     return None if canonical is None else rows.by_name[canonical]
 
 
+def rows_with(kind: str, word: str) -> Rows:
+    """Every row that has the word anywhere in it, and some that have not."""
+    return _with(kind, word, settings.catalog_folders())
+
+
+@cache
+def _with(kind: str, word: str, folders: tuple[Path, ...]) -> Rows:
+    own = [(file, text) for file in _own(kind) if word in (text := _text(file))]
+    parsed = [(file, parse_text(excerpt(text, kind, word), file)) for file, text in own]
+    return rows_in([*parsed, *((file, parse_file(file)) for file in _theirs(folders) if word in _text(file))], kind)
+
+
 @cache
 def _rows(kind: str, folders: tuple[Path, ...]) -> Rows:
-    return read_rows(_files(kind, folders), kind)
+    return read_rows([*_own(kind), *_theirs(folders)], kind)
 
 
-def _files(kind: str, folders: tuple[Path, ...]) -> list[Path]:
-    own = sorted((_BUILT_IN / kind).glob("*.toml")) or [_BUILT_IN / _FILES[kind]]
-    return [*own, *(file for folder in folders for file in _toml_files(folder))]
+def _own(kind: str) -> list[Path]:
+    return sorted((_BUILT_IN / kind).glob("*.toml")) or [_BUILT_IN / _FILES[kind]]
+
+
+def _theirs(folders: tuple[Path, ...]) -> list[Path]:
+    return [file for folder in folders for file in _toml_files(folder)]
 
 
 def _text(file: Path) -> str:

@@ -1,8 +1,10 @@
 """Device and link rows → `Device`, `Link`."""
 
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
+from inferometer import settings
 from inferometer.catalog.files import row_named, rows_of
 from inferometer.catalog.load import Row, Rows, read_rows
 from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit
@@ -30,6 +32,11 @@ def device(name: str) -> Device:
         return local_device()
     if name.endswith(".toml"):
         return _only_one(Path(name))
+    return _named(name, settings.catalog_folders())
+
+
+@cache
+def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - they decide on the rows
     row = row_named("devices", name)
     if row is None:
         rows = rows_of("devices")
@@ -132,9 +139,8 @@ def links() -> Mapping[str, Link]:
 
 
 def _link_named(name: str) -> Link | None:
-    rows = rows_of("links")
-    canonical = rows.canonical(name)
-    return None if canonical is None else link_from_row(rows.by_name[canonical])
+    row = row_named("links", name)
+    return None if row is None else link_from_row(row)
 
 
 def link(name: str) -> Link:

@@ -6,21 +6,21 @@ A number is text with a unit (`"4.8 TB/s"`) that takes its row's source, or a ta
 
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.device import ORIGINS, Sourced
+from inferometer.core.frozen import frozen
 from inferometer.errors import CatalogError, UnitError, nearest
 from inferometer.units import parse_quantity
 
-__all__ = ["Place", "Row", "Rows", "read_rows"]
+__all__ = ["Place", "Row", "Rows", "parse_file", "parse_text", "read_rows", "rows_in"]
 
 _NUMBER_KEYS = {"value", "source", "origin", "date", "note"}
 _SOURCE_KEYS = {"title", "url", "date", "origin"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     """Where in the catalog something stands: the file and the dotted key."""
 
@@ -34,7 +34,7 @@ class Place:
         return CatalogError(f"{self.file}: {self.key}: {what}", remedy=remedy)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Row:
     """One TOML table with its place and the sources its file declares."""
 
@@ -123,7 +123,7 @@ class Row:
         return Sourced(value=value, origin=origin, source=_cite(source), date=date, note=table.get("note"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Rows:
     """Rows by name, and the names they are also known by."""
 
@@ -137,9 +137,13 @@ class Rows:
 
 def read_rows(files: Iterable[Path], table: str) -> Rows:
     """Every `[table.NAME]` of the files. A later file may replace an earlier row; within a file names are unique."""
+    return rows_in(((file, parse_file(file)) for file in files), table)
+
+
+def rows_in(contents: Iterable[tuple[Path, Mapping[str, Any]]], table: str) -> Rows:
+    """As `read_rows`, of files that are parsed already."""
     rows: dict[str, Row] = {}
-    for file in files:
-        content = _parse(file)
+    for file, content in contents:
         sources = _sources(content.get("sources", {}), Place(file=file.name, key="sources"))
         entries = content.get(table, {})
         if not isinstance(entries, dict):
@@ -152,12 +156,20 @@ def read_rows(files: Iterable[Path], table: str) -> Rows:
     return Rows(by_name=rows, aliases=_aliases(rows))
 
 
-def _parse(file: Path) -> dict[str, Any]:
+def parse_file(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return parse_text(file.read_text(encoding="utf-8"), file)
     except OSError as error:
         raise CatalogError(f"{file}: cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise CatalogError(f"{file}: is not valid TOML: {error}.") from None
+
+
+def parse_text(text: str, file: Path) -> dict[str, Any]:
+    """TOML, all of a file or a part of it."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise CatalogError(f"{file}: is not valid TOML: {error}.") from None
 
 

@@ -1,20 +1,23 @@
 """Where a model runs: cloud instances with prices, electricity grids with their carbon, data centres' overhead."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
-from inferometer.catalog.files import rows_of
+from inferometer import settings
+from inferometer.catalog.files import row_named, rows_of, rows_with
 from inferometer.catalog.load import Row
 from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
 from inferometer.errors import UnknownNameError
 
-__all__ = ["Grid", "Instance", "Pue", "grid", "grids", "instance", "instances", "pue", "pues"]
+__all__ = ["Grid", "Instance", "Pue", "grid", "grids", "instance", "instances", "instances_with", "pue", "pues"]
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Instance:
     name: str
     title: str
@@ -30,14 +33,14 @@ class Instance:
     notes: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Grid:
     name: str
     title: str
     carbon_g_per_kwh: Sourced
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pue:
     """Power usage effectiveness: what the site draws over what its computers draw."""
 
@@ -52,6 +55,17 @@ def instances() -> Mapping[str, Instance]:
 
 def instance(name: str) -> Instance:
     return _one("instances", name, "instance", _instance)
+
+
+def instances_with(device: str) -> tuple[Instance, ...]:
+    """The instances that have a device, by its name in the catalog."""
+    return _having(device, settings.catalog_folders())
+
+
+@cache
+def _having(device: str, folders: tuple[Path, ...]) -> tuple[Instance, ...]:  # noqa: ARG001 - they decide on the rows
+    rows = rows_with("instances", device).by_name.values()
+    return tuple(_instance(row) for row in rows if row.text("device") == device)
 
 
 def grids() -> Mapping[str, Grid]:
@@ -75,11 +89,11 @@ def _every(table: str, make: Callable[[Row], T]) -> Mapping[str, T]:
 
 
 def _one(table: str, name: str, kind: str, make: Callable[[Row], T]) -> T:
-    rows = rows_of(table)
-    canonical = rows.canonical(name)
-    if canonical is None:
+    row = row_named(table, name)
+    if row is None:
+        rows = rows_of(table)
         raise UnknownNameError(kind, name, (*rows.by_name, *rows.aliases))
-    return make(rows.by_name[canonical])
+    return make(row)
 
 
 def _instance(row: Row) -> Instance:

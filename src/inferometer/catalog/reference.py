@@ -1,16 +1,16 @@
 """Reference rows that describe rather than price: the memory hierarchy, and what number formats are for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from inferometer.catalog.files import rows_of
 from inferometer.catalog.load import Row
 from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
 
 __all__ = ["DTypeFacts", "MemoryLevel", "dtype_facts", "memory_levels"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryLevel:
     """A typical level of the memory hierarchy: ranges, not a device's figures."""
 
@@ -22,7 +22,7 @@ class MemoryLevel:
     bandwidth_high_bytes_per_s: Sourced | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DTypeFacts:
     name: str
     title: str

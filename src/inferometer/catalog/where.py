@@ -3,9 +3,9 @@
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.units import parse_quantity
 
@@ -22,7 +22,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Condition:
     field: str
     comparison: str

@@ -1,18 +1,19 @@
 """Model rows: a name, what was published about the model, and the config values that shape it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from inferometer.catalog.files import row_named, rows_of
 from inferometer.catalog.load import Row
 from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
 from inferometer.errors import UnknownNameError
 
 __all__ = ["CatalogModel", "model", "models"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CatalogModel:
     """`parameters` is the published count; `config` has Hugging Face's own key names."""
 

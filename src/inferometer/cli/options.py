@@ -1,6 +1,5 @@
 """Options that every command has, and how a command's answer leaves it: data on stdout, words on stderr."""
 
-import json
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,6 +45,8 @@ def print_card(card: "Card", form: str) -> None:
 
 
 def print_document(plain: Any) -> None:
+    import json
+
     print_text(json.dumps(plain, indent=2, ensure_ascii=False))
 
 

@@ -6,11 +6,12 @@ It gives every symbol its size (an int or a numpy array) and every tensor that n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Dim, evaluate, product
 from inferometer.core.dtype import DType, dtype
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
 from inferometer.errors import DomainError
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Binding"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Binding:
     sizes: Mapping[str, Any] = field(default_factory=dict)
     precision: Precision = field(default_factory=Precision)

@@ -1,15 +1,20 @@
-"""Calibration: what a device reached when it was measured, and how far a prediction from it may be off."""
+"""Calibration: what a device reached when it was measured, and how far a prediction from it may be off.
+
+A time read from it is `kernel · launches + floor / u`: `u` from the table of the op's class, the floor being the work
+over the peaks with all that the runtime does to it. What the launch of a kernel costs is therefore no part of a table.
+"""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
 __all__ = ["Calibration", "Utilisation"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Utilisation:
     """The share of peak one class of op reaches, over a grid of shapes.
 
@@ -18,7 +23,7 @@ class Utilisation:
     """
 
     op_class: str
-    stream: str  # which peak it is a share of: a dtype for arithmetic, a memory level for bytes
+    stream: str  # the peak it is a share of: a dtype, a memory level, or `floor` for whichever binds
     axes: tuple[str, ...]
     grid: tuple[tuple[float, ...], ...]
     values: tuple[float, ...]
@@ -39,19 +44,36 @@ class Utilisation:
             raise DomainError(f"A utilisation of {self.op_class} is outside (0, 1].")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Calibration:
-    """Utilisation tables and overheads of one (device, runtime, dtype)."""
+    """Utilisation tables and overheads of one (device, runtime, dtype).
+
+    `dtype` is the format of the activations. `residuals` are by op class, as ratios at one standard deviation; under
+    `step` and `step.PHASE` stands what whole steps are off by when their ops are summed. `factors`, by op class or
+    class and phase (`linear.decode`), are what ops take inside whole models over what they take alone. `valid` holds, by op class and
+    axis, the range that was measured. `peaks` and `bandwidths` are the best that any op reached, for devices whose own
+    are not known. `points` says how many ops were measured, `steps` how many whole models.
+    """
 
     device: str
     runtime: str
     dtype: str
     created: str
+    unit: str | None = None
+    threads: int | None = None
     tables: tuple[Utilisation, ...] = ()
     overheads: Mapping[str, Sourced] = field(default_factory=dict)  # seconds: per op, per step, per launch …
-    residuals: Mapping[str, float] = field(default_factory=dict)  # by op class, as ratios
+    residuals: Mapping[str, float] = field(default_factory=dict)
+    factors: Mapping[str, float] = field(default_factory=dict)
+    peaks: Mapping[str, Sourced] = field(default_factory=dict)  # operations per second, by arithmetic format
+    bandwidths: Mapping[str, Sourced] = field(default_factory=dict)  # bytes per second, by memory level
+    valid: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    points: int = 0
+    steps: int = 0
+    fitted_on: tuple[str, ...] = ()  # the models whose whole steps were used
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     content_hash: str | None = None
 
     def table(self, op_class: str) -> Utilisation | None:

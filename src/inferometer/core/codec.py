@@ -5,13 +5,13 @@ may add some. NaN and infinity are refused both ways: JSON has no word for them,
 """
 
 import math
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.core.run import Run
 from inferometer.core.trace import Trace
@@ -22,7 +22,7 @@ __all__ = ["SCHEMAS", "Schema", "decode", "document", "encode"]
 T = TypeVar("T", Profile, Calibration, Device, Run, Trace)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Schema:
     name: str
     version: int

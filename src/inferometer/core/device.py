@@ -4,10 +4,11 @@ Unknown is `None`, never a guess. Derived figures (operations per watt, the ridg
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
 from inferometer.core.dtype import dtype
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError
 
 __all__ = ["ORIGINS", "UNITS", "Device", "Link", "Memory", "Origin", "Sourced", "Unit"]
@@ -18,7 +19,7 @@ Unit = Literal["cpu", "gpu", "npu", "tpu"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sourced:
     """A number in SI base units that says who said it, and when."""
 
@@ -32,7 +33,7 @@ class Sourced:
         return float(self.value)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Memory:
     """One level of memory. `level` is its place (hbm, dram, l2 …), `kind` its make (HBM3e, LPDDR5 …)."""
 
@@ -43,7 +44,7 @@ class Memory:
     latency_s: Sourced | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Link:
     """A connection. Bandwidth is per direction and per device, whatever the vendor's total says."""
 
@@ -55,7 +56,7 @@ class Link:
     latency_s: Sourced | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Device:
     """One compute unit with its memory. A chip with several units is several devices that share a `chip` name."""
 

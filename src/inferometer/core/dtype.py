@@ -5,16 +5,16 @@ of one number (f32: 1 in 4 bytes), packed ones of a few (i4: 2 in 1 byte), GGUF'
 (q4_0: 32 numbers in 18 bytes, so 4.5 bits each). Sizes are integers, so bytes are exact.
 """
 
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.errors import UnknownNameError
 
 __all__ = ["DTYPES", "DType", "dtype"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DType:
     name: str
     elements: int  # numbers in one storage block

@@ -1,9 +1,9 @@
 """Estimate: how long, between what bounds, limited by what, and on whose word."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from inferometer.core.device import Origin
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
 __all__ = ["Bound", "Estimate"]
@@ -11,7 +11,7 @@ __all__ = ["Bound", "Estimate"]
 Bound = Literal["compute", "memory", "link", "overhead", "storage"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Estimate:
     """`floor_s` is the time at 100 % of every peak. No estimate beats it."""
 

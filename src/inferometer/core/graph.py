@@ -7,11 +7,12 @@ stand in the order of execution.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Literal
 
 from inferometer.core.dims import Dim, Expression, Symbol, product, symbols_in
 from inferometer.core.dtype import dtype
+from inferometer.core.frozen import frozen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ KINDS = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tensor:
     """A named array. `dtype` is the stored format, or None where the workload's precision decides it by `role`."""
 
@@ -57,7 +58,7 @@ class Tensor:
         return frozenset().union(*(symbols_in(dim) for dim in self.shape))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Op:
     """One operation. `kind` is from KINDS; `source_type` is what the file called it (`Conv`, `FULLY_CONNECTED`)."""
 
@@ -95,7 +96,7 @@ class Op:
         return sum(tensor.elements for tensor in weights.values() if isinstance(tensor.elements, int))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Block:
     """Ops that run `count` times in a row.
 
@@ -113,7 +114,7 @@ class Block:
         return name.replace("{}", str(self.first + repetition))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Graph:
     name: str
     blocks: tuple[Block, ...]

@@ -4,20 +4,25 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from inferometer.core.device import Origin
 from inferometer.core.estimate import Bound
 from inferometer.core.finding import Finding
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
 
-__all__ = ["DeviceFacts", "Environment", "Headline", "Kind", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance"]
+__all__ = [
+    "DeviceFacts", "Environment", "Headline", "Kind", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance",
+    "Verification", "Verified",
+]  # fmt: skip
 
 Kind = Literal["predicted", "measured"]
+Verified = Literal["verified", "failed", "unchecked"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelFacts:
     name: str
     parameters: int | None = None
@@ -28,14 +33,14 @@ class ModelFacts:
     source: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class DeviceFacts:
     name: str
     title: str | None = None
     count: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OpTime:
     """One op, or `count` equal ones: time, flops and bytes are of all of them together, so that sums close."""
 
@@ -55,9 +60,13 @@ class OpTime:
     predicted_s: float | None = None
     energy_j: float | None = None
     samples_s: tuple[float, ...] | None = None  # raw, where each run's time of this op is known
+    layers: tuple[str, ...] = ()  # the model's own layers that ran as this one piece, where it was fused
+    kernel: str | None = None  # the engine's name for it
+    provider: str | None = None  # the engine's name for where it ran
+    device_s: float | None = None  # on the device's own clock; `time_s` is then the larger of host and device
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Phase:
     """A part of the run with its own time: load, prefill, decode, forward … Ops stand in the order of execution."""
 
@@ -74,10 +83,13 @@ class Phase:
     statistic: str | None = None  # which statistic of `samples_s` the time is
     samples_s: tuple[float, ...] | None = None
     clean_s: float | None = None  # the run without instruments
+    predicted_s: float | None = None
     unattributed_s: float | None = None
+    context: tuple[int, ...] | None = None  # tokens in the cache before each of `samples_s`
+    parts: Mapping[str, float] = field(default_factory=dict)  # seconds inside it by name: write, run, read, sample …
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Headline:
     """The summary of a profile: what a person asks first."""
 
@@ -96,7 +108,7 @@ class Headline:
     top_unit_by_count: str | None = None  # the unit with the most ops
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Environment:
     """What the machine was like while it measured."""
 
@@ -109,7 +121,23 @@ class Environment:
     host: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
+class Verification:
+    """Whether the outputs are right, beside how fast they came. `tolerance` says what was asked of the numbers."""
+
+    status: Verified
+    reference: str | None = None  # runtime and precision the outputs were compared with
+    max_abs: float | None = None
+    max_rel: float | None = None
+    cosine: float | None = None
+    top_1: float | None = None  # share of positions with the same best answer
+    top_k: float | None = None  # mean overlap of the five best answers
+    nll_drift: float | None = None  # nats a token, for language models
+    tolerance: str | None = None
+    reason: str | None = None
+
+
+@frozen
 class Provenance:
     tool: str
     version: str
@@ -118,7 +146,7 @@ class Provenance:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Profile:
     kind: Kind
     model: ModelFacts
@@ -130,6 +158,7 @@ class Profile:
     environment: Environment | None = None
     provenance: Provenance | None = None
     findings: tuple[Finding, ...] = ()
+    verification: Verification | None = None
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)

@@ -1,9 +1,10 @@
 """A Run is a stored Profile."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 
 __all__ = ["STATUSES", "Artifact", "Run", "Status"]
@@ -12,7 +13,7 @@ Status = Literal["pending", "running", "finished", "failed", "killed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Artifact:
     """A file that belongs to a run, addressed by what is in it."""
 
@@ -22,7 +23,7 @@ class Artifact:
     media_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Run:
     id: str
     project: str

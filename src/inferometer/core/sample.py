@@ -1,11 +1,11 @@
 """Raw readings, and the statistics made of them. Each statistic has its name; one the sample cannot support is None."""
 
-from dataclasses import dataclass
+from inferometer.core.frozen import frozen
 
 __all__ = ["Interval", "Sample", "Summary"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sample:
     """Readings in the order they were taken; warm-up is not among them."""
 
@@ -14,14 +14,14 @@ class Sample:
     values: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Interval:
     low: float
     high: float
     confidence: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Summary:
     """`std` has n − 1 in its denominator; percentiles are linear between ranks (Hyndman–Fan 7).
 

@@ -1,13 +1,12 @@
 """Recorded time. Spans keep the clock's own integer nanoseconds: no reading is rounded."""
 
-from dataclasses import dataclass
-
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
 __all__ = ["Segment", "Span", "Trace"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Segment:
     """A part of a span, such as write, run and read of one accelerator call."""
 
@@ -20,8 +19,10 @@ class Segment:
         return (self.end_ns - self.start_ns) * 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Span:
+    """One stretch of time. `device_s` is how long a device worked for it, beginning at `device_start_ns`."""
+
     name: str
     start_ns: int
     end_ns: int
@@ -30,11 +31,16 @@ class Span:
     phase: str | None = None
     layer: int | None = None
     token: int | None = None
+    process: int | None = None
     thread: int | None = None
+    task: str | None = None
     parent: int | None = None  # index of the enclosing span in the trace
     bytes: float | None = None
     flops: float | None = None
     tokens: int | None = None
+    device_start_ns: int | None = None
+    device_s: float | None = None
+    energy_j: float | None = None
     memory_delta_bytes: int | None = None
     memory_peak_bytes: int | None = None
     failed: bool = False
@@ -43,13 +49,16 @@ class Span:
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:
             raise DomainError(f"Span {self.name!r} ends before it starts ({self.end_ns} < {self.start_ns}).")
+        for name, value in (("device_s", self.device_s), ("energy_j", self.energy_j)):
+            if value is not None and value < 0:
+                raise DomainError(f"Span {self.name!r} has {name} = {value!r}, which is less than nothing.")
 
     @property
     def duration_s(self) -> float:
         return (self.end_ns - self.start_ns) * 1e-9
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Trace:
     """Spans in the order they began. `dropped` counts those a bounded recorder had to let go."""
 

@@ -7,13 +7,15 @@ are plain numbers (Python's ints stay exact) or numpy arrays when many workloads
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
+
+from inferometer.core.frozen import frozen
 
 __all__ = ["STREAMS", "Work"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Work:
     """Floating-point operations by arithmetic format, and bytes by stream."""
 

@@ -1,8 +1,9 @@
 """Workload: what is asked of the model."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 from inferometer.core.dtype import dtype
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
 __all__ = ["Parallel", "Precision", "Workload"]
@@ -13,7 +14,7 @@ def _require_whole(name: str, value: object, *, least: int) -> None:
         raise DomainError(f"{name} must be a whole number of {least} or more, and is {value!r}.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Precision:
     """The formats of weights, activations and KV cache. `None` is as the model's file or config says."""
 
@@ -27,7 +28,7 @@ class Precision:
                 dtype(name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Parallel:
     """How many devices share the work, and how: tensor, pipeline, expert, data."""
 
@@ -46,7 +47,7 @@ class Parallel:
         return self.tp * self.pp * self.dp
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Workload:
     """`context` fixes the tokens already in the cache; without it decode is the mean step over the generation."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import DTYPES
+from inferometer.core.frozen import frozen
 from inferometer.report.records import ops_per_joule
 from inferometer.units import format_capacity, format_quantity
 
@@ -21,7 +21,7 @@ __all__ = ["Card", "Fact", "device_card", "formula_card", "model_card"]
 Fact = tuple[str, str, str]  # label, value, remark
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Card:
     title: str
     subtitle: str

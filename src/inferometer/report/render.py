@@ -1,8 +1,5 @@
 """A table as text: drawn for a terminal, or as JSON, CSV or Markdown."""
 
-import csv
-import io
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,11 +17,16 @@ def render(table: Table, form: str) -> str:
 
 
 def _as_json(table: Table) -> str:
+    import json  # noqa: PLC0415 - the other forms do without it
+
     rows = [{column.machine_name: row.get(column.key) for column in table.columns} for row in table.rows]
     return json.dumps(rows, indent=2, ensure_ascii=False)
 
 
 def _as_csv(table: Table) -> str:
+    import csv  # noqa: PLC0415 - as above
+    import io  # noqa: PLC0415 - as above
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([column.machine_name for column in table.columns])

@@ -1,15 +1,15 @@
 """Tables as values. A row keeps raw numbers in SI units; only what a person reads has prefixes."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.units import format_capacity, format_quantity
 
 __all__ = ["Column", "Table", "cell_text"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     """`key` finds the value in a row, `heading` names it for people, `label` for machines (`memory_bytes`).
 
@@ -33,7 +33,7 @@ class Column:
         return self.label or self.key
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Table:
     columns: tuple[Column, ...]
     rows: tuple[Mapping[str, Any], ...]

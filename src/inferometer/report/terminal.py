@@ -1,10 +1,12 @@
-"""The terminal: tables, facts and verdicts as text; nothing is printed here. Only what must wrap is drawn with rich."""
+"""The terminal: tables, facts and verdicts as text; nothing is printed here.
+
+What commands answer with every day is laid out by hand, so that it does not wait for a layout engine: rich draws only
+the checklist.
+"""
 
 from __future__ import annotations
 
-import shutil
 import sys
-import textwrap
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -34,15 +36,36 @@ def _on_terminal() -> bool:
 
 def _width() -> int:
     """The terminal's width; a pipe has none, and gets lines that a pager shows whole."""
-    return max(shutil.get_terminal_size((100, 40)).columns, _LEAST_WIDTH) if _on_terminal() else _PIPE_WIDTH
+    if not _on_terminal():
+        return _PIPE_WIDTH
+    import shutil  # noqa: PLC0415 - brings every compression there is, and only a terminal's size needs it
+
+    return max(shutil.get_terminal_size((100, 40)).columns, _LEAST_WIDTH)
 
 
 def _bold(text: str) -> str:
-    return f"\x1b[1m{text}\x1b[0m" if _on_terminal() else text
+    return _styled(text, 1)
+
+
+def _dim(text: str) -> str:
+    return _styled(text, 2)
+
+
+def _styled(text: str, style: int) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m" if text and _on_terminal() else text
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    """Lines no longer than the width, broken between words where they can be."""
+    if len(text) <= width and "\n" not in text:
+        return [text]
+    import textwrap  # noqa: PLC0415 - most cells fit
+
+    return [line for part in text.split("\n") for line in textwrap.wrap(part, width, break_on_hyphens=False) or [""]]
 
 
 def draw_table(table: Table) -> str:
-    """Aligned columns under a rule. Written by hand: a list of devices must not wait for a layout engine."""
+    """Aligned columns under a rule."""
     cells = [[cell_text(column, row.get(column.key)) for column in table.columns] for row in table.rows]
     right = [column.numeric for column in table.columns]
     headings = [column.heading for column in table.columns]
@@ -79,9 +102,7 @@ def _fitted(columns: list[list[str]], right: list[bool]) -> list[int]:
 def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
     """A row, wrapped where a cell is wider than its column."""
     row, right = row[: len(widths)], right[: len(widths)]  # what did not fit is left out
-    parts = [
-        [cell] if len(cell) <= width else textwrap.wrap(cell, width) for cell, width in zip(row, widths, strict=True)
-    ]
+    parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
     return [
         _GAP.join(
             text.rjust(width) if numeric else text.ljust(width)
@@ -91,38 +112,41 @@ def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
     ]
 
 
-def _drawn(*parts: RenderableType) -> str:
-    """What rich makes of it: as wide as the terminal, coloured if it is one."""
-    from rich.console import Console  # noqa: PLC0415 - lists do without it
-
-    console = Console(width=_width(), force_terminal=_on_terminal(), no_color=not _on_terminal(), highlight=False)
-    with console.capture() as captured:
-        for part in parts:
-            console.print(part)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
-
-
 def draw_heading(title: str, subtitle: str | None = None) -> str:
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    line = Text(title, style="bold")
-    if subtitle:
-        line.append(f"  {subtitle}", style="dim")
-    return _drawn(line)
+    beside = f"{_GAP}{subtitle}" if subtitle else ""
+    if len(title) + len(beside) <= _width():
+        return _bold(title) + _dim(beside)
+    lines = [*map(_bold, _wrapped(title, _width())), *map(_dim, _wrapped(subtitle or "", _width()))]
+    return "\n".join(filter(None, lines))
 
 
 def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
-    """Label, value, remark: three columns without rules, for one thing's facts."""
-    from rich.table import Table as Grid  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    """Label, value, remark: three columns without rules, for one thing's facts. Labels stay whole."""
+    lengths = [[len(line) for row in rows for line in row[place].split("\n")] for place in range(3)]
+    label, value, remark = (max(found, default=0) for found in lengths)
+    value, remark = _shared(value, remark, max(_width() - label - 2 * len(_GAP), 2))
+    return "\n".join(
+        _field_line(*line, label=label, value=value)
+        for name, said, noted in rows
+        for line in zip_longest([name], _wrapped(said, value), _wrapped(noted, remark), fillvalue="")
+    )
 
-    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_column(style="dim", overflow="fold")
-    for label, value, remark in rows:
-        grid.add_row(Text(label), Text(value), Text(remark))
-    return _drawn(grid)
+
+def _shared(one: int, other: int, room: int) -> tuple[int, int]:
+    """Widths of two columns that share a room: the wider one gives way, down to half of it."""
+    if one + other <= room:
+        return one, other
+    half = room // 2
+    if one <= half:
+        return one, room - one
+    return (room - other, other) if other <= half else (room - half, half)
+
+
+def _field_line(name: str, said: str, noted: str, *, label: int, value: int) -> str:
+    if not said and not noted:
+        return _dim(name)
+    middle = f"{said:<{value}}{_GAP}" if noted else said
+    return f"{_dim(f'{name:<{label}}')}{_GAP}{middle}{_dim(noted)}"
 
 
 def draw_card(card: Card) -> str:
@@ -132,6 +156,17 @@ def draw_card(card: Card) -> str:
     parts.append(draw_fields(card.facts))
     parts += card.sources
     return "\n".join(parts)
+
+
+def _drawn(*parts: RenderableType) -> str:
+    """What rich makes of it: as wide as the terminal, coloured if it is one."""
+    from rich.console import Console  # noqa: PLC0415 - only the checklist needs it
+
+    console = Console(width=_width(), force_terminal=_on_terminal(), no_color=not _on_terminal(), highlight=False)
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
 
 
 def draw_verdicts(rows: Sequence[tuple[str, str, str, str | None]]) -> str:

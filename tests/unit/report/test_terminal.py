@@ -2,7 +2,7 @@ import pytest
 
 from inferometer.report import terminal
 from inferometer.report.table import Column, Table
-from inferometer.report.terminal import draw_fields, draw_table, draw_verdicts
+from inferometer.report.terminal import draw_fields, draw_heading, draw_table, draw_verdicts
 
 TABLE = Table(
     columns=(
@@ -52,8 +52,67 @@ def test_columns_that_do_not_fit_are_named(width):
     assert draw_table(TABLE).splitlines()[-1] == "Too narrow here for: power."
 
 
+FACTS = [
+    ("first token", "9.919 ms", "7.083 ms to 14.14 ms, 2.1 × its floor, bound by compute"),
+    ("a note", "a value of many words that goes on for longer than half a terminal is wide", ""),
+    ("address", "https://example.org/" + "x" * 60, "and a remark that has quite a few words of its own as well"),
+    ("nothing", "", ""),
+]
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 160])
+def test_facts_fit_the_terminal_and_lose_no_word(width, columns):
+    width(columns)
+    lines = draw_fields(FACTS).splitlines()
+    assert max(map(len, lines)) <= columns
+    assert not any(line != line.rstrip() for line in lines)
+    said = "".join(sorted("".join(lines).replace(" ", "")))
+    assert said == "".join(sorted("".join(map("".join, FACTS)).replace(" ", "")))
+
+
+def test_facts_stand_in_three_columns(width):
+    width(160)
+    assert draw_fields([FACTS[0], ("b", "1", "c"), ("d", "", "e"), ("f", "2", "")]).splitlines() == [
+        "first token  9.919 ms  7.083 ms to 14.14 ms, 2.1 × its floor, bound by compute",
+        "b            1         c",
+        "d                      e",
+        "f            2",
+    ]
+    assert draw_fields([]) == ""
+
+
+def test_a_line_of_a_fact_is_a_line(width):
+    width(160)
+    assert draw_fields([("a", "one\ntwo", "b")]).splitlines() == ["a  one  b", "   two"]
+
+
+def test_a_long_remark_wraps_under_itself_and_a_short_value_stays_whole(width):
+    width(60)
+    assert draw_fields(FACTS[:1]).splitlines() == [
+        "first token  9.919 ms  7.083 ms to 14.14 ms, 2.1 × its",
+        "                       floor, bound by compute",
+    ]
+
+
+def test_a_heading_that_is_too_long_goes_on_below(width):
+    width(30)
+    assert draw_heading("a model on a device", "asked") == "a model on a device  asked"
+    assert draw_heading("a model on a device", "this much was asked of it") == (
+        "a model on a device\nthis much was asked of it"
+    )
+    assert draw_heading("a model of many words on a device") == "a model of many words on a\ndevice"
+
+
+def test_on_a_terminal_the_title_is_bold_and_what_stands_beside_is_dim(monkeypatch, width):
+    monkeypatch.setattr(terminal, "_on_terminal", lambda: True)
+    width(80)
+    assert draw_heading("T", "s") == "\x1b[1mT\x1b[0m\x1b[2m  s\x1b[0m"
+    assert draw_fields([("a", "b", "c")]) == "\x1b[2ma\x1b[0m  b  \x1b[2mc\x1b[0m"
+
+
 def test_nothing_is_coloured_in_a_pipe(capsys):
-    for text in (draw_table(TABLE), draw_fields([("a", "b", "c")]), draw_verdicts([("bad", "T", "found", "do")])):
+    drawn = (draw_table(TABLE), draw_fields([("a", "b", "c")]), draw_verdicts([("bad", "T", "found", "do")]))
+    for text in (*drawn, draw_heading("T", "s")):
         assert "\x1b" not in text
 
 

@@ -3,12 +3,13 @@
 import csv
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from inferometer.catalog.detect.fields import decoded, number, scaled, stripped, table, whole
 from inferometer.catalog.detect.host import Gpu
 from inferometer.catalog.detect.machine import Machine
+from inferometer.core.frozen import frozen
 
 __all__ = [
     "GPU_FIELDS",
@@ -34,7 +35,7 @@ T = TypeVar("T")
 _PCI = {"0x1002": "AMD", "0x8086": "Intel", "0x10de": "NVIDIA"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Tegra:
     """A Jetson's chip: what its GPU is called and which CUDA compute capability it has."""
 

@@ -8,8 +8,9 @@ Host
 └── sensors: PowerSensor … which energy readings there are, and why not
 """
 
-from dataclasses import dataclass
 from typing import Literal
+
+from inferometer.core.frozen import frozen
 
 __all__ = [
     "Cache",
@@ -28,7 +29,7 @@ CacheKind = Literal["data", "instruction", "unified"]
 CoreKind = Literal["performance", "middle", "efficiency"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cache:
     """One kind of cache. `size_bytes` is one instance, `total_bytes` all `count` of them.
 
@@ -43,7 +44,7 @@ class Cache:
     total_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CoreGroup:
     """Cores of one design: all of them on most machines, P and E cores apart where there are both."""
 
@@ -54,7 +55,7 @@ class CoreGroup:
     max_hz: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cpu:
     """`flags` are instruction sets known to be present, `flags_absent` those known to be missing.
 
@@ -83,14 +84,14 @@ class Cpu:
         return False if flag in self.flags_absent else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class NumaNode:
     index: int
     cpus: tuple[int, ...]
     memory_bytes: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryFacts:
     total_bytes: int | None
     available_bytes: int | None
@@ -99,7 +100,7 @@ class MemoryFacts:
     numa_nodes: tuple[NumaNode, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Gpu:
     """`shared_memory`: the memory is the host's own, as on a phone, a Jetson or a Mac.
 
@@ -119,14 +120,14 @@ class Gpu:
     source: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class OperatingSystem:
     name: str | None
     version: str | None
     kernel: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Limits:
     """What this process may use of the machine. `quota_cpus` is the cgroup's CPU time per wall time."""
 
@@ -140,7 +141,7 @@ class Limits:
     hypervisor: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PowerSensor:
     """A source of energy or power readings: what it would measure, and if it cannot be used, why."""
 
@@ -150,7 +151,7 @@ class PowerSensor:
     domains: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Host:
     board: str | None
     cpu: Cpu

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from inferometer.catalog.detect.fields import cpu_list, lines_of, number, stripped, whole
 from inferometer.catalog.detect.host import Limits
 from inferometer.catalog.detect.machine import Machine
+from inferometer.core.frozen import frozen
 
 __all__ = ["Cgroup", "find_cgroup", "hypervisor_of_dmi", "linux_limits", "parse_cgroup", "parse_cgroup_mounts"]
 
@@ -45,7 +45,7 @@ _ENGINES = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Cgroup:
     """Where this process's limits are written: a folder a controller, the process's own first, then its parents."""
 

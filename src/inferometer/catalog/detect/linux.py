@@ -3,7 +3,6 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import get_args
 
 from inferometer.catalog.detect import isa
@@ -32,6 +31,7 @@ from inferometer.catalog.detect.host import (
 from inferometer.catalog.detect.limits import linux_limits
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.detect.sensors import linux_sensors
+from inferometer.core.frozen import frozen
 
 __all__ = ["linux_host", "parse_cpuinfo", "parse_meminfo", "parse_os_release"]
 
@@ -44,7 +44,7 @@ _PLACEHOLDERS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CpuInfo:
     """/proc/cpuinfo: one mapping a logical CPU, by its number, and what stands outside them."""
 
@@ -52,7 +52,7 @@ class CpuInfo:
     board: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LogicalCpu:
     """One logical CPU, as far as the kernel tells."""
 

@@ -18,13 +18,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
+from inferometer.core.frozen import frozen
+
 __all__ = ["Disk", "LocalMachine", "Machine"]
 
 _BYTES_AT_MOST = 2**23  # no file read here is larger, and a wrong one must not fill the memory
 _PROGRAM_S = 15.0  # nvidia-smi without persistence mode and a cold PowerShell take seconds
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Disk:
     """A folder that measuring writes to, and the room there is in its file system."""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from inferometer.catalog.detect.fields import rows, table
 from inferometer.catalog.detect.machine import Disk, Machine
+from inferometer.core.frozen import frozen
 from inferometer.errors import FormatError
 
 __all__ = ["RecordedMachine", "Recorder", "load_machine", "parse_entries", "render_entries"]
@@ -37,7 +38,7 @@ def render_entries(entries: Mapping[str, str]) -> str:
     return "".join(f"{_MARK}{name}\n{text.rstrip()}\n" for name, text in sorted(entries.items()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RecordedMachine:
     """A machine that answers from what was written down. What was not written down is not there.
 

@@ -6,13 +6,13 @@ says whether it is quiet enough.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.health import clocks, cpu, memory, storage, surroundings
 from inferometer.catalog.health.check import Bearing, Check, Topic, Verdict
 from inferometer.catalog.health.readings import Absent, Counters, Readings, State
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
 __all__ = [
@@ -37,7 +37,7 @@ INTERVAL_S = 1.0
 _TELLING = ("load-high", "cpu-pressure", "cpu-busy")  # without one of these, quiet cannot be told from busy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Overall:
     """`quiet`: measure now, or not; None where nothing that would tell could be read."""
 

@@ -5,10 +5,11 @@ taken now would not be trusted), unknown (not measurable here, and why).
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from inferometer.catalog.health.readings import Absent, Readings
+from inferometer.core.frozen import frozen
 
 __all__ = [
     "Bearing",
@@ -30,7 +31,7 @@ Bearing = Literal["disturbs", "colours", "none"]
 Numbers = Mapping[str, float]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Check:
     """One line of the doctor's report. `numbers` are in SI base units; shares are of 1."""
 
@@ -42,7 +43,7 @@ class Check:
     remedy: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Outcome:
     """What a judge says. Without a remedy of its own, the topic's is given for warn and bad."""
 
@@ -55,7 +56,7 @@ class Outcome:
 Judge = Callable[[Readings], Outcome]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Topic:
     """What one check is about: the documentation, its bearing on a measurement, and the judge.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Disk
+from inferometer.core.frozen import frozen
 
 __all__ = [
     "Absent",
@@ -40,7 +41,7 @@ class Absent:
     why: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Load:
     """Averages of runnable tasks (on Linux also of tasks waiting for a disk) over 1, 5 and 15 minutes."""
 
@@ -49,13 +50,13 @@ class Load:
     fifteen: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunQueue:
     running: int
     blocked: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Pressure:
     """Share of time in which some (or all) tasks waited for the resource; `stalled_s` counts up since boot."""
 
@@ -64,7 +65,7 @@ class Pressure:
     stalled_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CpuTime:
     """Seconds since boot. `steal_s` is what a hypervisor gave to others; None where the system does not count it."""
 
@@ -73,13 +74,13 @@ class CpuTime:
     steal_s: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ProcessTime:
     name: str
     cpu_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryState:
     total_bytes: int
     available_bytes: int
@@ -87,7 +88,7 @@ class MemoryState:
     swap_used_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Paging:
     """Bytes swapped in and out since boot."""
 
@@ -95,20 +96,20 @@ class Paging:
     out_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LinkCounts:
     packets: int
     errors: int
     drops: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TcpCounts:
     sent: int
     retransmitted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class QuotaCounts:
     """How often, and how long, the cgroup's CPU quota stopped this container."""
 
@@ -116,7 +117,7 @@ class QuotaCounts:
     stopped_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Counters:
     load: Load | Absent
     queue: RunQueue | Absent
@@ -133,7 +134,7 @@ class Counters:
     quota: QuotaCounts | Absent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ClockPolicy:
     """How one CPU's clock is chosen: by whom, and up to where."""
 
@@ -145,7 +146,7 @@ class ClockPolicy:
     max_hz: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Temperature:
     name: str
     celsius: float
@@ -153,7 +154,7 @@ class Temperature:
     critical_c: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GpuState:
     """A GPU now. `throttle` are NVML's clock event reasons, a set of bits."""
 
@@ -169,7 +170,7 @@ class GpuState:
     throttle: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class KernelEvent:
     """A line of the kernel's log that should not be there. `age_s` is None where the line has no time."""
 
@@ -178,7 +179,7 @@ class KernelEvent:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class BoardThrottle:
     """What a board's firmware or a system's thermal control says about the clock, now and since boot."""
 
@@ -186,7 +187,7 @@ class BoardThrottle:
     since_boot: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Supply:
     """`charge` is the battery's, as a share."""
 
@@ -195,7 +196,7 @@ class Supply:
     charge: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class State:
     clocks: tuple[ClockPolicy, ...] | Absent
     temperatures: tuple[Temperature, ...] | Absent
@@ -208,7 +209,7 @@ class State:
     packages: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Readings:
     """Everything a check may look at."""
 

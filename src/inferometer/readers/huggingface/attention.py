@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.parts import (
     elementwise,
@@ -32,7 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Attention:
     """Modules are full names; either q, k and v are named, or qkv where they are one matrix.
 
@@ -66,7 +66,7 @@ class Attention:
     chunk: int = 0  # tokens see only those of their own chunk of this size
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Latent:
     """Multi-head latent attention: keys and values of all heads are made from one short vector, which is cached."""
 
@@ -85,7 +85,7 @@ class Latent:
         return self.nope_dim + self.rope_dim
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Seen:
     """What attention sees beside the new tokens: cached ones before them, or another sequence (cross-attention)."""
 

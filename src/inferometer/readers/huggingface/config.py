@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, overload
 
+from inferometer.core.frozen import frozen
 from inferometer.errors import FormatError
 
 __all__ = ["LARGEST", "MANY_LAYERS", "Config"]
@@ -20,7 +21,7 @@ MANY_LAYERS = 4096  # of anything that is repeated
 _NEEDED: Any = object()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Config:
     """A config's values under the names the templates use; `aliases` says what a family calls them instead.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attend
 from inferometer.readers.huggingface.body import Body, ending_in
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["diffusers_dit", "dit"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Names:
     """Where a port keeps a block's modules."""
 

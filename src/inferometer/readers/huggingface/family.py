@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from inferometer.catalog.sections import tables
+from inferometer.core.frozen import frozen
 from inferometer.errors import FormatError, UnknownNameError
 from inferometer.readers.huggingface.config import Config
 
@@ -22,7 +24,7 @@ __all__ = ["Family", "families", "family_of"]
 _MERGED = ("names", "parts", "keys", "defaults", "nested_defaults", "tasks", "heads")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Family:
     """One row. The comments say what a template makes of each feature."""
 
@@ -77,13 +79,23 @@ class Family:
 
 
 @cache
+def _texts() -> Mapping[str, str]:
+    """The text of every row by its name. Rows are parsed when they are asked for: a config needs two or three."""
+    texts: dict[str, str] = {}
+    for file in sorted((Path(__file__).parent / "families").glob("*.toml")):
+        for (name, _), text in tables(file.read_text(encoding="utf-8")):
+            texts[name] = texts.get(name, "") + text
+    return texts
+
+
+@cache
+def _row(name: str) -> Mapping[str, Any]:
+    row: Mapping[str, Any] = tomllib.loads(_texts()[name])[name]
+    return row
+
+
 def _rows() -> Mapping[str, Mapping[str, Any]]:
-    folder = files("inferometer.readers.huggingface") / "families"
-    rows: dict[str, Mapping[str, Any]] = {}
-    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
-        if entry.name.endswith(".toml"):
-            rows |= tomllib.loads(entry.read_text(encoding="utf-8"))
-    return rows
+    return {name: _row(name) for name in _texts()}
 
 
 @cache
@@ -124,13 +136,12 @@ def part_of(family: Family, part: str, config: Config) -> tuple[Family, Config]:
 
 def model_type(config: Config) -> str:
     """By `model_type`, else by the class name in `architectures` or `_class_name`."""
-    rows = _rows()
     asked = config.get("model_type")
     if asked is None:
         asked = class_name(config)
         named = [
             (len(start), name)
-            for name, row in rows.items()
+            for name, row in _rows().items()
             for start in row.get("classes", ())
             if asked.startswith(start)
         ]
@@ -141,7 +152,7 @@ def model_type(config: Config) -> str:
             f"The config of {config.name!r} names no architecture: it has neither model_type nor architectures.",
             remedy=f"Add a model_type, one of {', '.join(families())}.",
         )
-    if asked in rows and not rows[asked].get("abstract"):
+    if asked in _texts() and not _row(asked).get("abstract"):
         return asked
     raise UnknownNameError("architecture", asked[:80], families(), listing=_missing(asked, config))
 
@@ -172,7 +183,7 @@ def _missing(asked: str, config: Config) -> str:
 
 
 def _merged(name: str) -> Mapping[str, Any]:
-    row = _rows()[name]
+    row = _row(name)
     return _over(_merged(row["like"]), row) if "like" in row else row
 
 

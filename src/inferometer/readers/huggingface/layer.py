@@ -6,10 +6,11 @@ alternate between local and global attention has a Block for each change, in the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Latent, Seen, attend, attend_latent
 from inferometer.readers.huggingface.mlp import Experts, Mlp, feed, route
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Layer", "Norms", "named_norm", "stack"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Norms:
     """Where a layer normalises: a slot holds the norm's module, or is empty.
 
@@ -43,7 +44,7 @@ class Norms:
     scale_mlp: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layer:
     norms: Norms
     mixer: Attention | Latent | Mamba | Mamba2

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.parts import (
     activation,
@@ -20,7 +19,7 @@ from inferometer.readers.huggingface.parts import (
 __all__ = ["Experts", "Mlp", "feed", "route"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mlp:
     """`up` and `down` alone are a plain MLP; with `gate`, or `gate_up` for both in one matrix, it is a gated one."""
 
@@ -34,7 +33,7 @@ class Mlp:
     transposed: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Experts:
     """Routed experts. In a weight's name `*` stands for the expert's index: `experts` tensors that are one stack here.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op, rotary_op
 from inferometer.readers.huggingface.body import Body, ending_in
@@ -40,7 +40,7 @@ _FLUX_SIZES = {"image": 1024, "encoder": 512}  # what its pipeline makes and rea
 _SD3_TOKENS = 77 + 256  # CLIP's and T5's, one after the other
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Streams:
     """What the streams of image and text have in common."""
 

@@ -6,10 +6,11 @@ An op's name is short and the same in every family (`layers.{}.attn.q_proj`); a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.dims import Dim, Symbol
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def copy(name: str, function: str, inputs: tuple[Tensor, ...], *shape: Dim, weig
     return Op(name=name, kind="copy", inputs=inputs, outputs=(y,), weights=weights, attributes={"function": function})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Filter:
     """What a convolution does to [batch, channels, *space]."""
 

@@ -1,11 +1,11 @@
 """Where a part of a model stands: what goes before the names of its weights and of its ops."""
 
-from dataclasses import dataclass
+from inferometer.core.frozen import frozen
 
 __all__ = ["Place"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     body: str = ""  # before the body's weights: `model.`
     head: str = ""  # before its heads' weights

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from inferometer.readers.huggingface.attention import Attention, Latent
@@ -40,7 +40,7 @@ def layers_of(family: Family, config: Config, prefix: str, *, cached: bool = Tru
 
 
 def norms_of(family: Family, at: str) -> Norms:
-    slots = {slot: family.names.get(slot, "") for slot in Norms.__slots__ if slot not in {"kind", "bias"}}
+    slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
     named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
     return Norms(kind=family.norm, bias=family.norm_bias, **named)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.parts import (
     Filter,
@@ -24,7 +25,7 @@ from inferometer.readers.huggingface.parts import (
 __all__ = ["Mamba", "Mamba2", "scan", "scan2"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mamba:
     """Version 1. `normed`: dt, B and C pass an RMS norm first (Jamba)."""
 
@@ -39,7 +40,7 @@ class Mamba:
     function: str = "silu"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Mamba2:
     at: str
     inner: int

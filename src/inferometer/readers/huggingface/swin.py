@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
 from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
@@ -36,7 +37,7 @@ _MANY_STAGES = 16
 _LARGE_WINDOW = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Stage:
     index: int
     depth: int

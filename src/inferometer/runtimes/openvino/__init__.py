@@ -8,7 +8,7 @@ runtime = Engine(
     package="openvino",
     module="openvino",
     extra="openvino",
-    formats=frozenset({"onnx", "tflite"}),
+    formats=frozenset({"onnx", "openvino", "tflite"}),
     opener="inferometer.runtimes.openvino.session",
     capabilities=Capabilities(units=("cpu", "gpu", "npu")),
 )

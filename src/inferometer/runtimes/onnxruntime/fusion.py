@@ -1,0 +1,211 @@
+"""From the graph as the engine runs it back to the graph in the file: which nodes each kernel stands for.
+
+Names of nodes change when they are fused; names of tensors mostly stay. So a node of the optimised graph stands for
+what lies in the original one between the tensors it takes and the tensors it gives. Laying tensors out anew (NCHWc)
+renames the tensors too but keeps the names of nodes; for that step the names decide, and what has vanished was
+swallowed by the kernel that makes the last of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from inferometer.runtimes.onnxruntime.topology import NodeRow, Topology
+
+__all__ = ["Fate", "Fusion", "account", "constant_nodes", "map_fusion", "map_layout", "needs_layout_step"]
+
+Fate = Literal["run", "folded", "eliminated", "not run"]
+
+_LAYOUT_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
+_REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
+_MADE_INTO_CONV = ("_bn", "_mul", "_add")  # a scale a channel becomes a depthwise convolution
+_NOTHING = frozenset({"Identity", "Dropout"})  # no work at inference: gone means gone, not fused
+_RANDOM = frozenset(
+    {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """`layers` by the name the engine prints. The rest of the original nodes were computed at load, or are gone."""
+
+    layers: Mapping[str, tuple[str, ...]]
+    folded: frozenset[str] = frozenset()
+    eliminated: frozenset[str] = frozenset()
+
+
+def needs_layout_step(optimised: Topology) -> bool:
+    return any(node.domain in _LAYOUT_DOMAINS or node.kind in _REORDERS for node in optimised.nodes)
+
+
+def map_fusion(original: Topology, optimised: Topology) -> Fusion:
+    makers = {name: node for node in original.nodes for name in node.outputs}
+    made = {name for node in optimised.nodes for name in node.outputs}
+    given, strange = made | optimised.stored.keys(), made - makers.keys()
+    constant = constant_nodes(original)
+    before = {
+        node.name: [makers[name] for name in node.inputs if name in makers and name not in given]
+        for node in original.nodes
+    }
+    named = {node.engine_name: node for node in original.nodes}
+    claimed: dict[str, str] = {}
+    for kernel in optimised.nodes:
+        roots = [makers[name] for name in kernel.outputs if name in makers]
+        whole = any(name in strange for name in kernel.inputs)
+        found = [name for name in _between(kernel, roots, before, whole=whole) if name not in constant]
+        if not found and kernel.kind not in _REORDERS and not any(name in makers for name in kernel.outputs):
+            same = named.get(_stem(kernel.engine_name))
+            found = [same.name] if same is not None and same.name not in constant else []
+        for name in found:
+            claimed.setdefault(name, kernel.engine_name)
+    folded, eliminated = _rest(original, optimised, constant, claimed)
+    return Fusion(layers=_grouped(original, optimised, claimed), folded=folded, eliminated=eliminated)
+
+
+def _between(
+    kernel: NodeRow, roots: Sequence[NodeRow], before: Mapping[str, Sequence[NodeRow]], *, whole: bool
+) -> list[str]:
+    """Original nodes from which the kernel's results come. `before` says which nodes make what a node needs.
+
+    Unless the `whole` of them is asked for, only those on a way from the kernel's own inputs: others were merged with
+    their like, and their result is taken from elsewhere.
+    """
+    behind: dict[str, NodeRow] = {}
+    waiting = list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.name not in behind:
+            behind[node.name] = node
+            waiting.extend(before[node.name])
+    if not whole:
+        keep = {root.name for root in roots} | _reached(behind, set(kernel.inputs))
+        behind = {name: node for name, node in behind.items() if name in keep}
+    return [name for name, node in behind.items() if node.kind not in _NOTHING or node.kind == kernel.kind]
+
+
+def _reached(nodes: Mapping[str, NodeRow], tensors: set[str]) -> set[str]:
+    """Nodes that depend on the tensors, within the set."""
+    known, found = set(tensors), set[str]()
+    for _ in nodes:
+        fresh = {name for name, node in nodes.items() if name not in found and known.intersection(node.inputs)}
+        if not fresh:
+            break
+        found |= fresh
+        known.update(output for name in fresh for output in nodes[name].outputs)
+    return found
+
+
+def _stem(name: str) -> str:
+    """What was added to a node's name when it was moved to another layout or made into another kind."""
+    return name.removesuffix("_nchwc").removesuffix("_nhwc").removeprefix("fused ").removesuffix("/MatMulAddFusion")
+
+
+def constant_nodes(topology: Topology) -> frozenset[str]:
+    """Nodes that depend on nothing but what the file stores."""
+    fixed, found = set(topology.stored) - set(topology.inputs), set[str]()
+    for node in topology.nodes:
+        free = bool(node.inputs) and all(name in fixed for name in node.inputs) and node.kind not in _RANDOM
+        if node.kind == "Constant" or (free and not node.results):
+            found.add(node.name)
+            fixed.update(node.outputs)
+    return frozenset(found)
+
+
+def _rest(
+    original: Topology, optimised: Topology, constant: frozenset[str], claimed: Mapping[str, str]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """Nodes that no kernel stands for: computed when the model was loaded, or gone.
+
+    A node is computed at load where its result is stored in the optimised file, or where all who use it are.
+    """
+    folded, eliminated = set(constant - claimed.keys()), set[str]()
+    users: dict[str, list[str]] = {}
+    for node in original.nodes:
+        for name in node.inputs:
+            users.setdefault(name, []).append(node.name)
+    for node in reversed(original.nodes):
+        if node.name in claimed or node.name in folded:
+            continue
+        using = [user for name in node.outputs for user in users.get(name, ())]
+        stored = any(name in optimised.stored for name in node.outputs)
+        if stored or (using and all(user in folded for user in using)):
+            folded.add(node.name)
+        else:
+            eliminated.add(node.name)
+    return frozenset(folded), frozenset(eliminated)
+
+
+def _grouped(original: Topology, optimised: Topology, claimed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """By kernel, in the original's order."""
+    groups: dict[str, list[str]] = {node.engine_name: [] for node in optimised.nodes}
+    for node in original.nodes:
+        if node.name in claimed:
+            groups[claimed[node.name]].append(node.name)
+    return {kernel: tuple(names) for kernel, names in groups.items()}
+
+
+def map_layout(before: Topology, after: Topology, fusion: Fusion) -> Fusion:
+    """The same for a graph whose tensors were laid out anew: `fusion` is that of the graph before."""
+    named = {node.engine_name: node for node in before.nodes}
+    makers = {name: node for node in before.nodes for name in node.outputs}
+    kernel_of: dict[str, str] = {}
+    for kernel in after.nodes:
+        if kernel.kind in _REORDERS:
+            continue
+        same = _same(kernel, named, makers)
+        if same is not None:
+            kernel_of.setdefault(same.name, kernel.engine_name)
+    order = {kernel.engine_name: place for place, kernel in enumerate(after.nodes)}
+    for node in before.nodes:
+        if node.name not in kernel_of:
+            sources = {
+                kernel_of[makers[name].name]
+                for name in node.inputs
+                if name in makers and makers[name].name in kernel_of
+            }
+            if sources:
+                kernel_of[node.name] = max(sources, key=order.__getitem__)
+    layers: dict[str, list[str]] = {kernel.engine_name: [] for kernel in after.nodes}
+    gone: set[str] = set()
+    for node in before.nodes:
+        found = fusion.layers.get(node.engine_name, ())
+        if node.name in kernel_of:
+            layers[kernel_of[node.name]].extend(found)
+        else:
+            gone.update(found)
+    return Fusion(
+        layers={kernel: tuple(names) for kernel, names in layers.items()},
+        folded=fusion.folded,
+        eliminated=fusion.eliminated | gone,
+    )
+
+
+def _same(kernel: NodeRow, named: Mapping[str, NodeRow], makers: Mapping[str, NodeRow]) -> NodeRow | None:
+    """The node that a kernel was before tensors were laid out anew.
+
+    It keeps its name, or is named after its result: `conv1:0_nchwc`, `norm1_bn_nchwc`, `scale1_mul_nchwc`.
+    """
+    if kernel.engine_name in named:
+        return named[kernel.engine_name]
+    stem = _stem(kernel.engine_name)
+    stems = [stem, *(stem.removesuffix(tail) for tail in _MADE_INTO_CONV if stem.endswith(tail))]
+    for name in (*stems, *kernel.outputs):
+        if name in makers:
+            return makers[name]
+    return next((named[name] for name in stems if name in named), None)
+
+
+def account(original: Topology, fusion: Fusion, ran: Iterable[str]) -> dict[str, Fate]:
+    """What became of every node of the file, given the names of the kernels that ran."""
+    done = set(ran)
+    kernel_of = {name: kernel for kernel, names in fusion.layers.items() for name in names}
+    fates: dict[str, Fate] = {}
+    for node in original.nodes:
+        if node.name in kernel_of:
+            fates[node.name] = "run" if kernel_of[node.name] in done else "not run"
+        else:
+            fates[node.name] = "folded" if node.name in fusion.folded else "eliminated"
+    return fates

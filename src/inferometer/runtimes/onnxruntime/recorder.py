@@ -1,0 +1,138 @@
+"""An engine's session with its profiler on: it says what ran, run by run.
+
+The engine writes its profile once, when told to end it, and keeps a million events at most. So a session is replaced by
+a fresh one after each reading, and before the events would be too many; the first run in a fresh one is not counted.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from inferometer.errors import EngineError
+from inferometer.runtimes.base import Kernel, Stage
+from inferometer.runtimes.onnxruntime.events import Table, add_run, node_times, parse_profile
+from inferometer.runtimes.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step
+from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load
+from inferometer.runtimes.onnxruntime.overhead import node_cost_s
+from inferometer.runtimes.onnxruntime.providers import unit_of
+from inferometer.runtimes.onnxruntime.topology import Topology, load_model, name_nodes, topology_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+__all__ = ["EVENTS_AT_MOST", "SKIP", "Recorder", "kernels_of"]
+
+EVENTS_AT_MOST = 100_000  # in one profile; the engine drops what comes after a million, and each takes a kilobyte
+SKIP = ""  # the phase of runs that do not count
+_DTYPES = {"float": "float32", "double": "float64"}
+
+
+class Recorder:
+    """Owns the session that is profiled. Who runs it says so with `ran`, and rebinds when `ready` gives another."""
+
+    def __init__(self, plan: Plan, *, clock: Clock = time.perf_counter) -> None:
+        self._folder = TemporaryDirectory(prefix="inferometer-")
+        self._clock = clock
+        model = load_model(plan.path)
+        given = name_nodes(model)
+        self.plan = replace(plan, model=model.SerializeToString()) if given else plan
+        self.original: Topology = topology_of(model, given)
+        del model
+        self.optimised, self.fusion, self.session, self.stages = self._first()
+        self._tables: dict[str, Table] = {}
+        self._phases: list[str] = []
+        self._events_a_run = max(1, len(self.optimised.nodes))
+        self._ended = False
+
+    def _first(self) -> tuple[Topology, Fusion, Any, tuple[Stage, ...]]:
+        place = Path(self._folder.name)
+        session, stages = load(self.plan, profile=place / "profile", optimised=place / "a.onnx", clock=self._clock)
+        optimised = _written(place, "a.onnx")
+        if not needs_layout_step(optimised):
+            return optimised, map_fusion(self.original, optimised), session, stages
+        load(replace(self.plan, level="extended"), optimised=place / "b.onnx")
+        before = _written(place, "b.onnx")
+        return optimised, map_layout(before, optimised, map_fusion(self.original, before)), session, stages
+
+    @cached_property
+    def cost_per_kernel_s(self) -> float:
+        return node_cost_s(self.plan.threads, clock=self._clock)
+
+    def ready(self, runs: int, rebind: Callable[[Any], None]) -> None:
+        """Before that many runs: a fresh session where the profile was read, or would be too long."""
+        if not self._ended and (len(self._phases) + runs) * self._events_a_run > EVENTS_AT_MOST and self._phases:
+            self._read()
+        if self._ended:
+            self.session, _ = load(self.plan, profile=Path(self._folder.name) / "profile")
+            self._ended = False
+            rebind(self.session)
+
+    def ran(self, phase: str) -> None:
+        self._phases.append(phase)
+
+    def take(self) -> Mapping[str, tuple[Kernel, ...]]:
+        """By phase, what ran since the last time."""
+        if self._phases and not self._ended:
+            self._read()
+        tables, self._tables = self._tables, {}
+        return {phase: kernels_of(table, self.fusion, self._weights) for phase, table in tables.items()}
+
+    @cached_property
+    def _weights(self) -> Mapping[str, float]:
+        """Bytes of stored tensors that each kernel reads, by its name."""
+        stored = self.optimised.stored
+        return {node.engine_name: sum(stored.get(name, 0.0) for name in node.inputs) for node in self.optimised.nodes}
+
+    def _read(self) -> None:
+        path = Path(self.session.end_profiling())
+        self._ended = True
+        runs = parse_profile(path.read_bytes())
+        path.unlink()
+        phases, self._phases = self._phases, []
+        if len(runs) != len(phases):
+            raise EngineError(
+                f"ONNX Runtime ran {len(phases)} times and its profile holds {len(runs)} runs: events were dropped.",
+                remedy="Run fewer steps between two readings of the kernels.",
+            )
+        for phase, events in zip(phases, runs, strict=True):
+            self._events_a_run = max(self._events_a_run, len(events))
+            if phase != SKIP:
+                add_run(self._tables.setdefault(phase, Table()), node_times(events))
+
+    def close(self) -> None:
+        if not self._ended and self.session is not None:
+            self.session.end_profiling()
+            self._ended = True
+        self.session = None
+        self._folder.cleanup()
+
+
+def _written(folder: Path, name: str) -> Topology:
+    """The graph that the engine wrote; the weights it wrote beside it are removed at once."""
+    model = load_model(folder / name)
+    for path in folder.glob("*.bin"):
+        path.unlink()
+    (folder / name).unlink()
+    return topology_of(model, name_nodes(model))
+
+
+def kernels_of(table: Table, fusion: Fusion, weights: Mapping[str, float]) -> tuple[Kernel, ...]:
+    return tuple(
+        Kernel(
+            name=name,
+            kind=row.kind,
+            samples_s=tuple(table.samples_s[name]),
+            unit=unit_of(row.provider),
+            layers=fusion.layers.get(name, ()),
+            provider=row.provider or None,
+            dtype=_DTYPES.get(row.dtype, row.dtype) if row.dtype else None,
+            bytes=row.bytes + weights.get(name, 0.0),
+            shapes=row.shapes,
+        )
+        for name, row in ((name, table.rows[name]) for name in table.order)
+    )

@@ -1,0 +1,135 @@
+"""Sessions of ONNX Runtime: the edge that imports it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnxruntime as ort
+
+from inferometer.errors import DomainError
+from inferometer.runtimes.onnxruntime.faults import fault_of, guarded
+from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load, opened_of, plan_of
+from inferometer.runtimes.onnxruntime.ports import require_fitting
+from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
+from inferometer.runtimes.onnxruntime.text import open_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.runtimes.base import Kernel, Opened, Session, Target, TextSession
+
+__all__ = ["ArraySession", "RecordedSession", "open_session"]
+
+Array = np.ndarray[Any, Any]
+
+
+def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter) -> Session | TextSession:
+    del name  # one runtime is opened from here
+    plan = plan_of(target)
+    if target.text:
+        return open_text(target, plan, clock=clock)
+    if target.instrument:
+        return RecordedSession(plan, clock=clock)
+    session, stages = load(plan, clock=clock)
+    return ArraySession(plan, session, opened_of(plan, session, stages))
+
+
+class ArraySession:
+    """Inputs are bound once; a step is one call of the engine."""
+
+    def __init__(self, plan: Plan, session: Any, opened: Opened) -> None:
+        self._plan, self._session, self._opened = plan, session, opened
+        self._fed: dict[str, Array] = {}
+        self._binding: Any = None
+
+    @property
+    def opened(self) -> Opened:
+        return self._opened
+
+    @property
+    def cost_per_kernel_s(self) -> float | None:
+        return None
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        self._require_open()
+        require_fitting(self._opened.inputs, inputs)
+        self._fed = {name: np.array(array, order="C") for name, array in inputs.items()}
+        self._bind(self._session)
+
+    def _bind(self, session: Any) -> None:
+        """Inputs lie where the first provider reads them; the engine allocates the outputs there in the first step."""
+        binding = session.io_binding()
+        device = _device(self._plan)
+        with guarded(self._plan.path, "refused the inputs of"):
+            for name, array in self._fed.items():
+                value = ort.OrtValue.ortvalue_from_numpy(array, *device)
+                binding.bind_ortvalue_input(name, value)
+            for port in self._opened.outputs:
+                binding.bind_output(port.name, *device)
+        self._session, self._binding = session, binding
+
+    def step(self) -> None:
+        binding = self._binding
+        if binding is None:
+            raise DomainError("A step was asked for before any inputs were fed.")
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:
+            raise fault_of(self._plan.path, "failed to run", error) from error
+
+    def outputs(self) -> Mapping[str, Array]:
+        if self._binding is None:
+            return {}
+        names = [port.name for port in self._opened.outputs]
+        return dict(zip(names, self._binding.copy_outputs_to_cpu(), strict=True))
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        return {}
+
+    def close(self) -> None:
+        self._session = self._binding = None
+        self._fed = {}
+
+    def _require_open(self) -> None:
+        if self._session is None:
+            raise DomainError("The session is closed.")
+
+
+class RecordedSession(ArraySession):
+    """The same with the engine's profiler on."""
+
+    def __init__(self, plan: Plan, *, clock: Clock) -> None:
+        self.recorder = Recorder(plan, clock=clock)
+        session = self.recorder.session
+        super().__init__(self.recorder.plan, session, opened_of(plan, session, self.recorder.stages))
+
+    @property
+    def cost_per_kernel_s(self) -> float | None:
+        return self.recorder.cost_per_kernel_s
+
+    def step(self) -> None:
+        self.recorder.ready(1, self._rebind)
+        super().step()
+        self.recorder.ran("forward")
+
+    def _rebind(self, session: Any) -> None:
+        """In a fresh session the first step pays for its memory: it is taken here."""
+        self._bind(session)
+        super().step()
+        self.recorder.ran(SKIP)
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        return self.recorder.take()
+
+    def close(self) -> None:
+        super().close()
+        self.recorder.close()
+
+
+def _device(plan: Plan) -> tuple[str, int]:
+    """Where arrays should lie for the first provider, as the engine names places."""
+    name, settings = plan.providers[0]
+    place = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda", "DmlExecutionProvider": "dml"}
+    return place.get(name, "cpu"), int(settings.get("device_id", 0))

@@ -1,0 +1,84 @@
+"""Nodes of the file that no kernel lists.
+
+A kernel lists what it was fused from, and leaves out nodes whose names were lost on the way: the convolution whose norm
+was multiplied into its weights, the pieces of a norm or an activation that became one. A fused kernel keeps the names
+of the last nodes in it, so a node left out belongs to the first kernel that needs its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from inferometer.runtimes.onnxruntime.fusion import Fate, constant_nodes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from inferometer.runtimes.onnxruntime.topology import Topology
+
+__all__ = ["Adoption", "adopt"]
+
+_SHAPES = frozenset({"Shape", "Size"})
+_NO_WORK = frozenset({"Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adoption:
+    """`layers` of each kernel in the file's order, and what became of every node."""
+
+    layers: Mapping[str, tuple[str, ...]]
+    fates: Mapping[str, Fate]
+
+
+def adopt(original: Topology, listed: Mapping[str, tuple[str, ...]]) -> Adoption:
+    """`listed` are the kernels in order of execution, each with the nodes it lists."""
+    kernel_of: dict[str, str] = {}
+    for kernel, names in listed.items():
+        for name in names:
+            kernel_of.setdefault(name, kernel)
+    folded = _known_at_load(original) - kernel_of.keys()
+    _give(original, listed, kernel_of, folded)
+    layers: dict[str, list[str]] = {kernel: [] for kernel in listed}
+    fates: dict[str, Fate] = {}
+    for node in original.nodes:
+        if node.name in kernel_of:
+            layers[kernel_of[node.name]].append(node.name)
+            fates[node.name] = "run"
+        else:
+            fates[node.name] = "folded" if node.name in folded else "eliminated"
+    return Adoption(layers={kernel: tuple(names) for kernel, names in layers.items()}, fates=fates)
+
+
+def _give(original: Topology, listed: Iterable[str], kernel_of: dict[str, str], folded: set[str]) -> None:
+    """Each node left over to the first kernel after it; where none is, to the last before it."""
+    order = {kernel: place for place, kernel in enumerate(listed)}
+    makers = {name: node.name for node in original.nodes for name in node.outputs}
+    users: dict[str, list[str]] = {}
+    for node in original.nodes:
+        for name in node.inputs:
+            users.setdefault(name, []).append(node.name)
+    free = [node for node in original.nodes if node.name not in folded and node.kind not in _NO_WORK]
+    for node in reversed(free):
+        after = {kernel_of[user] for name in node.outputs for user in users.get(name, ()) if user in kernel_of}
+        if after and node.name not in kernel_of:
+            kernel_of[node.name] = min(after, key=order.__getitem__)
+    for node in free:
+        before = {kernel_of[makers[name]] for name in node.inputs if makers.get(name) in kernel_of}
+        if before and node.name not in kernel_of:
+            kernel_of[node.name] = max(before, key=order.__getitem__)
+    for node in original.nodes:
+        if node.inside in kernel_of:  # the engine tells of a branch or a loop as a whole
+            kernel_of.setdefault(node.name, kernel_of[node.inside])
+
+
+def _known_at_load(original: Topology) -> set[str]:
+    """Nodes that need only what is stored, and the shapes of tensors: these are known once the sizes are."""
+    found = set(constant_nodes(original))
+    fixed = set(original.stored) | {name for node in original.nodes if node.name in found for name in node.outputs}
+    for node in original.nodes:
+        if node.kind in _SHAPES or (node.inputs and not node.results and all(name in fixed for name in node.inputs)):
+            found.add(node.name)
+            fixed.update(node.outputs)
+    return found

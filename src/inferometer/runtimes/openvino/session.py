@@ -1,0 +1,243 @@
+"""Sessions of OpenVINO: the edge that imports it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import openvino as ov
+
+from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
+from inferometer.runtimes.base import Opened, Port, Session, Stage, Target
+from inferometer.runtimes.onnxruntime.ports import require_fitting
+from inferometer.runtimes.onnxruntime.threads import threads_of
+from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
+from inferometer.runtimes.openvino.words import engine_words, op_named
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from inferometer.runtimes.base import Kernel
+
+__all__ = ["ArraySession", "open_session"]
+
+Array = np.ndarray[Any, Any]
+Clock = Callable[[], float]
+_DTYPES = {"boolean": "bool"}
+
+
+def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter) -> Session:
+    del name  # one runtime is opened from here
+    if target.text:
+        raise DomainError(
+            f"OpenVINO was asked to open {str(target.path)!r} as a language model; here it opens models of arrays.",
+            remedy="Choose onnxruntime, torch-eager or llamacpp for text.",
+        )
+    if target.instrument:
+        from inferometer.runtimes.openvino.recorded import RecordedSession  # noqa: PLC0415 - plain sessions need none
+
+        return RecordedSession(target, clock=clock)
+    return ArraySession(target, clock=clock)
+
+
+@contextmanager
+def guarded(path: Path, doing: str) -> Iterator[None]:
+    """An engine's exception becomes an EngineError; ours and the interpreter's pass."""
+    try:
+        yield
+    except (InferometerError, MemoryError):
+        raise
+    except Exception as error:  # the engine raises RuntimeError, and Python's own kinds for wrong arguments
+        words = engine_words(str(error))
+        op = op_named(words)
+        about = f" at {op}" if op else ""
+        raise EngineError(
+            f"OpenVINO {doing} {str(path)!r}{about}: {words.rstrip('.')}.",
+            remedy="Check that the file is whole and its operators are among those OpenVINO supports.",
+        ) from error
+
+
+class ArraySession:
+    """A compiled model with one request. A model with open sizes is compiled again for the sizes that are fed."""
+
+    counting = False
+
+    def __init__(self, target: Target, *, clock: Clock) -> None:
+        if not target.path.exists():
+            raise FormatError(f"There is no file {str(target.path)!r}.", remedy="Check the path.")
+        self._target, self._clock = target, clock
+        self._core = ov.Core()
+        self._device = choose_device(target, self._core.available_devices)
+        self._threads = threads_of(target.threads)
+        with guarded(target.path, "refused"):
+            start = clock()
+            self._model = self._core.read_model(str(target.path))
+            load_s = clock() - start
+        self._ports = tuple(_port(entry) for entry in self._model.inputs)
+        if target.sizes:
+            self._reshape(_sized(self._ports, target))
+        self._fed: dict[str, Array] = {}
+        self._compiled, self._request, self._opened = self._compile((Stage(name="load", seconds=load_s),))
+
+    @property
+    def opened(self) -> Opened:
+        return self._opened
+
+    @property
+    def cost_per_kernel_s(self) -> float | None:
+        return None
+
+    def _reshape(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        with guarded(self._target.path, f"refused the sizes {_listed(shapes)} for"):
+            self._model.reshape({name: list(shape) for name, shape in shapes.items()})
+
+    def _settings(self) -> dict[str, Any]:
+        hint = precision_hint(self._target.precision, all_f32=_all_f32(self._model))
+        settings: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", **self._target.options}
+        if hint is not None:
+            settings.setdefault("INFERENCE_PRECISION_HINT", hint)
+        if self._device == "CPU":
+            settings |= {"INFERENCE_NUM_THREADS": self._threads, "NUM_STREAMS": "1"}
+        return settings | {"PERF_COUNT": "YES" if self.counting else "NO"}
+
+    def _compile(self, stages: tuple[Stage, ...]) -> tuple[Any, Any, Opened]:
+        with guarded(self._target.path, "refused"):
+            start = self._clock()
+            compiled = self._core.compile_model(self._model, self._device, self._settings())
+            request = compiled.create_infer_request()
+            compile_s = self._clock() - start
+        devices = [str(name) for name in _property(compiled, "EXECUTION_DEVICES") or [self._device]]
+        threads = _property(compiled, "INFERENCE_NUM_THREADS")
+        opened = Opened(
+            stages=(*stages, Stage(name="compile", seconds=compile_s)),
+            versions={"openvino": str(ov.__version__)},
+            inputs=self._ports,
+            outputs=tuple(_port(entry) for entry in compiled.outputs),
+            threads=int(threads) if threads else self._threads,
+            unit=unit_of(devices[0].strip("()")),
+            placed={},
+            precision=_precision(_property(compiled, "INFERENCE_PRECISION_HINT")),
+            notes=placement_note(self._device, [name.strip("()") for name in devices]),
+        )
+        return compiled, request, replace(opened, placed=_placed(compiled, devices))
+
+    def feed(self, inputs: Mapping[str, Array]) -> None:
+        if self._request is None:
+            raise DomainError("The session is closed.")
+        require_fitting(self._ports, inputs)
+        shapes = {name: tuple(array.shape) for name, array in inputs.items()}
+        if any(not _fixed(entry, shapes[_name(entry)]) for entry in self._compiled.inputs):
+            self._reshape(shapes)
+            self._compiled, self._request, self._opened = self._compile(self._opened.stages[:1])
+        self._fed = {name: np.array(array, order="C") for name, array in inputs.items()}
+        with guarded(self._target.path, "refused the inputs of"):
+            for entry in self._compiled.inputs:
+                self._request.set_tensor(entry, ov.Tensor(self._fed[_name(entry)], shared_memory=True))
+
+    def step(self) -> None:
+        if not self._fed:
+            raise DomainError("A step was asked for before any inputs were fed.")
+        request = self._request
+        try:
+            request.infer(share_outputs=True)  # in this thread, and no output is copied
+        except Exception as error:
+            with guarded(self._target.path, "failed to run"):
+                raise error from None
+
+    def outputs(self) -> Mapping[str, Array]:
+        if not self._fed:
+            return {}
+        return {_name(entry): np.array(self._request.get_tensor(entry).data) for entry in self._compiled.outputs}
+
+    def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
+        return {}
+
+    def close(self) -> None:
+        self._request = self._compiled = self._model = self._core = None
+        self._fed = {}
+
+
+def _name(entry: Any) -> str:
+    """The tensor's name; one without has its operation's."""
+    names = sorted(entry.get_names())
+    return str(names[0] if names else entry.get_node().get_friendly_name())
+
+
+def _port(entry: Any) -> Port:
+    shape = entry.get_partial_shape()
+    kind = entry.get_element_type().to_dtype().name
+    dims = tuple(dim.get_length() if dim.is_static else None for dim in shape) if shape.rank.is_static else (None,)
+    return Port(name=_name(entry), dtype=_DTYPES.get(kind, kind), shape=dims)
+
+
+def _fixed(entry: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it is compiled for just these sizes."""
+    found = entry.get_partial_shape()
+    return bool(found.is_static) and tuple(found.to_shape()) == shape
+
+
+def _sized(ports: tuple[Port, ...], target: Target) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs with the sizes that were given for names, where the file is ONNX and has them."""
+    if target.format != "onnx":
+        raise DomainError(
+            f"Sizes were given ({', '.join(target.sizes)}); a {target.format} file gives no names to open dims.",
+            remedy="Feed arrays of the sizes wanted: the model is compiled for them.",
+        )
+    from inferometer.runtimes.onnxruntime.topology import load_model, require_sizes  # noqa: PLC0415 - rarely needed
+
+    model = load_model(target.path)
+    require_sizes(model, target.path, target.sizes)
+    dims = {port.name: [dim.dim_param for dim in port.type.tensor_type.shape.dim] for port in model.graph.input}
+    shapes = {}
+    for port in ports:
+        named = zip(port.shape, dims.get(port.name, []), strict=False)
+        shapes[port.name] = tuple(target.sizes.get(name, -1 if dim is None else int(dim)) for dim, name in named)
+    return shapes
+
+
+def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
+
+
+def _all_f32(model: Any) -> bool:
+    """Whether no weight or input is stored in a shorter float."""
+    short = {"f16", "bf16"}
+    kinds = (op.get_output_element_type(0).get_type_name() for op in model.get_ops() if op.get_type_name() in _STORES)
+    return not any(kind in short for kind in kinds)
+
+
+_STORES = frozenset({"Constant", "Parameter"})
+
+
+def _property(compiled: Any, name: str) -> Any:
+    """None where the device has no such property."""
+    try:
+        return compiled.get_property(name)
+    except RuntimeError:
+        return None
+
+
+def _precision(value: Any) -> str | None:
+    name = value.get_type_name() if hasattr(value, "get_type_name") else None
+    return str(name) if name in {"f32", "f16", "bf16"} else None
+
+
+def _placed(compiled: Any, devices: list[str]) -> dict[str, int]:
+    """Operations that will be executed, by device. A device that shows no runtime model is left out."""
+    try:
+        ops = compiled.get_runtime_model().get_ordered_ops()
+    except RuntimeError:
+        return {}
+    skip = {"Const", "Input", "Output", "Parameter", "Result"}
+    count = sum(str(_info(op).get("layerType", "")) not in skip for op in ops)
+    return {devices[0].strip("()"): count} if len(devices) == 1 else {}
+
+
+def _info(op: Any) -> dict[str, str]:
+    """What the runtime model says of an operation."""
+    return {key: str(value.astype(str)) for key, value in op.get_rt_info().items()}

@@ -1,0 +1,171 @@
+"""OpenVINO's names, counters, devices and words: what needs no engine."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferometer.errors import DomainError, EngineError, UnknownNameError
+from inferometer.runtimes.base import Target
+from inferometer.runtimes.onnxruntime.topology import NodeRow, Topology
+from inferometer.runtimes.openvino.adopt import adopt
+from inferometer.runtimes.openvino.counters import Means, Reading, mean_between
+from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
+from inferometer.runtimes.openvino.names import layers_of, own_names
+from inferometer.runtimes.openvino.words import engine_words, op_named
+
+# light SqueezeNet as OpenVINO 2026.4.1 names it: n0 is a Conv with a bias, n65 a Softmax in three pieces
+CONSUMERS = {
+    "data_0": ["n0/WithoutBiases"], "n0/WithoutBiases": ["n0"], "n0": ["n1"], "n1": ["Reshape_561"],
+    "Reshape_561": ["Softmax_563"], "Softmax_563": ["softmaxout_1"], "softmaxout_1": ["result"], "result": [],
+}  # fmt: skip
+KNOWN = {"n0": "n0", "n1": "n1", "softmaxout_1": "n65", "n65": "n65"}
+
+
+def test_a_piece_with_a_made_up_name_belongs_to_the_node_it_leads_to():
+    own = own_names(CONSUMERS, KNOWN)
+    assert own["n0/WithoutBiases"] == "n0"
+    assert own["Reshape_561"] == own["Softmax_563"] == "n65"
+    assert "result" not in own
+
+
+def test_a_fused_kernel_lists_its_nodes_once():
+    own = {**KNOWN, **own_names(CONSUMERS, KNOWN)}
+    assert layers_of("n0/WithoutBiases,n0,n1", own) == ("n0", "n1")
+    assert layers_of("", own) == ()
+    assert layers_of("Reorder_1", own) == ()
+
+
+def test_a_name_with_a_comma_is_still_a_name():
+    assert layers_of("a,b,c", {"a,b": "first", "c": "second"}) == ("first", "second")
+
+
+def node(name, kind, inputs, outputs):
+    return NodeRow(name=name, engine_name=name, kind=kind, inputs=tuple(inputs.split()), outputs=tuple(outputs.split()))
+
+
+def graph(*nodes, stored=""):
+    return Topology(nodes=nodes, inputs=("x",), outputs=("y",), stored=dict.fromkeys(stored.split(), 4.0))
+
+
+def test_a_convolution_whose_name_was_lost_is_in_the_kernel_that_lists_its_norm():
+    """Light ResNet-50: the kernel Multiply_9004 lists n1 and n2, and computes the convolution n0."""
+    original = graph(
+        node("n0", "Conv", "x w", "r0"),
+        node("n1", "BatchNormalization", "r0 s", "r1"),
+        node("n2", "Relu", "r1", "r2"),
+        node("n3", "MaxPool", "r2", "y"),
+        stored="w s",
+    )
+    found = adopt(original, {"Reorder": (), "Multiply_9004": ("n1", "n2"), "n3": ("n3",)})
+    assert found.layers == {"Reorder": (), "Multiply_9004": ("n0", "n1", "n2"), "n3": ("n3",)}
+    assert set(found.fates.values()) == {"run"}
+
+
+def test_the_end_of_a_model_is_in_the_last_kernel_before_it():
+    original = graph(node("a", "MatMul", "x w", "b"), node("c", "Softmax", "b", "y"), stored="w")
+    assert adopt(original, {"k": ("a",)}).layers == {"k": ("a", "c")}
+
+
+def test_shapes_are_known_at_load_and_views_cost_nothing():
+    original = graph(
+        node("shape", "Shape", "x", "s"),
+        node("half", "Gather", "s i", "n"),
+        node("relu", "Relu", "x", "r"),
+        node("view", "Reshape", "r n", "v"),
+        node("exp", "Exp", "v", "y"),
+        stored="i",
+    )
+    found = adopt(original, {"relu": ("relu",), "exp": ("exp",)})
+    assert found.fates == {"shape": "folded", "half": "folded", "relu": "run", "view": "eliminated", "exp": "run"}
+    assert found.layers == {"relu": ("relu",), "exp": ("exp",)}
+
+
+def test_running_means_become_the_mean_since_the_last_reading():
+    before, after = Reading(steps=2, means_s={"k": 10e-6}), Reading(steps=6, means_s={"k": 20e-6})
+    # 6 · 20.5 − 2 · 10.5 = 102 µs in 4 steps
+    assert mean_between(before, after) == pytest.approx({"k": 25.5e-6})
+
+
+def test_a_kernel_that_was_not_there_before_has_all_its_time():
+    assert mean_between(Reading(), Reading(steps=4, means_s={"k": 8e-6})) == pytest.approx({"k": 8.5e-6})
+
+
+def test_no_step_gives_no_sample():
+    means = Means()
+    assert means.take(Reading(steps=0, means_s={})) == {}
+    assert len(means.take(Reading(steps=3, means_s={"k": 1e-6}))["k"]) == 3
+    assert means.take(Reading(steps=3, means_s={"k": 1e-6})) == {}
+
+
+@given(st.lists(st.integers(0, 10_000), min_size=2, max_size=50), st.data())
+def test_the_mean_is_right_to_the_rounding_of_the_counters(micros, data):
+    """The engine keeps the mean in whole microseconds, rounded down."""
+    cut = data.draw(st.integers(1, len(micros) - 1))
+
+    def reading(count):
+        return Reading(steps=count, means_s={"k": sum(micros[:count]) // count * 1e-6})
+
+    found = mean_between(reading(cut), reading(len(micros)))["k"]
+    truth = sum(micros[cut:]) / (len(micros) - cut) * 1e-6
+    slack = 0.5e-6 * (len(micros) + cut) / (len(micros) - cut)
+    assert found == pytest.approx(truth, abs=slack + 1e-12) or found == 0.0
+
+
+def target(**more):
+    return Target(path=Path("m.onnx"), format="onnx", **more)
+
+
+def test_the_cpu_is_the_default_device():
+    assert choose_device(target(), ["CPU"]) == "CPU"
+    assert choose_device(target(unit="gpu:1"), ["CPU", "GPU.0", "GPU.1"]) == "GPU.1"
+    assert choose_device(target(unit="gpu"), ["CPU", "GPU.0"]) == "GPU"
+    assert choose_device(target(providers=("AUTO:CPU",)), ["CPU"]) == "AUTO:CPU"
+
+
+def test_a_device_that_is_not_here_says_which_are():
+    with pytest.raises(EngineError, match="only CPU"):
+        choose_device(target(unit="npu"), ["CPU"])
+    with pytest.raises(UnknownNameError, match="Here: CPU"):
+        choose_device(target(providers=("GPU",)), ["CPU"])
+    with pytest.raises(UnknownNameError, match="cpu"):
+        choose_device(target(unit="tpu"), ["CPU"])
+    with pytest.raises(DomainError, match="gpu:1"):
+        choose_device(target(unit="gpu:a"), ["CPU"])
+
+
+def test_a_model_in_f32_is_computed_in_f32_unless_told_otherwise():
+    assert precision_hint(None, all_f32=True) == "f32"
+    assert precision_hint(None, all_f32=False) is None
+    assert precision_hint("bf16", all_f32=True) == "bf16"
+    with pytest.raises(UnknownNameError, match="i8"):
+        precision_hint("i8", all_f32=True)
+
+
+def test_where_it_really_runs_is_said():
+    assert placement_note("CPU", ["CPU"]) == ()
+    assert placement_note("GPU", ["CPU"]) == ("GPU was asked for, and the engine runs on CPU.",)
+    assert placement_note("AUTO", ["CPU"]) == ("AUTO was asked for; the engine chose CPU.",)
+    assert [unit_of(name) for name in ("CPU", "GPU.1", "NPU", "AUTO")] == ["cpu", "gpu", "npu", "cpu"]
+
+
+# as OpenVINO 2026.4.1 says it
+NO_RULE = """Exception from src/inference/src/cpp/core.cpp:84:
+Check 'false' failed at src/frontends/common_translators/src/unconverted_ops_report.cpp:151:
+FrontEnd API failed with OpConversionFailure:
+Model wasn't fully converted.
+Summary:
+-- No conversion rule found for operations: my.ops.Frob
+
+"""
+NO_RANK = (
+    "While validating ONNX node '<Node(Conv): decoder/Conv_output_0>': The input data tensor's rank has to be known"
+)
+
+
+def test_the_engines_words_are_shortened_and_the_op_is_named():
+    assert engine_words(NO_RULE) == "No conversion rule found for operations: my.ops.Frob"
+    assert op_named(engine_words(NO_RULE)) == "my.ops.Frob"
+    assert op_named(NO_RANK) == "Conv (node 'decoder/Conv_output_0')"
+    assert op_named("nothing of the kind") is None
