@@ -147,6 +147,10 @@ class Session(Protocol):
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         """By phase (`forward`): what ran since the last call, in order. Empty where it is not instrumented."""
 
+    @property
+    def cost_per_kernel_s(self) -> float | None:
+        """What the engine's timers add inside each kernel's own time; None where that is not known."""
+
     def close(self) -> None: ...
 
 
@@ -202,6 +206,9 @@ class TextSession(Protocol):
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         """By phase (`prefill`, `decode`): what ran since the last call, in order, one sample a step."""
+
+    @property
+    def cost_per_kernel_s(self) -> float | None: ...
 
     def close(self) -> None: ...
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Opened, Stage
+from inferometer.runtimes.host import captured
 from inferometer.runtimes.litert.operators import operators_of, partitions_of, placed
 from inferometer.runtimes.litert.ports import check_inputs, concrete, tensors_of
-from inferometer.runtimes.llamacpp.host import captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,6 +72,8 @@ def refused(path: object, words: str) -> EngineError:
 
 class PlainSession:
     """A Session. `step` is the interpreter's own `invoke` and nothing else."""
+
+    cost_per_kernel_s: float | None = None  # its timers cost next to nothing, or it has none
 
     def __init__(
         self, interpreter: Any, stages: tuple[Stage, ...], threads: int, *, wanted: tuple[str, ...] = ()

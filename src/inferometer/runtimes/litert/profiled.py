@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Stage
+from inferometer.runtimes.host import captured
 from inferometer.runtimes.litert.capi import Profiled, library_path
 from inferometer.runtimes.litert.events import Steps
 from inferometer.runtimes.litert.ports import check_inputs
-from inferometer.runtimes.llamacpp.host import captured
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,6 +91,8 @@ class ProfiledSession:
 
     Where `make` is given, a compiled model runs once, and each step is one of its own.
     """
+
+    cost_per_kernel_s: float | None = None  # its timers cost next to nothing, or it has none
 
     def __init__(
         self, profiled: Profiled, opened: Opened, plain: PlainSession, *, make: Callable[[], Profiled] | None

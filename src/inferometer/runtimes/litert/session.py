@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.errors import DomainError, EngineError, UnknownNameError
+from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.litert.check import profiling_works
 from inferometer.runtimes.litert.interpreter import PlainSession, open_interpreter
 from inferometer.runtimes.litert.profiled import open_profiled
-from inferometer.runtimes.llamacpp.host import chosen_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ _PROVIDERS = ("XNNPACK", "builtin")
 
 def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> Session:
     _check(target, name)
-    threads = chosen_threads(target.threads)
+    threads = threads_of(target.threads)
     plain = open_interpreter(target, threads, clock=clock)
     if not target.instrument:
         return plain

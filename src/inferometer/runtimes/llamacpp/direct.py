@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Opened, Stage, Target
+from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.llamacpp.generation import DirectSession, Handles
-from inferometer.runtimes.llamacpp.host import chosen_threads
 from inferometer.runtimes.llamacpp.observe import Watch
 from inferometer.runtimes.llamacpp.options import CACHE_TYPES, Options
 from inferometer.runtimes.llamacpp.placing import Devices, choose_devices, placed_by_log
@@ -48,7 +48,7 @@ def open_direct(
     plan = _Plan(
         target=target,
         options=options,
-        threads=chosen_threads(target.threads),
+        threads=threads_of(target.threads),
         unit=unit,
         devices=devices,
         layers=layers,

@@ -84,6 +84,8 @@ class DirectSession:
     A step with B sequences makes B tokens, and counts one: the time between two tokens of a sequence is what it is.
     """
 
+    cost_per_kernel_s: float | None = None  # its timers cost next to nothing, or it has none
+
     opened: Opened
 
     def __init__(

@@ -18,9 +18,9 @@ from urllib.request import urlopen
 
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Event, Opened, Stage
+from inferometer.runtimes.host import captured, threads_of
 from inferometer.runtimes.llamacpp.chunks import Chunk, events_of, read_chunk
 from inferometer.runtimes.llamacpp.generation import check_request
-from inferometer.runtimes.llamacpp.host import captured, chosen_threads
 from inferometer.runtimes.llamacpp.placing import choose_devices
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def open_server(
             f"A batch of {target.batch} was asked for; the server is driven with one request at a time.",
             remedy="Use the option api=direct, or a batch of one.",
         )
-    threads = chosen_threads(target.threads)
+    threads = threads_of(target.threads)
     devices = [(each["name"], int(each["type"].value), place) for place, each in enumerate(xllamacpp.get_device_info())]
     unit, _, layers = choose_devices(target.unit, options.layers, devices)
     held = target.context or _DEFAULT_CONTEXT
@@ -105,6 +105,8 @@ def _errors(log: str) -> str:
 
 class ServerSession:
     """A TextSession over the server's completions."""
+
+    cost_per_kernel_s: float | None = None  # its timers cost next to nothing, or it has none
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from inferometer.runtimes.onnxruntime.topology import NodeRow, Topology
+    from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 
 __all__ = ["Fate", "Fusion", "account", "constant_nodes", "map_fusion", "map_layout", "needs_layout_step"]
 

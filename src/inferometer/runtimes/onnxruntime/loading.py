@@ -12,11 +12,11 @@ import onnxruntime as ort
 
 from inferometer.errors import EngineError, FormatError, UnknownNameError
 from inferometer.runtimes.base import Opened, Stage, Target
+from inferometer.runtimes.host import threads_of
+from inferometer.runtimes.onnx_nodes import load_model, require_sizes
 from inferometer.runtimes.onnxruntime.faults import engine_words, guarded
 from inferometer.runtimes.onnxruntime.ports import to_port
 from inferometer.runtimes.onnxruntime.providers import CPU, choose_providers, placement_notes, unit_of
-from inferometer.runtimes.onnxruntime.threads import threads_of
-from inferometer.runtimes.onnxruntime.topology import load_model, require_sizes
 
 __all__ = ["Clock", "Plan", "load", "opened_of", "plan_of"]
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Kernel, Stage
+from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.runtimes.onnxruntime.events import Table, add_run, node_times, parse_profile
 from inferometer.runtimes.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step
 from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load
 from inferometer.runtimes.onnxruntime.overhead import node_cost_s
 from inferometer.runtimes.onnxruntime.providers import unit_of
-from inferometer.runtimes.onnxruntime.topology import Topology, load_model, name_nodes, topology_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,9 +9,9 @@ import numpy as np
 import onnxruntime as ort
 
 from inferometer.errors import DomainError
+from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.onnxruntime.faults import fault_of, guarded
 from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load, opened_of, plan_of
-from inferometer.runtimes.onnxruntime.ports import require_fitting
 from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
 from inferometer.runtimes.onnxruntime.text import open_text
 

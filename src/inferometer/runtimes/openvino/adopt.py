@@ -16,7 +16,7 @@ from inferometer.runtimes.onnxruntime.fusion import Fate, constant_nodes
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inferometer.runtimes.onnxruntime.topology import Topology
+    from inferometer.runtimes.onnx_nodes import Topology
 
 __all__ = ["Adoption", "adopt"]
 

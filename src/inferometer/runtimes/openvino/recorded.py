@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.runtimes.base import Kernel
-from inferometer.runtimes.onnxruntime.topology import Topology, load_model, name_nodes, topology_of
+from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.runtimes.openvino.adopt import adopt
 from inferometer.runtimes.openvino.counters import Means, Reading
 from inferometer.runtimes.openvino.names import layers_of, own_names

@@ -13,8 +13,8 @@ import openvino as ov
 
 from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
 from inferometer.runtimes.base import Opened, Port, Session, Stage, Target
-from inferometer.runtimes.onnxruntime.ports import require_fitting
-from inferometer.runtimes.onnxruntime.threads import threads_of
+from inferometer.runtimes.feeding import require_fitting
+from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
 from inferometer.runtimes.openvino.words import engine_words, op_named
 
@@ -188,7 +188,7 @@ def _sized(ports: tuple[Port, ...], target: Target) -> dict[str, tuple[int, ...]
             f"Sizes were given ({', '.join(target.sizes)}); a {target.format} file gives no names to open dims.",
             remedy="Feed arrays of the sizes wanted: the model is compiled for them.",
         )
-    from inferometer.runtimes.onnxruntime.topology import load_model, require_sizes  # noqa: PLC0415 - rarely needed
+    from inferometer.runtimes.onnx_nodes import load_model, require_sizes  # noqa: PLC0415 - rarely needed
 
     model = load_model(target.path)
     require_sizes(model, target.path, target.sizes)

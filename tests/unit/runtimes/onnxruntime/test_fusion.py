@@ -2,8 +2,8 @@
 
 import pytest
 
+from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 from inferometer.runtimes.onnxruntime.fusion import account, map_fusion, map_layout, needs_layout_step
-from inferometer.runtimes.onnxruntime.topology import NodeRow, Topology
 
 
 def node(name, kind, inputs, outputs, **more):

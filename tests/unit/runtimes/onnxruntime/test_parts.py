@@ -8,11 +8,12 @@ import pytest
 
 from inferometer.errors import DomainError, EngineError, FormatError, MissingDependencyError, UnknownNameError
 from inferometer.runtimes.base import Port, Target
+from inferometer.runtimes.feeding import require_fitting
+from inferometer.runtimes.host import default_threads, threads_of
 from inferometer.runtimes.onnxruntime.decoder import decoder_of, empty_shape, feeds
 from inferometer.runtimes.onnxruntime.faults import engine_words, fault_of, op_named
-from inferometer.runtimes.onnxruntime.ports import require_fitting, to_port
+from inferometer.runtimes.onnxruntime.ports import to_port
 from inferometer.runtimes.onnxruntime.providers import CPU, choose_providers, placement_notes, unit_of
-from inferometer.runtimes.onnxruntime.threads import default_threads, threads_of
 from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
 
 CUDA = "CUDAExecutionProvider"

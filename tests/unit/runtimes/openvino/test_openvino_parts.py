@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from inferometer.errors import DomainError, EngineError, UnknownNameError
 from inferometer.runtimes.base import Target
-from inferometer.runtimes.onnxruntime.topology import NodeRow, Topology
+from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 from inferometer.runtimes.openvino.adopt import adopt
 from inferometer.runtimes.openvino.counters import Means, Reading, mean_between
 from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
