@@ -60,6 +60,16 @@ def test_rows_as_json_and_csv_are_all_of_them():
     assert rows[0]["ttft_s"] == pytest.approx(found.ttft_s, rel=1e-12)
 
 
+def test_details_are_columns_that_are_asked_for():
+    rows = json.loads(inferometer(*ASKED, "--details", "--format", "json").stdout)
+    assert rows[0]["tpot_low_s"] < rows[0]["tpot_s"] < rows[0]["tpot_high_s"]
+    assert rows[0]["decode_bound"] == "memory"
+    shown = inferometer(*ASKED, "--details", "--rows", "1").stdout
+    assert "bound by" in shown
+    found = inferometer(*ASKED, "--cheapest", "tpot_high_s<=20ms", "--format", "json")  # asks for them by itself
+    assert json.loads(found.stdout)[0]["tpot_high_s"] <= 0.02
+
+
 def test_a_spec_is_a_sweep_and_options_stand_above_it(tmp_path):
     spec = tmp_path / "grid.toml"
     spec.write_text('models = ["llama-3.2-1b"]\ndevices = ["nvidia-h200"]\nbatch = "1-8*2"\ncontext = [128]\n')
@@ -228,8 +238,9 @@ def cluster(tmp_path_factory):
 @pytest.mark.slow
 def test_a_dask_cluster_gives_identical_rows(cluster, tmp_path):
     here, there = tmp_path / "here.csv", tmp_path / "there.csv"
-    assert inferometer(*LONG, "--out", here).returncode == 0
-    result = inferometer(*LONG, "--out", there, "--engine", f"dask://{cluster}")
+    asked = (*LONG, "--batch", "1-12")  # 147,456 rows: three chunks
+    assert inferometer(*asked, "--out", here).returncode == 0
+    result = inferometer(*asked, "--out", there, "--engine", f"dask://{cluster}")
     assert result.returncode == 0, result.stderr
     assert there.read_bytes() == here.read_bytes()
 

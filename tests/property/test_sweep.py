@@ -12,9 +12,10 @@ from inferometer.catalog import device as device_named
 from inferometer.core.profile import Headline
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.effects import default_runtime
+from inferometer.cost.headline import request_times
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph
-from inferometer.cost.sweep import run_study, study_of
+from inferometer.cost.sweep import DETAILS, run_study, study_of
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
 
@@ -85,17 +86,19 @@ def predictions(model, device, axes, options):
     device=some.sampled_from(DEVICES),
     axes=AXES,
     options=OPTIONS,
-    chunk_rows=some.sampled_from((1, 7, 1 << 16)),
+    how=some.fixed_dictionaries({"chunk_rows": some.sampled_from((1, 7, 1 << 16)), "details": some.booleans()}),
 )
-def test_a_row_is_the_summary_of_its_prediction(model, device, axes, options, chunk_rows):
+def test_a_row_is_the_summary_of_its_prediction(model, device, axes, options, how):
     model, device = graph(model), device_named(device)
-    study = study_of({"models": model, "devices": device, **axes}, options=options, chunk_rows=chunk_rows)
+    asked = {"models": model, "devices": device, **axes}
+    study = study_of(asked, options=options, **how)
     rows = run_study(study)
     assert len(rows) == len(study)
     for row, found in zip(rows.records(), predictions(model, device, axes, options), strict=True):
         if isinstance(found, DomainError):
             assert row["reason"]
             assert all(row[entry.name] is None for entry in fields(Headline))
+            assert not how["details"] or all(row[name] is None for name in DETAILS)
             continue
         assert row["reason"] is None
         for name in ("batch", "prompt", "generate", "context"):
@@ -108,6 +111,19 @@ def test_a_row_is_the_summary_of_its_prediction(model, device, axes, options, ch
                 assert abs(row[entry.name] - expected) <= 1, entry.name  # half a byte rounds either way
             else:
                 assert row[entry.name] == expected, entry.name
+        if how["details"]:
+            for name, expected in told(found, options).items():
+                near = pytest.approx(expected, rel=1e-9, abs=0) if isinstance(expected, float) else expected
+                assert row[name] == near, name
+
+
+def told(profile, options):
+    """What the details of a row should be, from the phases of its prediction."""
+    found = dict.fromkeys(DETAILS) | {f"{phase.name}_bound": phase.bound for phase in profile.phases}
+    for end in ("low", "high"):
+        times = request_times(profile.phases, profile.workload, options, f"{end}_s")
+        found |= {f"{name}_{end}_s": seconds for name, seconds in times.items()}
+    return {name: found[name] for name in DETAILS}
 
 
 def test_a_draft_counts_as_in_a_prediction():

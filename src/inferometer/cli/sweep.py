@@ -12,7 +12,7 @@ from inferometer.errors import DomainError, FormatError
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from inferometer.cost.sweep import Progress, Rows, RowSource, Spec, Study
 
@@ -49,6 +49,7 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.command("sweep")
 @click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[SPEC.toml|FILE]")
 @_axis_options
+@click.option("--details", is_flag=True, help="Also columns with the ends of each time's interval, and with bounds.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write rows: .csv, .parquet or .sqlite.")
 @click.option("--engine", default="local", show_default=True, help="local, local:N processes, or dask://HOST:PORT.")
 @click.option("--resume", is_flag=True, help="Continue the unfinished sweep of --out, if there is one.")
@@ -59,7 +60,9 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--chart", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png, .html or .json.")
 @click.option("--rows", "most", default=20, show_default=True, help="Rows to show in a table.")
 @format_option
-def command(source: Path | None, out: Path | None, engine: str, resume: bool, form: str, **asked: Any) -> None:
+def command(
+    source: Path | None, details: bool, out: Path | None, engine: str, resume: bool, form: str, **asked: Any
+) -> None:
     """Predict every combination of models, devices, formats and sizes.
 
     \b
@@ -79,7 +82,7 @@ def command(source: Path | None, out: Path | None, engine: str, resume: bool, fo
 
         _answer(Saved(source), asked, form)
         return
-    study = _study(_spec(source), axes)
+    study = _study(_spec(source), axes, details=details or _asks_details(asked))
     if out is None:
         if resume:
             raise DomainError("--resume needs --out: without a file there is nothing to continue.")
@@ -117,6 +120,14 @@ def _require_questions(asked: dict[str, Any]) -> None:
             )
 
 
+def _asks_details(asked: dict[str, Any]) -> bool:
+    """Whether a question is about a column that only rows with details have."""
+    from inferometer.cost.sweep import DETAILS, parse_condition
+
+    limited = (parse_condition(text).column for text in asked["cheapest"])
+    return not DETAILS.keys().isdisjoint((*_split(asked["pareto"]), *_split(asked["heatmap"]), asked["by"], *limited))
+
+
 def _require_alone(source: Path, axes: dict[str, str | None], out: Path | None) -> None:
     given = [f"--{name}" for name, value in axes.items() if value is not None] + (["--out"] if out else [])
     if given:
@@ -136,7 +147,7 @@ def _spec(source: Path | None) -> "Spec":
         raise FormatError(f"{source} is no text.", remedy="A spec is a TOML file.") from None
 
 
-def _study(spec: "Spec", given: dict[str, str | None]) -> "Study":
+def _study(spec: "Spec", given: dict[str, str | None], *, details: bool) -> "Study":
     """Lists on the command line stand above the spec's."""
     from inferometer.catalog import device
     from inferometer.cost.sweep import parse_axis, study_of
@@ -148,7 +159,7 @@ def _study(spec: "Spec", given: dict[str, str | None]) -> "Study":
     for name, find in finders.items():
         if isinstance(axes.get(name), list):
             axes[name] = [find(entry) if isinstance(entry, str) else entry for entry in axes[name]]
-    return study_of(axes, options=spec.options)
+    return study_of(axes, options=spec.options, details=details or spec.details)
 
 
 def _computed(study: "Study", engine: str) -> "Rows":
@@ -204,17 +215,29 @@ def _split(text: str | None) -> list[str]:
 
 
 def _show(rows: "RowSource", form: str, most: int, title: str | None) -> None:
-    from inferometer.cost.sweep.formats import CSV_HEAD, as_csv
     from inferometer.report.sweeps import sweep_table
 
     if form == "csv":
-        sys.stdout.write(CSV_HEAD.decode())
-        for part in rows.parts:
-            sys.stdout.write(as_csv([part]).decode())
+        for text in _csv(rows):
+            sys.stdout.write(text)
     elif form == "json":
         print_document(list(rows.records()))
     else:
         print_table(sweep_table(rows, most=most, title=title), form)
+
+
+def _csv(rows: "RowSource") -> "Iterator[str]":
+    from inferometer.cost.sweep import COLUMNS
+    from inferometer.cost.sweep.formats import as_csv, csv_head
+
+    columns: Iterable[str] | None = None
+    for part in rows.parts:
+        if columns is None:
+            columns = part.columns
+            yield csv_head(columns).decode()
+        yield as_csv([part]).decode()
+    if columns is None:
+        yield csv_head(COLUMNS).decode()
 
 
 def _draw(rows: "RowSource", asked: dict[str, Any], columns: list[str]) -> None:

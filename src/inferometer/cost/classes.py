@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.dims import symbols_in
 from inferometer.cost.rules.attention import sequences
 from inferometer.cost.rules.streams import rows
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Op
 
-__all__ = ["AXES", "CLASSES", "FREE", "MATRIX", "NARROW_HEAD", "class_of", "class_path", "shape_of"]
+__all__ = [
+    "AXES", "CLASSES", "FREE", "MATRIX", "NARROW_HEAD", "attention_path", "class_of", "class_path", "is_padded",
+    "shape_of",
+]  # fmt: skip
 
 _CLASS = {
     "linear": "linear", "moe_router": "linear", "matmul": "matmul", "attention": "attention",
@@ -54,6 +58,22 @@ def class_path(op: Op, phase: str, path: str | None = None) -> tuple[str, ...]:
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"
     ways = ["decode"] if phase == "decode" else [way for way in (path, "prefill") if way]
     return (*(f"{name}.{way}{end}" for way in ways for end in (f".{width}", "")), name)
+
+
+def is_padded(op: Op) -> bool:
+    """Whether attention may meet padding: an encoder's over a batch of texts, which are not of one length."""
+    tokens = op.get("query")
+    return op.kind == "attention" and not op.get("cached") and tokens is not None and "query" in symbols_in(tokens)
+
+
+def attention_path(op: Op, path: str) -> str | None:
+    """How a runtime of a path (flash, masked …) attends here: as it says with a cache, `padded` where it must mask.
+
+    None is a fused kernel without a mask, as for the patches of an image.
+    """
+    if path == "flash" or op.kind != "attention":
+        return None
+    return path if op.get("cached") else "padded" if is_padded(op) else None
 
 
 def shape_of(op: Op, binding: Binding) -> dict[str, Any]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Expression, Symbol, symbols_in
+from inferometer.core.frozen import frozen
 from inferometer.core.work import Work
 from inferometer.cost.rules import covered, work_of
 
@@ -25,7 +26,7 @@ SYMBOLS = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Uncovered:
     """An op whose work is not in the sum, and why."""
 
@@ -37,7 +38,7 @@ class Uncovered:
     count: int  # how often it stands in the graph
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Coverage:
     """How many of the graph's ops the work rules count, each repetition of a block and the ops in loops included."""
 

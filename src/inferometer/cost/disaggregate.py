@@ -6,8 +6,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.profile import DeviceFacts, Phase, Profile
+from inferometer.core.workload import Parallel
 from inferometer.cost.collectives import message_floor, message_seconds
+from inferometer.cost.effects import require_effects
+from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
+from inferometer.cost.ready import make_layout
+from inferometer.cost.request import start_tokens
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -15,7 +20,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Workload
     from inferometer.cost.effects import RuntimeEffects
-    from inferometer.cost.options import Options
 
 __all__ = ["predict_disaggregated"]
 
@@ -42,8 +46,7 @@ def predict_disaggregated(  # noqa: PLR0913 - two machines and what lies between
     first, decode = reading.summary.ttft_s, writing.summary.tpot_s
     if first is None or reading.model.kv_bytes_per_token is None:
         raise DomainError(f"{graph.name} has no cache that one machine could hand to another.")
-    sent = reading.model.kv_bytes_per_token * workload.prompt * workload.batch
-    moved = _transfer(sent, link)
+    moved = _transfer(_prompt_cache(graph, workload, require_effects(runtime), options or Options()), link)
     ttft = first + moved.time_s
     e2e = ttft + (workload.generate - 1) * (decode or 0.0)
     before = tuple(phase for phase in reading.phases if phase.name != "decode")
@@ -54,6 +57,14 @@ def predict_disaggregated(  # noqa: PLR0913 - two machines and what lies between
         phases=(*before, moved, *after),
         summary=replace(writing.summary, ttft_s=ttft, e2e_s=e2e, energy_j=None, co2e_g=None),
     )
+
+
+def _prompt_cache(graph: Graph, workload: Workload, effects: RuntimeEffects, options: Options) -> float:
+    """Bytes in all caches, an encoder's included, when the prompt is read."""
+    alone = replace(workload, parallel=Parallel())
+    residency = make_layout(graph, effects=effects, workload=alone, options=options).residency
+    sizes = {"batch": workload.batch, "query": start_tokens(graph, workload), "context": 0, "logits": 1}
+    return float(residency.use(sizes).kv_bytes)
 
 
 def _transfer(nbytes: float, link: Link) -> Phase:

@@ -8,7 +8,7 @@ runtime that is not there can be given as a value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -16,26 +16,31 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from inferometer.catalog.load import Row, read_rows
 from inferometer.core.device import UNITS, Sourced
 from inferometer.core.dtype import dtype
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph, Op
 
-__all__ = ["AttentionPath", "CachePath", "Fusion", "Overheads", "RuntimeEffects", "default_runtime", "runtime_effects"]
+__all__ = [
+    "AttentionPath", "CachePath", "Fusion", "LogitsPath", "Overheads", "RuntimeEffects", "default_runtime",
+    "require_effects", "runtime_effects",
+]  # fmt: skip
 
 Fusion = Literal["none", "chains", "epilogues"]
 AttentionPath = Literal["flash", "masked", "materialised"]
 CachePath = Literal["direct", "repeated"]
+LogitsPath = Literal["prompt", "chunk"]
 
 _FILE = Path(__file__).parent / "runtimes.toml"
 _KEYS = (
-    "title", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes", "arithmetic", "expanded",
-    "first_run", "notes", *UNITS,
+    "title", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes", "arithmetic", "instead",
+    "expanded", "logits", "first_run", "notes", *UNITS,
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Overheads:
     """Seconds that are spent on no op's work, on one kind of unit. What is not known counts nothing.
 
@@ -51,15 +56,17 @@ class Overheads:
     reserve_bytes: Sourced | None = None  # memory that the runtime itself takes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RuntimeEffects:
     """See `docs` of each field in `runtimes.toml`; the defaults are those of an ideal runtime.
 
     `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours: `chains`
     joins them with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of
     a kind or form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or
-    `convolution:f32`, for one kind), the formats it is computed in, the preferred one first. Weights in an `expanded`
-    format are written out in the format of the activations before they are used.
+    `convolution:f32`, for one kind), the formats it is computed in, the preferred one first; `instead` lists those that
+    stand in for a format that the device has no peak for. Weights in an `expanded` format are written out in the format
+    of the activations before they are used. `logits` are needed of a prompt's last token only; a runtime that reads it
+    in chunks may compute them once a `prompt`, or after each `chunk`.
     """
 
     name: str
@@ -72,7 +79,9 @@ class RuntimeEffects:
     repeat_moves: Sourced | None = None  # the same of a cache repeated for every query head; absent: written and read
     passes: Mapping[str, int] = field(default_factory=dict)
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
+    logits: LogitsPath = "prompt"
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
     notes: str | None = None
@@ -86,8 +95,9 @@ class RuntimeEffects:
         return self.passes.get(_form(op), self.passes.get(op.kind, 1))
 
     def candidates(self, kind: str, name: str) -> tuple[str, ...]:
-        """The formats that numbers of one format may be computed in, for an op kind. None stated: only its own."""
-        return self.arithmetic.get(f"{kind}:{name}") or self.arithmetic.get(name) or (name,)
+        """The formats that numbers of one format may be computed in, for an op kind: where none is stated its own."""
+        stated = self.arithmetic.get(f"{kind}:{name}") or self.arithmetic.get(name) or (name,)
+        return tuple(dict.fromkeys((*stated, *self.instead.get(name, ()))))
 
     def on(self, unit: str) -> Overheads:
         return self.overheads.get(unit, Overheads())
@@ -109,10 +119,11 @@ def runtime_effects(name: str) -> RuntimeEffects:
 def default_runtime(device: Device, graph: Graph | None = None) -> str:
     """What such a model mostly runs in on such a device.
 
-    Compiled PyTorch on a data centre's or a desk's GPU. Elsewhere llama.cpp for models that make tokens and ONNX
-    Runtime for others; an NPU or TPU, whose software has no row, is taken as ideal.
+    Compiled PyTorch on a data centre's or a desk's GPU, but not on Apple's, which has no CUDA graphs. Elsewhere
+    llama.cpp for models that make tokens and ONNX Runtime for others; an NPU or TPU, whose software has no row, is
+    taken as ideal.
     """
-    if device.unit == "gpu" and device.kind in {"server", "workstation", "desktop"}:
+    if device.unit == "gpu" and device.vendor != "Apple" and device.kind in {"server", "workstation", "desktop"}:
         return "torch-compile"
     if device.unit not in {"cpu", "gpu"}:
         return "ideal"
@@ -138,7 +149,9 @@ def _effects(row: Row) -> RuntimeEffects:
         repeat_moves=row.number("repeat_moves", "1"),
         passes=_passes(row.inner("passes")),
         arithmetic=_arithmetic(row.inner("arithmetic")),
+        instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(dtype(name).name for name in row.names("expanded")),
+        logits=_one_of(row, "logits", LogitsPath, "prompt"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),
         notes=row.text("notes"),

@@ -6,14 +6,13 @@ computes. Where a kind of unit has no such shares (`power.toml`) the power limit
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.cost.priors import power_prior
 from inferometer.errors import DomainError
-from inferometer.formulas import edge, energy
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["PowerModel", "battery_seconds", "energy_from_coefficients", "power_model"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PowerModel:
     """Watts of one device: waiting, moving data, computing at full rate. `bound`: an upper bound, not an estimate."""
 
@@ -34,9 +33,9 @@ class PowerModel:
     def joules(self, *, time_s: Any, computing_s: Any, waiting_s: Any) -> Any:
         """Energy of a phase: `waiting_s` at idle; in the rest the arithmetic is busy for `computing_s` of it."""
         busy = np.maximum(0.0, time_s - waiting_s)
-        share = np.minimum(1.0, computing_s / np.where(busy > 0, busy, np.inf))
-        power = edge.duty_cycled_power(active=self.computing_w, idle=self.moving_w, duty=share)
-        return power * busy + self.idle_w * np.minimum(waiting_s, time_s)
+        moving = self.moving_w * busy
+        computing = (self.computing_w - self.moving_w) * np.minimum(busy, computing_s)
+        return moving + computing + self.idle_w * np.minimum(waiting_s, time_s)
 
 
 def power_model(device: Device) -> PowerModel | None:
@@ -62,7 +61,9 @@ def energy_from_coefficients(  # noqa: PLR0913 - the terms of the sum
     *, flops: float, bytes_moved: float, joules_per_flop: float, joules_per_byte: float, idle_w: float, time_s: float
 ) -> float:
     """A price for each operation and byte, and idle power for as long as it takes."""
-    active = energy.edgeprofiler_energy(
+    from inferometer.formulas.energy import edgeprofiler_energy  # noqa: PLC0415 - no prediction needs it
+
+    active = edgeprofiler_energy(
         flops=flops, bytes=bytes_moved, joules_per_flop=joules_per_flop, joules_per_byte=joules_per_byte
     )
     return float(active + idle_w * time_s)
@@ -77,8 +78,10 @@ def battery_seconds(
             f"The energy of {profile.model.name} on {profile.device.name} is not known.",
             remedy="The device needs a power figure.",
         )
+    from inferometer.formulas.edge import battery_life  # noqa: PLC0415 - as above
+
     return float(
-        edge.battery_life(
+        battery_life(
             capacity=capacity_j,
             energy_per_inference=profile.summary.energy_j,
             rate=per_s,

@@ -11,8 +11,9 @@ from inferometer.core.workload import Parallel
 from inferometer.cost.effects import require_effects
 from inferometer.cost.parallel import place
 from inferometer.cost.plan import plan_of
-from inferometer.cost.prepare import SYMBOLIC, Terms, prepare
+from inferometer.cost.prepare import Terms, prepare
 from inferometer.cost.price import bound_names
+from inferometer.cost.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding

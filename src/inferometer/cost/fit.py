@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
 from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import replica_batch
 from inferometer.cost.ready import make_ready
+from inferometer.cost.request import completed, last_tokens, prefill_steps, start_tokens
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ __all__ = ["Fit", "capacity_of", "fit", "peak_use", "reserve_of"]
 _LONGEST = 1 << 27  # where the model itself states no limit
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fit:
     """Bytes on the fullest device, against what it has.
 
@@ -62,8 +64,8 @@ def fit(
     options: Options | None = None,
 ) -> Fit:
     """The memory of a whole request: the prompt being read, and the last token being written."""
-    asked, chosen = workload or Workload(), options or Options()
-    effects = require_effects(runtime)
+    chosen, effects = options or Options(), require_effects(runtime)
+    asked = completed(graph, workload or Workload(), chosen)
     ready = make_ready(graph, device, effects=effects, workload=asked, options=chosen)
     reserve, capacity = reserve_of(effects, device), capacity_of(device)
     use = peak_use(ready, asked, chosen)
@@ -104,20 +106,22 @@ def reserve_of(effects: RuntimeEffects, device: Device) -> float:
 
 def peak_use(ready: Ready, workload: Workload, options: Options) -> MemoryUse:
     """The larger of reading the prompt (or a chunk of it) and writing the last token."""
-    batch = replica_batch(workload.batch, workload.parallel)
-    prompt, tokens = workload.prompt or 1, _tokens(workload)
-    query = min(options.chunk or prompt, prompt) if ready.generative else prompt
-    steps = [{"batch": batch, "query": query, "context": prompt - query if ready.generative else 0, "logits": 1}]
-    if ready.generative and tokens > prompt:
-        steps.append({"batch": batch, "query": 1, "context": tokens - 1, "logits": 1})
-    return max((ready.residency.use(sizes) for sizes in steps), key=lambda use: use.total_bytes)
+    graph, batch = ready.graph, replica_batch(workload.batch, workload.parallel)
 
+    def use(query: int, context: int, *, first: bool) -> MemoryUse:
+        sizes = {"batch": batch, "query": query, "context": context, "logits": 1}
+        return ready.residency.use(sizes, first=first)
 
-def _tokens(workload: Workload) -> int:
-    """Tokens in the cache at the end."""
-    if workload.context is not None:
-        return workload.context + 1
-    return (workload.prompt or 1) + max(0, (workload.generate or 0) - 1)
+    if not ready.generative:
+        return use(workload.prompt or 1, 0, first=True)
+    found = []
+    if workload.prompt is not None or workload.context is None:
+        steps = prefill_steps(graph, workload, options, encodes=ready.layout.encodes)
+        found += [use(query, context, first=True) for query, context in steps[-2:]]  # the last one may be shorter
+    last = last_tokens(graph, workload)
+    if workload.context is not None or last > start_tokens(graph, workload):
+        found.append(use(1, last - 1, first=False))
+    return max(found, key=lambda each: each.total_bytes)
 
 
 def _longest(ready: Ready, workload: Workload, holds: Callable[[Workload], bool]) -> int | None:

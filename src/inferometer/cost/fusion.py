@@ -6,9 +6,9 @@ Inside a group a tensor is read from memory once, and one that only the group re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Tensor
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["UNFUSED", "Fused", "fuse"]
 _ANCHORS = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Fused:
     """What an op's group does for it: kernels it starts, and tensors it need not read or write."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 from inferometer.core.dims import symbols_in
+from inferometer.core.frozen import frozen
 from inferometer.cost.count import Coverage, coverage, graph_work, op_works, with_formats
 from inferometer.cost.memory import Footprint, footprint
 from inferometer.formulas.memory import arithmetic_intensity
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Inventory", "Layer", "inventory"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layer:
     """One op, or `count` equal ones; `parameters`, `flops` and `bytes` are of all of them together."""
 
@@ -34,7 +35,7 @@ class Layer:
     weights: str | None  # how its largest weight is stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Inventory:
     name: str
     architecture: str | None

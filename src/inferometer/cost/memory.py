@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph
 from inferometer.cost.count import unknown_sizes, with_formats
 from inferometer.cost.exact import larger, smaller
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Footprint", "footprint"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Footprint:
     """Bytes a step needs on the device. Ints, or arrays where sizes were bound to arrays.
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog import places
-from inferometer.catalog.files import rows_of
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 from inferometer.formulas import cloud, energy
 
 if TYPE_CHECKING:
-    from inferometer.catalog.load import Rows
     from inferometer.catalog.places import Instance
     from inferometer.core.device import Device
     from inferometer.cost.options import Place
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["HourlyPrice", "Owning", "carbon_grams", "hourly_price", "million_tokens_usd", "own"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HourlyPrice:
     """Dollars an hour for all devices of a plan, and whose price it is."""
 
@@ -36,19 +34,8 @@ def hourly_price(device: Device, devices: int, place: Place) -> HourlyPrice | No
         return HourlyPrice(usd_per_hour=place.usd_per_hour, note=f"{place.usd_per_hour:g} USD/h as given.")
     if place.instance is not None:
         return _price(places.instance(place.instance), device, devices, spot=place.spot, asked=True)
-    offers = (_price(entry, device, devices, spot=place.spot) for entry in _holding(rows_of("instances"), device.name))
+    offers = (_price(entry, device, devices, spot=place.spot) for entry in places.instances_with(device.name))
     return min((offer for offer in offers if offer), key=lambda offer: offer.usd_per_hour, default=None)
-
-
-_held: dict[tuple[int, str], tuple[Instance, ...]] = {}
-
-
-def _holding(rows: Rows, device: str) -> tuple[Instance, ...]:
-    """Instances with a device. The catalog keeps its rows, so that what was found in them may be kept too."""
-    key = (id(rows), device)
-    if key not in _held:
-        _held[key] = tuple(places.instance(name) for name, row in rows.by_name.items() if row.text("device") == device)
-    return _held[key]
 
 
 def _price(
@@ -84,7 +71,7 @@ def carbon_grams(joules: float, place: Place) -> float | None:
     return float(energy.co2e(energy=joules, intensity=float(intensity), pue=overhead))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Owning:
     """The cost of owning machines for their lifetime, and of a million tokens they make in it."""
 

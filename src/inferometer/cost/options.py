@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field, fields
 from math import isfinite
 
 from inferometer.core.device import Link
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.errors import DomainError
 
@@ -19,7 +20,7 @@ def _require(name: str, value: float | None, *, least: float, most: float = floa
         raise DomainError(f"{name} must be a number {limits}, and is {value!r}.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Offload:
     """Weights that lie in the host's memory and cross the host link at every step.
 
@@ -33,7 +34,7 @@ class Offload:
         _require("offload.layers", self.layers, least=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Speculative:
     """A draft model proposes `length` tokens a step, each accepted with probability `acceptance`, independently."""
 
@@ -46,7 +47,7 @@ class Speculative:
         _require("speculative.acceptance", self.acceptance, least=0, most=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class HostCosts:
     """Seconds of the host around the model; what is not given is left out of the prediction."""
 
@@ -55,11 +56,11 @@ class HostCosts:
     detokenise_s_per_token: float | None = None
 
     def __post_init__(self) -> None:
-        for name in self.__slots__:
+        for name in (entry.name for entry in fields(self)):
             _require(name, getattr(self, name), least=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Place:
     """Where it runs: an instance's price, an electricity grid, a data centre's overhead, by their catalog names.
 
@@ -76,7 +77,7 @@ class Place:
         _require("usd_per_hour", self.usd_per_hour, least=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Options:
     """`chunk` splits a prefill; `cached_prefix` tokens of the prompt are in the cache already.
 

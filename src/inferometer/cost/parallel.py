@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.workload import Parallel
 from inferometer.cost.classes import class_of
@@ -27,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Scale:
     """The share of an op's work that the busiest device does. `batch`: replicas whose rows meet in the op."""
 
@@ -42,7 +43,7 @@ class Scale:
 WHOLE = Scale()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Message:
     """What devices tell each other after an op. `count` is per step where it differs from the op's own."""
 
@@ -53,7 +54,7 @@ class Message:
     share: float = 1.0  # of the tensor's bytes, where a message is a multiple of them
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Placed:
     op: Op
     scale: Scale = WHOLE

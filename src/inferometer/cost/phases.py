@@ -8,21 +8,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.profile import OpTime, Phase
-from inferometer.cost.energy import PowerModel
+from inferometer.cost.energy import PowerModel, power_model
+from inferometer.cost.parallel import stage_share
 from inferometer.cost.price import bound_names
 from inferometer.cost.priors import storage_prior
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.estimate import Bound
+    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Parallel
     from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.options import Options
     from inferometer.cost.plan import Plan, Step
     from inferometer.cost.ready import Ready
 
-__all__ = ["Site", "constant_phase", "first_run_phase", "load_phase", "phase_of"]
+__all__ = ["LOOSE", "Site", "constant_phase", "first_run_phase", "load_phase", "phase_of", "site_of"]
 
-_LOOSE = 2.0  # a constant that was measured elsewhere
+LOOSE = 2.0  # a constant that was measured elsewhere
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +42,29 @@ class Site:
     busy: float = 1.0
 
 
+def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) -> Site:
+    """Through p stages m micro-batches take m + p − 1 times the longest; a device works m / p of a pass."""
+    stages, micro = parallel.pp, options.micro_batches
+    stretch = float(micro)
+    if stages > 1:
+        stretch = (micro + stages - 1) * stage_share(graph, stages)
+    busy = min(1.0, micro / (stages * stretch))
+    return Site(power=power_model(device), devices=parallel.devices, stretch=stretch, busy=busy)
+
+
 def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
     """A step, or several columns of one (the chunks of a prefill) together, with its ops in the order of execution."""
     ops = _ops(step, plan, _rated(name), once=name == "encode", stretch=site.stretch)
     once_s = step.step_s * step.priced.time_s.shape[1] * site.stretch
     time_s = sum(op.time_s for op in ops)
+    floor_s = sum(op.floor_s or 0.0 for op in ops)
+    low, high = step.interval()  # the last bit may differ between the two ways to add up
     return Phase(
         name=name,
         time_s=time_s + once_s,
-        low_s=sum(op.low_s or 0.0 for op in ops) + once_s / _LOOSE,
-        high_s=sum(op.high_s or 0.0 for op in ops) + once_s * _LOOSE,
-        floor_s=sum(op.floor_s or 0.0 for op in ops),
+        low_s=min(time_s + once_s, max(floor_s, site.stretch * float(low.sum()))),
+        high_s=max(time_s + once_s, site.stretch * float(high.sum())),
+        floor_s=floor_s,
         bound=_bound(ops, once_s),
         flops=sum(op.flops or 0.0 for op in ops),
         bytes=sum(op.bytes or 0.0 for op in ops if op.kind != "collective"),
@@ -156,5 +171,5 @@ def first_run_phase(effects: RuntimeEffects) -> Phase | None:
 def constant_phase(name: str, seconds: float) -> Phase:
     """Something on the host that takes a known time."""
     return Phase(
-        name=name, time_s=seconds, low_s=seconds / _LOOSE, high_s=seconds * _LOOSE, floor_s=0.0, bound="overhead"
+        name=name, time_s=seconds, low_s=seconds / LOOSE, high_s=seconds * LOOSE, floor_s=0.0, bound="overhead"
     )

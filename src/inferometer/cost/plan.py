@@ -7,36 +7,48 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import exp
+from math import log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Link, Origin
-from inferometer.cost.classes import FREE, MATRIX, class_path, shape_of
+from inferometer.cost.classes import FREE, MATRIX, attention_path, class_path, shape_of
 from inferometer.cost.collectives import between_devices, message_floor, message_seconds
 from inferometer.cost.effects import Overheads
 from inferometer.cost.precision import arithmetic_for
 from inferometer.cost.prepare import Prepared, Quantities
 from inferometer.cost.price import Levels, Priced, exposed_host, levels_of, price_streams, require_rate
 from inferometer.cost.priors import Prior, prior_for
-from inferometer.cost.utilisation import interpolate, is_compute, residual_of, tables_for
+from inferometer.cost.utilisation import (
+    beyond,
+    factor_for,
+    interpolate,
+    is_compute,
+    residual_of,
+    step_residual,
+    tables_for,
+)
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
-    from inferometer.cost.prepare import Row
+    from inferometer.cost.collect import Row
 
-__all__ = ["DATASHEET_SPREAD", "Plan", "Rates", "Step", "plan_of"]
+__all__ = ["DATASHEET_SPREAD", "Plan", "Rates", "Step", "plan_of", "shape_in"]
 
 DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
-_NINE_IN_TEN = 1.645  # standard deviations on each side that hold nine in ten readings
+NINE_IN_TEN, EIGHT_IN_TEN = 1.645, 1.2816  # standard deviations on each side that hold so many readings
+_HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
-    """How near each row comes to its peaks in one phase: columns over the rows."""
+    """How near each row comes to its peaks in one phase: columns over the rows.
+
+    `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` err together.
+    """
 
     compute_share: Any
     compute_ramp_s: Any
@@ -45,6 +57,10 @@ class Rates:
     spread: Any
     overhead_s: Any
     host_s: Any
+    factor: Any
+    step_spread: float
+    host_spread: float
+    groups: tuple[str, ...]
     origins: tuple[Origin, ...]
     tables: Mapping[int, tuple[Utilisation, ...]]
 
@@ -57,6 +73,26 @@ class Step:
     quantities: Quantities
     counts: Any
     step_s: float  # spent once, on no op
+    spread: Any  # of each row: the standard deviation of the logarithm of its time
+    groups: tuple[str, ...]
+    step_spread: float = 0.0
+    host_spread: float = _HOST_RESIDUAL
+    host_s: Any = 0.0  # of each row: what it waits for the host
+    outside: Mapping[str, float] = field(default_factory=dict)  # classes outside of their tables, and how far
+
+    def interval(self) -> tuple[Any, Any]:
+        """The low and the high end of the step, one number a column: eight in ten such steps lie between them.
+
+        Rows of one class err together, classes independently of each other, and the whole step by a part of its own.
+        """
+        times, time = self.priced.time_s, self.total("time_s")
+        waiting = np.broadcast_to(self.host_s, times.shape)
+        own = self.counts[:, None] * (times - waiting) * self.spread
+        members = np.array([[name == group for name in self.groups] for group in dict.fromkeys(self.groups)])
+        parts = [*(members @ own), self.host_spread * (self.counts @ waiting), self.step_spread * time]
+        share = np.sqrt(sum(part**2 for part in parts)) / np.where(time > 0, time, 1.0)
+        wide = np.exp(EIGHT_IN_TEN * share)
+        return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
     def total(self, name: str) -> Any:
         """A price summed over the step: `time_s`, `low_s`, `high_s`, `floor_s`, `compute_s` …, one number a column."""
@@ -82,22 +118,47 @@ class Plan:
     rates: dict[str, Rates] = field(default_factory=dict)
 
     def step(self, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Step:
-        """Price a step. `once` looks at the ops that run once a request instead of those of every step."""
+        """Price a step. `once` looks at the ops that run once a request instead of those of every step.
+
+        Columns without logits (`sizes["logits"]` of 0) leave out the ops that make them, unless the runtime does not.
+        """
+        needed, sizes = _needed(self.prepared.rows, sizes)
+        done = needed if self.prepared.effects.logits == "prompt" else 1.0
         quantities = self.prepared.quantities(sizes)
         rates = self.rates_in(phase)
-        compute, memory = self._streams(quantities, rates, sizes)
+        spread = np.broadcast_to(rates.spread, quantities.bytes.shape).copy()
+        outside: dict[str, float] = {}
+        compute, memory = self._streams(quantities, rates, sizes, (spread, outside))
         floor = self._floor(quantities)
         link = self._links(quantities, floor)
-        spread, overhead = rates.spread, rates.overhead_s
         priced = price_streams(
-            compute_s=compute, memory_s=memory, link_s=link, overhead_s=overhead, floor_s=floor, spread=spread
+            compute_s=compute * done,
+            memory_s=memory * done,
+            link_s=None if link is None else link * done,
+            overhead_s=rates.overhead_s * done,
+            floor_s=floor * needed,
+            spread=np.exp(NINE_IN_TEN * spread),
         )
         counts = self.prepared.counts(once=once)
         captured = phase in self.overheads.captured
+        waiting: Any = 0.0
         if not captured and rates.host_s.any():
-            priced = _with_host(priced, rates.host_s, counts, spread)
+            priced, waiting = _with_host(priced, rates.host_s * done, counts, np.exp(NINE_IN_TEN * spread))
+        if np.ndim(needed):
+            quantities = replace(quantities, flops=quantities.flops * needed, bytes=quantities.bytes * needed)
         step_s = 0.0 if self.overheads.step_s is None else float(self.overheads.step_s)
-        return Step(priced=priced, quantities=quantities, counts=counts, step_s=0.0 if once else step_s)
+        return Step(
+            priced=priced,
+            quantities=quantities,
+            counts=counts,
+            step_s=0.0 if once else step_s,
+            spread=spread,
+            groups=rates.groups,
+            step_spread=rates.step_spread,
+            host_spread=rates.host_spread,
+            host_s=waiting,
+            outside=outside,
+        )
 
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
@@ -110,7 +171,8 @@ class Plan:
             ideal = ideal + quantities.flops_by[key] * inverse
         return ideal
 
-    def _streams(self, quantities: Quantities, rates: Rates, sizes: Mapping[str, Any]) -> tuple[Any, Any]:
+    def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
+        """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
         compute = self.compute_ideal(quantities) + quantities.extra_flops * sum(self.inverse_peaks.values())
         memory = self.levels.ideal(
             weights=quantities.weights,
@@ -118,26 +180,49 @@ class Plan:
             kv=quantities.kv,
             extra=quantities.extra_bytes,
         )
+        return compute, memory
+
+    def _streams(
+        self, quantities: Quantities, rates: Rates, sizes: Mapping[str, Any], doubt: tuple[Any, dict[str, float]]
+    ) -> tuple[Any, Any]:
+        compute, memory = self.ideals(quantities)
         priced = (
             compute / rates.compute_share + rates.compute_ramp_s,
             memory / rates.memory_share + rates.memory_ramp_s,
         )
         if rates.tables:
-            self._calibrated(priced, (compute, memory), rates, quantities, sizes)
+            self._calibrated(priced, (compute, memory), rates, quantities, sizes=sizes, doubt=doubt)
         return priced
 
-    def _calibrated(
-        self, priced: tuple[Any, Any], ideal: tuple[Any, Any], rates: Rates, q: Quantities, sizes: Mapping[str, Any]
+    def _calibrated(  # noqa: PLR0913 - two streams, and what is said of them
+        self,
+        priced: tuple[Any, Any],
+        ideal: tuple[Any, Any],
+        rates: Rates,
+        q: Quantities,
+        *,
+        sizes: Mapping[str, Any],
+        doubt: tuple[Any, dict[str, float]],
     ) -> None:
-        """Replace the rows that the calibration covers. A stream it says nothing of counts at its peak."""
+        """Replace the rows that the calibration covers. A stream it says nothing of counts at its peak.
+
+        Outside of a table's grid its edge is held and the doubt grows with the distance.
+        """
+        spread, outside = doubt
         binding = self.prepared.binding(sizes)
         for number, tables in rates.tables.items():
-            shape = _shape(self.prepared.rows[number], binding, q, number)
+            shape = shape_in(self.prepared.rows[number], binding, q, number)
             for stream in (0, 1):
                 priced[stream][number] = ideal[stream][number]
             for table in tables:
-                stream = 0 if is_compute(table) else 1
-                priced[stream][number] = ideal[stream][number] / interpolate(table, shape)
+                share = interpolate(table, shape)
+                for stream in (0, 1) if table.stream == "floor" else (0,) if is_compute(table) else (1,):
+                    priced[stream][number] = ideal[stream][number] / share * rates.factor[number]
+            far = beyond(tables[0], shape)
+            if np.any(far > 0):
+                spread[number] = spread[number] * (1 + far)
+                name = tables[0].op_class
+                outside[name] = max(outside.get(name, 0.0), float(np.max(far)))
 
     def _floor(self, q: Quantities) -> Any:
         resident = self.weights_bytes + self.prepared.counts(once=False) @ q.kv
@@ -192,11 +277,12 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads."""
     if not 0 <= overlap <= 1:
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
+    levels = levels_of(device)
     inverse, notes = _inverse_peaks(prepared, device)
     return Plan(
         prepared=prepared,
         device=device,
-        levels=levels_of(device),
+        levels=levels,
         inverse_peaks=inverse,
         weights_bytes=weights_bytes,
         overheads=_overheads(prepared, device, calibration),
@@ -242,19 +328,22 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
 
 def _rates(plan: Plan, phase: str) -> Rates:
     rows, unit = plan.prepared.rows, plan.device.unit
-    numbers = np.zeros((len(rows), 7))
+    numbers = np.zeros((len(rows), 8))
     origins: list[Origin] = []
+    groups: list[str] = []
     tables: dict[int, tuple[Utilisation, ...]] = {}
     for number, row in enumerate(rows):
-        path = plan.prepared.effects.attention
-        classes = class_path(row.op, phase, None if path == "flash" else path)
+        classes = class_path(row.op, phase, attention_path(row.op, plan.prepared.effects.attention))
         found = () if plan.calibration is None else tables_for(plan.calibration, classes)
         if found:
             tables[number] = found
         prior = prior_for(unit, classes)
         origins.append("calibrated" if found else "datasheet" if prior is None else "prior")
-        numbers[number] = _rate(plan, row, None if found else prior, found)
-    columns = [numbers[:, place : place + 1] for place in range(7)]
+        groups.append(found[0].op_class if found else "prior")
+        factor = factor_for(plan.calibration, classes)
+        numbers[number] = (*_rate(plan, row, None if found else prior, found, factor), factor)
+    columns = [numbers[:, place : place + 1] for place in range(8)]
+    known = plan.calibration
     return Rates(
         compute_share=columns[0],
         compute_ramp_s=columns[1],
@@ -263,47 +352,64 @@ def _rates(plan: Plan, phase: str) -> Rates:
         spread=columns[4],
         overhead_s=columns[5],
         host_s=columns[6],
+        factor=columns[7],
+        step_spread=0.0 if known is None else step_residual(known, phase),
+        host_spread=_HOST_RESIDUAL if known is None else known.residuals.get("host", _HOST_RESIDUAL),
+        groups=tuple(groups),
         origins=tuple(origins),
         tables=tables,
     )
 
 
-def _rate(plan: Plan, row: Row, prior: Prior | None, tables: tuple[Utilisation, ...]) -> tuple[float, ...]:
+def _rate(
+    plan: Plan, row: Row, prior: Prior | None, tables: tuple[Utilisation, ...], factor: float
+) -> tuple[float, ...]:
     launches = row.fused.launches if row.op_class not in FREE | {"collective"} else 0
     kernel, host = (float(value) if value else 0.0 for value in (plan.overheads.kernel_s, plan.overheads.host_s))
     if tables and plan.calibration is not None:
-        spread = exp(_NINE_IN_TEN * max(residual_of(plan.calibration, table) for table in tables))
-        return 1.0, 0.0, 1.0, 0.0, spread, kernel * max(0, launches - 1), host * launches
+        spread = max(residual_of(plan.calibration, table) for table in tables)
+        return 1.0, 0.0, 1.0, 0.0, spread, kernel * launches, host * launches
     if prior is None:
-        return 1.0, 0.0, 1.0, 0.0, 1.0 if row.op_class in FREE else DATASHEET_SPREAD, kernel * launches, host * launches
+        spread = 0.0 if row.op_class in FREE else log(DATASHEET_SPREAD) / NINE_IN_TEN
+        return 1.0, 0.0, 1.0, 0.0, spread, kernel * launches, host * launches
     computes = row.op_class in MATRIX
     return (
-        float(prior.compute_share or 1.0),
-        float(prior.compute_ramp_s or 0.0) * min(1, launches) if computes else 0.0,
-        float(prior.memory_share or 1.0),
-        float(prior.memory_ramp_s or 0.0) * launches,
-        float(prior.spread),
+        float(prior.compute_share or 1.0) / factor,
+        factor * float(prior.compute_ramp_s or 0.0) * min(1, launches) if computes else 0.0,
+        float(prior.memory_share or 1.0) / factor,
+        factor * float(prior.memory_ramp_s or 0.0) * launches,
+        log(float(prior.spread)) / NINE_IN_TEN,
         kernel * launches,
         host * launches,
     )
 
 
-def _with_host(priced: Priced, host: Any, counts: Any, spread: Any) -> Priced:
-    """Share out the time in which the device waits for the host, by what each op costs the host."""
-    total = float(counts @ host[:, 0])
+def _needed(rows: tuple[Row, ...], sizes: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+    """1, or [rows, n] with 0 for ops that make logits in columns that need none; and sizes to count such ops with."""
+    logits = sizes.get("logits", 1)
+    if np.all(logits):
+        return 1.0, sizes
+    makes = np.array([["logits" in row.op.symbols] for row in rows])
+    return np.where(makes & (np.ravel(logits) == 0), 0.0, 1.0), {**sizes, "logits": np.maximum(1, logits)}
+
+
+def _with_host(priced: Priced, host: Any, counts: Any, spread: Any) -> tuple[Priced, Any]:
+    """Share out the time in which the device waits for the host, by what each op costs the host; and that time."""
+    total = counts @ host
     waiting = exposed_host(counts @ priced.time_s, total)
-    added = host * (waiting / total if total else 0.0)
+    added = host * (waiting / np.where(total > 0, total, 1.0))
     time = priced.time_s + added
-    return replace(
+    told = replace(
         priced,
         overhead_s=priced.overhead_s + added,
         time_s=time,
         low_s=np.maximum(priced.floor_s, time / spread),
         high_s=time * spread,
     )
+    return told, added
 
 
-def _shape(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
+def shape_in(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
     """A row's shape on one device, for the tables."""
     shape = shape_of(row.op, binding)
     if row.op_class == "linear" and row.scale.flops < 1:

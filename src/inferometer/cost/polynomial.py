@@ -23,6 +23,7 @@ __all__ = ["Monomial", "NotPolynomialError", "Polynomial", "coefficients", "mono
 Monomial = tuple[str, ...]  # names in order, one for each power: ("batch", "query", "query")
 
 _MOST_RESIDUES = 4096
+_NUMBERS = frozenset({int, float, Fraction})
 
 
 class NotPolynomialError(Exception):
@@ -51,7 +52,15 @@ class Polynomial:
     def symbol(cls, name: str) -> Polynomial:
         return cls({(name,): 1})
 
+    def _scaled(self, factor: Any) -> Polynomial:
+        """Times a number that is not 0: no term goes away, so none is looked at."""
+        found = Polynomial.__new__(Polynomial)
+        found.terms = {monomial: value * factor for monomial, value in self.terms.items()}
+        return found
+
     def __add__(self, other: Any) -> Polynomial:
+        if type(other) is int and not other:
+            return self
         terms = dict(self.terms)
         for monomial, factor in Polynomial.of(other).terms.items():
             terms[monomial] = terms.get(monomial, 0) + factor
@@ -60,7 +69,7 @@ class Polynomial:
     __radd__ = __add__
 
     def __neg__(self) -> Polynomial:
-        return Polynomial({monomial: -factor for monomial, factor in self.terms.items()})
+        return self._scaled(-1)
 
     def __sub__(self, other: Any) -> Polynomial:
         return self + -Polynomial.of(other)
@@ -69,6 +78,8 @@ class Polynomial:
         return Polynomial.of(other) - self
 
     def __mul__(self, other: Any) -> Polynomial:
+        if type(other) in _NUMBERS and other:
+            return self if other == 1 else self._scaled(other)
         terms: dict[Monomial, Any] = {}
         for (one, a), (two, b) in product(self.terms.items(), Polynomial.of(other).terms.items()):
             monomial = tuple(sorted(one + two))
@@ -84,6 +95,8 @@ class Polynomial:
 
     def __floordiv__(self, other: Any) -> Polynomial:
         """Division by a number or a single term that leaves no rest, whatever whole numbers the names stand for."""
+        if type(other) is int and other == 1 and all(type(value) is int for value in self.terms.values()):
+            return self
         divisor = Polynomial.of(other)
         if len(divisor.terms) != 1:
             raise NotPolynomialError
@@ -91,8 +104,7 @@ class Polynomial:
         shortened = {_without(monomial, names): value for monomial, value in self.terms.items()}
         if not _divisible(shortened, factor):
             raise NotPolynomialError
-        quotients = {monomial: Fraction(value) / factor for monomial, value in shortened.items()}
-        return Polynomial({name: int(q) if q.denominator == 1 else q for name, q in quotients.items()})
+        return Polynomial({monomial: _quotient(value, factor) for monomial, value in shortened.items()})
 
     def __rfloordiv__(self, other: Any) -> Polynomial:
         return Polynomial.of(other) // self
@@ -111,7 +123,14 @@ class Polynomial:
         return " + ".join("·".join((str(factor), *names)) for names, factor in self.terms.items()) or "0"
 
 
+def _quotient(value: int, factor: int) -> Any:
+    """A whole number where it is one; n·(n + 1) over 2 has halves as coefficients."""
+    return Fraction(value, factor) if value % factor else value // factor
+
+
 def _without(monomial: Monomial, names: Monomial) -> Monomial:
+    if not names:
+        return monomial
     left = list(monomial)
     for name in names:
         if name not in left:
@@ -154,12 +173,14 @@ def coefficients(polynomials: Sequence[Polynomial], monomials: Sequence[Monomial
     return matrix
 
 
+def _flat(value: Any, shape: tuple[int, ...]) -> Any:
+    spread = value if np.shape(value) == shape else np.broadcast_to(value, shape)
+    return np.ravel(spread).astype(float, copy=False)
+
+
 def spread_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any], shape: tuple[int, ...]) -> Any:
     """The value of each monomial, [monomials, n]: n workloads of that shape, flattened; one where sizes are numbers."""
-    values = {
-        name: np.ravel(np.broadcast_to(value, shape)).astype(float) if np.ndim(value) else float(value)
-        for name, value in sizes.items()
-    }
+    values = {name: _flat(value, shape) if np.ndim(value) else float(value) for name, value in sizes.items()}
     products = [prod((values[name] for name in monomial), start=1.0) for monomial in monomials]
     if not shape:
         return np.array(products)[:, None]

@@ -6,11 +6,12 @@ it computes such numbers; then that is used, and said.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import dtype
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
 from inferometer.cost.classes import MATRIX, class_of
 from inferometer.errors import DomainError
@@ -28,7 +29,7 @@ __all__ = ["UNSTATED", "Arithmetic", "arithmetic_for", "resolved_precision", "wi
 UNSTATED = "f32"  # what a model is in that names no format
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Arithmetic:
     """The format an op is computed in, or None where its arithmetic counts nothing, and what is to be said of it."""
 
@@ -50,14 +51,28 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     candidates = effects.candidates(op.kind, wanted)
     found = next((name for name in candidates if name in device.peaks), None)
     if found is None:
-        raise DomainError(
-            f"{device.name} has no peak for {' or '.join(candidates)} (it has: {', '.join(device.peaks) or 'none'}), "
-            f"which {effects.name} computes {wanted} in.",
-            remedy="Ask for other activations or weights, or for a runtime that computes them in a format it has.",
-        )
+        raise _no_peak(device, effects, wanted, candidates)
     if found == wanted:
         return Arithmetic(name=found)
+    if candidates[0] == wanted:
+        return Arithmetic(
+            name=found, note=f"{device.name} has no {wanted} peak: {effects.name} computes it in {found}."
+        )
     return Arithmetic(name=found, note=f"{op.kind} ops of {wanted} are computed in {found} by {effects.name}.")
+
+
+def _no_peak(device: Device, effects: RuntimeEffects, wanted: str, candidates: tuple[str, ...]) -> DomainError:
+    if not device.peaks:
+        return DomainError(
+            f"No peak of {device.name} is known in any number format, so nothing can be priced on it.",
+            remedy="Give its peaks in a device file of your own, or calibrate the device.",
+        )
+    widest = max(device.peaks, key=lambda name: dtype(name).bits)
+    return DomainError(
+        f"{device.name} has no peak for {' or '.join(candidates)} (it has: {', '.join(device.peaks)}), "
+        f"which {effects.name} computes {wanted} in.",
+        remedy=f"Ask for formats that it has, as in --weights {widest} --activations {widest}.",
+    )
 
 
 def _has_rule(effects: RuntimeEffects, kind: str, stored: str) -> bool:

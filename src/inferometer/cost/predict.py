@@ -19,13 +19,14 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.workload import Workload
 from inferometer.cost.effects import RuntimeEffects, require_effects
-from inferometer.cost.energy import power_model
 from inferometer.cost.fit import capacity_of, peak_use, reserve_of
+from inferometer.cost.headline import phase_repeats, request_times, tokens_gained
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
-from inferometer.cost.options import Options, Speculative
-from inferometer.cost.parallel import replica_batch, stage_share
-from inferometer.cost.phases import Site, constant_phase, first_run_phase, load_phase, phase_of
-from inferometer.cost.ready import Ready, is_generative, make_ready
+from inferometer.cost.options import Options
+from inferometer.cost.parallel import replica_batch
+from inferometer.cost.phases import Site, constant_phase, first_run_phase, load_phase, phase_of, site_of
+from inferometer.cost.ready import Ready, make_ready
+from inferometer.cost.request import completed, decode_context, prefill_steps
 from inferometer.errors import DomainError
 from inferometer.version import __version__
 
@@ -35,9 +36,7 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
 
-__all__ = ["GENERATE", "PROMPT", "completed", "decode_context", "predict_graph"]
-
-PROMPT, GENERATE = 512, 128  # where nothing is asked for, as llama-bench does
+__all__ = ["predict_graph"]
 
 
 def predict_graph(  # noqa: PLR0913 - what a prediction depends on
@@ -90,50 +89,6 @@ def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calib
     return calibration
 
 
-def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
-    """The workload with what it leaves open filled in, refused where the model cannot do it."""
-    if not is_generative(graph):
-        symbols = graph.symbols
-        limit = graph.context_limit
-        if "query" in symbols and workload.prompt is None:
-            workload = replace(workload, prompt=min(PROMPT, limit or PROMPT))
-        _require_window(graph, workload.prompt or 0, "the prompt")
-        return workload
-    reads_text = "encoder" in graph.metadata.get("default_sizes", {})
-    listens = "frames" in graph.metadata.get("default_sizes", {})
-    if workload.context is None and workload.prompt is None:
-        half = max(1, (graph.context_limit or 2 * PROMPT) // 2)
-        workload = replace(workload, prompt=1 if listens else min(PROMPT, half))
-    if workload.context is None and workload.generate is None:
-        room = (graph.context_limit or GENERATE + (workload.prompt or 0)) - (0 if reads_text else workload.prompt or 0)
-        workload = replace(workload, generate=max(1, min(GENERATE, room)))
-    if workload.context is not None:
-        _require_window(graph, workload.context, "the context")
-    if workload.prompt is not None and not reads_text:
-        _require_window(graph, workload.prompt + (workload.generate or 0), "prompt and generation")
-        if options.cached_prefix >= workload.prompt:
-            raise DomainError(
-                f"{options.cached_prefix} cached tokens leave nothing of a prompt of {workload.prompt} to read.",
-                remedy="At least the last token of a prompt is read.",
-            )
-    return workload
-
-
-def _require_window(graph: Graph, tokens: int, what: str) -> None:
-    if graph.context_limit is not None and tokens > graph.context_limit:
-        raise DomainError(
-            f"{graph.name} has a window of {graph.context_limit} tokens; {what} would be {tokens}.",
-            remedy="Ask for fewer tokens, or for a model with a longer window.",
-        )
-
-
-def decode_context(workload: Workload) -> float:
-    """Tokens in the cache at the step that stands for all of a generation: those of its middle."""
-    if workload.context is not None:
-        return workload.context
-    return (workload.prompt or 1) + max(0, (workload.generate or 1) - 2) / 2
-
-
 def _facts(ready: Ready) -> ModelFacts:
     return ModelFacts(
         name=ready.graph.name,
@@ -162,17 +117,8 @@ class _Job:
         share = replica_batch(self.workload.batch, self.workload.parallel)
         return -(-share // self.options.micro_batches)
 
-    def _site(self) -> Site:
-        """Through p stages m micro-batches take m + p − 1 times the longest; a device works m / p of a pass."""
-        stages, micro = self.workload.parallel.pp, self.options.micro_batches
-        stretch = float(micro)
-        if stages > 1:
-            stretch = (micro + stages - 1) * stage_share(self.ready.graph, stages)
-        devices, busy = self.workload.parallel.devices, min(1.0, micro / (stages * stretch))
-        return Site(power=power_model(self.device), devices=devices, stretch=stretch, busy=busy)
-
     def phases(self) -> list[Phase]:
-        site = self._site()
+        site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
         load, notes = load_phase(self.ready, self.device, site, self.options)
         self.notes += notes
         found = [load]
@@ -203,7 +149,12 @@ class _Job:
         return found
 
     def _decode(self, site: Site) -> list[Phase]:
-        sizes = {"batch": self.batch, "query": 1, "context": decode_context(self.workload), "logits": 1}
+        sizes = {
+            "batch": self.batch,
+            "query": 1,
+            "context": decode_context(self.ready.graph, self.workload),
+            "logits": 1,
+        }
         drafting = self.options.speculative
         if drafting is None:
             return [self._run("decode", sizes, site)]
@@ -212,7 +163,7 @@ class _Job:
         checked = {**sizes, "query": drafting.length + 1, "logits": drafting.length + 1}
         self.notes.append(
             f"{drafting.length} draft steps and one check of {drafting.length + 1} tokens give "
-            f"{self._gained(drafting):.3g} tokens on average. The decode phase is the check; a token's time is of both."
+            f"{tokens_gained(drafting):.3g} tokens on average. The decode phase is the check; a token takes both."
         )
         return [proposed, self._run("decode", checked, site)]
 
@@ -226,16 +177,13 @@ class _Job:
         return {"batch": self.batch, "query": self.workload.prompt or 1, "context": 0, "logits": 1}
 
     def _prefill_sizes(self) -> dict[str, Any]:
-        """The prompt's tokens that are not in the cache yet; in chunks, one column a chunk, each with its logits."""
-        defaults = self.ready.graph.metadata.get("default_sizes", {})
-        total = 1 if "encoder" in defaults else self.workload.prompt or 1
-        done = 0 if self.ready.layout.encodes else self.options.cached_prefix
-        chunk = self.options.chunk
-        if chunk is None or chunk >= total - done or self.ready.layout.encodes:
-            return {"batch": self.batch, "query": total - done, "context": done, "logits": 1}
-        starts = np.arange(done, total, chunk)
-        ends = np.minimum(starts + chunk, total)
-        return {"batch": self.batch, "query": ends - starts, "context": starts, "logits": 1}
+        """The prompt's tokens that are not in the cache yet; in chunks, one column a chunk, logits with the last."""
+        encodes = self.ready.layout.encodes
+        steps = prefill_steps(self.ready.graph, self.workload, self.options, encodes=encodes)
+        if len(steps) == 1:
+            return {"batch": self.batch, "query": steps[0][0], "context": steps[0][1], "logits": 1}
+        query, context = np.array(steps).T
+        return {"batch": self.batch, "query": query, "context": context, "logits": np.eye(len(steps))[-1]}
 
     def _say(self, site: Site) -> None:
         if site.power is not None and site.power.bound:
@@ -247,18 +195,19 @@ class _Job:
             self.notes.append(f"{parallel.devices} devices: {hidden}{spread}.")
 
     def headline(self, phases: list[Phase]) -> Headline:
-        by_name = {phase.name: phase for phase in phases}
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
         capacity = capacity_of(self.device)
         needed = used + reserve_of(self.effects, self.device)
-        times = self._times(by_name)
-        joules = self._joules(by_name)
+        times = request_times(phases, self.workload, self.options)
+        speed = self.workload.batch / times["tpot"] if times["tpot"] else None
+        rate = self.workload.batch * (self.workload.generate or 0) / times["e2e"] if times["e2e"] else speed
+        joules = self._joules(phases)
         price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
-        rate = times.pop("rate", None)
         if price is not None and rate:
             self.notes.append(price.note)
         return Headline(
-            **times,
+            **{f"{name}_s": seconds for name, seconds in times.items()},
+            tokens_per_s=speed,
             peak_memory_bytes=round(used),
             fits=None if capacity is None else needed <= capacity,
             energy_j=joules,
@@ -269,60 +218,13 @@ class _Job:
             top_unit_by_count=self.device.unit,
         )
 
-    def _times(self, by_name: dict[str, Phase]) -> dict[str, Any]:
-        """The times a person asks for; `rate` is output tokens a second of the whole request, prompt included."""
-        if "forward" in by_name:
-            return {"latency_s": by_name["forward"].time_s * (self.options.steps or 1)}
-        ttft = tpot = e2e = None
-        if "prefill" in by_name:
-            before = ("tokenise", "encode", "prefill", "sampling")
-            ttft = sum(by_name[name].time_s for name in before if name in by_name)
-        if "decode" in by_name:
-            tpot = self._step_s(by_name)
-        generate, batch = self.workload.generate or 0, self.workload.batch
-        if ttft is not None and generate:
-            e2e = ttft + (generate - 1) * (tpot or 0.0)
-        speed = batch / tpot if tpot else None
-        rate = batch * generate / e2e if e2e else speed
-        return {"ttft_s": ttft, "tpot_s": tpot, "e2e_s": e2e, "tokens_per_s": speed, "rate": rate}
-
-    def _step_s(self, by_name: dict[str, Phase]) -> float:
-        """Seconds a token: a step, with sampling and detokenising where they are known, and drafts shared out."""
-        around = sum(by_name[name].time_s for name in ("sampling", "detokenise") if name in by_name)
-        step = by_name["decode"].time_s + around
-        drafting = self.options.speculative
-        if drafting is None:
-            return step
-        return (step + drafting.length * by_name["draft"].time_s) / self._gained(drafting)
-
-    def _gained(self, drafting: Speculative) -> float:
-        """Tokens that a round of drafting and checking gives on average."""
-        from inferometer.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
-
-        return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
-
-    def _joules(self, by_name: dict[str, Phase]) -> float | None:
+    def _joules(self, phases: list[Phase]) -> float | None:
         """Energy of the whole request: reading the prompt and every step after the first token."""
-        total = 0.0
-        for name, times in self._repeats(by_name).items():
-            if name in by_name:
-                joules = by_name[name].energy_j
-                if joules is None:
-                    return None
-                total += times * joules
-        return total
-
-    def _repeats(self, by_name: dict[str, Phase]) -> dict[str, float]:
-        """How often each phase runs in a request; a lone decode step runs once."""
-        steps = 1.0
-        if "prefill" in by_name and self.workload.generate:
-            steps = self.workload.generate - 1.0
-        found = {"forward": float(self.options.steps or 1), "encode": 1.0, "prefill": 1.0, "decode": steps}
-        drafting = self.options.speculative
-        if drafting is not None:
-            rounds = steps / self._gained(drafting)
-            found |= {"decode": rounds, "draft": rounds * drafting.length}
-        return found
+        repeats = phase_repeats(phases, self.workload, self.options)
+        counted = [(repeats[phase.name], phase.energy_j) for phase in phases if phase.name in repeats]
+        if any(joules is None for _, joules in counted):
+            return None
+        return sum(times * (joules or 0.0) for times, joules in counted)
 
     def findings(self, summary: Headline) -> tuple[Finding, ...]:
         """That it does not fit is the one thing that makes the times hypothetical."""

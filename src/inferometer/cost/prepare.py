@@ -1,27 +1,28 @@
 """A graph made ready to be priced many times: its distinct ops, and their work as polynomials in the sizes.
 
-Ops that differ in name only are one row. A row's quantities are polynomials in batch, query, context and logits where
-its rule is one; the others are counted with numbers each time. Nothing here knows a device.
+A row's quantities are polynomials in batch, query, context and logits where its rule is one; the others are counted
+with numbers each time. Nothing here knows a device.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.binding import Binding
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.core.work import Work
 from inferometer.core.workload import Precision
-from inferometer.cost.classes import class_of
-from inferometer.cost.count import known_part, unknown_sizes
+from inferometer.cost.classes import is_padded
+from inferometer.cost.collect import Collected, Entry, Row, collect
+from inferometer.cost.count import unknown_sizes
 from inferometer.cost.effects import RuntimeEffects
 from inferometer.cost.exact import larger
-from inferometer.cost.fusion import UNFUSED, Fused, fuse
-from inferometer.cost.parallel import WHOLE, Placed, Scale, message_op
 from inferometer.cost.polynomial import (
     NotPolynomialError,
     Polynomial,
@@ -32,17 +33,20 @@ from inferometer.cost.polynomial import (
 from inferometer.cost.rules import work_of
 from inferometer.cost.rules.attention import attention_pairs, sequences
 from inferometer.cost.rules.streams import streams
+from inferometer.cost.symbolic import NAMES, SYMBOLIC, Memo, SymbolicBinding, remembered
 
 if TYPE_CHECKING:
-    from inferometer.core.graph import Block
+    from inferometer.cost.parallel import Placed
 
-__all__ = ["SYMBOLIC", "Entry", "Prepared", "Quantities", "Row", "Terms", "prepare", "quantities_of"]
+__all__ = ["Prepared", "Quantities", "Terms", "prepare", "quantities_of"]
 
-SYMBOLIC = ("batch", "query", "context", "logits")
+# A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
+# written by mask and softmax, searched for rows that are all masked, and read: nine passes of 4 bytes.
+PADDED_BYTES = 36
 _PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "flops", "bytes")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Terms:
     """On what terms a graph is run: formats, runtime, the sizes that stay what they are, pipeline stages.
 
@@ -54,39 +58,14 @@ class Terms:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     stages: int = 1
     offloaded: frozenset[tuple[int, int]] = frozenset()
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)  # shared by all terms for a graph
 
     def symbolic(self) -> Binding:
         """A binding in which the sizes that change are names."""
-        names = {name: Polynomial.symbol(name) for name in SYMBOLIC}
-        return Binding(sizes={**self.fixed, **names}, precision=self.precision)
+        return SymbolicBinding(sizes={**self.fixed, **NAMES}, precision=self.precision, memo=self.memo)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One of the distinct ops of a graph. `arithmetic` are the formats its work is counted in."""
-
-    op: Op
-    op_class: str
-    fused: Fused
-    scale: Scale
-    once: bool = False
-    offloaded: bool = False
-    part: Op | None = None  # the op as far as it can be counted
-    arithmetic: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """An op in the order of execution, and the row that has its cost."""
-
-    name: str
-    kind: str
-    block: str
-    count: int
-    row: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quantities:
     """Of each row, for one device: arrays [rows, n] for n workloads (sizes that are arrays, flattened).
 
@@ -106,7 +85,7 @@ class Quantities:
     bytes: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prepared:
     graph: Graph
     rows: tuple[Row, ...]
@@ -159,79 +138,16 @@ def _in_first(found: dict[str, Any], row: Row) -> dict[str, Any]:
     return {**found, f"flops:{row.arithmetic[0]}": total}
 
 
-def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Prepared:
+def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: Collected | None = None) -> Prepared:
+    """`collected` are the graph's distinct ops for this runtime and plan, where they were found before."""
     binding = terms.symbolic()
-    collector = _Collector(unknown=unknown_sizes(graph, binding))
-    fused = fuse(graph, terms.effects)
-    for number, block in enumerate(graph.blocks):
-        for place, entry in enumerate(placed[number]):
-            row = Row(
-                op=entry.op,
-                op_class=class_of(entry.op),
-                fused=fused[number][place],
-                scale=entry.scale,
-                once=bool(entry.op.get("once")),
-                offloaded=(number, place) in terms.offloaded,
-            )
-            collector.add(block, row, block.count)
-            for message in entry.messages:
-                op = message_op(entry.op, message)
-                told = Row(op=op, op_class="collective", fused=UNFUSED, scale=WHOLE, once=row.once)
-                collector.add(block, told, block.count if message.count is None else message.count)
-    return _assemble(graph, collector, binding, terms)
-
-
-@dataclass(slots=True)
-class _Collector:
-    unknown: frozenset[str]
-    rows: list[Row] = field(default_factory=list)
-    places: dict[Any, int] = field(default_factory=dict)
-    entries: list[Entry] = field(default_factory=list)
-
-    def add(self, block: Block, row: Row, count: int) -> None:
-        op = row.op
-        key = (_signature(op), row.fused.launches, _names(row.fused), row.scale, row.offloaded)
-        place = self.places.setdefault(key, len(self.rows))
-        if place == len(self.rows):
-            self.rows.append(replace(row, part=known_part(op, self.unknown)))
-        name = block.full_name(op.name)
-        self.entries.append(Entry(name=name, kind=op.kind, block=block.name, count=count, row=place))
-
-
-def _signature(op: Op) -> Any:
-    """What an op's cost depends on: all but its names. Inputs that are the same tensor are read once."""
-    inputs = [tensor.name for tensor in op.inputs]
-    return (
-        op.kind,
-        tuple(inputs.index(name) for name in inputs),
-        *(
-            tuple((tensor.shape, tensor.dtype, tensor.role, tensor.stored_bytes) for tensor in tensors)
-            for tensors in (op.inputs, op.outputs, op.weights)
-        ),
-        _frozen(op.attributes),
-    )
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return tuple((key, _frozen(inner)) for key, inner in sorted(value.items()))
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(inner) for inner in value)
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return value
-
-
-def _names(fused: Fused) -> Any:
-    return tuple(tuple(tensor.shape for tensor in side) for side in (fused.reads, fused.writes))
-
-
-def _assemble(graph: Graph, collector: _Collector, binding: Binding, terms: Terms) -> Prepared:
+    if collected is None:
+        unknown = unknown_sizes(graph, binding)
+        collected = collect(graph, placed, terms.effects, unknown=unknown, offloaded=terms.offloaded)
     rows, found, loose, tables = [], [], [], {}
-    for number, row in enumerate(collector.rows):
-        quantities = _polynomials(row, binding, terms.effects)
+    for number, row in enumerate(collected.rows):
+        make = partial(_polynomials, row, binding, terms.effects)
+        quantities = remembered("quantities", row, row.op, binding, make)
         if quantities is not None and row.op.kind == "embedding":
             tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
         if quantities is None:
@@ -245,22 +161,15 @@ def _assemble(graph: Graph, collector: _Collector, binding: Binding, terms: Term
     return Prepared(
         graph=graph,
         rows=tuple(rows),
-        entries=tuple(collector.entries),
+        entries=collected.entries,
         terms=terms,
         keys=keys,
         monomials=monomials,
         matrix=coefficients(ordered, monomials),
         loose=tuple(loose),
-        repeats=_repeats(rows, collector.entries),
+        repeats=collected.repeats,
         tables=tables,
     )
-
-
-def _repeats(rows: list[Row], entries: list[Entry]) -> tuple[Any, Any]:
-    found = np.zeros((2, len(rows)))
-    for entry in entries:
-        found[int(rows[entry.row].once), entry.row] += entry.count
-    return found[0], found[1]
 
 
 def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
@@ -275,7 +184,8 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
     """A row's quantities by name, with `flops:FORMAT` for each format: plain arithmetic, as in the rules."""
     if row.part is None:
         return {}
-    whole = _looked_up(row.part, binding) if row.op.kind == "embedding" else work_of(row.part, binding)
+    part = row.part
+    whole = remembered("work", part, part, binding, lambda: _work(part, binding))
     if row.op.kind == "collective":
         message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
         return {"link": message}
@@ -294,6 +204,10 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
         "flops": whole.total_flops,
         "bytes": whole.bytes,
     }
+
+
+def _work(op: Op, binding: Binding) -> Work:
+    return _looked_up(op, binding) if op.kind == "embedding" else work_of(op, binding)
 
 
 def _looked_up(op: Op, binding: Binding) -> Work:
@@ -337,6 +251,8 @@ def _extra_bytes(row: Row, work: Work, binding: Binding, effects: RuntimeEffects
 
 def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
     """Masked attention reads a mask; materialised attention also moves its scores, before and after the softmax."""
+    if effects.attention != "flash" and is_padded(op):
+        return sequences(op, binding) * _rectangle(op, binding) * op["heads"] * PADDED_BYTES
     if effects.attention == "flash" or not op.get("cached"):
         return 0
     width = binding.format(op.inputs[0]).block_bytes

@@ -6,12 +6,12 @@ work over the peak. Utilisation lies in (0, 1], so no price is below the floor, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def utilisation(ideal: Any, seconds: Any) -> Any:
     return np.where(np.asarray(seconds) > 0, np.minimum(1.0, ideal / np.where(seconds, seconds, 1.0)), 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Levels:
     """A device's memory as it is priced: main memory, and the largest cache where there is one.
 
@@ -99,7 +99,7 @@ def levels_of(device: Device) -> Levels:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Priced:
     """Seconds of each row, [rows, n]: by stream, together, between bounds, and at the peaks."""
 
@@ -141,14 +141,16 @@ def exposed_host(device_s: Any, host_s: Any) -> Any:
     return np.maximum(0.0, host_s - device_s)
 
 
-def bound_names(priced: Priced, column: int = 0) -> list[Bound]:
-    """What bounds each row, in one column: the longest of its streams, or its overhead where that is longer."""
-    rows = len(priced.time_s)
+def bound_names(priced: Priced) -> list[Bound]:
+    """What bounds each row, over all columns: the longest of its streams, or its overhead where that is longer."""
+    rows, columns = priced.time_s.shape
     streams = (priced.compute_s, priced.memory_s, priced.link_s, priced.overhead_s)
-    columns = [[0.0] * rows if stream is None else _column(stream, column) for stream in streams]
-    return [BOUNDS[max(range(4), key=seconds.__getitem__)] for seconds in zip(*columns, strict=True)]
+    seconds = [[0.0] * rows if stream is None else _summed(stream, columns) for stream in streams]
+    return [BOUNDS[max(range(4), key=each.__getitem__)] for each in zip(*seconds, strict=True)]
 
 
-def _column(values: Any, column: int) -> list[float]:
-    found: list[float] = values[:, min(column, values.shape[1] - 1)].tolist()
+def _summed(values: Any, columns: int) -> list[float]:
+    """Each row over all columns; one that is the same in all stands there once."""
+    total = values[:, 0] * columns if values.shape[1] == 1 else values.sum(axis=1)
+    found: list[float] = total.tolist()
     return found

@@ -8,24 +8,24 @@ large ones, and never passes 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.catalog.load import Row, read_rows
 from inferometer.core.device import UNITS, Sourced
+from inferometer.core.frozen import frozen
 from inferometer.cost.classes import CLASSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 __all__ = ["PowerPrior", "Prior", "StoragePrior", "known_priors", "power_prior", "prior_for", "storage_prior"]
 
 _HERE = Path(__file__).parent
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Prior:
     """`spread` is a factor: of ten ops of the class about nine lie within time / spread and time · spread."""
 
@@ -41,7 +41,7 @@ class Prior:
     notes: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class PowerPrior:
     """Shares of the power limit that a unit draws: idle, moving data, and computing at full rate."""
 
@@ -51,7 +51,7 @@ class PowerPrior:
     computing_share: Sourced
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class StoragePrior:
     """What models are loaded from on a kind of machine, where the storage is not named."""
 
@@ -61,7 +61,8 @@ class StoragePrior:
     high_bytes_per_s: Sourced
 
 
-def prior_for(unit: str, classes: Iterable[str]) -> Prior | None:
+@cache
+def prior_for(unit: str, classes: tuple[str, ...]) -> Prior | None:
     """The first of the class names that the unit has a prior for."""
     rows = known_priors()
     return next((rows[unit, name] for name in classes if (unit, name) in rows), None)

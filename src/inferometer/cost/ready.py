@@ -5,24 +5,30 @@ Making a graph ready takes milliseconds, pricing it microseconds; what was made 
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, replace
-from threading import Lock
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from inferometer.core.binding import Binding
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision
-from inferometer.cost.count import coverage
+from inferometer.cost.collect import collect
+from inferometer.cost.count import coverage, unknown_sizes
+from inferometer.cost.finite import require_finite
+from inferometer.cost.kept import Kept
 from inferometer.cost.parallel import is_layer, layer_count, place
 from inferometer.cost.plan import Plan, plan_of
 from inferometer.cost.precision import UNSTATED, resolved_precision, with_overrides
-from inferometer.cost.prepare import SYMBOLIC, Prepared, Terms, prepare
-from inferometer.cost.residency import Residency, residency_of
+from inferometer.cost.prepare import Prepared, Terms, prepare
+from inferometer.cost.request import is_generative
+from inferometer.cost.residency import Residency, residency_of, timelines_of, weights_of
 from inferometer.cost.substitute import with_sizes
+from inferometer.cost.symbolic import SYMBOLIC, Memo
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
@@ -31,13 +37,10 @@ if TYPE_CHECKING:
     from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.options import Offload, Options
 
-__all__ = ["Layout", "Ready", "fixed_sizes", "is_generative", "make_layout", "make_ready"]
-
-_MOST_KEPT = 256
-T = TypeVar("T")
+__all__ = ["Layout", "Ready", "fixed_sizes", "make_layout", "make_ready"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Layout:
     """What holds on every device: the graph as it is run, its work and its memory.
 
@@ -56,7 +59,7 @@ class Layout:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Ready:
     """A layout on a device."""
 
@@ -77,32 +80,7 @@ class Ready:
         return self.layout.generative
 
 
-_lock = Lock()  # a server asks from several threads
-
-
-class _Kept(OrderedDict[Any, tuple[tuple[Any, ...], Any]]):
-    """The last values made, each with what it was made of: a key that fits by chance does not count."""
-
-    def get_or_make(self, key: Any, parts: tuple[Any, ...], make: Callable[[], T]) -> T:
-        with _lock:
-            if key in self and _same(self[key][0], parts):
-                self.move_to_end(key)
-                found: T = self[key][1]
-                return found
-        made = make()
-        with _lock:
-            self[key] = (parts, made)
-            while len(self) > _MOST_KEPT:
-                self.popitem(last=False)
-        return made
-
-
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """The first part by identity, since it is large; the others by value."""
-    return one[0] is other[0] and all(a is b or a == b for a, b in zip(one[1:], other[1:], strict=True))
-
-
-_layouts, _plans = _Kept(), _Kept()
+_graphs, _timelines, _collections, _layouts, _plans, _checked = Kept(), Kept(), Kept(), Kept(), Kept(), Kept()
 
 
 def make_ready(  # noqa: PLR0913 - what a prediction depends on
@@ -119,6 +97,9 @@ def make_ready(  # noqa: PLR0913 - what a prediction depends on
     key = (id(layout), device.name, options.overlap, options.link and options.link.name, id(calibration))
 
     def make() -> Ready:
+        named = {device.name: device, effects.name: effects, "the calibration": calibration, "the link": options.link}
+        for name, part in named.items():
+            _checked.get_or_make(id(part), (part,), partial(require_finite, part, name))
         plan = plan_of(
             layout.prepared,
             device,
@@ -151,21 +132,61 @@ def fixed_sizes(graph: Graph, workload: Workload, options: Options) -> dict[str,
     return sizes | dict(options.sizes)
 
 
+@frozen
+class _Shaped:
+    """A graph with its fixed sizes put in and its offloaded layers cut off: the same for all runtimes and formats."""
+
+    graph: Graph
+    offloaded: frozenset[tuple[int, int]]
+    uncovered: tuple[str, ...]
+    unknown: frozenset[str]
+    memo: Memo
+
+
+def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped:
+    key = (id(graph), tuple(sorted(fixed.items())), tuple(sorted(options.overrides.items())), options.offload)
+
+    def make() -> _Shaped:
+        sized = with_sizes(graph, fixed)
+        if options.overrides:
+            sized = with_overrides(sized, options.overrides)
+        cut, offloaded = _offloaded(sized, options.offload)
+        unknown = unknown_sizes(cut, Binding(sizes={**fixed, **dict.fromkeys(SYMBOLIC)}))
+        return _Shaped(graph=cut, offloaded=offloaded, uncovered=_uncovered(cut), unknown=unknown, memo=Memo())
+
+    return _graphs.get_or_make(key, (graph,), make)
+
+
 def _layout(
-    graph: Graph, effects: RuntimeEffects, workload: Workload, options: Options, fixed: Mapping[str, Any]
+    whole: Graph, effects: RuntimeEffects, workload: Workload, options: Options, fixed: Mapping[str, Any]
 ) -> Layout:
-    graph = with_sizes(graph, fixed)
-    if options.overrides:
-        graph = with_overrides(graph, options.overrides)
-    graph, offloaded = _offloaded(graph, options.offload)
-    precision, parallel = resolved_precision(graph, workload.precision), workload.parallel
+    shaped = _shaped(whole, options, fixed)
+    graph, parallel = shaped.graph, workload.parallel
+    precision = resolved_precision(graph, workload.precision)
     placed = place(graph, parallel, sequence=options.sequence_parallel, imbalance=options.imbalance)
-    terms = Terms(precision=precision, effects=effects, fixed=fixed, stages=parallel.pp, offloaded=offloaded)
-    prepared = prepare(graph, placed, terms)
-    residency = residency_of(graph, placed, terms)
-    whole = residency
-    if parallel != Parallel() or offloaded:
-        whole = residency_of(graph, place(graph, Parallel()), replace(terms, stages=1, offloaded=frozenset()))
+    terms = Terms(
+        precision=precision,
+        effects=effects,
+        fixed=fixed,
+        stages=parallel.pp,
+        offloaded=shaped.offloaded,
+        memo=shaped.memo,
+    )
+    plan = (id(graph), parallel, options.sequence_parallel, options.imbalance)
+    timelines = _timelines.get_or_make(
+        (*plan, precision.activations, precision.kv), (graph,), lambda: timelines_of(graph, placed, terms)
+    )
+    collected = _collections.get_or_make(
+        (*plan, effects.name),
+        (graph, effects),
+        lambda: collect(graph, placed, effects, unknown=shaped.unknown, offloaded=shaped.offloaded),
+    )
+    prepared = prepare(graph, placed, terms, collected=collected)
+    residency = residency_of(graph, placed, terms, timelines=timelines)
+    stored = residency.weights_bytes
+    if parallel != Parallel() or shaped.offloaded:
+        alone = replace(terms, stages=1, offloaded=frozenset())
+        stored, _ = weights_of(graph, place(graph, Parallel()), alone)
     return Layout(
         graph=graph,
         precision=precision,
@@ -175,19 +196,9 @@ def _layout(
         encodes=any(row.once for row in prepared.rows),
         parameters=graph.parameters,
         active_parameters=_active(graph),
-        weight_bytes=round(whole.weights_bytes),
-        notes=(*_unstated(graph, workload.precision), *_uncovered(graph)),
+        weight_bytes=round(stored),
+        notes=(*_unstated(graph, workload.precision), *shaped.uncovered),
     )
-
-
-def is_generative(graph: Graph) -> bool:
-    """Whether the graph makes tokens one after the other: it keeps a cache, or a state between steps."""
-    for _, op in graph.ops():
-        if op.kind == "attention" and op.get("cached"):
-            return True
-        if any(tensor.role in {"kv", "state"} for tensor in (*op.inputs, *op.outputs)):
-            return "query" in graph.symbols
-    return False
 
 
 def _active(graph: Graph) -> int:

@@ -5,22 +5,31 @@ The same bytes as `memory.footprint`, made ready for many sizes and for graphs t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.binding import Binding
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.cost.count import unknown_sizes
 from inferometer.cost.exact import larger, smaller
 from inferometer.cost.liveness import live_bytes
 from inferometer.cost.memory import footprint
 from inferometer.cost.parallel import Scale, is_layer, stage_share
-from inferometer.cost.polynomial import NotPolynomialError, Polynomial, coefficients, monomials_of, spread_monomials
-from inferometer.cost.prepare import SYMBOLIC, Terms
+from inferometer.cost.polynomial import (
+    Monomial,
+    NotPolynomialError,
+    Polynomial,
+    coefficients,
+    monomials_of,
+    spread_monomials,
+)
+from inferometer.cost.prepare import Terms
 from inferometer.cost.rules.attention import cached_bytes_per_token, expanded_bytes, sequences
 from inferometer.cost.rules.experts import hidden_bytes
+from inferometer.cost.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,10 +37,10 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Block, Tensor
     from inferometer.cost.parallel import Placed
 
-__all__ = ["MemoryUse", "Residency", "residency_of"]
+__all__ = ["MemoryUse", "Residency", "Timeline", "residency_of", "timelines_of", "weights_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MemoryUse:
     """Bytes on the device that holds the most: numbers, or arrays."""
 
@@ -46,14 +55,25 @@ class MemoryUse:
         return self.weights_bytes + self.kv_bytes + self.state_bytes + self.activations_bytes + self.workspace_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Cache:
     op: Op
     count: float  # layers of the fullest device
     share: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
+class Timeline:
+    """Bytes as polynomials in the sizes, a row each: alive at each step of the execution, then states and caches.
+
+    It depends on the graph, the plan, and the formats of activations and cache, and on nothing else.
+    """
+
+    monomials: tuple[Monomial, ...]
+    matrix: Any  # [steps + 2, monomials]
+
+
+@frozen
 class Residency:
     graph: Graph
     terms: Terms
@@ -62,16 +82,18 @@ class Residency:
     kv_bytes_per_token: int  # of one sequence on all devices, while no layer's window is full
     windowed: tuple[_Cache, ...]  # caches that grow no further than a window
     inner: tuple[tuple[Op, Scale], ...]  # ops with results of their own inside
-    monomials: tuple[tuple[str, ...], ...]
-    timeline: Any  # [steps + 2, monomials]: bytes alive at each step, then states and caches; None: no polynomials
+    first: Timeline | None  # of a request's first step; None: bytes are no polynomials
+    later: Timeline | None  # of the others, in which what runs once a request does not run again
 
-    def use(self, sizes: Mapping[str, Any]) -> MemoryUse:
+    def use(self, sizes: Mapping[str, Any], *, first: bool = True) -> MemoryUse:
         """What one step needs, its new tokens in the cache included: numbers, or arrays of the sizes' shape."""
         binding = Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
-        if self.timeline is None:
+        timeline = self.first if first else self.later
+        if timeline is None:
             return self._counted(binding)
         shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
-        alive = self.timeline @ spread_monomials(self.monomials, {name: sizes[name] for name in SYMBOLIC}, shape)
+        known = {name: sizes[name] for name in SYMBOLIC}
+        alive = timeline.matrix @ spread_monomials(timeline.monomials, known, shape)
         return MemoryUse(
             weights_bytes=self.weights_bytes,
             kv_bytes=_shaped(alive[-1], shape) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
@@ -98,27 +120,62 @@ class Residency:
         )
 
 
-def residency_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Residency:
-    binding, stage = terms.symbolic(), stage_share(graph, terms.stages)
-    weights, elsewhere = _weights(graph, placed, binding, stage, terms.offloaded)
-    caches = [
-        _Cache(op=entry.op, count=_stage_count(block, stage), share=entry.scale.kv)
-        for block, entry in _entries(graph, placed)
-        if entry.op.kind == "attention" and entry.op.get("cached")
-    ]
-    windowed = tuple(cache for cache in caches if cache.op.get("window") is not None and not cache.op.get("cross"))
-    monomials, timeline = _timeline(graph, placed, [cache for cache in caches if cache not in windowed], binding)
+Timelines = tuple[Timeline | None, Timeline | None]
+
+
+def residency_of(
+    graph: Graph, placed: list[list[Placed]], terms: Terms, *, timelines: Timelines | None = None
+) -> Residency:
+    """`timelines` are those of `timelines_of`, where they were made before."""
+    weights, elsewhere = weights_of(graph, placed, terms)
+    first, later = timelines_of(graph, placed, terms) if timelines is None else timelines
     return Residency(
         graph=graph,
         terms=terms,
         weights_bytes=weights,
         offloaded_bytes=elsewhere,
-        kv_bytes_per_token=_growth(graph, binding),
-        windowed=windowed,
+        kv_bytes_per_token=_growth(graph, terms.symbolic()),
+        windowed=tuple(cache for cache in _caches(graph, placed, terms) if _is_windowed(cache.op)),
         inner=tuple((e.op, e.scale) for _, e in _entries(graph, placed) if _has_inner(e.op)),
-        monomials=monomials,
-        timeline=timeline,
+        first=first,
+        later=later,
     )
+
+
+def timelines_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Timelines:
+    """Of the first step and of the later ones; the same where nothing runs once a request."""
+    caches = [cache for cache in _caches(graph, placed, terms) if not _is_windowed(cache.op)]
+    first = _timeline(graph, placed, caches, terms)
+    if first is None or not any(op.get("once") for _, op in graph.ops()):
+        return first, first
+    return first, _timeline(_without_once(graph), placed, caches, terms)
+
+
+def _without_once(graph: Graph) -> Graph:
+    """What a later step runs. Cross-attention's keys and values are in the cache by then, and not among the inputs."""
+
+    def later(op: Op) -> Op:
+        return replace(op, inputs=op.inputs[:1]) if op.get("cross") and op.get("cached") else op
+
+    blocks = (replace(block, ops=tuple(later(op) for op in block.ops if not op.get("once"))) for block in graph.blocks)
+    return replace(graph, blocks=tuple(block for block in blocks if block.ops), inputs=_still_read(graph))
+
+
+def _still_read(graph: Graph) -> tuple[Tensor, ...]:
+    """Inputs of the graph that some op of every step reads: not an image, nor the text an encoder has read."""
+    names = {tensor.name for _, op in graph.ops() if not op.get("once") for tensor in op.inputs}
+    return tuple(tensor for tensor in graph.inputs if tensor.name in names)
+
+
+def _caches(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Iterator[_Cache]:
+    stage = stage_share(graph, terms.stages)
+    for block, entry in _entries(graph, placed):
+        if entry.op.kind == "attention" and entry.op.get("cached"):
+            yield _Cache(op=entry.op, count=_stage_count(block, stage), share=entry.scale.kv)
+
+
+def _is_windowed(op: Op) -> bool:
+    return op.get("window") is not None and not op.get("cross")
 
 
 def _entries(graph: Graph, placed: list[list[Placed]]) -> Iterator[tuple[Block, Placed]]:
@@ -130,14 +187,9 @@ def _stage_count(block: Block, stage: float) -> float:
     return block.count * (stage if is_layer(block) else 1.0)
 
 
-def _weights(
-    graph: Graph,
-    placed: list[list[Placed]],
-    binding: Binding,
-    stage: float,
-    offloaded: frozenset[tuple[int, int]],
-) -> tuple[float, float]:
+def weights_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> tuple[float, float]:
     """Bytes of weights on the fullest device, and of those that lie elsewhere; each weight once by its name."""
+    binding, stage, offloaded = terms.symbolic(), stage_share(graph, terms.stages), terms.offloaded
     held: dict[str, float] = {}
     away: dict[str, float] = {}
     for number, block in enumerate(graph.blocks):
@@ -198,21 +250,19 @@ def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
     return values.reshape(shape) if shape else float(values[0])
 
 
-def _timeline(
-    graph: Graph, placed: list[list[Placed]], caches: list[_Cache], binding: Binding
-) -> tuple[tuple[tuple[str, ...], ...], Any]:
-    """Bytes alive at each step as polynomials; none where the graph has what they cannot say."""
+def _timeline(graph: Graph, placed: list[list[Placed]], caches: list[_Cache], terms: Terms) -> Timeline | None:
+    """None where the graph has what polynomials cannot say."""
+    binding = terms.symbolic()
     if _is_loose(graph, binding):
-        return (), None
-    size_of = _sizes(placed, binding)
+        return None
     try:
-        alive = [Polynomial.of(size) for _, size in live_bytes(graph, size_of)]
+        alive = [Polynomial.of(size) for _, size in live_bytes(graph, _sizes(placed, binding))]
         kept = [Polynomial.of(_states(graph, binding)), Polynomial.of(_cache_bytes(caches, binding))]
     except (NotPolynomialError, TypeError):
-        return (), None
+        return None
     monomials = monomials_of([*alive, *kept])
-    distinct = np.unique(coefficients(alive, monomials), axis=0)
-    return monomials, np.vstack([distinct, coefficients(kept, monomials)])
+    distinct = {row.tobytes(): row for row in coefficients(alive, monomials)}  # numpy.unique would load numpy.ma
+    return Timeline(monomials=monomials, matrix=np.vstack([*distinct.values(), coefficients(kept, monomials)]))
 
 
 def _is_loose(graph: Graph, binding: Binding) -> bool:

@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration, Utilisation
 
-__all__ = ["interpolate", "is_compute", "residual_of", "tables_for"]
+__all__ = ["beyond", "factor_for", "interpolate", "is_compute", "residual_of", "step_residual", "tables_for"]
+
+_STEP_RESIDUAL = 0.05  # of whole steps, where a calibration saw none: what is between its ops and in no table
 
 
 def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
@@ -41,6 +43,28 @@ def is_compute(table: Utilisation) -> bool:
 
 def residual_of(calibration: Calibration, table: Utilisation) -> float:
     return calibration.residuals.get(table.op_class, table.residual)
+
+
+def step_residual(calibration: Calibration, phase: str) -> float:
+    """What the sum of a step's ops is off by, at one standard deviation."""
+    residuals = calibration.residuals
+    return residuals.get(f"step.{phase}", residuals.get("step", _STEP_RESIDUAL))
+
+
+def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float:
+    """What an op takes inside a model over what it takes alone: that of the first class name that has one."""
+    if calibration is None:
+        return 1.0
+    return next((calibration.factors[name] for name in classes if name in calibration.factors), 1.0)
+
+
+def beyond(table: Utilisation, shape: Mapping[str, Any]) -> Any:
+    """How far a shape lies outside of the grid, over all axes, as a logarithm: 0.7 at twice the last point."""
+    total: Any = 0.0
+    for axis, grid in zip(table.axes, table.grid, strict=True):
+        size = np.maximum(shape[axis], 1e-9)
+        total = total + np.maximum(0.0, np.log(grid[0] / size)) + np.maximum(0.0, np.log(size / grid[-1]))
+    return total
 
 
 def interpolate(table: Utilisation, shape: Mapping[str, Any]) -> Any:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.units import parse_quantity
 
@@ -34,7 +35,7 @@ DEVICE_KEYS: Mapping[str, str] = {
 _CHANGE = re.compile(r"\s*([\w.-]+)\s*(\*=|=)\s*(\S.*?)\s*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Change:
     """`times` multiplies what is there; otherwise `value` replaces it."""
 

@@ -6,12 +6,13 @@ mean nothing; `…List` stands where several values are one argument (stage time
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isfinite, nextafter
 from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from inferometer.core.frozen import frozen
 
 # A float gives a float and an array gives an array. Only an overload a formula could say that, and a union would make
 # every caller take it apart again, so the type is open, as numpy's own functions have it; the call checks the value.
@@ -23,7 +24,7 @@ _INFINITY = float("inf")
 _EXACT = 2**53  # every whole number up to here is a float64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Quantity:
     """The unit of an argument or result and the values it may have."""
 

@@ -7,13 +7,13 @@ The annotations (`quantities.py`) are the contract of each argument; `require` s
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import cache, wraps
 from math import isfinite
 from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError, nearest
 from inferometer.formulas.quantities import Quantity, is_finite, shown
 
@@ -50,7 +50,7 @@ SECTIONS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Signature:
     """A formula's name, its arguments and their defaults, and what it gives. `str()` of it is for people."""
 
@@ -127,7 +127,7 @@ def _unit_text(quantity: Quantity) -> str:
     return f"list of {words}" if quantity.sequence else words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Formula:
     name: str
     section: str  # the module it stands in

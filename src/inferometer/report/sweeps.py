@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.cost.sweep.columns import COLUMNS, INPUTS
 from inferometer.report.table import Column, Table
+from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from inferometer.cost.sweep.rows import RowSource
@@ -15,8 +16,14 @@ __all__ = ["sweep_table"]
 
 _OUTPUTS = (
     Column(key="latency_s", heading="latency", unit="s"),
+    Column(key="latency_interval", heading="between"),
+    Column(key="forward_bound", heading="bound by"),
     Column(key="ttft_s", heading="first token", unit="s"),
+    Column(key="ttft_interval", heading="between"),
+    Column(key="prefill_bound", heading="bound by"),
     Column(key="tpot_s", heading="each token", unit="s"),
+    Column(key="tpot_interval", heading="between"),
+    Column(key="decode_bound", heading="bound by"),
     Column(key="e2e_s", heading="request", unit="s"),
     Column(key="tokens_per_s", heading="tokens/s", unit="1"),
     Column(key="peak_memory_bytes", heading="memory", unit="B"),
@@ -30,7 +37,7 @@ _OUTPUTS = (
 
 def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None = None) -> Table:
     """The first rows. Inputs that are the same in all of them stand once, under the table."""
-    records = list(islice(rows.records(), most))
+    records = [_with_intervals(record) for record in islice(rows.records(), most)]
     same = {name for name in INPUTS if len(records) > 1 and len({record[name] for record in records}) == 1}
     inputs = [_input(name) for name in INPUTS if name not in same and _known(records, name)]
     outputs = [column for column in _OUTPUTS if _known(records, column.key)]
@@ -39,12 +46,22 @@ def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None =
     )
 
 
+def _with_intervals(record: dict[str, Any]) -> dict[str, Any]:
+    """A row whose times have two ends says both in one place."""
+    found = {}
+    for name in ("latency", "ttft", "tpot"):
+        low, high = record.get(f"{name}_low_s"), record.get(f"{name}_high_s")
+        if low is not None and high is not None:
+            found[f"{name}_interval"] = f"{format_quantity(low, 's')} to {format_quantity(high, 's')}"
+    return record | found
+
+
 def _input(name: str) -> Column:
     return Column(key=name, heading=name, exact=COLUMNS[name].kind == "whole")
 
 
 def _known(records: list[dict[str, Any]], name: str) -> bool:
-    return any(record[name] is not None for record in records)
+    return any(record.get(name) is not None for record in records)
 
 
 def _note(records: list[dict[str, Any]], same: set[str], total: int) -> str:

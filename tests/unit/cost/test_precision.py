@@ -41,8 +41,25 @@ def test_without_a_rule_a_missing_peak_is_an_error_that_names_the_others():
         DomainError, match=r"machine has no peak for bf16 \(it has: f32, i8\), which ideal computes bf16"
     ):
         computed(GEMM, "bf16", peaks("f32", "i8"))
-    with pytest.raises(DomainError, match="it has: none"):
+    with pytest.raises(DomainError, match="No peak of machine is known in any number format"):
         computed(GEMM, "bf16", machine(peaks={}))
+
+
+def test_a_format_that_the_device_lacks_is_computed_in_what_the_runtime_says_instead():
+    found = computed(GEMM, "bf16", peaks("f32", "f16"), runtime_effects("torch-compile"))
+    assert found.name == "f32"
+    assert found.note == "machine has no bf16 peak: torch-compile computes it in f32."
+    assert computed(GEMM, "bf16", peaks("f16", "i8"), runtime_effects("ideal")).name == "f16"
+    assert computed(GEMM, "f32", peaks("bf16"), runtime_effects("ideal")).name == "bf16"
+    with pytest.raises(DomainError, match=r"no peak for bf16 or f32 \(it has: i8\).*--weights i8 --activations i8"):
+        computed(GEMM, "bf16", peaks("i8"), runtime_effects("torch-compile"))
+
+
+def test_what_stands_in_for_a_format_does_not_change_how_it_is_computed_where_it_is_there():
+    """Weights in bf16 under activations in f32 are multiplied in f32."""
+    mixed = at(precision=Precision(weights="bf16", activations="f32"))
+    for runtime in ("ideal", "torch-eager", "torch-compile"):
+        assert computed(GEMM, "f32", peaks("bf16", "f32"), runtime_effects(runtime), mixed).name == "f32"
 
 
 def test_a_rule_may_be_for_one_kind_of_op():

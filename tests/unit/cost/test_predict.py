@@ -22,8 +22,9 @@ from inferometer.cost import graph_work
 from inferometer.cost.disaggregate import predict_disaggregated
 from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
-from inferometer.cost.predict import GENERATE, PROMPT, decode_context, predict_graph
+from inferometer.cost.predict import predict_graph
 from inferometer.cost.ready import make_ready
+from inferometer.cost.request import GENERATE, PROMPT, decode_context
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.formulas.llm import speculative_tokens
 from unit.cost.decoders import LLAMA_3_1_8B, at, decoder, project, tokens
@@ -130,7 +131,7 @@ def test_with_a_context_decode_is_one_step_and_the_prompt_is_not_asked_for():
 def test_without_a_context_decode_is_the_mean_step():
     asked = Workload(prompt=100, generate=1001)
     steps = [predict(Workload(context=context)).phase("decode").time_s for context in range(100, 1100, 50)]
-    assert decode_context(asked) == 599.5
+    assert decode_context(MODEL, asked) == 599.5
     assert predict(asked).summary.tpot_s == pytest.approx(sum(steps) / len(steps), rel=0.02)
 
 
@@ -207,11 +208,29 @@ def test_a_calibration_says_so_on_the_ops_it_covers():
     assert origins["norm"] == "prior"
 
 
+def head_of(profile):
+    return next(op for op in profile.phase("prefill").ops if op.name == "lm_head")
+
+
 def test_chunks_of_a_prefill_do_the_same_work_in_more_time():
     whole, chunked = predict(), predict(chunk=300)
-    heads = 6 * 2 * 128_256 * 4096  # every chunk gives the logits of its last position
-    assert chunked.phase("prefill").flops == pytest.approx(whole.phase("prefill").flops + heads)
+    assert chunked.phase("prefill").flops == pytest.approx(whole.phase("prefill").flops)
     assert chunked.phase("prefill").time_s > whole.phase("prefill").time_s
+
+
+@pytest.mark.parametrize("runtime", ["ideal", "llamacpp"])
+def test_only_the_last_chunk_of_a_prefill_gives_logits(runtime):
+    whole, chunked = (head_of(predict(runtime=runtime, **chunk)) for chunk in ({}, {"chunk": 300}))
+    assert chunked.flops == whole.flops == 2 * 128_256 * 4096
+    for name in ("time_s", "low_s", "high_s", "floor_s", "bytes", "bound"):
+        assert getattr(chunked, name) == pytest.approx(getattr(whole, name)), name
+
+
+def test_a_runtime_may_compute_the_logits_of_every_chunk_and_pays_for_it_in_time_alone():
+    own = RuntimeEffects(name="mine", title="Mine", logits="chunk")
+    whole, chunked = head_of(predict(runtime=own)), head_of(predict(runtime=own, chunk=300))
+    assert chunked.time_s == pytest.approx(7 * whole.time_s)  # 2048 tokens are seven chunks
+    assert (chunked.flops, chunked.bytes, chunked.floor_s) == (whole.flops, whole.bytes, whole.floor_s)
 
 
 def test_a_cached_prefix_is_not_read_again():
@@ -347,11 +366,12 @@ def test_ops_whose_work_is_not_known_are_named():
 
 
 def test_a_format_the_runtime_computes_in_another_is_said():
-    slow = machine(peaks={"f32": stated(1e12)})
-    with pytest.raises(DomainError, match="no peak for bf16"):
-        predict(device=slow)
-    profile = predict(device=slow, runtime="llamacpp")
-    assert any("computed in f32" in note for note in profile.provenance.notes)
+    slow, whole = machine(peaks={"f32": stated(1e12)}), machine(peaks={"i8": stated(1e12)})
+    profile = predict(device=slow, runtime="torch-compile")
+    assert "machine has no bf16 peak: torch-compile computes it in f32." in profile.provenance.notes
+    with pytest.raises(DomainError, match=r"no peak for bf16 or f32 or f16 \(it has: i8\)"):
+        predict(device=whole)
+    assert predict(replace(CHAT, precision=Precision(weights="i8", activations="i8")), device=whole).summary.tpot_s > 0
 
 
 def test_a_model_that_names_no_format_is_f32_and_it_is_said():

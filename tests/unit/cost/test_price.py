@@ -94,8 +94,8 @@ def test_an_op_the_calibration_does_not_cover_keeps_its_prior():
 
 
 def test_arithmetic_in_a_format_without_a_peak_is_an_error_that_names_those_there_are():
-    with pytest.raises(DomainError, match=r"no peak for f16 \(it has: bf16, f32\)"):
-        estimate_op(GEMM, at(precision=Precision(weights="f16", activations="f16")), MACHINE)
+    with pytest.raises(DomainError, match=r"no peak for i8 \(it has: bf16, f32\)"):
+        estimate_op(GEMM, at(precision=Precision(weights="i8", activations="i8")), MACHINE)
 
 
 def test_a_device_whose_bandwidth_is_not_known_cannot_be_priced():

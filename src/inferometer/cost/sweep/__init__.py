@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from inferometer.cost.sweep.choose import Condition, parse_condition
-from inferometer.cost.sweep.columns import COLUMNS
+from inferometer.cost.sweep.columns import COLUMNS, DETAILS
 from inferometer.cost.sweep.engines import ENGINES, engine_for
 from inferometer.cost.sweep.grid import AXES, Study, study_of
 from inferometer.cost.sweep.read import Saved, read_rows
@@ -27,30 +27,33 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
 
 __all__ = [
-    "AXES", "COLUMNS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study", "Written",
-    "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream", "study_of", "sweep",
+    "AXES", "COLUMNS", "DETAILS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study",
+    "Written", "parse_axis", "parse_condition", "parse_spec", "read_rows", "run_study", "stream", "study_of", "sweep",
 ]  # fmt: skip
 
 
 _HELD_ROWS = 1 << 18  # of a part in memory, which is small tables however many rows it has
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     models: Graph | Sequence[Graph],
     devices: Device | Sequence[Device],
     *,
     engine: str = "local",
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
+    details: bool = False,
     **axes: Any,
 ) -> Rows:
     """Predict every combination: the cross product of the lists given, the last one varying fastest.
 
     `axes` are runtimes, weights, activations, kv, tp, pp, ep, dp, image, batch, prompt, generate, context: lists, or
     single values. What is not given is left to the model and the device, as in a prediction. `engine`: see ENGINES.
+    `details` adds the columns DETAILS: the low and high end of each time, and what bounds each phase.
     """
     asked = {"models": models, "devices": devices, **axes}
-    return run_study(study_of(asked, calibrations=calibrations, options=options, chunk_rows=_HELD_ROWS), engine=engine)
+    study = study_of(asked, calibrations=calibrations, options=options, details=details, chunk_rows=_HELD_ROWS)
+    return run_study(study, engine=engine)
 
 
 def run_study(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import operator
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.cost.sweep.columns import HIGHER_IS_BETTER, column_named, unit_of
 from inferometer.errors import DomainError
 from inferometer.units import parse_quantity
@@ -30,7 +30,7 @@ _MOST_HELD = 1 << 16  # rows of several parts before the best of them are found
 _CONDITION = re.compile(r"\s*([a-z0-9_]+)\s*(<=|>=|<|>|==?)\s*(.+?)\s*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Condition:
     """A limit on a column: `tpot_s <= 0.05`."""
 

@@ -16,19 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.cost.kept import Kept
 from inferometer.cost.polynomial import spread_monomials
-from inferometer.cost.prepare import SYMBOLIC, Quantities
+from inferometer.cost.prepare import Quantities
 from inferometer.cost.price import exposed_host
+from inferometer.cost.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from inferometer.cost.plan import Plan
+    from inferometer.cost.plan import Plan, Step
 
-__all__ = ["Closed", "Sums", "close", "closed_form", "step_sums"]
+__all__ = ["PLAN_POINTS", "Closed", "Sums", "close", "closed_form", "pieces_of", "plan_step", "step_sums"]
 
 _POINTS = 1024  # of a closed form at once: its rows stay in a core's own cache
-_PLAN_POINTS = 512  # of a plan, which has some ten times as much in its hands
+PLAN_POINTS = 512  # of a plan, which has some ten times as much in its hands
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +63,16 @@ class Closed:
         """Multiply the sizes that are numbers in, and tell the rows apart whose bound the others cannot change."""
         places: dict[tuple[str, ...], int] = {}
         moves = np.zeros((len(self.monomials), len(self.monomials)))
+        fixed = {name: float(value) for name, value in sizes.items() if not np.ndim(value)}
         for number, monomial in enumerate(self.monomials):
-            left = tuple(name for name in monomial if np.ndim(sizes[name]))
+            left = tuple(name for name in monomial if name not in fixed)
             place = places.setdefault(left, len(places))
-            moves[number, place] = prod(float(sizes[name]) for name in monomial if not np.ndim(sizes[name]))
+            moves[number, place] = prod(fixed[name] for name in monomial if name in fixed)
         compute, memory, limits = (matrix @ moves[:, : len(places)] for matrix in _matrices(self))
         sure = np.all(compute <= memory, axis=1) | np.all(compute >= memory, axis=1)
         sure[self.capped] = False
         longer = np.maximum(compute, memory)[sure]
-        order = np.concatenate([self.capped, np.setdiff1d(np.flatnonzero(~sure), self.capped)]).astype(int)
+        order = [*self.capped, *(row for row in np.flatnonzero(~sure) if row not in self.capped)]
         return _Folded(
             monomials=tuple(places),
             whole=np.vstack([self.counts @ compute, self.counts[sure] @ longer]),
@@ -125,19 +128,12 @@ def _evaluated(coefficients: Any, values: Any) -> Any:
     return np.einsum("rm,mn->rn", coefficients, values)
 
 
-_kept: dict[tuple[int, str, bool], tuple[Plan, Closed | None]] = {}
-_MOST_KEPT = 256
+_forms = Kept()
 
 
 def closed_form(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
     """As `close`, which takes as long as some thousand points; what was made is kept for the next tile."""
-    key = (id(plan), phase, once)
-    found = _kept.get(key)
-    if found is None or found[0] is not plan:
-        if len(_kept) >= _MOST_KEPT:
-            _kept.clear()
-        found = _kept[key] = (plan, close(plan, phase, once=once))
-    return found[1]
+    return _forms.get_or_make((id(plan), phase, once), (plan,), lambda: close(plan, phase, once=once))
 
 
 def close(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
@@ -183,22 +179,30 @@ def _parts(plan: Plan) -> dict[str, Any]:
 
 def step_sums(plan: Plan, closed: Closed | None, sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums:
     """Price a step at every point, in cache-sized pieces. `sizes` are numbers and one vector or more, of one length."""
-    length = max(len(value) for value in sizes.values() if np.ndim(value))
-    found = np.empty((3, length))
     folded = closed.fold(sizes) if closed else None
-    for piece in _pieces(length, _POINTS if folded else _PLAN_POINTS):
-        part = {name: value[piece] if np.ndim(value) else value for name, value in sizes.items()}
-        sums = folded.sums(part) if folded else _priced(plan, part, phase, once=once)
-        found[:, piece] = sums.time_s, sums.computing_s, sums.waiting_s
-    return Sums(time_s=found[0], computing_s=found[1], waiting_s=found[2])
+    found = [
+        folded.sums(part) if folded else _priced(plan_step(plan, part, phase, once=once))
+        for part in pieces_of(sizes, _POINTS if folded else PLAN_POINTS)
+    ]
+    if len(found) == 1:
+        return found[0]
+    time, computing, waiting = (np.concatenate([getattr(sums, name) for sums in found]) for name in Sums.__slots__)
+    return Sums(time_s=time, computing_s=computing, waiting_s=waiting)
 
 
-def _pieces(length: int, most: int) -> Iterator[slice]:
-    return (slice(start, min(start + most, length)) for start in range(0, length, most))
+def pieces_of(sizes: Mapping[str, Any], most: int) -> Iterator[Mapping[str, Any]]:
+    """The sizes of some points at a time, in their order."""
+    length = max(len(value) for value in sizes.values() if np.ndim(value))
+    for start in range(0, length, most):
+        piece = slice(start, start + most)
+        yield {name: value[piece] if np.ndim(value) else value for name, value in sizes.items()}
 
 
-def _priced(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Sums:
-    step = plan.step({name: sizes[name] for name in SYMBOLIC}, phase, once=once)
+def plan_step(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Step:
+    return plan.step({name: sizes[name] for name in SYMBOLIC}, phase, once=once)
+
+
+def _priced(step: Step) -> Sums:
     return Sums(
         time_s=step.total("time_s"),
         computing_s=step.total("compute_s"),

@@ -1,19 +1,29 @@
-"""The columns of a sweep's rows: the inputs, the summary of a profile, and why a row has no numbers."""
+"""The columns of a sweep's rows: the inputs, the summary of a profile, and why a row has no numbers.
+
+Details are further columns that rows have where they were asked for: between which bounds a time lies, and what bounds
+each phase. They take a multiple of the time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Literal
+from dataclasses import fields
+from typing import TYPE_CHECKING, Literal
 
+from inferometer.core.frozen import frozen
 from inferometer.core.profile import Headline
 from inferometer.errors import DomainError, UnknownNameError
 
-__all__ = ["COLUMNS", "HIGHER_IS_BETTER", "INPUTS", "Column", "Kind", "column_named", "unit_of"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "COLUMNS", "DETAILS", "HIGHER_IS_BETTER", "INPUTS", "Column", "Kind", "column_named", "columns_with", "unit_of",
+]  # fmt: skip
 
 Kind = Literal["text", "whole", "number", "flag"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Column:
     name: str
     kind: Kind
@@ -35,17 +45,33 @@ COLUMNS: dict[str, Column] = {
         Column(name="reason", kind="text"),
     )
 }
+DETAILS: dict[str, Column] = {
+    column.name: column
+    for column in (
+        *(
+            Column(name=f"{time}_{end}_s", kind="number")
+            for time in ("latency", "ttft", "tpot", "e2e")
+            for end in ("low", "high")
+        ),
+        *(Column(name=f"{phase}_bound", kind="text") for phase in ("forward", "prefill", "decode")),
+    )
+}
+_ALL = COLUMNS | DETAILS
 HIGHER_IS_BETTER = frozenset({"tokens_per_s", "batch", "prompt", "generate", "context"})
 
 _UNITS = {"_per_s": "1", "_s": "s", "_bytes": "B", "_j": "J", "_g": "g"}
 
 
+def columns_with(*, details: bool) -> Mapping[str, Column]:
+    return _ALL if details else COLUMNS
+
+
 def column_named(name: str) -> Column:
     if not isinstance(name, str):
         raise DomainError(f"Columns are asked for by name, and not by {name!r}.", remedy="rows.records() gives rows.")
-    if name not in COLUMNS:
-        raise UnknownNameError("column", name, COLUMNS, listing=f"The columns are {', '.join(COLUMNS)}.")
-    return COLUMNS[name]
+    if name not in _ALL:
+        raise UnknownNameError("column", name, _ALL, listing=f"The columns are {', '.join(_ALL)}.")
+    return _ALL[name]
 
 
 def unit_of(name: str) -> str:

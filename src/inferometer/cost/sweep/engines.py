@@ -12,10 +12,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.frozen import frozen
 from inferometer.cost.sweep.evaluate import evaluate_chunk
 from inferometer.cost.sweep.grid import Chunk
 from inferometer.cost.sweep.rows import impossible_in
@@ -31,7 +31,7 @@ ENGINES = "local (this process), local:N (N processes), dask://HOST:PORT"
 _AHEAD = 2  # chunks under way for each worker: one that is computed, one that waits
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Done:
     """What a chunk became: its parts, or the bytes of a form; and how many of its rows cannot be."""
 

@@ -2,66 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from threading import Lock
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
-from inferometer.cost.energy import power_model
 from inferometer.cost.fit import capacity_of, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
 from inferometer.cost.options import Options
-from inferometer.cost.parallel import stage_share
-from inferometer.cost.phases import Site
+from inferometer.cost.phases import Site, site_of
 from inferometer.cost.precision import resolved_precision
 from inferometer.cost.ready import Ready, make_ready
-from inferometer.cost.sweep.answer import Answer
-from inferometer.cost.sweep.closed import closed_form, step_sums
+from inferometer.cost.request import encodes_prompt
+from inferometer.cost.sweep.answer import Answer, joined
 from inferometer.cost.sweep.grid import Combination
+from inferometer.cost.sweep.points import points_of, price_points
 from inferometer.cost.sweep.singly import one_by_one
+from inferometer.cost.sweep.stage import Stage, absent_stage
 from inferometer.cost.sweep.workloads import Asked, asked_of
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from inferometer.cost.sweep.closed import Sums
     from inferometer.cost.sweep.grid import Chunk, Sizes, Study
     from inferometer.cost.sweep.table import Table
 
 __all__ = ["evaluate", "evaluate_chunk"]
 
 
-_one_at_a_time = Lock()  # a Dask worker has several threads, and they share what was made ready
-
-
 def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | Table]:
     sizes = study.sizes.part(chunk.tile)
-    return [evaluate(study.combination(number), sizes, study.options) for number in chunk.combinations]
+    return [
+        evaluate(study.combination(number), sizes, study.options, details=study.details)
+        for number in chunk.combinations
+    ]
 
 
-def evaluate(combination: Combination, sizes: Sizes, options: Options) -> Answer | Table:
+def evaluate(combination: Combination, sizes: Sizes, options: Options, *, details: bool = False) -> Answer | Table:
     """Every row of a combination. One that cannot be has a reason instead of numbers, as has each row of its own."""
-    graph, device = combination.graph, combination.device
+    if options.chunk or options.speculative:
+        return one_by_one(combination, sizes, options, details=details)  # the steps differ from row to row
+    if "encoder" not in combination.graph.metadata.get("default_sizes", {}):
+        return _vector(combination, sizes, options, details=details)
+    if not encodes_prompt(combination.graph) or None in sizes.prompt:
+        return one_by_one(combination, sizes, options, details=details)
+    parts = [_vector(combination, each, options, details=details) for each in sizes.by_prompt()]  # a plan each
+    answers = [part for part in parts if isinstance(part, Answer)]
+    return joined(answers) if len(answers) == len(parts) else one_by_one(combination, sizes, options, details=details)
+
+
+def _vector(combination: Combination, sizes: Sizes, options: Options, *, details: bool) -> Answer | Table:
     asked = asked_of(combination, sizes, options)
-    workload = Workload(precision=combination.precision, parallel=combination.parallel, image=combination.image)
-    if "encoder" in graph.metadata.get("default_sizes", {}) or options.chunk or options.speculative:
-        return one_by_one(combination, sizes, options)  # these change the plan, or the steps, from row to row
     try:
-        with _one_at_a_time:
-            ready = make_ready(
-                graph,
-                device,
-                effects=combination.effects,
-                workload=workload,
-                options=options,
-                calibration=combination.calibration,
-            )
-        if ready.residency.timeline is None:
-            return one_by_one(combination, sizes, options)
-        return _Evaluation(ready=ready, combination=combination, options=options, asked=asked).answer()
+        ready = make_ready(
+            combination.graph,
+            combination.device,
+            effects=combination.effects,
+            workload=_workload(combination, sizes),
+            options=options,
+            calibration=combination.calibration,
+        )
+        if ready.residency.first is None:
+            return one_by_one(combination, sizes, options, details=details)
+        site = site_of(combination.device, ready.graph, combination.parallel, options)
+        return _Evaluation(
+            ready=ready, combination=combination, options=options, asked=asked, site=site, details=details
+        ).answer()
     except DomainError as error:
-        return _refused(combination, asked, str(error))
+        return _refused(combination, asked, str(error), details=details)
+
+
+def _workload(combination: Combination, sizes: Sizes) -> Workload:
+    """What a plan depends on; the prompt where an encoder reads it."""
+    prompt = sizes.prompt[0] if encodes_prompt(combination.graph) else None
+    return Workload(
+        precision=combination.precision, parallel=combination.parallel, image=combination.image, prompt=prompt
+    )
 
 
 def _constants(combination: Combination) -> dict[str, Any]:
@@ -81,8 +98,7 @@ def _constants(combination: Combination) -> dict[str, Any]:
     }
 
 
-def _refused(combination: Combination, asked: Asked, reason: str) -> Answer:
-    nothing = np.array(np.nan)
+def _refused(combination: Combination, asked: Asked, reason: str, *, details: bool) -> Answer:
     return Answer(
         shape=asked.shape,
         constants=_constants(combination),
@@ -90,25 +106,13 @@ def _refused(combination: Combination, asked: Asked, reason: str) -> Answer:
         prompt=asked.prompt,
         generate=asked.generate,
         context=asked.context,
-        first_s=nothing,
-        step_s=nothing,
-        first_j=nothing,
-        step_j=nothing,
-        first_bytes=nothing,
-        step_bytes=nothing,
+        first=absent_stage(details=details),
+        step=absent_stage(details=details),
         reasons=(*asked.reasons, np.array(reason, dtype=object)),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """Seconds and joules of a phase at every point it depends on."""
-
-    time_s: Any
-    energy_j: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class _Evaluation:
     """A combination under evaluation."""
 
@@ -116,29 +120,15 @@ class _Evaluation:
     combination: Combination
     options: Options
     asked: Asked
-
-    @property
-    def site(self) -> Site:
-        """As in `predict_graph`: through p stages m micro-batches take m + p − 1 times the longest."""
-        parallel, micro = self.combination.parallel, self.options.micro_batches
-        stretch = float(micro)
-        if parallel.pp > 1:
-            stretch = (micro + parallel.pp - 1) * stage_share(self.ready.graph, parallel.pp)
-        busy = min(1.0, micro / (parallel.pp * stretch))
-        return Site(power=power_model(self.combination.device), devices=parallel.devices, stretch=stretch, busy=busy)
-
-    @property
-    def step_s(self) -> float:
-        """Spent once a step, on no op."""
-        stated = self.ready.plan.overheads.step_s
-        return 0.0 if stated is None else self.site.stretch * float(stated)
+    site: Site
+    details: bool
 
     def answer(self) -> Answer:
         asked, device = self.asked, self.combination.device
         capacity, place = capacity_of(device), self.options.place
         price = hourly_price(device, self.combination.parallel.devices, place)
-        first, step = (self._forward(), None) if not self.ready.generative else (self._first(), self._step())
-        nothing = np.array(np.nan)
+        step_s = self.ready.plan.overheads.step_s
+        generative = self.ready.generative
         return Answer(
             shape=asked.shape,
             constants=_constants(self.combination),
@@ -146,76 +136,54 @@ class _Evaluation:
             prompt=asked.prompt,
             generate=asked.generate,
             context=asked.context,
-            first_s=first.time_s,
-            step_s=nothing if step is None else step.time_s,
-            first_j=first.energy_j,
-            step_j=nothing if step is None else step.energy_j,
-            first_bytes=self._bytes(query=asked.known_prompt, context=0),
-            step_bytes=nothing if step is None else self._bytes(query=1, context=asked.last_context),
-            first_unattributed_s=self.step_s,
-            step_unattributed_s=self.step_s,
+            first=self._first() if generative else self._forward(),
+            step=self._step() if generative else absent_stage(details=self.details),
+            unattributed_s=0.0 if step_s is None else self.site.stretch * float(step_s),
             room_bytes=None if capacity is None else capacity - reserve_of(self.combination.effects, device),
             usd_rate=None if price is None else float(million_tokens_usd(price, 1.0)),
             grams_per_j=carbon_grams(1.0, place),
-            single=not self.ready.generative,
+            single=not generative,
             unit=device.unit,
             reasons=asked.reasons,
         )
 
-    def _forward(self) -> _Priced:
+    def _forward(self) -> Stage:
         found = self._phase("forward", query=self.asked.known_prompt, context=0)
-        steps = self.options.steps or 1
-        return _Priced(time_s=steps * found.time_s, energy_j=steps * found.energy_j)
+        return found.scaled(self.options.steps or 1)
 
-    def _first(self) -> _Priced:
+    def _first(self) -> Stage:
         """What comes before and with the first token; NaN where no prompt is read."""
-        done = 0 if self.ready.layout.encodes else self.options.cached_prefix
-        query = np.maximum(1.0, self.asked.known_prompt - done)
+        asked, host, encodes = self.asked, self.options.host, self.ready.layout.encodes
+        done = 0 if encodes else self.options.cached_prefix
+        query = np.maximum(1.0, asked.start - done)
         found = self._phase("prefill", query=query, context=done)
-        time, energy = found.time_s, found.energy_j
-        if self.ready.layout.encodes:
-            encoded = self._phase("prefill", query=query, context=done, once=True)
-            time, energy = encoded.time_s + time, encoded.energy_j + energy
-        host = self.options.host
+        if encodes:
+            found = found.after(self._phase("prefill", query=query, context=done, once=True))
         if host.tokenise_s_per_token is not None:
-            time = host.tokenise_s_per_token * self.asked.prompt * self.asked.batch + time
-        time = time + (host.sampling_s or 0.0)
-        return _Priced(time_s=np.where(np.isnan(self.asked.prompt), np.nan, time), energy_j=energy)
+            found = found.with_host(host.tokenise_s_per_token * asked.prompt * asked.batch)
+        if host.sampling_s is not None:
+            found = found.with_host(host.sampling_s)
+        return found.only(~np.isnan(asked.prompt))
 
-    def _step(self) -> _Priced:
+    def _step(self) -> Stage:
         """A decode step with what the host does around it; NaN where none is asked for."""
         asked, host = self.asked, self.options.host
-        found = self._phase("decode", query=1, context=asked.step_context)
-        time = found.time_s + (host.sampling_s or 0.0)
+        found = self._phase("decode", query=1, context=asked.step_context, last=asked.last_context)
+        if host.sampling_s is not None:
+            found = found.with_host(host.sampling_s)
         if host.detokenise_s_per_token is not None:
             writes = np.nan_to_num(asked.generate) > 0
-            time = time + np.where(writes, host.detokenise_s_per_token * asked.batch, 0.0)
-        decodes = ~np.isnan(asked.context) | (np.nan_to_num(asked.generate) > 1)
-        return _Priced(time_s=time if decodes.all() else np.where(decodes, time, np.nan), energy_j=found.energy_j)
+            found = found.with_host(np.where(writes, host.detokenise_s_per_token * asked.batch, 0.0))
+        return found.only(~np.isnan(asked.context) | (np.nan_to_num(asked.generate) > 1))
 
-    def _phase(self, phase: str, *, query: Any, context: Any, once: bool = False) -> _Priced:
-        plan, (sizes, shape) = self.ready.plan, _points(self.asked.device_batch, query, context)
-        sums = step_sums(plan, closed_form(plan, phase, once=once), sizes, phase, once=once)
-        time = self.site.stretch * sums.time_s
-        return _Priced(time_s=time.reshape(shape), energy_j=_joules(self.site, time, sums).reshape(shape))
-
-    def _bytes(self, *, query: Any, context: Any) -> Any:
-        sizes, shape = _points(self.asked.replica_batch, query, context)
-        return np.asarray(self.ready.residency.use(sizes).total_bytes, dtype=float).reshape(shape)
-
-
-def _joules(site: Site, time: Any, sums: Sums) -> Any:
-    """Energy of all devices. Each waits for the host, and for its turn in a pipeline."""
-    if site.power is None:
-        return np.full(len(time), np.nan)
-    idle = (1 - site.busy) * time + site.busy * site.stretch * sums.waiting_s
-    computing = site.busy * site.stretch * sums.computing_s
-    return site.devices * site.power.joules(time_s=time, computing_s=computing, waiting_s=idle)
-
-
-def _points(batch: Any, query: Any, context: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
-    """Sizes as vectors over the points that they span together, and the axes of those. Numbers stay numbers."""
-    shape = np.broadcast_shapes(np.shape(batch), np.shape(query), np.shape(context))
-    named = {"batch": batch, "query": query, "context": context}
-    sizes = {name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value for name, value in named.items()}
-    return {**sizes, "logits": 1}, shape
+    def _phase(self, phase: str, *, query: Any, context: Any, last: Any = None, once: bool = False) -> Stage:
+        """The price at `context`, and the memory there or, where a later step needs more of it, at `last`."""
+        asked, decodes = self.asked, phase == "decode"
+        points = points_of(asked.device_batch, query, context)
+        found = price_points(self.ready.plan, self.site, phase, points, once=once, details=self.details)
+        held = context if last is None else last
+        if held is not context or asked.replica_batch is not asked.device_batch:
+            points = points_of(asked.replica_batch, query, held)
+        sizes, shape = points
+        used = self.ready.residency.use(sizes, first=not decodes).total_bytes
+        return replace(found, bytes=np.asarray(used, dtype=float).reshape(shape))

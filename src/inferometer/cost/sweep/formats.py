@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.cost.sweep.columns import COLUMNS, Kind
 from inferometer.cost.sweep.rows import Rows, plain
 from inferometer.errors import DomainError, MissingDependencyError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from inferometer.cost.sweep.columns import Column, Kind
     from inferometer.cost.sweep.rows import Part
 
 __all__ = [
-    "CSV_HEAD", "FORMS", "arrow_module", "as_csv", "as_parquet", "as_tuples", "form_of", "parquet_schema",
+    "FORMS", "arrow_module", "as_csv", "as_parquet", "as_tuples", "csv_head", "form_of", "parquet_schema",
     "require_parquet",
 ]  # fmt: skip
 
 FORMS = {".csv": "csv", ".parquet": "parquet", ".sqlite": "sqlite", ".db": "sqlite"}
-CSV_HEAD = (",".join(COLUMNS) + "\n").encode()
 
 
 def form_of(path: Path) -> str:
@@ -40,31 +39,31 @@ def form_of(path: Path) -> str:
     return form
 
 
+def csv_head(columns: Iterable[str]) -> bytes:
+    return (",".join(columns) + "\n").encode()
+
+
 def as_csv(parts: Sequence[Part]) -> bytes:
     return "".join(_csv_lines(part) for part in parts).encode()
 
 
 def _csv_lines(part: Part) -> str:
-    cells = [_spread(part, name, _csv_texts).tolist() for name in COLUMNS]
+    cells = [_spread(part, column, _csv_texts).tolist() for column in part.columns.values()]
     lines = map(",".join, zip(*cells, strict=True))
     return "\n".join(lines) + "\n" if len(part) else ""
 
 
 def as_tuples(part: Part) -> Iterator[tuple[Any, ...]]:
     """The rows with Python's own values, None for what is not there."""
-    return zip(*(_spread(part, name, _plain_objects).tolist() for name in COLUMNS), strict=True)
+    return zip(*(_spread(part, column, plain).tolist() for column in part.columns.values()), strict=True)
 
 
-def _spread(part: Part, name: str, convert: Callable[[Any, Kind], list[Any]]) -> Any:
+def _spread(part: Part, column: Column, convert: Callable[[Any, Kind], list[Any]]) -> Any:
     """A column with each of its own values converted once, spread over the rows."""
-    values = np.asarray(part.column(name))
+    values = np.asarray(part.column(column.name))
     converted = np.empty(values.size, dtype=object)
-    converted[:] = convert(values, COLUMNS[name].kind)
+    converted[:] = convert(values, column.kind)
     return np.broadcast_to(converted.reshape(values.shape), part.shape).ravel()
-
-
-def _plain_objects(values: Any, kind: Kind) -> list[Any]:
-    return plain(values, kind)
 
 
 def _csv_texts(values: Any, kind: Kind) -> list[str]:
@@ -98,7 +97,7 @@ def arrow_module(name: str) -> Any:
         ) from None
 
 
-def parquet_schema() -> Any:
+def parquet_schema(columns: Mapping[str, Column]) -> Any:
     arrow = arrow_module("pyarrow")
     kinds = {
         "text": arrow.dictionary(arrow.int32(), arrow.string()),
@@ -106,22 +105,39 @@ def parquet_schema() -> Any:
         "number": arrow.float64(),
         "flag": arrow.bool_(),
     }
-    return arrow.schema([(column.name, kinds[column.kind]) for column in COLUMNS.values()])
+    return arrow.schema([(column.name, kinds[column.kind]) for column in columns.values()])
 
 
 def as_parquet(parts: Sequence[Part]) -> bytes:
     """A Parquet file with these rows."""
     arrow, parquet = arrow_module("pyarrow"), arrow_module("pyarrow.parquet")
-    rows, schema = Rows(parts), parquet_schema()
-    columns = [_arrow_column(arrow, rows[entry.name], entry.type) for entry in schema]
+    rows, schema = Rows(parts), parquet_schema(parts[0].columns)
+    columns = [
+        _arrow_texts(arrow, parts, entry.name)
+        if arrow.types.is_dictionary(entry.type)
+        else _arrow_numbers(arrow, rows[entry.name], entry.type)
+        for entry in schema
+    ]
     buffer = io.BytesIO()
     parquet.write_table(arrow.Table.from_arrays(columns, schema=schema), buffer, compression="snappy")
     return buffer.getvalue()
 
 
-def _arrow_column(arrow: Any, values: Any, kind: Any) -> Any:
+def _arrow_numbers(arrow: Any, values: Any, kind: Any) -> Any:
     if values.dtype == float:
         return arrow.array(values, mask=np.isnan(values)).cast(kind)
-    if arrow.types.is_dictionary(kind):
-        return arrow.array(values, type=arrow.string()).dictionary_encode()
     return arrow.array(values, type=kind)
+
+
+def _arrow_texts(arrow: Any, parts: Sequence[Part], name: str) -> Any:
+    """Words once, and for each row which of them it has: spread from the few points that the column depends on."""
+    words: dict[str, int] = {}
+    codes = []
+    for part in parts:
+        values = np.asarray(part.column(name))
+        found = [-1 if word is None else words.setdefault(word, len(words)) for word in values.ravel().tolist()]
+        codes.append(np.broadcast_to(np.array(found, dtype=np.int32).reshape(values.shape), part.shape).ravel())
+    places = np.concatenate(codes)
+    return arrow.DictionaryArray.from_arrays(
+        arrow.array(places, mask=places < 0), arrow.array([*words], arrow.string())
+    )

@@ -7,7 +7,7 @@ Within it batch, prompt, generate and context vary freely. Rows come in the orde
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field, replace
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from inferometer.catalog.places import instance
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
+from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.effects import RuntimeEffects, default_runtime, require_effects
@@ -38,7 +39,7 @@ AXES = (*NAMED, *COUNTED)
 _NEVER_OPEN = frozenset({"models", "devices", "tp", "pp", "ep", "dp", "batch"})  # None is no answer to these
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Sizes:
     """The four sizes that vary within a combination; None leaves one to the model."""
 
@@ -58,8 +59,11 @@ class Sizes:
         )
         return Sizes(batch=batch, prompt=prompt, generate=generate, context=context)  # type: ignore[arg-type]  # batch has no None
 
+    def by_prompt(self) -> Iterator[Sizes]:
+        return (replace(self, prompt=(prompt,)) for prompt in self.prompt)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@frozen
 class Tile:
     """A run of consecutive rows of a combination: from … to on each of the four axes."""
 
@@ -70,7 +74,7 @@ class Tile:
         return prod(stop - start for start, stop in self.ranges)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Combination:
     graph: Graph
     device: Device
@@ -81,7 +85,7 @@ class Combination:
     calibration: Calibration | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Chunk:
     """What is computed, written and journalled at once: one tile of each of some combinations."""
 
@@ -94,7 +98,7 @@ class Chunk:
         return len(self.combinations) * self.tile.rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Study:
     """A whole sweep. `runtimes` may hold None: what people mostly run on such a device."""
 
@@ -109,6 +113,7 @@ class Study:
     sizes: Sizes = field(default_factory=Sizes)
     calibrations: tuple[Calibration, ...] = ()
     options: Options = field(default_factory=Options)
+    details: bool = False
     chunk_rows: int = CHUNK_ROWS
 
     @property
@@ -174,11 +179,13 @@ def study_of(
     *,
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
+    details: bool = False,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Study:
     """The cross product of the lists in `axes`, whose keys are AXES; a single value is a list of one.
 
-    Models are Graphs, devices Devices, runtimes names or RuntimeEffects. What no row could hold is refused here.
+    Models are Graphs, devices Devices, runtimes names or RuntimeEffects; `details` adds the columns of that name. What
+    no row could hold is refused here.
     """
     for name in axes:
         if name not in AXES:
@@ -201,6 +208,7 @@ def study_of(
         sizes=Sizes(**{name: counts[name] for name in ("batch", "prompt", "generate", "context")}),  # type: ignore[arg-type]  # as above
         calibrations=tuple(calibrations),
         options=options or Options(),
+        details=details,
         chunk_rows=chunk_rows,
     )
 

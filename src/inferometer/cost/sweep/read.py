@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.cost.sweep import choose
-from inferometer.cost.sweep.columns import COLUMNS
+from inferometer.cost.sweep.columns import COLUMNS, column_named, columns_with
 from inferometer.cost.sweep.formats import FORMS, arrow_module
 from inferometer.cost.sweep.grid import CHUNK_ROWS
 from inferometer.cost.sweep.rows import Rows, records_of
@@ -69,26 +69,28 @@ def read_parts(path: Path) -> Iterator[Unread]:
     return readers[form](path)
 
 
-def _require_columns(path: Path, names: Sequence[str]) -> None:
+def _known_columns(path: Path, names: Sequence[str]) -> list[str]:
+    """The columns that a file has: all but the details, or those too."""
     missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise FormatError(f"{path} is no file of a sweep: it has no column {missing[0]!r}.")
+    return [name for name in columns_with(details=True) if name in names]
 
 
 def _read_csv(path: Path) -> Iterator[Unread]:
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)
         head = next(reader, [])
-        _require_columns(path, head)
+        known = _known_columns(path, head)
         while lines := list(islice(reader, CHUNK_ROWS)):
             if any(len(line) != len(head) for line in lines):
                 raise FormatError(f"{path} has a line that is not of {len(head)} values, up to line {reader.line_num}.")
             columns = dict(zip(head, zip(*lines, strict=True), strict=True))
-            yield Unread(length=len(lines), texts=columns, convert=_from_texts)
+            yield Unread(length=len(lines), texts={name: columns[name] for name in known}, convert=_from_texts)
 
 
 def _from_texts(texts: Sequence[str], name: str) -> Any:
-    kind = COLUMNS[name].kind
+    kind = column_named(name).kind
     if kind == "text":
         return vector([intern(text) if text else None for text in texts], name)
     if kind == "flag":
@@ -102,11 +104,11 @@ def _from_texts(texts: Sequence[str], name: str) -> Any:
 def _read_sqlite(path: Path) -> Iterator[Unread]:
     base = sqlite3.connect(path)
     try:
-        _require_columns(path, [row[1] for row in base.execute("PRAGMA table_info(sweep)")])
-        names = ", ".join(f'"{name}"' for name in COLUMNS)
+        known = _known_columns(path, [row[1] for row in base.execute("PRAGMA table_info(sweep)")])
+        names = ", ".join(f'"{name}"' for name in known)
         cursor = base.execute(f"SELECT {names} FROM sweep ORDER BY rowid")  # noqa: S608 - our own column names
         while lines := cursor.fetchmany(CHUNK_ROWS):
-            columns = dict(zip(COLUMNS, zip(*lines, strict=True), strict=True))
+            columns = dict(zip(known, zip(*lines, strict=True), strict=True))
             yield Unread(length=len(lines), texts=columns, convert=_from_values)
     except sqlite3.Error as error:
         raise FormatError(f"{path} cannot be read: {error}.") from None
@@ -115,7 +117,7 @@ def _read_sqlite(path: Path) -> Iterator[Unread]:
 
 
 def _from_values(values: Sequence[Any], name: str) -> Any:
-    kind = COLUMNS[name].kind
+    kind = column_named(name).kind
     if kind == "text":
         return vector([intern(value) if value else None for value in values], name)
     return vector([_FLAGS.get(value) for value in values] if kind == "flag" else values, name)
@@ -125,13 +127,13 @@ def _read_parquet(path: Path) -> Iterator[Unread]:
     arrow, parquet = arrow_module("pyarrow"), arrow_module("pyarrow.parquet")
     try:
         file = parquet.ParquetFile(path)
-        _require_columns(path, file.schema_arrow.names)
-        for batch in file.iter_batches(CHUNK_ROWS, columns=list(COLUMNS)):
-            yield Unread(length=batch.num_rows, texts={n: batch.column(n) for n in COLUMNS}, convert=_from_arrow)
+        known = _known_columns(path, file.schema_arrow.names)
+        for batch in file.iter_batches(CHUNK_ROWS, columns=known):
+            yield Unread(length=batch.num_rows, texts={n: batch.column(n) for n in known}, convert=_from_arrow)
     except arrow.ArrowException as error:
         raise FormatError(f"{path} cannot be read: {error}.") from None
 
 
 def _from_arrow(values: Any, name: str) -> Any:
     found = values.to_numpy(zero_copy_only=False)
-    return found.astype(object) if COLUMNS[name].kind in {"text", "flag"} else found.astype(float)
+    return found.astype(object) if column_named(name).kind in {"text", "flag"} else found.astype(float)

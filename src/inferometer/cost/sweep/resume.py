@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.cost.sweep.sinks import partial_of
 from inferometer.errors import DomainError
 from inferometer.version import __version__
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Journal", "Standing", "fingerprint", "journal_of", "open_journal"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Standing:
     """How far a sweep is: chunks and rows done, those of them that cannot be, and the sink's mark behind them."""
 

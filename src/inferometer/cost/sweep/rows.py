@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from inferometer.cost.sweep import choose
-from inferometer.cost.sweep.columns import COLUMNS, Kind, column_named
+from inferometer.cost.sweep.columns import COLUMNS, Column, Kind, column_named
 from inferometer.cost.sweep.table import Table, is_none
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["Part", "RowSource", "Rows", "impossible_in", "plain", "records_of"]
@@ -22,6 +22,9 @@ _TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "
 
 class Part(Protocol):
     """Consecutive rows: an Answer, or a Table."""
+
+    @property
+    def columns(self) -> Mapping[str, Column]: ...
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -54,14 +57,15 @@ class Rows:
     that cannot be says why in the column `reason`.
     """
 
-    __slots__ = ("_parts",)
+    __slots__ = ("_columns", "_parts")
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = tuple(part for part in parts if len(part))
+        self._columns = self._parts[0].columns if self._parts else COLUMNS
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return tuple(COLUMNS)
+        return tuple(self._columns)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -71,13 +75,18 @@ class Rows:
         return sum(map(len, self._parts))
 
     def __repr__(self) -> str:
-        return f"<{len(self):,} rows of {len(COLUMNS)} columns>"
+        return f"<{len(self):,} rows of {len(self._columns)} columns>"
 
     def __contains__(self, name: object) -> bool:
-        return name in COLUMNS
+        return name in self._columns
 
     def __getitem__(self, name: str) -> Any:
         kind = column_named(name).kind
+        if name not in self._columns:
+            raise DomainError(
+                f"The rows have no column {name!r}: it is a detail that was not asked for.",
+                remedy="Ask for details=True, or --details on the command line.",
+            )
         found = np.empty(len(self), dtype=_TYPES[kind])
         start = 0
         for part in self._parts:
@@ -112,7 +121,7 @@ class Rows:
             for number, part in enumerate(self._parts)
         ]
         values = {}
-        for name, column in COLUMNS.items():
+        for name, column in self._columns.items():
             found = [_picked(part.column(name), part.shape, local) for part, local in groups if len(local)]
             joined = np.concatenate(found) if found else np.empty(0, dtype=_TYPES[column.kind])
             values[name] = np.empty_like(joined)
@@ -151,9 +160,9 @@ def records_of(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
     """Rows one by one, as plain values."""
     for part in parts:
         small = Rows([part])
-        columns = [plain(small[name], column.kind) for name, column in COLUMNS.items()]
+        columns = [plain(small[name], column.kind) for name, column in part.columns.items()]
         for values in zip(*columns, strict=True):
-            yield dict(zip(COLUMNS, values, strict=True))
+            yield dict(zip(part.columns, values, strict=True))
 
 
 def _picked(values: Any, shape: tuple[int, ...], places: Any) -> Any:

@@ -11,14 +11,14 @@ import shutil
 import sqlite3
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
-from inferometer.cost.sweep.columns import COLUMNS
-from inferometer.cost.sweep.formats import CSV_HEAD, arrow_module, as_csv, as_parquet, as_tuples, parquet_schema
+from inferometer.cost.sweep.formats import arrow_module, as_csv, as_parquet, as_tuples, csv_head, parquet_schema
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from inferometer.cost.sweep.columns import Column
     from inferometer.cost.sweep.rows import Part
 
 __all__ = ["ENCODERS", "Sink", "discard", "partial_of", "sink_for"]
@@ -64,10 +64,10 @@ def discard(path: Path) -> None:
         partial.with_name(f"{partial.name}-journal").unlink(missing_ok=True)  # SQLite's own, after a kill
 
 
-def sink_for(path: Path, form: str, *, resume: bool = False) -> Sink:
+def sink_for(path: Path, form: str, columns: Mapping[str, Column], *, resume: bool = False) -> Sink:
     kinds: dict[str, Callable[..., Sink]] = {"csv": CsvSink, "parquet": ParquetSink, "sqlite": SqliteSink}
     try:
-        return kinds[form](path, resume=resume)
+        return kinds[form](path, columns, resume=resume)
     except OSError as error:
         raise InferometerError(f"{path} cannot be written: {error.strerror or error}.") from None
     except sqlite3.Error as error:
@@ -77,12 +77,12 @@ def sink_for(path: Path, form: str, *, resume: bool = False) -> Sink:
 class CsvSink:
     """A mark is a length in bytes."""
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
-        self._path, self._partial = path, partial_of(path)
+    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+        self._path, self._partial, self._head = path, partial_of(path), csv_head(columns)
         self._file: IO[bytes] = self._partial.open("r+b" if resume else "wb")
         self._file.seek(0, os.SEEK_END)
         if not self._file.tell():
-            self._file.write(CSV_HEAD)
+            self._file.write(self._head)
 
     def add(self, payload: bytes) -> int:
         self._file.write(payload)
@@ -91,7 +91,7 @@ class CsvSink:
         return self._file.tell()
 
     def rewind(self, mark: int) -> None:
-        self._file.truncate(max(mark, len(CSV_HEAD)))
+        self._file.truncate(max(mark, len(self._head)))
         self._file.seek(0, os.SEEK_END)
 
     def finish(self) -> None:
@@ -105,14 +105,14 @@ class CsvSink:
 class SqliteSink:
     """A table named `sweep`. A mark is a number of rows."""
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
+    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
         self._path, self._partial = path, partial_of(path)
         if not resume:
             discard(path)
         self._base = sqlite3.connect(self._partial)
-        columns = ", ".join(f'"{column.name}" {_SQL_TYPES[column.kind]}' for column in COLUMNS.values())
-        self._base.execute(f"CREATE TABLE IF NOT EXISTS sweep ({columns})")
-        self._insert = f"INSERT INTO sweep VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - question marks only
+        typed = ", ".join(f'"{column.name}" {_SQL_TYPES[column.kind]}' for column in columns.values())
+        self._base.execute(f"CREATE TABLE IF NOT EXISTS sweep ({typed})")
+        self._insert = f"INSERT INTO sweep VALUES ({', '.join('?' * len(columns))})"  # noqa: S608 - question marks only
         self._rows = self._count()
 
     def _count(self) -> int:
@@ -145,8 +145,8 @@ class ParquetSink:
     A mark is a number of such files.
     """
 
-    def __init__(self, path: Path, *, resume: bool) -> None:
-        self._path, self._folder = path, partial_of(path)
+    def __init__(self, path: Path, columns: Mapping[str, Column], *, resume: bool) -> None:
+        self._path, self._folder, self._columns = path, partial_of(path), columns
         if not resume:
             discard(path)
         self._folder.mkdir(exist_ok=True)
@@ -171,10 +171,11 @@ class ParquetSink:
         self._files = min(mark, self._files)
 
     def finish(self) -> None:
-        parquet, whole = arrow_module("pyarrow.parquet"), self._folder / "whole"
-        with parquet.ParquetWriter(whole, parquet_schema(), compression="snappy") as writer:
+        parquet, schema = arrow_module("pyarrow.parquet"), parquet_schema(self._columns)
+        whole = self._folder / "whole"
+        with parquet.ParquetWriter(whole, schema, compression="snappy") as writer:
             for number in range(self._files):
-                writer.write_table(parquet.read_table(self._file(number), schema=parquet_schema()))
+                writer.write_table(parquet.read_table(self._file(number), schema=schema))
         whole.replace(self._path)
         shutil.rmtree(self._folder)
 

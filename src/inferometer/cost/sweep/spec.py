@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from inferometer.core.frozen import frozen
 from inferometer.cost.options import HostCosts, Offload, Options, Place
 from inferometer.cost.sweep.grid import AXES, COUNTED
 from inferometer.errors import DomainError, FormatError, UnknownNameError
@@ -23,12 +24,13 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
 _MOST_VALUES = 10_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spec:
-    """The lists by axis, with models and devices by name, and what holds for all rows."""
+    """The lists by axis, with models and devices by name, what holds for all rows, and whether they have details."""
 
     axes: Mapping[str, Any] = field(default_factory=dict)
     options: Options = field(default_factory=Options)
+    details: bool = False
 
 
 def parse_spec(text: str, name: str) -> Spec:
@@ -37,9 +39,12 @@ def parse_spec(text: str, name: str) -> Spec:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(f"{name} is no TOML file: {error}.") from None
-    options = found.pop("options", {})
-    _require_known(found, (*AXES, "options"), f"key of {name}")
-    return Spec(axes={key: _read_axis(key, value) for key, value in found.items()}, options=_options(options, name))
+    _require_known(found, (*AXES, "options", "details"), f"key of {name}")
+    options, details = found.pop("options", {}), found.pop("details", False)
+    if not isinstance(details, bool):
+        raise FormatError(f"details of {name} is {details!r}.", remedy="Write true or false.")
+    axes = {key: _read_axis(key, value) for key, value in found.items()}
+    return Spec(axes=axes, options=_options(options, name), details=details)
 
 
 def _require_known(found: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:

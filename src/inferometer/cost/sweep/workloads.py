@@ -6,15 +6,14 @@ where there is nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
 from inferometer.cost.parallel import replica_batch
-from inferometer.cost.predict import GENERATE, PROMPT, completed
-from inferometer.cost.ready import is_generative
+from inferometer.cost.request import GENERATE, PROMPT, completed, encodes_prompt, is_generative
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -27,9 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["Asked", "asked_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Asked:
-    """`replica_batch` is a replica's share of the batch, `device_batch` what a device works on at once.
+    """`start` are the tokens in the decoder's own cache once the prompt is read: see `request`.
+
+    `replica_batch` is a replica's share of the batch, `device_batch` what a device works on at once.
 
     `reasons` are arrays of texts, or of None where a row can be.
     """
@@ -39,6 +40,7 @@ class Asked:
     prompt: Any
     generate: Any
     context: Any
+    start: Any
     replica_batch: Any
     device_batch: Any
     reasons: tuple[Any, ...]
@@ -46,17 +48,17 @@ class Asked:
     @property
     def known_prompt(self) -> Any:
         """With 1 where no prompt is asked for."""
-        return np.where(np.isnan(self.prompt), 1.0, self.prompt)
+        return _filled(self.prompt, np.isnan(self.prompt), 1.0)
 
     @property
     def step_context(self) -> Any:
         """Tokens in the cache at the step that stands for all: the one asked for, or that of the middle."""
-        return self._or_asked(self.known_prompt + np.maximum(0.0, np.nan_to_num(self.generate, nan=1.0) - 2) / 2)
+        return self._or_asked(self.start + np.maximum(0.0, np.nan_to_num(self.generate, nan=1.0) - 2) / 2)
 
     @property
     def last_context(self) -> Any:
         """Tokens in the cache when the last token is written."""
-        return self._or_asked(self.known_prompt + np.maximum(0.0, np.nan_to_num(self.generate) - 1) - 1)
+        return self._or_asked(self.start + np.maximum(0.0, np.nan_to_num(self.generate) - 1) - 1)
 
     def _or_asked(self, otherwise: Any) -> Any:
         return _filled(self.context, np.isnan(self.context), otherwise)
@@ -76,8 +78,9 @@ def asked_of(combination: Combination, sizes: Sizes, options: Options) -> Asked:
         prompt=prompt,
         generate=generate,
         context=context,
+        start=np.ones_like(prompt) if encodes_prompt(graph) else _filled(prompt, np.isnan(prompt), 1.0),
         replica_batch=share,
-        device_batch=np.ceil(share / options.micro_batches),
+        device_batch=share if options.micro_batches == 1 else np.ceil(share / options.micro_batches),
         reasons=tuple(_reasons(combination, batch, (prompt, generate, context), options)),
     )
 
@@ -103,7 +106,7 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
     open_ended = np.isnan(context)
     half = max(1, (limit or 2 * PROMPT) // 2)
     prompt = _filled(prompt, open_ended & np.isnan(prompt), 1 if listens else min(PROMPT, half))
-    room = GENERATE if limit is None else limit - prompt
+    room = GENERATE if limit is None else limit - (0 if encodes_prompt(graph) else prompt)
     generate = _filled(generate, open_ended & np.isnan(generate), np.maximum(1.0, np.minimum(GENERATE, room)))
     return prompt, generate
 
@@ -123,8 +126,9 @@ def _reasons(combination: Combination, batch: Any, sizes: tuple[Any, Any, Any], 
 
     if is_generative(graph):
         told(context > limit, lambda value: complete(context=value), context)
-        needed = prompt + np.nan_to_num(generate)
-        told((needed > limit) | (options.cached_prefix >= prompt), complete, prompt, generate, _whether(context))
+        if not encodes_prompt(graph):
+            bad = (prompt + np.nan_to_num(generate) > limit) | (options.cached_prefix >= prompt)
+            told(bad, complete, prompt, generate, _whether(context))
     else:
         told(prompt > limit, complete, prompt)
     told(batch < combination.parallel.dp, lambda value: replica_batch(value, combination.parallel), batch)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferometer.core.frozen import frozen
+from inferometer.cost.sweep.columns import column_named, columns_with
 from inferometer.cost.sweep.engines import engine_for
 from inferometer.cost.sweep.formats import form_of, require_parquet
 from inferometer.cost.sweep.grid import CHUNK_ROWS
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "Written", "stream", "write_rows"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Progress:
     """How far a sweep is. `kept` rows were there before it began, and say nothing about its speed."""
 
@@ -46,7 +47,7 @@ class Progress:
         return (self.total - self.done) / self.rate if self.rate else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Written:
     """A file that is complete: its rows, those that stood there already, and those that cannot be."""
 
@@ -94,7 +95,7 @@ def _writing(path: Path, study: Study, form: str, *, resume: bool) -> Iterator[t
     journal = open_journal(path, study, form, resume=resume)
     sink = None
     try:
-        sink = sink_for(path, form, resume=journal.standing.chunks > 0)
+        sink = sink_for(path, form, columns_with(details=study.details), resume=journal.standing.chunks > 0)
         sink.rewind(journal.standing.mark)
         yield journal, sink
     except OSError as error:
@@ -112,7 +113,7 @@ def write_rows(rows: Rows, path: str | Path, form: str) -> None:
     """Rows that are there already, some parts at a time."""
     if form == "parquet":
         require_parquet()
-    sink = sink_for(Path(path), form)
+    sink = sink_for(Path(path), form, {name: column_named(name) for name in rows.columns})
     try:
         for parts in _together(rows.parts):
             sink.add(ENCODERS[form](parts))

@@ -1,0 +1,62 @@
+"""The times a person asks for, from the phases of a request: expected, or at either end of their intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from inferometer.core.profile import Phase
+    from inferometer.core.workload import Workload
+    from inferometer.cost.options import Options, Speculative
+
+__all__ = ["End", "phase_repeats", "request_times", "tokens_gained"]
+
+End = Literal["time_s", "low_s", "high_s"]
+_TO_FIRST = ("tokenise", "encode", "prefill", "sampling")
+_AROUND_STEP = ("sampling", "detokenise")
+
+
+def request_times(
+    phases: Iterable[Phase], workload: Workload, options: Options, end: End = "time_s"
+) -> dict[str, float | None]:
+    """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for those that the request does not have."""
+    seconds: dict[str, float] = {phase.name: getattr(phase, end) for phase in phases}
+    found: dict[str, float | None] = dict.fromkeys(("latency", "ttft", "tpot", "e2e"))
+    if "forward" in seconds:
+        return {**found, "latency": seconds["forward"] * (options.steps or 1)}
+    if "prefill" in seconds:
+        found["ttft"] = sum(seconds[name] for name in _TO_FIRST if name in seconds)
+    if "decode" in seconds:
+        found["tpot"] = _step(seconds, options.speculative)
+    if found["ttft"] is not None and workload.generate:
+        found["e2e"] = found["ttft"] + (workload.generate - 1) * (found["tpot"] or 0.0)
+    return found
+
+
+def _step(seconds: Mapping[str, float], drafting: Speculative | None) -> float:
+    """Seconds a token: a step, with sampling and detokenising where they are known, and drafts shared out."""
+    step = seconds["decode"] + sum(seconds[name] for name in _AROUND_STEP if name in seconds)
+    if drafting is None:
+        return step
+    return (step + drafting.length * seconds["draft"]) / tokens_gained(drafting)
+
+
+def tokens_gained(drafting: Speculative) -> float:
+    """Tokens that a round of drafting and checking gives on average."""
+    from inferometer.formulas.llm import speculative_tokens  # noqa: PLC0415 - only drafting needs it
+
+    return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
+
+
+def phase_repeats(phases: Iterable[Phase], workload: Workload, options: Options) -> dict[str, float]:
+    """How often each phase runs in a request; a lone decode step runs once."""
+    steps = 1.0
+    if workload.generate and any(phase.name == "prefill" for phase in phases):
+        steps = workload.generate - 1.0
+    found = {"forward": float(options.steps or 1), "encode": 1.0, "prefill": 1.0, "decode": steps}
+    if options.speculative is not None:
+        rounds = steps / tokens_gained(options.speculative)
+        found |= {"decode": rounds, "draft": rounds * options.speculative.length}
+    return found

@@ -1,0 +1,105 @@
+"""What is asked of a model: completed where it is left open, refused where the model cannot do it, and as steps.
+
+A decoder that reads the prompt itself has it in its own cache. Where an encoder reads it, the prompt lies in the cache
+of cross-attention, which every step reads and none makes longer; the decoder's own cache begins with a start token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Workload
+    from inferometer.cost.options import Options
+
+__all__ = [
+    "GENERATE", "PROMPT", "completed", "decode_context", "encodes_prompt", "is_generative", "last_tokens",
+    "prefill_steps", "start_tokens",
+]  # fmt: skip
+
+PROMPT, GENERATE = 512, 128  # where nothing is asked for, as llama-bench does
+
+
+def is_generative(graph: Graph) -> bool:
+    """Whether the graph makes tokens one after the other: it keeps a cache, or a state between steps."""
+    for _, op in graph.ops():
+        if op.kind == "attention" and op.get("cached"):
+            return True
+        if any(tensor.role in {"kv", "state"} for tensor in (*op.inputs, *op.outputs)):
+            return "query" in graph.symbols
+    return False
+
+
+def encodes_prompt(graph: Graph) -> bool:
+    """Whether an encoder reads the prompt, and the decoder starts with nothing of its own (T5, not Whisper)."""
+    return "encoder" in graph.metadata.get("default_sizes", {}) and is_generative(graph)
+
+
+def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
+    """The workload with what it leaves open filled in, refused where the model cannot do it."""
+    limit = graph.context_limit
+    if not is_generative(graph):
+        if "query" in graph.symbols and workload.prompt is None:
+            workload = replace(workload, prompt=min(PROMPT, limit or PROMPT))
+        _require_window(graph, workload.prompt or 0, "the prompt")
+        return workload
+    if workload.context is None and workload.prompt is None:
+        listens = "frames" in graph.metadata.get("default_sizes", {})
+        workload = replace(workload, prompt=1 if listens else min(PROMPT, max(1, (limit or 2 * PROMPT) // 2)))
+    own = 0 if encodes_prompt(graph) else workload.prompt or 0
+    if workload.context is None and workload.generate is None:
+        room = GENERATE if limit is None else limit - own
+        workload = replace(workload, generate=max(1, min(GENERATE, room)))
+    if workload.context is not None:
+        _require_window(graph, workload.context, "the context")
+    if own:
+        _require_window(graph, own + (workload.generate or 0), "prompt and generation")
+        if options.cached_prefix >= own:
+            raise DomainError(
+                f"{options.cached_prefix} cached tokens leave nothing of a prompt of {own} to read.",
+                remedy="At least the last token of a prompt is read.",
+            )
+    return workload
+
+
+def _require_window(graph: Graph, tokens: int, what: str) -> None:
+    if graph.context_limit is not None and tokens > graph.context_limit:
+        raise DomainError(
+            f"{graph.name} has a window of {graph.context_limit} tokens; {what} would be {tokens}.",
+            remedy="Ask for fewer tokens, or for a model with a longer window.",
+        )
+
+
+def start_tokens(graph: Graph, workload: Workload) -> int:
+    """Tokens in the decoder's own cache once the prompt is read."""
+    return 1 if encodes_prompt(graph) else workload.prompt or 1
+
+
+def decode_context(graph: Graph, workload: Workload) -> float:
+    """Tokens in the decoder's own cache at the step that stands for all of a generation: those of its middle."""
+    if workload.context is not None:
+        return workload.context
+    return start_tokens(graph, workload) + max(0, (workload.generate or 1) - 2) / 2
+
+
+def last_tokens(graph: Graph, workload: Workload) -> int:
+    """Tokens in the decoder's own cache at the end."""
+    if workload.context is not None:
+        return workload.context + 1
+    return start_tokens(graph, workload) + max(0, (workload.generate or 0) - 1)
+
+
+def prefill_steps(graph: Graph, workload: Workload, options: Options, *, encodes: bool) -> list[tuple[int, int]]:
+    """(query, context) of each step in which the prompt is read: one, or as many as there are chunks.
+
+    `encodes`: part of the graph runs once a request, with all of the prompt; then nothing is cut, and nothing cached.
+    """
+    total = start_tokens(graph, workload)
+    if encodes:
+        return [(total, 0)]
+    done, chunk = min(options.cached_prefix, total - 1), options.chunk or total
+    return [(min(chunk, total - start), start) for start in range(done, total, chunk)]

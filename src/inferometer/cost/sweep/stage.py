@@ -1,0 +1,66 @@
+"""A stage of a request at all its sizes: up to the first token, or one decode step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from inferometer.core.frozen import frozen
+from inferometer.cost.phases import LOOSE
+
+__all__ = ["LOOSELY", "Stage", "absent_stage"]
+
+LOOSELY = np.array([1.0, 1 / LOOSE, LOOSE])  # a constant as expected, at its low and at its high end
+
+
+@frozen
+class Stage:
+    """Arrays have the axes batch, prompt, generate, context; NaN stands for what is not there.
+
+    `seconds` has an axis before those: the expected time, and with details also the low and the high end. `bound` is
+    what most of the time is bound by; None without details.
+    """
+
+    seconds: Any
+    energy_j: Any
+    bytes: Any
+    bound: Any = None
+
+    @property
+    def time_s(self) -> Any:
+        return self.seconds[0]
+
+    @property
+    def low_s(self) -> Any:
+        return self.seconds[1]
+
+    @property
+    def high_s(self) -> Any:
+        return self.seconds[2]
+
+    def scaled(self, times: float) -> Stage:
+        return replace(self, seconds=times * self.seconds, energy_j=times * self.energy_j)
+
+    def after(self, other: Stage) -> Stage:
+        """Both, the other one first; what bounds this one stays."""
+        return replace(self, seconds=other.seconds + self.seconds, energy_j=other.energy_j + self.energy_j)
+
+    def with_host(self, constant_s: Any) -> Stage:
+        """With what the host does around it: a constant, known less well."""
+        ends = LOOSELY[: len(self.seconds)].reshape(-1, 1, 1, 1, 1)
+        return replace(self, seconds=self.seconds + ends * constant_s)
+
+    def only(self, known: Any) -> Stage:
+        """Nothing where the stage is not asked for."""
+        if known.all():
+            return self
+        bound = None if self.bound is None else np.where(known, self.bound, None)
+        return replace(self, seconds=np.where(known, self.seconds, np.nan), bound=bound)
+
+
+def absent_stage(*, details: bool) -> Stage:
+    nothing = np.full((3 if details else 1, 1, 1, 1, 1), np.nan)
+    bound = np.full((1, 1, 1, 1), None, dtype=object) if details else None
+    return Stage(seconds=nothing, energy_j=nothing[0], bytes=nothing[0], bound=bound)

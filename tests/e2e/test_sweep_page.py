@@ -1,0 +1,59 @@
+"""What docs/sweeps.md says can be run, runs: its blocks in their order, in one folder."""
+
+import importlib.util
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from inferometer.cost.sweep import AXES, COLUMNS, DETAILS
+from inferometer.cost.sweep.spec import parse_spec
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(console|python|toml)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+NEEDED = {".svg": "vl_convert", ".parquet": "pyarrow"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("page")
+
+
+def commands(text):
+    return [line.removeprefix("$ ") for line in text.splitlines()]
+
+
+def run(folder, arguments):
+    found = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, encoding="utf-8", timeout=120,
+        check=False,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+    assert "Traceback" not in found.stderr
+
+
+@pytest.mark.parametrize(("kind", "text"), BLOCKS)
+def test_every_block_runs(kind, text, folder):
+    if kind == "toml":
+        assert parse_spec(text, "grid.toml").details
+        (folder / "grid.toml").write_text(text, encoding="utf-8")
+    elif kind == "python":
+        run(folder, ["-c", text])
+    else:
+        for line in commands(text):
+            missing = [name for end, name in NEEDED.items() if end in line and importlib.util.find_spec(name) is None]
+            if missing:
+                pytest.skip(f"{missing[0]} is not installed")
+            name, *arguments = shlex.split(line)
+            assert name == "inferometer"
+            run(folder, ["-m", "inferometer", *arguments])
+
+
+def test_the_page_has_every_axis_and_column():
+    for name in (*AXES, *COLUMNS):
+        assert name in PAGE
+    for name in DETAILS:
+        assert name in PAGE or re.sub(r"^(ttft|tpot|e2e)", "latency", name) in PAGE

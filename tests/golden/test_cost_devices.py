@@ -1,0 +1,63 @@
+"""Every device of the catalog with a model that makes tokens and one that does not: a prediction, or helpful words."""
+
+import re
+from functools import cache
+
+import pytest
+
+from inferometer.catalog import device, devices
+from inferometer.cost.effects import default_runtime
+from inferometer.errors import DomainError
+from inferometer.readers.resolve import read
+from inferometer.verbs import predict
+
+MODELS = ("llama-3.2-1b", "resnet50")
+
+
+@cache
+def graph(model):
+    return read(model)
+
+
+def refused(model, name, **asked):
+    """The error of a prediction, or None where there is one and it holds together."""
+    try:
+        profile = predict(graph(model), on=name, **asked)
+    except DomainError as error:
+        return error
+    for phase in profile.phases:
+        assert 0 <= (phase.floor_s or 0) <= phase.low_s <= phase.time_s <= phase.high_s < float("inf")
+        assert all(op.time_s >= op.floor_s for op in phase.ops)
+    return None
+
+
+@pytest.mark.parametrize("name", devices())
+def test_a_prediction_or_an_error_that_names_what_is_there(name):
+    row = device(name)
+    for model in MODELS:
+        error = refused(model, name)
+        if error is None:
+            continue
+        if row.memory is None or row.memory.bandwidth_bytes_per_s is None:
+            assert f"memory bandwidth of {name} is not known" in str(error)
+        elif not row.peaks:
+            assert f"No peak of {name} is known" in str(error)
+        else:
+            assert f"it has: {', '.join(row.peaks)}" in str(error)
+            formats = re.search(r"--weights (\w+) --activations (\w+)", str(error))
+            assert refused(model, name, weights=formats[1], activations=formats[2]) is None
+
+
+def test_most_devices_have_a_prediction():
+    found = [name for name in devices() if refused("llama-3.2-1b", name) is None]
+    assert len(found) > 0.7 * len(devices())
+
+
+@pytest.mark.parametrize("name", ["apple-m2-ultra-gpu", "nvidia-t4", "apple-m1-ane"])
+def test_a_device_without_bf16_computes_in_what_it_has_and_says_so(name):
+    notes = predict(graph("llama-3.2-1b"), on=name).provenance.notes
+    assert any(note.startswith(f"{name} has no bf16 peak") for note in notes)
+
+
+def test_apples_gpus_run_what_runs_there():
+    assert default_runtime(device("apple-m2-ultra-gpu"), graph("llama-3.2-1b")) == "llamacpp"
