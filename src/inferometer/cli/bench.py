@@ -1,5 +1,6 @@
 """`inferometer bench`."""
 
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -9,6 +10,7 @@ import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
 from inferometer.cli.options import format_option, print_card, print_document, say
+from inferometer.cli.storing import recording_from, storing_options, tell
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ def plan_from(asked: dict[str, Any]) -> "Plan":
 @plan_options
 @click.option("--strict", is_flag=True, help="Exit with 1 where the machine was not quiet.")
 @click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet.")
-@click.option("--name", help="What to call it.")
+@storing_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="Save the result, as JSON.")
 @click.option("--save-against", type=click.Path(path_type=Path), help="Save the baseline's result too.")
 @verdict_options
@@ -77,7 +79,6 @@ def command(
     against: str | None,
     strict: bool,
     no_guard: bool,
-    name: str | None,
     output: Path | None,
     save_against: Path | None,
     threshold: str,
@@ -111,26 +112,37 @@ def command(
         raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
     gates = tuple(parse_gate(text) for text in fail_if)
     criteria = criteria_from(threshold, alpha)
+    name = asked["name"]
+    recorder = recording_from(asked, kind="bench", command=shlex.join(words))
     plan = plan_from(asked)
     files = (output,) if against is None else (save_against, output)
     for path in filter(None, files):
         require_room(path)
     commands = (words,) if against is None else (split_command(against), words)
     names = None if name is None else (name,) if against is None else (f"{name} (baseline)", name)
-    found = _measured(commands, names, plan, guarded=not no_guard, strict=strict)
-    _save(found, files)
-    for reason in found[0].environment.reasons:
-        say(f"inferometer: disturbed {reason}")
-    if against is None:
-        _print(found[0], form)
-    else:
-        from inferometer.bench.compare import compare
+    with recorder:
+        found = _measured(commands, names, plan, guarded=not no_guard, strict=strict)
+        recorder.keep(found[-1].profile)
+        for baseline in found[:-1]:
+            recorder.keep_below(baseline.profile)
+        _save(found, files)
+        for reason in found[0].environment.reasons:
+            say(f"inferometer: disturbed {reason}")
+        if against is None:
+            _print(found[0], form)
+        else:
+            _judge(found, criteria, gates, form)
+        require_quiet(found[0].environment.reasons, strict=strict)
+    tell(recorder)
 
-        old, new = found
-        comparison = compare(old.profile, new.profile, criteria=criteria, names=(old.name, new.name))
-        print_comparisons([comparison], form)
-        hold_gates(gates, [comparison])
-    require_quiet(found[0].environment.reasons, strict=strict)
+
+def _judge(found: "tuple[Measurement, ...]", criteria: Any, gates: tuple[Any, ...], form: str) -> None:
+    from inferometer.bench.compare import compare
+
+    old, new = found
+    comparison = compare(old.profile, new.profile, criteria=criteria, names=(old.name, new.name))
+    print_comparisons([comparison], form)
+    hold_gates(gates, [comparison])
 
 
 def _measured(
