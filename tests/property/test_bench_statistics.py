@@ -105,6 +105,7 @@ def test_an_interval_holds_its_statistic_and_grows_with_alikeness(values, alike)
     assert plain.low <= middle + slack
     assert plain.high >= middle - slack
     assert wide.low <= plain.low + slack
+    assert wide.low > 0 or min(values) <= 0
     assert wide.high >= plain.high - slack
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from inferometer.bench.figures import LATENCY, Figure, Key, op_times, phase_times, scalars
-from inferometer.bench.measurement import turns_of
+from inferometer.bench.measurement import TOOL, turns_of
 from inferometer.bench.ranks import holm
 from inferometer.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
 from inferometer.core.profile import Environment, Profile
@@ -223,6 +223,7 @@ def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metr
 
 def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
     """What else differs, and what one side lacks: a reader should know that two things may have changed."""
+    named = all(side.provenance is not None and side.provenance.tool == TOOL for side in (a, b))  # no models: names
     for what, first, second in (
         ("kind", a.kind, b.kind),
         ("device", a.device.name, b.device.name),
@@ -230,7 +231,7 @@ def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
         ("workload", a.workload, b.workload),
         ("model", a.model.name, b.model.name),
     ):
-        if first != second:
+        if first != second and not (what == "model" and named):
             shown = "" if what == "workload" else f": {first} and {second}"
             yield f"The {what} differs{shown}."
     yield from _environment_notes(a.environment or Environment(), b.environment or Environment(), names)

@@ -16,8 +16,9 @@ from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.version import __version__
 
-__all__ = ["BENCH", "Measurement", "measured", "turns_of"]
+__all__ = ["BENCH", "TOOL", "Measurement", "measured", "turns_of"]
 
+TOOL = "inferometer bench"  # of a profile whose model's name is that of a function or a command line
 BENCH = "bench"  # the key of `environment.host` under which a profile keeps how it was collected
 
 
@@ -78,7 +79,7 @@ class Measurement:
             summary=Headline(latency_s=median, peak_memory_bytes=self.peak_memory_bytes),
             environment=dataclasses.replace(self.environment, host={**host, BENCH: self._record()}),
             provenance=Provenance(
-                tool="inferometer bench",
+                tool=TOOL,
                 version=__version__,
                 created=self.created,
                 command=self.command,

@@ -170,7 +170,8 @@ def bootstrap_interval(
     """Percentile bootstrap; None for fewer than two readings.
 
     It is widened for runs that are alike because they follow each other (`alike`, by default the autocorrelation time):
-    resampling them one by one would claim too much.
+    resampling them one by one would claim too much. The lower end of readings above zero is widened by a factor, so
+    that no time is said to be less than nothing.
     """
     if not 0 < confidence < 1:
         raise DomainError(f"A confidence lies between 0 and 1, and is {confidence!r}.")
@@ -181,8 +182,9 @@ def bootstrap_interval(
     resampled = _resampled(data, statistic, np.random.default_rng(seed))
     low, high = np.quantile(resampled, ((1 - confidence) / 2, (1 + confidence) / 2))
     wide = widening(len(data), autocorrelation_time(values) if alike is None else alike, confidence=confidence)
+    above_zero = float(data.min()) > 0
     return Interval(
-        low=middle - (middle - float(low)) * wide,
+        low=middle * (float(low) / middle) ** wide if above_zero else middle - (middle - float(low)) * wide,
         high=middle + (float(high) - middle) * wide,
         confidence=confidence,
     )

@@ -49,9 +49,6 @@ class Span:
     def __post_init__(self) -> None:
         if self.end_ns < self.start_ns:
             raise DomainError(f"Span {self.name!r} ends before it starts ({self.end_ns} < {self.start_ns}).")
-        for name, value in (("device_s", self.device_s), ("energy_j", self.energy_j)):
-            if value is not None and value < 0:
-                raise DomainError(f"Span {self.name!r} has {name} = {value!r}, which is less than nothing.")
 
     @property
     def duration_s(self) -> float:

@@ -120,12 +120,15 @@ def layers_of(recording: Recording, tops: Ints, held: Ints, runs: int) -> tuple[
     begins = np.sort(recording.start[tops]) if runs > 1 else recording.start[tops][:1]
     run = np.searchsorted(begins, recording.start[rows], side="right")
     spent = (recording.end[rows] - recording.start[rows]) * 1e-9
-    found = []
-    for layer in np.unique(recording.layer[rows]).tolist():
-        mine = recording.layer[rows] == layer
-        by_run = [float(spent[mine & (run == number)].sum()) for number in np.unique(run[mine])]
-        found.append(Layer(layer=layer, mean_s=statistics.mean(by_run), min_s=min(by_run), max_s=max(by_run)))
-    return tuple(found)
+    layers, which = np.unique(recording.layer[rows], return_inverse=True)
+    keys, place = np.unique(which * (len(begins) + 1) + run, return_inverse=True)  # a layer's runs stand together
+    times = np.bincount(place, weights=spent)
+    firsts = np.searchsorted(keys, np.arange(1, len(layers)) * (len(begins) + 1))
+    found = zip(layers.tolist(), (part.tolist() for part in np.split(times, firsts)), strict=True)
+    return tuple(
+        Layer(layer=layer, mean_s=statistics.mean(by_run), min_s=min(by_run), max_s=max(by_run))
+        for layer, by_run in found
+    )
 
 
 def _outermost(recording: Recording, column: Ints, held: Ints) -> Ints:

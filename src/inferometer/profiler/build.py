@@ -1,13 +1,14 @@
 """From batches of facts, or from a Trace, to a Recording: the passes between recording and reporting."""
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
 
-from inferometer.core.trace import Trace
+from inferometer.core.trace import Span, Trace
 from inferometer.profiler import nest
 from inferometer.profiler.batch import DEVICE, NUMBERS, READINGS, WORDS, Batch
 from inferometer.profiler.nest import Bools, Ints
@@ -40,9 +41,14 @@ class _Table:
     notes: list[str] = field(default_factory=list)
 
 
-def build(batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | None = None) -> Recording:
-    """Nest, repair and sort what was recorded. What had to be repaired is said in the run's notes."""
-    table = _gathered(batches, titles or {})
+def build(
+    batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | None = None, process: int = 0
+) -> Recording:
+    """Nest, repair and sort what was recorded. What had to be repaired is said in the run's notes.
+
+    `process` is that of batches that name none.
+    """
+    table = _gathered(batches, titles or {}, _Lanes(process))
     _repair_clock(table)
     as_given = table.columns["parent"] is not None
     if as_given:
@@ -54,9 +60,9 @@ def build(batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | 
     return _finished(table, run or Run(), as_given=as_given)
 
 
-def _gathered(batches: Iterable[Batch], titles: Titles) -> _Table:
+def _gathered(batches: Iterable[Batch], titles: Titles, lanes: "_Lanes") -> _Table:
     """Each batch becomes arrays at once, while it is at hand; then they are joined."""
-    words, lanes = Words(), _Lanes()
+    words = Words()
     parts: dict[str, list[Any]] = {name: [] for name in (*_ARRAYS, "lane", "link", "above")}
     counts: list[int] = []
     for batch in batches:
@@ -104,12 +110,14 @@ def _times(values: Any, count: int) -> Ints:
 
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
-_OPTIONAL = frozenset({*READINGS, *DEVICE, "parent"})
+_OPTIONAL = frozenset({*READINGS, *DEVICE, "energy", "parent"})
 _Made = Callable[[Words, list[Any] | None, int], Any]
 _ARRAYS: dict[str, _Made] = {
     **dict.fromkeys(WORDS, Words.column),
     **dict.fromkeys(("layer", "token", *DEVICE, "parent"), lambda _, values, count: whole_column(values, count)),
-    **dict.fromkeys(("tokens", "flops", "bytes", *READINGS), lambda _, values, count: float_column(values, count)),
+    **dict.fromkeys(
+        ("tokens", "flops", "bytes", "energy", *READINGS), lambda _, values, count: float_column(values, count)
+    ),
     **dict.fromkeys(("start", "end"), lambda _, values, count: _times(values, count)),
     "failed": lambda _, values, count: _flags(values, count),
 }
@@ -124,7 +132,8 @@ def _is_constant(column: Any) -> bool:
 class _Lanes:
     """A number for each process, thread and task, in order of appearance."""
 
-    def __init__(self) -> None:
+    def __init__(self, process: int) -> None:
+        self._process = process
         self.known: dict[tuple[Any, ...], Lane] = {}
         self._numbers: dict[tuple[Any, ...], int] = {}
 
@@ -141,13 +150,15 @@ class _Lanes:
         if number is None:
             number = self._numbers[key] = len(self._numbers)
             process, thread, task = key
-            self.known[key] = Lane(process=process or 0, thread=int(thread or 0), task=task)
+            self.known[key] = Lane(
+                process=self._process if process is None else process, thread=int(thread or 0), task=task
+            )
         return number
 
 
 def _title(lane: Lane, titles: Titles) -> str:
     thread = titles.get((lane.process, lane.thread)) or f"thread {lane.thread}"
-    return thread if lane.task is None else f"{thread}, task {lane.task}"
+    return thread if lane.task is None else f"{thread}, {lane.task_name}"
 
 
 def _repair_clock(table: _Table) -> None:
@@ -175,13 +186,18 @@ def _nested(table: _Table) -> Ints:
     if columns["link"] is not None and columns["above"] is not None:
         nest.follow_links(found, columns["link"], columns["above"])
         nest.require_tree(found)  # links may come from a file that is not whole
-    for number, lane in enumerate(table.lanes):
-        if lane.task is not None:
-            home = replace(lane, task=None, title="")
-            outer = [n for n, other in enumerate(table.lanes) if replace(other, title="") == home]
-            inner = np.flatnonzero((lanes == number) & (found < 0))
-            nest.enclose(found, starts, ends, inner, np.flatnonzero(np.isin(lanes, outer)))
+    homes = _homes(table.lanes)
+    for home in np.unique(homes[homes >= 0]).tolist():
+        inner = np.flatnonzero((homes[lanes] == home) & (found < 0))
+        nest.enclose(found, starts, ends, inner, np.flatnonzero(lanes == home))
     return found
+
+
+def _homes(lanes: Sequence[Lane]) -> Ints:
+    """For each lane of a task the lane of its thread; −1 for a thread's own, and where that has no spans."""
+    threads = {(lane.process, lane.thread): number for number, lane in enumerate(lanes) if lane.task is None}
+    found = [-1 if lane.task is None else threads.get((lane.process, lane.thread), -1) for lane in lanes]
+    return np.asarray(found, dtype=np.int64)
 
 
 def _apply_notes(table: _Table) -> None:
@@ -205,14 +221,13 @@ def _apply_notes(table: _Table) -> None:
 
 def _select(table: _Table, kept: Bools) -> None:
     """Keep some rows; the children of those that go belong to the nearest one that stays."""
+    if bool(kept.all()):
+        return
     columns = table.columns
     parent = _lifted(columns["parent"], kept)
-    renumbered = np.cumsum(kept) - 1
-    parent = np.where(parent >= 0, renumbered[parent], -1)
-    if not bool(kept.all()):
-        for name, column in columns.items():
-            columns[name] = column[kept]
-    columns["parent"] = parent[kept]
+    columns["parent"] = np.where(parent >= 0, (np.cumsum(kept) - 1)[parent], -1)
+    for name, column in columns.items():
+        columns[name] = column[kept]
 
 
 def _lifted(parent: Ints, kept: Bools) -> Ints:
@@ -231,12 +246,13 @@ def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
     """
     columns = table.columns
     part = (columns["kind"] == table.words.known.get(SEGMENT, -2)) & (columns["parent"] >= 0)
-    lifted = _lifted(columns["parent"], ~part)
-    part &= lifted >= 0
+    owners = np.zeros(0, dtype=np.int64)
+    if bool(part.any()):
+        lifted = _lifted(columns["parent"], ~part)
+        part &= lifted >= 0
+        owners = (np.cumsum(~part) - 1)[lifted[part]]
     parts = {name: columns[name][part] for name in ("name", "start", "end", "bytes")}
-    owners = (np.cumsum(~part) - 1)[lifted[part]]
     _select(table, ~part)
-    columns = table.columns
     order = _by_beginning(columns["start"], columns["end"], as_given=as_given)
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -245,13 +261,15 @@ def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
     columns = {name: column if name in table.empty else column[order] for name, column in columns.items()}
     device = tuple(columns.pop(name) for name in DEVICE if name in columns)
     readings: dict[str, Floats] = {name: columns.pop(name) for name in READINGS if name in columns}
-    segments = Segments(owner=place[owners] if len(owners) else owners.astype(np.int64), **parts)
+    energy: Floats | None = columns.pop("energy", None)
+    segments = Segments(owner=place[owners], **parts)
     return Recording(
         words=tuple(table.words.known),
         **columns,
         lanes=tuple(table.lanes),
         segments=segments,
         readings=readings,
+        energy=energy,
         device=(device[0], device[1]) if device else None,
         run=replace(run, notes=(*run.notes, *table.notes)),
     )
@@ -274,21 +292,56 @@ def from_trace(trace: Trace) -> Recording:
     columns["kind"][len(spans) :] = [SEGMENT] * len(parts)
     columns["start"] = [span.start_ns for span in spans] + [part.start_ns for _, part in parts]
     columns["end"] = [span.end_ns for span in spans] + [part.end_ns for _, part in parts]
-    columns["thread"] = [span.thread or 0 for span in spans] + [spans[row].thread or 0 for row, _ in parts]
+    columns |= _lanes_of(spans, [row for row, _ in parts])
     columns["parent"] = [-1 if span.parent is None else span.parent for span in spans] + [row for row, _ in parts]
     columns["failed"] = [span.failed for span in spans] + [False] * len(parts)
-    for column, attribute in (("rss_delta_bytes", "memory_delta_bytes"), ("rss_peak_bytes", "memory_peak_bytes")):
-        values = [getattr(span, attribute) for span in spans]
+    for column, values in _extras_of(spans).items():
         if any(value is not None for value in values):
             columns[column] = values + [None] * len(parts)
     run = Run(clock=trace.clock, started_at=trace.started_at, dropped=trace.dropped)
     return build([Batch(count=len(spans) + len(parts), columns=columns)], run=run)
 
 
-def batches_of(recording: Recording, *, rows: int = 8192) -> Iterator[Batch]:
-    """A recording as batches again, parents included: spans first, then their segments."""
+def _lanes_of(spans: Sequence[Span], owners: Sequence[int]) -> dict[str, list[Any]]:
+    """Where each span ran, and then each segment."""
+    tasks = _task_numbers({span.task for span in spans if span.task is not None})
+    where: dict[str, list[Any]] = {
+        "process": [span.process or 0 for span in spans],
+        "thread": [span.thread or 0 for span in spans],
+        "task": [None if span.task is None else tasks[span.task] for span in spans],
+    }
+    return {name: column + [column[row] for row in owners] for name, column in where.items()}
+
+
+def _task_numbers(names: Iterable[str]) -> dict[str, int]:
+    """Our own names say their number (see `Lane`); others get numbers that are free."""
+    ours = {name: int(found[2]) * (1 if found[1] == "task" else -1) for name in names if (found := _TASK(name))}
+    free = (number for number in count(1) if number not in ours.values())
+    return ours | {name: next(free) for name in sorted(names) if name not in ours}
+
+
+_TASK = re.compile(r"(task|callbacks) ([1-9][0-9]{0,17})", re.ASCII).fullmatch
+
+
+def _extras_of(spans: Sequence[Span]) -> dict[str, list[Any]]:
+    begun = [None if span.device_s is None else span.device_start_ns for span in spans]
+    return {
+        "rss_delta_bytes": [span.memory_delta_bytes for span in spans],
+        "rss_peak_bytes": [span.memory_peak_bytes for span in spans],
+        "device_start": begun,
+        "device_end": [
+            None if start is None else start + round((span.device_s or 0.0) * 1e9)
+            for start, span in zip(begun, spans, strict=True)
+        ],
+        "energy": [span.energy_j for span in spans],
+    }
+
+
+def batches_of(recording: Recording, *, by_end: bool = False, rows: int = 8192) -> Iterator[Batch]:
+    """A recording as batches again, parents included: spans in its order, or in which they ended; then segments."""
+    order = np.lexsort((-recording.start, recording.end)) if by_end else np.arange(len(recording))
     for first in range(0, len(recording), rows):
-        yield _spans_of(recording, slice(first, first + rows))
+        yield _spans_of(recording, order[first : first + rows])
     parts = recording.segments
     if len(parts.owner):
         lanes = [recording.lanes[lane] for lane in recording.lane[parts.owner].tolist()]
@@ -303,7 +356,7 @@ def batches_of(recording: Recording, *, rows: int = 8192) -> Iterator[Batch]:
         yield Batch(count=len(lanes), columns=columns | _where(lanes))
 
 
-def _spans_of(recording: Recording, rows: slice) -> Batch:
+def _spans_of(recording: Recording, rows: Ints) -> Batch:
     lanes = [recording.lanes[lane] for lane in recording.lane[rows].tolist()]
     columns: dict[str, list[Any]] = {
         name: [recording.word(index) for index in getattr(recording, name)[rows].tolist()] for name in WORDS
@@ -313,6 +366,8 @@ def _spans_of(recording: Recording, rows: slice) -> Batch:
     columns |= {name: _known(column[rows]) for name, column in recording.readings.items()}
     if recording.device is not None:
         columns |= {name: _known(column[rows]) for name, column in zip(DEVICE, recording.device, strict=True)}
+    if (energy := recording.energy_j()) is not None:
+        columns["energy"] = _known(energy[rows])
     return Batch(count=len(lanes), columns=columns | _where(lanes))
 
 

@@ -1,7 +1,7 @@
 """Time and memory on a CUDA device, through torch.
 
 A kernel runs after the call that launched it has returned, so a host clock times the launch. An event recorded on the
-stream at both ends of a span gives the device's own times. Events are read when they are due or when the profile is
+stream at both ends of a span gives the device's own times. Events are read when they are done or when the profile is
 asked for; a span never waits for the device.
 
 Two events can be compared to about half a microsecond, but their distance is a 32-bit float of milliseconds, which
@@ -21,10 +21,11 @@ from inferometer.errors import MissingDependencyError
 from inferometer.profiler.meters import Level
 from inferometer.profiler.record import Clock, Open
 
-__all__ = ["CudaEvents", "CudaMemory", "Mark", "cuda_missing", "load_torch"]
+__all__ = ["CudaEvents", "CudaMemory", "Mark", "NvtxRanges", "cuda_missing", "load_torch"]
 
 _ANCHOR_EVERY_NS = 1_000_000_000
-_WAITING_AT_MOST = 4096  # pairs of events; beyond it those that are done are read and used again
+_WAITING_AT_MOST = 4096  # spans; beyond it those that are done are read, and their events used again
+_READ_AT_A_TIME = 4  # so that no one span pays for all
 _ANCHOR_TRIES = 5
 
 
@@ -49,10 +50,10 @@ def load_torch() -> Any:
 class Mark:
     """A span on the device: two events until they are read, then two times on the host's clock."""
 
-    __slots__ = ("anchor", "begin", "end", "times")
+    __slots__ = ("anchor", "begin", "device", "end", "times")
 
-    def __init__(self, anchor: "_Anchor", begin: Any) -> None:
-        self.anchor, self.begin = anchor, begin
+    def __init__(self, device: int, anchor: "_Anchor", begin: Any) -> None:
+        self.device, self.anchor, self.begin = device, anchor, begin
         self.end: Any = None
         self.times: tuple[int, int] | None = None
 
@@ -60,48 +61,76 @@ class Mark:
 class _Anchor:
     """An event whose time on the host's clock is known, or follows from the anchor before it."""
 
-    __slots__ = ("before", "event", "host_ns")
+    __slots__ = ("before", "event", "host_ns", "made_ns")
 
-    def __init__(self, event: Any, host_ns: float | None, before: "_Anchor | None") -> None:
-        self.event, self.host_ns, self.before = event, host_ns, before
+    def __init__(self, event: Any, made_ns: int, host_ns: float | None, before: "_Anchor | None") -> None:
+        self.event, self.made_ns, self.host_ns, self.before = event, made_ns, host_ns, before
 
     def time(self) -> float:
-        if self.host_ns is None:
-            assert self.before is not None  # noqa: S101 - the first anchor is made with its time
-            self.host_ns = self.before.time() + self.before.event.elapsed_time(self.event) * 1e6
-            self.before = None
-        return self.host_ns
+        chain = [self]
+        while chain[-1].host_ns is None and chain[-1].before is not None:
+            chain.append(chain[-1].before)
+        known = chain.pop()
+        at, event = known.host_ns or 0.0, known.event
+        for anchor in reversed(chain):
+            at += event.elapsed_time(anchor.event) * 1e6
+            anchor.host_ns, anchor.before, event = at, None, anchor.event
+        return at
+
+
+class _Streams:
+    """The current stream of a device, as an object that an event can be recorded on.
+
+    torch makes a new object each time it is asked, which takes longer than to record an event. It also says the
+    stream's number, and for each number one object is kept. Where it does not say it, each event asks for itself.
+    """
+
+    def __init__(self, torch: Any) -> None:
+        self._current = getattr(torch.cuda, "current_stream", None)
+        self._number = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
+        self._known: dict[tuple[int, int], Any] = {}
+
+    def current(self, device: int) -> Any:
+        if self._current is None:
+            return None
+        if self._number is None:
+            return self._current(device)
+        key = (device, self._number(device))
+        stream = self._known.get(key)
+        if stream is None:
+            stream = self._known[key] = self._current(device)
+        return stream
 
 
 class CudaEvents:
-    """Marks spans on the current stream of the current device. With `nvtx` each span is also a range for nsys."""
+    """Marks spans on the current stream of the current device.
 
-    def __init__(self, torch: Any, clock: Clock, *, nvtx: bool = False) -> None:
-        self._torch, self._clock = torch, clock
-        self._ranges = torch.cuda.nvtx if nvtx else None
-        self._anchors: dict[int, tuple[_Anchor, int]] = {}
-        self._free: list[Any] = []
+    An event belongs to the device it was first recorded on, so each device has a pool of its own.
+    """
+
+    def __init__(self, torch: Any, clock: Clock) -> None:
+        self._cuda, self._clock, self._streams = torch.cuda, clock, _Streams(torch)
+        self._capturing, self._current_device = torch.cuda.is_current_stream_capturing, torch.cuda.current_device
+        self._anchors: dict[int, _Anchor] = {}
+        self._free: dict[int, list[Any]] = {}
         self._waiting: deque[Mark] = deque()
         self._lock = threading.Lock()
         self.uncertain_ns = 0  # how well the device's clock could be placed on the host's
-        self._anchor()
+        self._anchor(self._current_device())
 
-    def begin(self, span: Open) -> Mark | None:
-        if self._ranges is not None:
-            self._ranges.range_push(span.name)
-        if self._torch.cuda.is_current_stream_capturing():
+    def begin(self, span: Open) -> Mark | None:  # noqa: ARG002 - the device's signature
+        if self._capturing():
             return None  # a graph being captured runs later, and events inside it cannot be timed
-        mark = Mark(self._anchor(), self._event())
-        mark.begin.record()
+        device = self._current_device()
+        mark = Mark(device, self._anchor(device), self._event(device))
+        mark.begin.record(self._streams.current(device))
         return mark
 
     def end(self, span: Open, state: Mark | None) -> Mark | None:  # noqa: ARG002 - the device's signature
-        if self._ranges is not None:
-            self._ranges.range_pop()
-        if state is None or self._torch.cuda.is_current_stream_capturing():
+        if state is None or self._capturing():
             return None
-        state.end = self._event()
-        state.end.record()
+        state.end = self._event(state.device)
+        state.end.record(self._streams.current(state.device))
         self._waiting.append(state)
         if len(self._waiting) > _WAITING_AT_MOST:
             self._read_done()
@@ -111,24 +140,33 @@ class CudaEvents:
         """The times of every mark. This waits for the device, once."""
         if any(mark is not None and mark.times is None for mark in marks):
             for device in list(self._anchors):
-                self._torch.cuda.synchronize(device)
+                self._cuda.synchronize(device)
         with self._lock:
             while self._waiting:
                 self._read(self._waiting.popleft())
         return [None if mark is None else mark.times for mark in marks]
 
-    def _event(self) -> Any:
+    def forget(self) -> None:
+        """Let go of what was not read: the events can be used again, done or not."""
+        with self._lock:
+            while self._waiting:
+                self._give_back(self._waiting.popleft())
+
+    def _event(self, device: int) -> Any:
+        free = self._free[device]
         try:
-            return self._free.pop()
-        except IndexError:
-            return self._torch.cuda.Event(enable_timing=True)
+            return free.pop() if free else self._cuda.Event(enable_timing=True)
+        except IndexError:  # another thread took the last one
+            return self._cuda.Event(enable_timing=True)
 
     def _read_done(self) -> None:
-        """Read what the device has finished, the oldest first, without waiting for the rest."""
+        """Read a few that the device has finished, the oldest first."""
         if not self._lock.acquire(blocking=False):
             return
         try:
-            while self._waiting and self._waiting[0].end.query():
+            for _ in range(_READ_AT_A_TIME):
+                if not self._waiting or not self._waiting[0].end.query():
+                    break
                 self._read(self._waiting.popleft())
         finally:
             self._lock.release()
@@ -136,50 +174,69 @@ class CudaEvents:
     def _read(self, mark: Mark) -> None:
         begin = mark.anchor.time() + mark.anchor.event.elapsed_time(mark.begin) * 1e6
         mark.times = (round(begin), round(begin + mark.begin.elapsed_time(mark.end) * 1e6))
-        self._free += (mark.begin, mark.end)
+        self._give_back(mark)
+
+    def _give_back(self, mark: Mark) -> None:
+        self._free[mark.device] += (mark.begin, mark.end)
         mark.begin = mark.end = None
 
-    def _anchor(self) -> _Anchor:
-        device, now = self._torch.cuda.current_device(), self._clock()
-        known = self._anchors.get(device)
-        if known is not None and now - known[1] < _ANCHOR_EVERY_NS:
-            return known[0]
-        event = self._torch.cuda.Event(enable_timing=True)
+    def _anchor(self, device: int) -> _Anchor:
+        known, now = self._anchors.get(device), self._clock()
+        if known is not None and now - known.made_ns < _ANCHOR_EVERY_NS:
+            return known
+        event = self._cuda.Event(enable_timing=True)
         if known is None:
-            anchor = self._first(event)
+            self._free[device] = []
+            anchor = self._first(device, event)
         else:
-            event.record()
-            anchor = _Anchor(event, None, known[0])
-        self._anchors[device] = (anchor, now)
+            event.record(self._streams.current(device))
+            anchor = _Anchor(event, now, None, known)
+        self._anchors[device] = anchor
         return anchor
 
-    def _first(self, event: Any) -> _Anchor:
+    def _first(self, device: int, event: Any) -> _Anchor:
         """An idle device runs an event at once: its time lies between two readings of the host's clock."""
-        self._torch.cuda.synchronize()
+        self._cuda.synchronize(device)
         for _ in range(_ANCHOR_TRIES):  # the first of them wake the device up; the last one counts
             before = self._clock()
-            event.record()
+            event.record(self._streams.current(device))
             event.synchronize()
             after = self._clock()
         self.uncertain_ns = max(self.uncertain_ns, (after - before) // 2)
-        return _Anchor(event, (before + after) / 2, None)
+        return _Anchor(event, after, (before + after) / 2, None)
+
+
+class NvtxRanges:
+    """Each span as a range for NVIDIA's tools."""
+
+    def __init__(self, torch: Any) -> None:
+        self._push, self._pop = torch.cuda.nvtx.range_push, torch.cuda.nvtx.range_pop
+
+    def begin(self, span: Open) -> None:
+        self._push(span.name)
+
+    def end(self, span: Open, state: None) -> dict[str, float]:  # noqa: ARG002 - the meters' signature
+        self._pop()
+        return {}
 
 
 class CudaMemory:
-    """What torch's allocator handed out on the current device."""
+    """What torch's allocator handed out on the current device, and what it holds from the driver.
+
+    All is read in one call: `torch.cuda.memory_allocated` and its like make every statistic there is into text first,
+    and take a hundred microseconds each.
+    """
 
     prefix = "cuda"
 
     def __init__(self, torch: Any) -> None:
-        self._cuda = torch.cuda
+        self._statistics, self._reset = torch.cuda.memory_stats_as_nested_dict, torch.cuda.reset_peak_memory_stats
 
     def read(self) -> Level:
-        return Level(int(self._cuda.memory_allocated()), int(self._cuda.max_memory_allocated()))
+        found = self._statistics()
+        allocated, reserved = found["allocated_bytes"]["all"], found["reserved_bytes"]["all"]
+        return Level(allocated["current"], allocated["peak"], reserved["current"])
 
     def restart(self) -> bool:
-        self._cuda.reset_peak_memory_stats()
+        self._reset()
         return True
-
-    def reserved(self) -> dict[str, float]:
-        """What the allocator holds from the driver, free blocks included."""
-        return {"cuda_reserved_bytes": float(self._cuda.memory_reserved())}

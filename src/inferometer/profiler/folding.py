@@ -62,14 +62,14 @@ def shapes_of(recording: Recording) -> Shapes:
     names, units = recording.name.tolist(), recording.unit.tolist()
     count = len(recording)
     children = [order[begins[row + 1] : begins[row + 2]] for row in range(count)]
-    known: dict[tuple[int, int, tuple[Repeat, ...]], int] = {}
+    known: dict[tuple[int, ...], int] = {}
     folded: list[tuple[Repeat, ...]] = []
     of = [0] * count
     for row in _inside_out(recording, children):
-        inner = fold([of[child] for child in children[row]]) if children[row] else ()
-        number = known.setdefault((names[row], units[row], inner), len(known))
+        inner = [of[child] for child in children[row]]
+        number = known.setdefault((names[row], units[row], *inner), len(known))
         if number == len(folded):
-            folded.append(inner)
+            folded.append(fold(inner))
         of[row] = number
     return Shapes(of=of, folded=folded, children=children)
 

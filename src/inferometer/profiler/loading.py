@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 
 from inferometer.errors import FormatError, SchemaError
-from inferometer.profiler.batch import Batch
+from inferometer.profiler.batch import DEVICE, FLAGS, READINGS, WORDS, Batch
 from inferometer.profiler.build import batches_of, build, from_trace
 from inferometer.profiler.files import SpanFile, write_batches
-from inferometer.profiler.recording import Power, Recording, Run
+from inferometer.profiler.power import Power
+from inferometer.profiler.recording import Recording, Run
 
 __all__ = ["load", "merge", "run_facts", "run_of", "save"]
 
@@ -58,12 +59,34 @@ def save(recording: Recording, path: str | Path) -> Path:
 def _checked(file: SpanFile) -> Sequence[Batch]:
     found = []
     for batch in file.batches():
-        times = (*batch.columns["start"], *batch.columns["end"])
-        if all(type(time) is int for time in times):
+        wrong = next((name for name, column in batch.columns.items() if not _sound(name, column)), None)
+        if wrong is None:
             found.append(batch)
         else:
-            file.notes.append(f"{file.path.name}: {batch.count} spans have times that are not whole numbers; lost.")
+            file.notes.append(f"{file.path.name}: {batch.count} spans have a {wrong} that cannot be one; lost.")
     return found
+
+
+_NEEDED = frozenset({"name", "start", "end"})
+_WHOLE = frozenset({"layer", "token", "process", "thread", "task", "link", "above", "parent", *DEVICE})
+_NUMBERS = frozenset({"tokens", "flops", "bytes", "energy", *READINGS})
+
+
+def _sound(name: str, column: Sequence[Any]) -> bool:
+    """Whether a column holds what it should: words, whole numbers that 64 bits hold, numbers, or nothing.
+
+    A column that is not known is not read: a later writer may add some.
+    """
+    held = set(map(type, column)) - (set() if name in _NEEDED else {type(None)})
+    if name in WORDS:
+        return held <= {str}
+    if name in FLAGS:
+        return held <= {bool}
+    if name not in _NEEDED | _WHOLE | _NUMBERS:
+        return True
+    if not held <= ({int, float} if name in _NUMBERS else {int}):
+        return False
+    return all(-(2**63) < number < 2**63 for number in column if type(number) is int)
 
 
 def _together(files: Sequence[tuple[SpanFile, Sequence[Batch]]]) -> Recording:

@@ -7,7 +7,6 @@ peak. Where the system does not let it be put back, a peak is known only for spa
 
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +19,7 @@ __all__ = ["Gauge", "Level", "PeakMeter", "ProcessMemory", "PsutilMemory", "Pyth
 class Level(NamedTuple):
     current: int
     peak: int | None  # since it was last put back, or ever
+    reserved: int | None = None  # held for the process, in use or not
 
 
 class Gauge(Protocol):
@@ -43,8 +43,8 @@ class _Standing:
 
 
 class PeakMeter:
-    def __init__(self, gauge: Gauge, extra: Callable[[], dict[str, float]] | None = None) -> None:
-        self._gauge, self._extra = gauge, extra
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
         self._lock = threading.Lock()
         self._open: list[_Standing] = []
         self._restarts = gauge.restart()
@@ -60,19 +60,22 @@ class PeakMeter:
         with self._lock:
             level = self._look()
             self._open.remove(state)
-        found: dict[str, float] = {f"{self._gauge.prefix}_delta_bytes": level.current - state.begin}
+        prefix = self._gauge.prefix
+        found: dict[str, float] = {f"{prefix}_delta_bytes": level.current - state.begin}
         if self._restarts:
-            found[f"{self._gauge.prefix}_peak_bytes"] = state.peak
+            found[f"{prefix}_peak_bytes"] = state.peak
         elif level.peak is not None and state.mark is not None and level.peak > state.mark:
-            found[f"{self._gauge.prefix}_peak_bytes"] = level.peak  # the span raised it: the mark is its own
-        return found | (self._extra() if self._extra else {})
+            found[f"{prefix}_peak_bytes"] = level.peak  # the span raised it: the mark is its own
+        if level.reserved is not None:
+            found[f"{prefix}_reserved_bytes"] = level.reserved
+        return found
 
     def _look(self) -> Level:
         level = self._gauge.read()
         highest = level.current if level.peak is None else max(level.current, level.peak)
         for standing in self._open:
             standing.peak = max(standing.peak, highest)
-        if self._restarts:
+        if self._restarts and highest > level.current:  # else it stands where it would be put
             self._gauge.restart()
         return level
 

@@ -13,6 +13,7 @@ from inferometer.errors import SchemaError
 
 __all__ = [
     "Bools",
+    "Floats",
     "Ints",
     "by_lane",
     "children_of",
@@ -21,12 +22,14 @@ __all__ = [
     "enclose",
     "exclusive_ns",
     "follow_links",
+    "inherited",
     "nested_in_own_name",
     "parents",
     "require_tree",
 ]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
@@ -115,6 +118,20 @@ def depths(parent: Ints) -> Ints:
     return depth
 
 
+def inherited(column: Ints, parent: Ints) -> Ints:
+    """A column with its gaps (−1) filled from the nearest span around that has a value."""
+    if bool((column < 0).all()):
+        return column
+    filled, above = column.copy(), parent.copy()
+    active = np.flatnonzero((column < 0) & (parent >= 0))
+    while len(active):
+        filled[active] = column[above[active]]
+        active = active[filled[active] < 0]
+        above[active] = parent[above[active]]
+        active = active[above[active] >= 0]
+    return filled
+
+
 def exclusive_ns(starts: Ints, ends: Ints, parent: Ints, lanes: Ints) -> Ints:
     """Each span's time less that of the spans directly inside it.
 
@@ -126,8 +143,9 @@ def exclusive_ns(starts: Ints, ends: Ints, parent: Ints, lanes: Ints) -> Ints:
     taken = np.zeros(len(spent), dtype=np.int64)
     np.add.at(taken, parent[same], spent[same])
     other = inside[lanes[inside] != lanes[parent[inside]]]
+    order, first = children_of(parent) if len(other) else (inside, inside)
     for above in np.unique(parent[other]).tolist():
-        rows = inside[parent[inside] == above]
+        rows = order[first[above + 1] : first[above + 2]]
         taken[above] = covered_ns(np.maximum(starts[rows], starts[above]), np.minimum(ends[rows], ends[above]))
     return np.asarray(np.maximum(spent - taken, 0), dtype=np.int64)
 

@@ -1,16 +1,43 @@
-"""Power, clocks, heat and use as series of readings, and the energy of spans found from them. Pure functions."""
+"""Power, clocks, heat and use as series of readings, and the energy of spans found from them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from inferometer.formulas.energy import energy_by_integration
-from inferometer.profiler.nest import Ints
-from inferometer.profiler.recording import Floats, Power, Recording, Series
+from inferometer.profiler.nest import Floats, Ints
 
-__all__ = ["EnergyUse", "energy_curve", "energy_of_names", "energy_of_spans", "uses"]
+__all__ = ["LEAST_INTERVALS", "EnergyUse", "Power", "Quantity", "Series", "energy_curve", "energy_of_spans", "uses"]
 
-_LEAST_INTERVALS = 2  # a name that ran for less than this many readings has no energy of its own
+LEAST_INTERVALS = 2  # what ran for less than this many readings has no energy of its own
+
+Quantity = Literal["power", "energy", "temperature", "clock", "use"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """Readings of one sensor: watts, joules since some start, °C, hertz, or a share.
+
+    `counted` series add up to the machine's energy without overlap. A counter of joules begins again at `range_j`.
+    """
+
+    name: str
+    quantity: Quantity
+    times_ns: tuple[int, ...]
+    values: tuple[float, ...]
+    counted: bool = False
+    range_j: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """What the sensors said. `missing` names each kind that is not measurable here, and why."""
+
+    series: tuple[Series, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,22 +85,6 @@ def energy_of_spans(power: Power, starts: Ints, ends: Ints) -> Floats | None:
         used = np.interp(ends, times, joules) - np.interp(starts, times, joules)
         total += np.where(within, used, np.nan)
     return total
-
-
-def energy_of_names(recording: Recording) -> dict[str, float]:
-    """Joules in each name's spans. A name with less time than two intervals between readings is left out."""
-    power = recording.run.power
-    joules = None if power is None else energy_of_spans(power, recording.start, recording.end)
-    if power is None or joules is None:
-        return {}
-    found = {}
-    seconds = recording.durations_s
-    for name in recording.names():
-        rows = recording.rows_named(name)
-        known = joules[rows]
-        if seconds[rows].sum() >= _LEAST_INTERVALS * power.interval_s and not bool(np.isnan(known).any()):
-            found[name] = float(known.sum())
-    return found
 
 
 def uses(power: Power) -> list[EnergyUse]:

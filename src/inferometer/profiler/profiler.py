@@ -139,7 +139,8 @@ class Profiler:
         run = self._recorder.run()
         key = (self._recorder.started_ns, self._recorder.log.mark(), run.dropped, run.notes)
         if self._built is None or self._built[0] != key or run.power is not None:
-            self._built = (key, build(self._recorder.batches(arrays=True), run=run, titles=self._titles()))
+            batches, process = self._recorder.batches(arrays=True), self._recorder.process
+            self._built = (key, build(batches, run=run, titles=self._titles(), process=process))
         return self._built[1]
 
     def batches(self) -> Iterator[Batch]:
@@ -147,8 +148,9 @@ class Profiler:
         return iter(()) if self._recorder is None else self._recorder.batches()
 
     def _titles(self) -> dict[tuple[int, int], str]:
-        threads = {} if self._recorder is None else self._recorder.threads()
-        return {(0, ident): name for ident, name in threads.items()}
+        if self._recorder is None:
+            return {}
+        return {(self._recorder.process, ident): name for ident, name in self._recorder.threads().items()}
 
     def stats(self, name: str) -> SpanStats:
         return stats(self.recording(), name)
@@ -171,8 +173,9 @@ class Profiler:
         """Write what the suffix asks for; see `EXPORTS`. A trace of any length is written as it is read."""
         target = Path(path)
         if _suffix(target) == ".json":
-            run = Run() if self._recorder is None else self._recorder.run()
-            write_whole(target, _named(EXPORTS[".json"])(self.batches(), run=run, titles=self._titles()))
+            run, process = (Run(), 0) if self._recorder is None else (self._recorder.run(), self._recorder.process)
+            chrome = _named(EXPORTS[".json"])
+            write_whole(target, chrome(self.batches(), run=run, titles=self._titles(), process=process))
             return target
         return export(self.recording(), target)
 

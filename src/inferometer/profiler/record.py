@@ -1,16 +1,18 @@
 """The hot path: what happens when a span begins and ends. Everything else is computed later, from what this leaves.
 
-Why it looks as it does. The budget of a recorded span is three times a bare pair of clock readings, and a call of a
-Python function costs half a pair. So no Python code runs when a span begins: `p.span(…)` makes a msgspec struct, whose
-facts, thread and start time are filled in by C. When it ends, one small method appends one object to one list. The
-structs are kept from the garbage collector (`gc=False`): they hold names and numbers, and no cycles.
+Why it looks as it does. The budget of a recorded span is three times a bare pair of clock readings, and to enter a
+Python function costs half a pair. So no Python code runs: `p.span(…)` makes a msgspec struct, whose facts, thread and
+start time are filled in by C, and when it ends another struct is made, whose making puts it into the log. They are
+kept from the garbage collector (`gc=False`): they hold names and numbers, and no cycles.
+
+Once asyncio has been imported an ending span must also look whether a task runs. See `places.look` for how C does it;
+where it cannot, a small Python method looks.
 """
 # ruff: noqa: PLR0913, PLR0917, ARG001 - `p.span` takes a span's facts in one call, and switched off uses none
 
-import gc
-import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import cache
 from threading import get_ident
 from typing import Any, ClassVar, Protocol
 
@@ -23,12 +25,15 @@ __all__ = [
     "Clock",
     "Closed",
     "Ended",
+    "Failure",
     "Making",
     "Open",
+    "Switched",
     "Watching",
+    "in_tasks",
+    "methods_in_c",
     "nothing",
     "quick",
-    "running_tasks",
     "watched",
 ]
 
@@ -73,13 +78,11 @@ class Open(msgspec.Struct, gc=False):
 
 
 class Ended(msgspec.Struct, gc=False):
-    """A span that ended as spans do: without an error and outside any asyncio task."""
+    """A span that ended outside any asyncio task. It also has `end`, and `error`, which is None where it ended well."""
 
     span: Open
-    end: int
 
     number: ClassVar[int] = -1
-    failed: ClassVar[bool] = False
     task: ClassVar[int | None] = None
     link: ClassVar[int | None] = None
     above: ClassVar[int | None] = None
@@ -97,7 +100,7 @@ class Closed(msgspec.Struct, gc=False):
     span: Open
     end: int
     number: int = -1
-    failed: bool = False
+    error: Failure = None
     task: int | None = None
     link: int | None = None
     above: int | None = None
@@ -105,56 +108,103 @@ class Closed(msgspec.Struct, gc=False):
     device: Any = None
 
 
-class _RunningLoop:
-    """True while an event loop runs in this thread: for Pythons that keep no table of running tasks."""
+class Switched(msgspec.Struct, gc=False):
+    """No span, but a word on the next one that ends in this thread: it ends in this task."""
 
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        import asyncio  # noqa: PLC0415 - only where a span asks
-
-        return asyncio._get_running_loop() is not None  # noqa: SLF001 - documented for libraries
+    thread: int
+    task: int
 
 
-def running_tasks() -> Any:
-    """What is true while an asyncio task runs: asyncio's own table of them, empty in synchronous code.
+def _ending(
+    clock: Clock,
+    keep: Callable[[Any], None],
+    numbers: Callable[[], int] | None,
+    *given: str,
+    look: Callable[[], None] | None = None,
+    **more: Any,
+) -> Callable[..., Any]:
+    """Ended spans that are kept by being made: msgspec calls `__post_init__` with each one.
 
-    To look at it costs five nanoseconds; to ask asyncio for the running loop costs forty.
+    After the span itself they take what is `given`; `more` is what all of them have in common.
     """
-    import asyncio.tasks  # noqa: PLC0415 - takes 30 ms, which only a profiler should pay
+    fields: list[Any] = [*((name, Any, None) for name in given), ("end", int, msgspec.field(default_factory=clock))]
+    if numbers is not None:
+        fields.append(("number", int, msgspec.field(default_factory=numbers)))
+    if look is not None:
+        fields.append(("looked", None, msgspec.field(default_factory=look)))
+    return msgspec.defstruct("End", fields, bases=(Ended,), gc=False, namespace={"__post_init__": keep, **more})
 
-    return getattr(asyncio.tasks, "_current_tasks", None) if sys.version_info < (3, 14) else _RunningLoop()
+
+def _goes_on(ended: Any) -> bool:
+    """The answer of `__exit__` is asked whether it is true, and the error forgotten, only after an error: no.
+
+    What went wrong is let go of: it holds on to all that the failed function had.
+    """
+    ended.value = ended.trace = None
+    return False
+
+
+@cache
+def methods_in_c() -> Callable[[Any], Any] | None:
+    """What makes anything callable a method, which gets the instance first, without Python code in between.
+
+    Python's own functions are methods by themselves; a class, such as a struct, is not. None where C cannot be asked.
+    """
+    try:
+        import ctypes  # noqa: PLC0415 - not in every Python
+
+        return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(("PyInstanceMethod_New", ctypes.pythonapi))
+    except (ImportError, AttributeError):
+        return None
 
 
 def quick(
     clock: Clock,
     keep: Callable[[Any], None],
-    leave: Callable[[Open, Failure, int], None],
     *,
     numbers: Callable[[], int] | None = None,
+    look: Callable[[], None] | None = None,
 ) -> Making:
     """The class behind `p.span` where nothing but time is recorded.
 
-    `leave` takes over where a span ends with an error, or while a task runs. `numbers` counts the spans that ended,
-    for keepers that let some go.
+    `numbers` counts the spans that ended, for keepers that let some go. `look` is called as a span ends.
     """
-    running = running_tasks()
-    end_fields = {"end": (int, msgspec.field(default_factory=clock))}
-    if numbers is not None:
-        end_fields["number"] = (int, msgspec.field(default_factory=numbers))
-    end = msgspec.defstruct("End", [(name, *rest) for name, rest in end_fields.items()], bases=(Ended,), gc=False)
+    end = _ending(clock, keep, numbers, "error", "value", "trace", look=look, __bool__=_goes_on)
+    method = methods_in_c()
+
+    def leave(self: Open, error: Failure, value: object, trace: object, /) -> None:
+        end(self, error)
 
     class Quick(Open, gc=False):
         start: int = msgspec.field(default_factory=clock)
 
-        # A C function without arguments, since `with` must call something: its answer is thrown away.
-        __enter__ = gc.isenabled
+        __enter__ = bool  # `with` must call something, and an ExitStack gives it the span: C, and without effect
+        __exit__ = leave if method is None else method(end)
 
-        def __exit__(self, kind: type[BaseException] | None, error: object, trace: object, /) -> None:
-            if kind is None and not running:
-                keep(end(self))
+    return Quick
+
+
+def in_tasks(
+    clock: Clock,
+    keep: Callable[[Any], None],
+    leave: Callable[[Open, Failure, int], None],
+    *,
+    running: object,
+    numbers: Callable[[], int] | None = None,
+) -> Making:
+    """The same with Python's own look for tasks: `leave` takes over where a span ends badly, or `running` is true."""
+    end = _ending(clock, keep, numbers, error=None)
+
+    class Quick(Open, gc=False):
+        start: int = msgspec.field(default_factory=clock)
+
+        __enter__ = bool
+
+        def __exit__(self, error: Failure, value: object, trace: object, /) -> None:  # noqa: PYI036 - a type, or None
+            if error is None and not running:
+                end(self)
             else:
-                leave(self, kind, clock())
+                leave(self, error, clock())
 
     return Quick
 
@@ -164,7 +214,7 @@ class Watching(Protocol):
 
     def begin(self, span: Open) -> None: ...
 
-    def end(self, span: Open, kind: Failure, end_ns: int) -> None: ...
+    def end(self, span: Open, error: Failure, end_ns: int) -> None: ...
 
 
 def watched(clock: Clock, watch: Watching) -> Making:
@@ -179,8 +229,8 @@ def watched(clock: Clock, watch: Watching) -> Making:
             begin(self)
             self.start = clock()
 
-        def __exit__(self, kind: type[BaseException] | None, error: object, trace: object, /) -> None:
-            finish(self, kind, clock())
+        def __exit__(self, error: Failure, value: object, trace: object, /) -> None:  # noqa: PYI036 - a type, or None
+            finish(self, error, clock())
 
     return Watched
 
@@ -190,10 +240,10 @@ class Nothing:
 
     __slots__ = ()
 
-    __enter__ = gc.isenabled
+    __enter__ = bool
 
-    @staticmethod
-    def __exit__(kind: object, error: object, trace: object, /) -> None:  # noqa: PYI036 - without self it is cheaper
+    @staticmethod  # without self it is cheaper; an ExitStack gives one more
+    def __exit__(error: object, value: object, trace: object, more: object = None, /) -> None:
         pass
 
 

@@ -1,6 +1,5 @@
 """The recording side of a profiler: where spans go, what is watched, and what tasks, threads and forks do to it."""
 
-import asyncio
 import os
 import platform
 import threading
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from threading import get_ident
 from time import perf_counter_ns, time_ns
 from typing import Any
 
@@ -17,19 +17,38 @@ from inferometer.catalog.detect.machine import LocalMachine, Machine
 from inferometer.errors import DomainError, InferometerError
 from inferometer.profiler.batch import Batch, batch_of
 from inferometer.profiler.cost import span_cost_s
-from inferometer.profiler.cuda import CudaEvents, CudaMemory, load_torch
+from inferometer.profiler.cuda import CudaEvents, CudaMemory, NvtxRanges, load_torch
 from inferometer.profiler.files import SpanFile, SpanWriter
 from inferometer.profiler.keeping import Everything, Keep, Log, Spilling, log_for
 from inferometer.profiler.meters import PeakMeter, PythonMemory, process_memory
-from inferometer.profiler.places import Places
-from inferometer.profiler.record import Clock, Closed, Making, Open, quick, watched
+from inferometer.profiler.places import (
+    Places,
+    asyncio_loaded,
+    look,
+    running_loop,
+    running_tasks,
+    when_asyncio_is_imported,
+)
+from inferometer.profiler.record import (
+    Clock,
+    Closed,
+    Ended,
+    Failure,
+    Making,
+    Open,
+    Switched,
+    in_tasks,
+    methods_in_c,
+    quick,
+    watched,
+)
 from inferometer.profiler.recording import Run
 from inferometer.profiler.sampler import Sampler
-from inferometer.profiler.watch import Meter, Watcher, failed
+from inferometer.profiler.watch import Meter, Watcher
 
 __all__ = ["Measure", "Recorder"]
 
-_AT_A_TIME = 4096  # spans turned into columns together: few enough to stay in a core's cache meanwhile
+_AT_A_TIME = 2048  # spans turned into columns together: few enough to stay in a core's cache meanwhile
 _SPILL_EVERY = 8192  # spans in memory at a time, where they go to a file
 
 
@@ -38,14 +57,16 @@ class Measure:
     """What is read beside time. Each costs something for every span; what it costs is measured and reported.
 
     `memory`: the process's resident memory, about 40 µs a span. `allocations`: Python's own, by tracemalloc.
-    `cuda`: device time by events, and the device's memory. `nvtx`: ranges for NVIDIA's tools (with `cuda`).
-    `power_every_s`: a thread that reads power, clocks, heat and use that often. `tasks`: follow asyncio tasks from the
-    first span on; without it they are followed from the first span that ends in one.
+    `cuda`: device time by events, about 10 µs. `cuda_memory`: what torch's allocator handed out, some 40 µs; it puts
+    `torch.cuda.max_memory_allocated` back. `nvtx`: ranges for NVIDIA's tools. `power_every_s`: a thread that reads
+    power, clocks, heat and use that often. `tasks`: follow asyncio tasks from the first span on; without it they are
+    followed from the first span that ends in one.
     """
 
     memory: bool = False
     allocations: bool = False
     cuda: bool = False
+    cuda_memory: bool = False
     nvtx: bool = False
     power_every_s: float | None = None
     tasks: bool = False
@@ -53,6 +74,9 @@ class Measure:
     def __post_init__(self) -> None:
         if self.power_every_s is not None and not self.power_every_s > 0:
             raise DomainError(f"power_every_s must be greater than 0, and is {self.power_every_s!r}.")
+
+    def on_cuda(self) -> bool:
+        return self.cuda or self.cuda_memory or self.nvtx
 
 
 class Recorder:
@@ -67,10 +91,12 @@ class Recorder:
         self._file, self.process = file, os.getpid()
         self._device: CudaEvents | None = None
         self._tracing: PythonMemory | None = None
+        self._cuda_meters: list[Meter] = []
         self._meters = self._found_meters()
         self._start_anew()
         self.span_cost_s = self._own_cost()
         _recorders.add(self)
+        when_asyncio_is_imported(_asyncio_comes)
         if self._sampler is not None:
             self._sampler.start()
 
@@ -81,21 +107,35 @@ class Recorder:
         self._places, self._lock = Places(), threading.Lock()
         self._started: dict[int, tuple[Open, int]] = {}
         self._notes: dict[str, int] = {}
+        self._remarks: list[str] = []
         self._writer: SpanWriter | None = None
         self._failure: InferometerError | None = None
         self._spilling_ns, self._finished = 0, False
+        self._switches, self._awaited = 0, dict[int, int]()
         self._sampler = self._found_sampler()
         self.log: Log = log_for(self._keep) if self._file is None else Spilling(self._spill, batch=_SPILL_EVERY)
-        loop = asyncio._get_running_loop()  # noqa: SLF001 - documented for libraries; never raises
-        self._following = self.measure.tasks or loop is not None
-        self.making = self._make()
+        self._following = self.measure.tasks or running_loop() is not None
+        self.making = self._make(self.clock, self.log.keep, self.log.numbers, self._places)
 
-    def _make(self) -> Making:
-        if not (self._following or self._meters or self._device):
-            return quick(self.clock, self.log.keep, self._leave, numbers=self.log.numbers)
-        watcher = Watcher(self.log.keep, self._places, self._meters, self._device)
-        watcher.numbers = self.log.numbers
-        return watched(self.clock, watcher)
+    def _make(
+        self, clock: Clock, keep: Callable[[Any], None], numbers: Callable[[], int] | None, places: Places
+    ) -> Making:
+        tasks = self._following or asyncio_loaded()
+        if self._following or self._meters or self._device:
+            watcher = Watcher(keep, places if tasks else None, self._meters, self._device, numbers=numbers)
+            return watched(clock, watcher)
+        if not tasks:
+            return quick(clock, keep, numbers=numbers)
+        running = running_tasks(self.remake)
+        seen = look(running, self._seen)
+        if seen is None or numbers is not None or methods_in_c() is None:
+            return in_tasks(clock, keep, self._leave, running=running, numbers=numbers)
+        return quick(clock, keep, look=seen)
+
+    def remake(self) -> None:
+        """Use the `p.span` that fits what is now followed and loaded."""
+        self.making = self._make(self.clock, self.log.keep, self.log.numbers, self._places)
+        self._changed(self.making)
 
     def _found_meters(self) -> list[Meter]:
         meters: list[Meter] = []
@@ -104,12 +144,13 @@ class Recorder:
         if self.measure.allocations:
             self._tracing = PythonMemory()
             meters.append(PeakMeter(self._tracing))
-        if self.measure.cuda or self.measure.nvtx:
+        if self.measure.on_cuda():
             torch = load_torch()
-            self._device = CudaEvents(torch, self.clock, nvtx=self.measure.nvtx)
-            memory = CudaMemory(torch)
-            meters.append(PeakMeter(memory, memory.reserved))
-        return meters
+            self._cuda_meters += [NvtxRanges(torch)] if self.measure.nvtx else []
+            self._cuda_meters += [PeakMeter(CudaMemory(torch))] if self.measure.cuda_memory else []
+            if self.measure.cuda:
+                self._device = CudaEvents(torch, self.clock)
+        return meters + self._cuda_meters
 
     def _found_sampler(self, machine: Machine | None = None) -> Sampler | None:
         every = self.measure.power_every_s
@@ -118,33 +159,42 @@ class Recorder:
     def _own_cost(self) -> float:
         """Measured on a log that is thrown away, with everything else as it will be."""
         aside: list[Any] = []
-        if self._following or self._meters or self._device:
-            watcher = Watcher(aside.append, Places(), self._meters, self._device)
-            return span_cost_s(watched(perf_counter_ns, watcher), spans=20, rounds=3)
         numbers = None if self.log.numbers is None else count().__next__
-        return span_cost_s(quick(perf_counter_ns, aside.append, self._leave, numbers=numbers))
+        made = self._make(perf_counter_ns, aside.append, numbers, Places())
+        slow = self._following or self._meters or self._device
+        found = span_cost_s(made, spans=20, rounds=5) if slow else span_cost_s(made)
+        if self._device is not None:
+            self._device.forget()
+        return found
 
     # ── spans that end otherwise ────────────────────────────────────────────────────────────────────────────────────
 
     def _number(self) -> int:
         return -1 if self.log.numbers is None else self.log.numbers()
 
-    def _leave(self, span: Open, kind: type[BaseException] | None, end_ns: int) -> None:
-        """A span that ends with an error, or while some task runs; in a task, tasks are followed from now on."""
+    def _leave(self, span: Open, error: Failure, end_ns: int) -> None:
+        """A span that ends badly, or while a task runs; if one does in this thread, tasks are followed from now on."""
         task = self._places.task()
-        self.log.keep(Closed(span=span, end=end_ns, number=self._number(), failed=failed(kind), task=task))
+        self.log.keep(Closed(span=span, end=end_ns, number=self._number(), error=error, task=task))
         if task is not None:
-            self._note(
-                "ended in an asyncio task before tasks were followed; tasks started inside are not placed there "
-                "(Measure(tasks=True) follows them from the first)"
-            )
+            self._follow()
+
+    def _seen(self) -> None:
+        """A task was seen to run while a span of this thread ends. If it runs in this thread, that goes before it."""
+        task = self._places.task()
+        if task is not None:
+            self._switches += 1
+            self.log.keep(Switched(get_ident(), task))
             self._follow()
 
     def _follow(self) -> None:
+        self._note(
+            "ended in an asyncio task before tasks were followed; tasks started inside are not placed there "
+            "(Measure(tasks=True) follows them from the first)"
+        )
         if not self._following:
             self._following = True
-            self.making = self._make()
-            self._changed(self.making)
+            self.remake()
 
     def start(self, span: Open) -> Open:
         """Begin a span that another function will stop. Such overlap as they like, so each has a lane of its own."""
@@ -155,7 +205,7 @@ class Recorder:
         span.start = self.clock()
         return span
 
-    def stop(self, asked: Open | str, *, error: type[BaseException] | None = None) -> None:
+    def stop(self, asked: Open | str, *, error: Failure = None) -> None:
         end_ns = self.clock()
         with self._lock:
             name = asked if isinstance(asked, str) else asked.name
@@ -169,7 +219,7 @@ class Recorder:
                 remedy="Begin it with `p.start(name)`; a span stops once.",
             )
         span, lane = found
-        self.log.keep(Closed(span=span, end=end_ns, number=self._number(), failed=failed(error), task=lane))
+        self.log.keep(Closed(span=span, end=end_ns, number=self._number(), error=error, task=lane))
 
     def still_running(self) -> list[str]:
         with self._lock:
@@ -181,7 +231,8 @@ class Recorder:
         """All that is kept: what went to the file first, then what is in memory."""
         if self._writer is not None:
             yield from SpanFile.open(self._writer.path).batches()
-        entries = self.log.entries()
+        kept = self.log.entries()
+        entries = _placed(kept, {}) if self._switches else kept
         for first in range(0, len(entries), _AT_A_TIME):
             yield self._batch(entries[first : first + _AT_A_TIME], arrays=arrays)
 
@@ -220,6 +271,7 @@ class Recorder:
         self._notes[text] = self._notes.get(text, 0) + 1
 
     def _said(self) -> Iterator[str]:
+        yield from self._remarks
         for text, times in self._notes.items():
             yield f"{times} span{'s' if times > 1 else ''} {text}."
         if running := self.still_running():
@@ -241,7 +293,7 @@ class Recorder:
                 return len(entries)
             if self._writer is None:
                 self._writer = SpanWriter(self._file, self.header())
-            self._writer.write(self._batch(entries))
+            self._writer.write(self._batch(_placed(entries, self._awaited)))
         except InferometerError as error:
             self._failure = error
             return len(entries)
@@ -282,15 +334,41 @@ class Recorder:
     def forked(self) -> None:
         """In a child process: an empty log, and a file of its own beside the parent's."""
         self.process = os.getpid()
+        without_cuda = [meter for meter in self._meters if meter not in self._cuda_meters]
+        lost = self._device is not None or len(without_cuda) < len(self._meters)
+        self._meters, self._device = without_cuda, None
         if self._file is not None:
             self._file = self._file.with_name(f"{self._file.stem}.{self.process}{self._file.suffix}")
         self._start_anew()
+        if lost:
+            self._remarks.append("This process was forked from one that uses CUDA, and cannot: no device is measured.")
         if self._sampler is not None:
             self._sampler.start()
         self._changed(self.making)
 
 
+def _placed(entries: Sequence[Any], awaited: dict[int, int]) -> Sequence[Any]:
+    """Entries without the words on tasks, which go to the spans they are about; `awaited` are those still to come."""
+    if not awaited and not any(type(entry) is Switched for entry in entries):
+        return entries
+    found: list[Any] = []
+    for entry in entries:
+        if type(entry) is Switched:
+            awaited[entry.thread] = entry.task
+        elif isinstance(entry, Ended) and (task := awaited.pop(entry.span.thread, None)) is not None:
+            ended: Any = entry
+            found.append(Closed(span=ended.span, end=ended.end, error=ended.error, task=task))
+        else:
+            found.append(entry)
+    return found
+
+
 _recorders: "weakref.WeakSet[Recorder]" = weakref.WeakSet()
+
+
+def _asyncio_comes() -> None:
+    for recorder in list(_recorders):
+        recorder.remake()
 
 
 def _after_fork() -> None:

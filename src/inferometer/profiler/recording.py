@@ -1,71 +1,39 @@
 """A recording: every span of a run as columns, with the tree found. Reports, statistics and traces are made of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.profiler import nest
-from inferometer.profiler.nest import Bools, Ints
+from inferometer.profiler.nest import Bools, Floats, Ints
+from inferometer.profiler.power import LEAST_INTERVALS, Power, energy_of_spans
 
-__all__ = [
-    "MISSING",
-    "Floats",
-    "Lane",
-    "Power",
-    "Quantity",
-    "Recording",
-    "Run",
-    "Segments",
-    "Series",
-    "Words",
-    "float_column",
-    "inherited",
-    "whole_column",
-]
+__all__ = ["MISSING", "Floats", "Lane", "Recording", "Run", "Segments", "Words", "float_column", "whole_column"]
 
-Floats = NDArray[np.float64]
 MISSING = np.iinfo(np.int64).min  # a whole number that was not given
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """Where spans follow one another: a thread of a process, or a task in it."""
+    """Where spans follow one another: a thread of a process, or a task in it.
+
+    Tasks of asyncio have numbers from 1 up; spans that callbacks end, as many lanes as overlap, from −1 down.
+    """
 
     process: int
     thread: int
     task: int | None = None
     title: str = ""
 
-
-Quantity = Literal["power", "energy", "temperature", "clock", "use"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
-    """Readings of one sensor: watts, joules since some start, °C, hertz, or a share.
-
-    `counted` series add up to the machine's energy without overlap. A counter of joules begins again at `range_j`.
-    """
-
-    name: str
-    quantity: Quantity
-    times_ns: tuple[int, ...]
-    values: tuple[float, ...]
-    counted: bool = False
-    range_j: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Power:
-    """What the sensors said. `missing` names each kind that is not measurable here, and why."""
-
-    series: tuple[Series, ...] = ()
-    missing: Mapping[str, str] = field(default_factory=dict)
-    interval_s: float = 0.0
+    @property
+    def task_name(self) -> str | None:
+        if self.task is None:
+            return None
+        return f"task {self.task}" if self.task > 0 else f"callbacks {-self.task}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,14 +86,22 @@ class Recording:
     segments: Segments
     readings: Mapping[str, Floats] = field(default_factory=dict)
     device: tuple[Ints, Ints] | None = None
+    energy: Floats | None = None
     run: Run = Run()
+    _found: dict[str, Any] = field(default_factory=dict, init=False, repr=False)  # what was asked for once
 
     def __len__(self) -> int:
         return len(self.start)
 
+    def _once(self, what: str, compute: Callable[[], Any]) -> Any:
+        if what not in self._found:
+            self._found[what] = compute()
+        return self._found[what]
+
     @property
     def durations_s(self) -> Floats:
-        return np.asarray((self.end - self.start) * 1e-9)
+        found: Floats = self._once("durations", lambda: (self.end - self.start) * 1e-9)
+        return found
 
     @property
     def wall_s(self) -> float:
@@ -133,7 +109,24 @@ class Recording:
         return 0.0 if len(self) == 0 else float(self.end.max() - self.start.min()) * 1e-9
 
     def exclusive_s(self) -> Floats:
-        return np.asarray(nest.exclusive_ns(self.start, self.end, self.parent, self.lane) * 1e-9)
+        """Each span's time less that of the spans directly inside it."""
+        found: Floats = self._once(
+            "exclusive", lambda: nest.exclusive_ns(self.start, self.end, self.parent, self.lane) * 1e-9
+        )
+        return found
+
+    def depths(self) -> Ints:
+        """How many spans stand around each."""
+        found: Ints = self._once("depths", lambda: nest.depths(self.parent))
+        return found
+
+    def energy_j(self) -> Floats | None:
+        """Joules that the machine used during each span; NaN where the sensors do not cover it, None without any."""
+        power = self.run.power
+        if power is None:
+            return self.energy
+        found: Floats | None = self._once("energy", lambda: energy_of_spans(power, self.start, self.end))
+        return found
 
     def word(self, index: int) -> str | None:
         return None if index < 0 else self.words[index]
@@ -152,69 +145,77 @@ class Recording:
 
     def phases(self) -> Ints:
         """The phase of each span: its own, or that of the nearest span around it that has one."""
-        return inherited(self.phase, self.parent)
+        found: Ints = self._once("phases", lambda: nest.inherited(self.phase, self.parent))
+        return found
 
     def trace(self) -> Trace:
         """The recording as the value that documents hold."""
         return Trace(
-            spans=tuple(_span(self, row, segments) for row, segments in enumerate(_segments_by_row(self))),
+            spans=tuple(_spans(self)),
             clock=self.run.clock,
             started_at=self.run.started_at,
             dropped=self.run.dropped,
         )
 
 
-def inherited(column: Ints, parent: Ints) -> Ints:
-    """A column with its gaps (−1) filled from the nearest ancestor that has a value. Parents stand before children."""
-    if bool((column < 0).all()):
-        return column
-    filled = column.tolist()
-    for row, above in enumerate(parent.tolist()):
-        if filled[row] < 0 <= above:
-            filled[row] = filled[above]
-    return np.asarray(filled, dtype=np.int64)
-
-
-def _segments_by_row(recording: Recording) -> Iterable[tuple[Segment, ...]]:
+def _segments_by_row(recording: Recording) -> dict[int, list[Segment]]:
     parts = recording.segments
     found: dict[int, list[Segment]] = {}
     for owner, name, start, end in zip(
         parts.owner.tolist(), parts.name.tolist(), parts.start.tolist(), parts.end.tolist(), strict=True
     ):
         found.setdefault(owner, []).append(Segment(name=recording.words[name], start_ns=start, end_ns=end))
-    return (tuple(found.get(row, ())) for row in range(len(recording)))
+    return found
 
 
-def _span(recording: Recording, row: int, segments: tuple[Segment, ...]) -> Span:
-    def whole(column: Ints) -> int | None:
-        value = int(column[row])
-        return None if value == MISSING else value
+def _spans(recording: Recording) -> Iterable[Span]:
+    segments, energy = _segments_by_row(recording), _energy_of_long_spans(recording)
+    lanes = [recording.lanes[lane] for lane in recording.lane.tolist()]
+    begun, done = (_wholes(column) for column in recording.device or (None, None))
+    columns: dict[str, Sequence[Any]] = {
+        **{what: [recording.word(each) for each in getattr(recording, what).tolist()] for what in _WORDS},
+        **{what: _wholes(getattr(recording, what)) for what in ("layer", "token")},
+        **{what: _numbers(getattr(recording, what)) for what in ("bytes", "flops")},
+        **{f"memory_{what}_bytes": _counts(_memory(recording, what)) for what in ("delta", "peak")},
+        "tokens": _counts(recording.tokens),
+        "start_ns": recording.start.tolist(),
+        "end_ns": recording.end.tolist(),
+        "failed": recording.failed.tolist(),
+        "parent": [None if above < 0 else above for above in recording.parent.tolist()],
+        "process": [lane.process or None for lane in lanes],
+        "thread": [lane.thread for lane in lanes],
+        "task": [lane.task_name for lane in lanes],
+        "device_start_ns": begun,
+        "device_s": [None if a is None or b is None else (b - a) / 1e9 for a, b in zip(begun, done, strict=True)],
+        "energy_j": _numbers(energy),
+    }
+    given = {name: column for name, column in columns.items() if len(column)}
+    for row in range(len(recording)):
+        parts = tuple(segments.get(row, ()))
+        yield Span(**{name: column[row] for name, column in given.items()}, segments=parts)
 
-    def number(column: Floats | None) -> float | None:
-        value = float("nan") if column is None else float(column[row])
-        return None if np.isnan(value) else value
 
-    delta, peak = (number(_memory(recording, what)) for what in ("delta", "peak"))
-    tokens, parent = number(recording.tokens), int(recording.parent[row])
-    return Span(
-        name=recording.words[int(recording.name[row])],
-        start_ns=int(recording.start[row]),
-        end_ns=int(recording.end[row]),
-        kind=recording.word(int(recording.kind[row])),
-        unit=recording.word(int(recording.unit[row])),
-        phase=recording.word(int(recording.phase[row])),
-        layer=whole(recording.layer),
-        token=whole(recording.token),
-        thread=recording.lanes[int(recording.lane[row])].thread,
-        parent=None if parent < 0 else parent,
-        bytes=number(recording.bytes),
-        flops=number(recording.flops),
-        tokens=None if tokens is None else int(tokens),
-        memory_delta_bytes=None if delta is None else int(delta),
-        memory_peak_bytes=None if peak is None else int(peak),
-        failed=bool(recording.failed[row]),
-        segments=segments,
-    )
+_WORDS = ("name", "kind", "unit", "phase")
+
+
+def _wholes(column: Ints | None) -> list[int | None]:
+    return [] if column is None else [None if value == MISSING else value for value in column.tolist()]
+
+
+def _numbers(column: Floats | None) -> list[float | None]:
+    return [] if column is None else [None if np.isnan(value) else value for value in column.tolist()]
+
+
+def _counts(column: Floats | None) -> list[int | None]:
+    return [None if value is None else int(value) for value in _numbers(column)]
+
+
+def _energy_of_long_spans(recording: Recording) -> Floats | None:
+    """A span shorter than a few readings has no energy that anyone could tell."""
+    joules, power = recording.energy_j(), recording.run.power
+    if joules is None or power is None:
+        return joules
+    return np.where(recording.durations_s >= LEAST_INTERVALS * power.interval_s, joules, np.nan)
 
 
 def _memory(recording: Recording, what: str) -> Floats | None:
@@ -226,8 +227,10 @@ def _memory(recording: Recording, what: str) -> Floats | None:
 def whole_column(values: Sequence[int | None] | None, count: int) -> Ints:
     if values is None:
         return np.full(count, MISSING, dtype=np.int64)
-    given = values if values.count(None) == 0 else [MISSING if value is None else value for value in values]
-    return np.asarray(given, dtype=np.int64)
+    return np.fromiter(map(_UNLESS_NONE, values, values), np.int64, count)
+
+
+_UNLESS_NONE: Any = {None: MISSING}.get  # of a value and itself: MISSING for None, else the value
 
 
 def float_column(values: Sequence[float | None] | None, count: int) -> Floats:
@@ -245,9 +248,8 @@ class Words:
     def column(self, values: Sequence[str | None] | None, count: int) -> Ints:
         if values is None:
             return np.full(count, -1, dtype=np.int64)
-        for word in dict.fromkeys(values):
-            if word is not None:
-                self.known.setdefault(word, len(self.known))
-        index: dict[str | None, int] = {None: -1}
-        index.update(self.known)
-        return np.fromiter(map(index.__getitem__, values), dtype=np.int64, count=count)
+        known = self.known
+        for word in sorted(set(values) - known.keys() - {None}, key=values.index):
+            known[word] = len(known)  # type: ignore[index] # None was taken off
+        numbers = itemgetter(*values, None, None)({None: -1, **known})  # of two keys or more it gives a tuple
+        return np.fromiter(numbers, dtype=np.int64, count=count)

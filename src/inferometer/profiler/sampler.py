@@ -4,8 +4,8 @@ import threading
 from collections.abc import Callable
 
 from inferometer.catalog.detect.machine import Machine
+from inferometer.profiler.power import Power, Series
 from inferometer.profiler.record import Clock
-from inferometer.profiler.recording import Power, Series
 from inferometer.profiler.sensors import find_sensors
 
 __all__ = ["Sampler"]

@@ -12,7 +12,7 @@ from inferometer.catalog.detect.fields import scaled, stripped, whole
 from inferometer.catalog.detect.gpus import ask
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.detect.sensors import hwmon_folders, linux_sensors
-from inferometer.profiler.recording import Quantity
+from inferometer.profiler.power import Quantity
 
 __all__ = ["Channel", "Sensors", "find_sensors"]
 

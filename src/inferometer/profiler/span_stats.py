@@ -11,7 +11,7 @@ from inferometer.errors import UnknownNameError
 from inferometer.formulas.latency import throughput
 from inferometer.profiler import nest
 from inferometer.profiler.nest import Bools, Ints
-from inferometer.profiler.power import energy_of_names
+from inferometer.profiler.power import LEAST_INTERVALS
 from inferometer.profiler.recording import Floats, Recording
 
 __all__ = ["SpanStats", "stats", "stats_of_all"]
@@ -65,7 +65,7 @@ class _Whole:
     durations: Floats
     exclusive: Floats
     recursive: Bools
-    energy_j: Mapping[str, float]
+    energy: Floats | None
 
 
 def stats(recording: Recording, name: str) -> SpanStats:
@@ -93,7 +93,7 @@ def _whole(recording: Recording) -> _Whole:
         durations=recording.durations_s,
         exclusive=recording.exclusive_s(),
         recursive=nest.nested_in_own_name(recording.name, recording.parent),
-        energy_j=energy_of_names(recording),
+        energy=recording.energy_j(),
     )
 
 
@@ -124,7 +124,7 @@ def _stats(whole: _Whole, name: str, rows: Ints) -> SpanStats:
         **{f"{what}_per_s": _rate(amount, total_s) for what, amount in sums.items()},
         **sums,
         device_s=_device(recording, rows),
-        energy_j=whole.energy_j.get(name),
+        energy_j=_energy(whole, rows, total_s),
         memory_delta_bytes=memory.get("rss_delta_bytes", memory.get("cuda_delta_bytes")),
         memory_peak_bytes=memory.get("rss_peak_bytes", memory.get("cuda_peak_bytes")),
         memory=memory,
@@ -155,6 +155,15 @@ def _device(recording: Recording, rows: Ints) -> float | None:
     begin, end = (column[rows] for column in recording.device)
     known = begin >= 0
     return nest.covered_ns(begin[known], end[known]) * 1e-9 if bool(known.any()) else None
+
+
+def _energy(whole: _Whole, rows: Ints, total_s: float) -> float | None:
+    """Joules, a recursive call's counted once; None for less time than a few readings, or where some were missed."""
+    power = whole.recording.run.power
+    if whole.energy is None or (power is not None and total_s < LEAST_INTERVALS * power.interval_s):
+        return None
+    joules = whole.energy[rows[~whole.recursive[rows]]]
+    return None if bool(np.isnan(joules).any()) else float(joules.sum())
 
 
 def _memory(recording: Recording, rows: Ints) -> dict[str, float]:

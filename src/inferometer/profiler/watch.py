@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from inferometer.profiler.places import Link, Places
-from inferometer.profiler.record import Closed, Open
+from inferometer.profiler.record import Closed, Failure, Open
 
-__all__ = ["Device", "Meter", "Watcher", "failed"]
+__all__ = ["Device", "Meter", "Watcher"]
 
 
 class Meter(Protocol):
@@ -26,40 +26,47 @@ class Device(Protocol):
 
 
 class Watcher:
-    """Keeps what the meters said at the beginning of each open span until its end."""
+    """Keeps what the meters said at the beginning of each open span until its end. `places` is None without tasks."""
 
     def __init__(
-        self, keep: Callable[[Closed], None], places: Places, meters: Sequence[Meter], device: Device | None
+        self,
+        keep: Callable[[Closed], None],
+        places: Places | None,
+        meters: Sequence[Meter],
+        device: Device | None,
+        *,
+        numbers: Callable[[], int] | None = None,
     ) -> None:
         self._keep, self._places, self._meters, self._device = keep, places, tuple(meters), device
+        self._numbers = numbers
         self._open: dict[int, tuple[Link | None, list[Any], Any]] = {}
-        self.numbers: Callable[[], int] | None = None
 
     def begin(self, span: Open) -> None:
-        link = self._places.enter()
+        link = None if self._places is None else self._places.enter()
         states = [meter.begin(span) for meter in self._meters] if self._meters else _NO_STATES
         mark = None if self._device is None else self._device.begin(span)
-        if link is not None or states or mark is not None:
+        if link is not None or states or self._device is not None:
             self._open[id(span)] = (link, states, mark)
 
-    def end(self, span: Open, kind: type[BaseException] | None, end_ns: int) -> None:
+    def end(self, span: Open, error: Failure, end_ns: int) -> None:
+        number = -1 if self._numbers is None else self._numbers()
         held = self._open.pop(id(span), None) if self._open else None
         if held is None:
-            self._keep(Closed(span, end_ns, -1 if self.numbers is None else self.numbers(), failed(kind)))
+            self._keep(Closed(span, end_ns, number, error))
             return
         link, states, mark = held
         device = None if self._device is None else self._device.end(span, mark)
         readings: dict[str, float] = {}
         for meter, state in zip(reversed(self._meters), reversed(states), strict=True):
             readings |= meter.end(span, state)
-        if link is not None:
+        if link is not None and self._places is not None:
             self._places.leave(link)
         self._keep(
             Closed(
                 span=span,
                 end=end_ns,
-                number=-1 if self.numbers is None else self.numbers(),
-                failed=failed(kind),
+                number=number,
+                error=error,
                 task=None if link is None else link.task,
                 link=None if link is None else link.number,
                 above=None if link is None or link.above is None else link.above.number,
@@ -70,8 +77,3 @@ class Watcher:
 
 
 _NO_STATES: list[Any] = []
-
-
-def failed(kind: type[BaseException] | None) -> bool:
-    """A generator that its consumer closes early has not failed."""
-    return kind is not None and not issubclass(kind, GeneratorExit)

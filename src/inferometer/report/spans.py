@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from inferometer.errors import UnknownNameError
+from inferometer.profiler.batch import DEVICE
 from inferometer.profiler.build import batches_of
-from inferometer.profiler.nest import Ints, covered_ns, depths
+from inferometer.profiler.nest import Floats, Ints, covered_ns
 from inferometer.profiler.power import uses
 from inferometer.profiler.recording import Recording
 from inferometer.profiler.span_stats import SpanStats, stats_of_all
@@ -37,6 +38,7 @@ _SHARE = Column(key="share", heading="of wall", label="share_percent", unit="%")
 _ROWS = 40  # rows a person reads; what is left out is summed in a note
 _WIDTH = 72  # characters of a time line
 _LANES = 12
+_ROUNDING = 1e-6  # of a place on the time line: sums of a million spans are no better
 
 
 def report(recording: Recording, style: str = "full") -> str:
@@ -136,7 +138,7 @@ _TREE = (
 
 def _paths(recording: Recording) -> tuple[Ints, list[int]]:
     """A number for each path of names, for every span; and the number of the path above each path."""
-    depth = depths(recording.parent)
+    depth = recording.depths()
     path = np.zeros(len(recording), dtype=np.int64)
     above: list[int] = []
     for level in range(int(depth.max(initial=-1)) + 1):
@@ -279,17 +281,15 @@ def power_table(recording: Recording) -> Table | None:
 
 
 def timeline(recording: Recording, *, width: int = _WIDTH) -> str:
-    """Each lane as a bar: in each place the letter of the outermost named span that fills most of it."""
+    """Each lane as a bar: in each place the letter of the outermost name that fills most of it."""
     begin, end = int(recording.start.min()), int(recording.end.max())
-    step = max((end - begin) / width, 1.0)
     level = _level(recording)
     letters: dict[int, str] = {}
     lines: list[str] = []
-    for lane in range(len(recording.lanes)):
-        rows = np.flatnonzero(level & (recording.lane == lane))
-        if len(rows) and len(lines) < _LANES:
-            bar = _bar(recording, rows, begin, step, width, letters)
-            lines.append(f"{recording.lanes[lane].title[:24]:24}  {bar}")
+    drawn = np.unique(recording.lane[level])
+    for lane in drawn[:_LANES].tolist():
+        bar = _bar(recording, np.flatnonzero(level & (recording.lane == lane)), width, letters)
+        lines.append(f"{recording.lanes[lane].title[:24]:24}  {bar}")
     legend = ", ".join(f"{letter} {recording.words[name]}" for name, letter in letters.items())
     hidden = len(recording.lanes) - len(lines)
     more = [f"… and {hidden} more lanes."] if hidden > 0 else []
@@ -299,7 +299,7 @@ def timeline(recording: Recording, *, width: int = _WIDTH) -> str:
 
 def _level(recording: Recording) -> Any:
     """Spans to draw: the top ones of each lane; where one span is all there is, those inside it."""
-    depth = depths(recording.parent)
+    depth = recording.depths()
     across = (recording.parent >= 0) & (recording.lane != recording.lane[np.maximum(recording.parent, 0)])
     roots = (depth == 0) | across
     if int((depth == 0).sum()) == 1 and bool((depth == 1).any()):
@@ -307,21 +307,34 @@ def _level(recording: Recording) -> Any:
     return roots
 
 
-def _bar(  # noqa: PLR0913, PLR0917 - a bar has a place, a scale and its letters
-    recording: Recording, rows: Ints, begin: int, step: float, width: int, letters: dict[int, str]
-) -> str:
-    filled = np.zeros((width,))
-    shown = [" "] * width
-    longest = rows[np.argsort(recording.start[rows] - recording.end[rows], kind="stable")]
-    for row in longest[:5000].tolist():
-        name = int(recording.name[row])
-        letter = letters.setdefault(name, _letter(len(letters)))
-        first, last = (recording.start[row] - begin) / step, (recording.end[row] - begin) / step
-        for place in range(int(first), min(int(last) + 1, width)):
-            part = min(last, place + 1) - max(first, place)
-            if part > filled[place] or shown[place] == " ":
-                filled[place], shown[place] = part, letter
-    return "".join(shown)
+def _bar(recording: Recording, rows: Ints, width: int, letters: dict[int, str]) -> str:
+    begin, end = int(recording.start.min()), int(recording.end.max())
+    step = max((end - begin) / width, 1.0)
+    first, last = ((column[rows] - begin) / step for column in (recording.start, recording.end))
+    names, which, counts = np.unique(recording.name[rows], return_inverse=True, return_counts=True)
+    groups = np.split(np.argsort(which, kind="stable"), np.cumsum(counts)[:-1])
+    filled = np.stack([_filled(first[group], last[group], width) for group in groups])
+    shown = np.where(filled.max(axis=0) > 0, filled.argmax(axis=0), -1).tolist()
+    for each in dict.fromkeys(each for each in shown if each >= 0):
+        letters.setdefault(int(names[each]), _letter(len(letters)))
+    return "".join(" " if each < 0 else letters[int(names[each])] for each in shown)
+
+
+def _filled(first: Floats, last: Floats, width: int) -> Floats:
+    """How much of each place spans from `first` to `last` fill together: the difference of what is filled before it."""
+    edges = np.arange(width + 1)
+    found = np.diff(_before(np.sort(first), edges) - _before(np.sort(last), edges))
+    found[found < _ROUNDING] = 0.0
+    begun = np.minimum(first.astype(np.int64), width - 1)
+    found[begun] = np.maximum(found[begun], _ROUNDING)  # however short, a span is somewhere
+    return found
+
+
+def _before(places: Floats, edges: Ints) -> Floats:
+    """The sum over sorted places of how far each edge lies beyond it."""
+    count = np.searchsorted(places, edges)
+    sums = np.concatenate(([0.0], np.cumsum(places)))
+    return np.asarray(count * edges - sums[count])
 
 
 def _letter(index: int) -> str:
@@ -372,17 +385,18 @@ _CSV = (
     "name", "unit", "phase", "kind", "layer", "token", "tokens", "flops", "bytes", "process", "thread", "task", "start",
     "end", "failed", "parent",
 )  # fmt: skip
+_HEADINGS = {**{name: f"{name}_ns" for name in ("start", "end", *DEVICE)}, "energy": "energy_j"}
 
 
 def csv_rows(recording: Recording) -> Iterable[bytes]:
     """One row a span, times in the clock's nanoseconds, `parent` a row number from 0; written in pieces."""
-    extra = tuple(recording.readings)
-    yield (",".join((*_CSV, *extra)).replace("start", "start_ns").replace("end,", "end_ns,") + "\n").encode()
+    columns = [*_CSV, *(DEVICE if recording.device is not None else ()), *recording.readings]
+    columns += ["energy"] if recording.energy_j() is not None else []
+    yield (",".join(_HEADINGS.get(name, name) for name in columns) + "\n").encode()
     for batch in batches_of(recording):
         if batch.columns["kind"][:1] == ["segment"]:
             continue
         piece = io.StringIO()
-        csv.writer(piece, lineterminator="\n").writerows(
-            zip(*(batch.column(name) for name in (*_CSV, *extra)), strict=True)
-        )
+        rows = zip(*(batch.column(name) for name in columns), strict=True)
+        csv.writer(piece, lineterminator="\n").writerows(rows)
         yield piece.getvalue().encode()

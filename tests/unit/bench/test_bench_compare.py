@@ -1,12 +1,14 @@
 """Verdicts, on samples whose truth is known."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from inferometer.bench.compare import compare, comparison_document
-from inferometer.bench.measurement import turns_of
+from inferometer.bench.measurement import TOOL, turns_of
 from inferometer.bench.verdict import Criteria, judge
+from inferometer.core.profile import Provenance
 from inferometer.errors import DomainError
 from unit.bench.profiles import noisy, op, phase, profile, run_of
 
@@ -223,3 +225,9 @@ def test_what_else_differs_is_noted():
     old = run_of(OLD, model="one")
     new = run_of(OLD, model="two")
     assert "The model differs: one and two." in compare(old, new).notes
+
+
+def test_the_names_of_two_functions_or_commands_are_no_difference_of_models():
+    bench = Provenance(tool=TOOL, version="1", created="2026-01-01T00:00:00+00:00")
+    old, new = (replace(run_of(OLD, model=name), provenance=bench) for name in ("sleep 1", "sleep 2"))
+    assert compare(old, new).notes == ()

@@ -11,7 +11,7 @@ from unit.profiler.clocks import Ticking
 def test_a_span_costs_what_the_loop_with_it_takes_longer():
     clock = Ticking(step=7)
     kept = []
-    make = quick(clock, kept.append, None)
+    make = quick(clock, kept.append)
     # each span reads the clock twice; the loops read it once at either end
     assert span_cost_s(make, clock=clock, spans=10, rounds=2) == pytest.approx(14e-9)
 
@@ -38,5 +38,5 @@ def test_weighing_records_nothing_and_leaves_a_given_clock_alone():
 
 
 def test_a_switched_off_span_costs_less_than_a_recorded_one():
-    recorded = quick(__import__("time").perf_counter_ns, [].append, None)
+    recorded = quick(__import__("time").perf_counter_ns, [].append)
     assert span_cost_s(nothing) < span_cost_s(recorded)

@@ -123,6 +123,14 @@ def test_a_broken_line_costs_its_own_spans_only(tmp_path, monkeypatch):
         {"name": ["x"], "start": [1], "end": [3]},
         {"name": [0], "start": [1.5], "end": [3]},
         {"name": [0], "start": [None], "end": [3]},
+        {"name": [None], "start": [1], "end": [3]},
+        {"name": [0], "start": [1], "end": [2**70]},
+        {"name": [0], "start": [1], "end": [3], "layer": ["three"]},
+        {"name": [0], "start": [1], "end": [3], "token": [[7]]},
+        {"name": [0], "start": [1], "end": [3], "flops": ["many"]},
+        {"name": [0], "start": [1], "end": [3], "thread": [1.5]},
+        {"name": [0], "start": [1], "end": [3], "failed": ["no"]},
+        {"name": [0], "start": [1], "end": [3], "rss_peak_bytes": [{}]},
         {"start": [1], "end": [3]},
     ],
 )
@@ -134,6 +142,16 @@ def test_a_line_that_does_not_fit_is_left_out_and_said(profiler, tmp_path, colum
     found = load(file)
     assert len(found) == 10
     assert found.run.notes
+
+
+def test_a_column_of_a_later_writer_is_left_alone(profiler, tmp_path):
+    file = profiler.save(tmp_path / "run.spans")
+    lines = file.read_bytes().splitlines(keepends=True)
+    batch = json.loads(lines[1])
+    batch["columns"]["colour"] = ["red"] * batch["spans"]
+    file.write_bytes(lines[0] + json.dumps(batch).encode() + b"\n" + lines[2])
+    same(load(file), profiler.recording())
+    assert load(file).run.notes == ()
 
 
 def test_links_that_lead_in_a_circle_are_refused(profiler, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from inferometer.profiler import Measure, Profiler
 from inferometer.profiler.meters import Level, PeakMeter, ProcessMemory, PsutilMemory, process_memory
 from inferometer.profiler.record import Open
-from unit.profiler.clocks import Ticking
+from unit.profiler.clocks import Manual, Ticking
 
 
 class Heap:
@@ -124,9 +124,36 @@ def test_resident_memory_goes_into_statistics_trace_and_report():
     held.close()
 
 
-def test_the_meters_own_work_is_outside_the_span():
-    profiler = Profiler(enabled=True, measure=Measure(memory=True))
-    for _ in range(20):
-        with profiler.span("empty"):
-            pass
-    assert profiler.stats("empty").median_s < profiler.recording().run.span_cost_s / 2
+def test_the_meters_own_work_is_outside_the_span(monkeypatch):
+    clock = Manual()
+
+    class Slow(Heap):
+        def read(self):
+            clock.pass_ms(40)
+            return super().read()
+
+        def restart(self):
+            clock.pass_ms(10)
+            return super().restart()
+
+    monkeypatch.setattr("inferometer.profiler.recorder.process_memory", Slow)
+    profiler = Profiler(enabled=True, clock=clock, measure=Measure(memory=True))
+    begun = clock.now
+    with profiler.span("work"):
+        clock.pass_ms(3)
+    assert clock.now - begun > 80e6  # the memory was read at both ends
+    assert profiler.stats("work").total_s == pytest.approx(3e-3, abs=1e-8)
+
+
+def test_a_mark_that_stands_where_it_would_be_put_is_left_alone():
+    heap = Heap()
+    meter = PeakMeter(heap)
+    restarts = []
+    heap.restart = lambda: restarts.append(heap.peak)
+    meter.end(SPAN, meter.begin(SPAN))
+    assert restarts == []
+    state = meter.begin(SPAN)
+    heap.hold(50)
+    heap.hold(-50)
+    meter.end(SPAN, state)
+    assert restarts == [150]

@@ -1,12 +1,17 @@
 """From facts to a tree: who stands in whom, own time, and what tasks at the same time take off."""
 
+import csv
+import io
+
 import numpy as np
 import pytest
 
+from inferometer.core.codec import decode, encode
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.errors import SchemaError
-from inferometer.profiler import from_trace, nest
+from inferometer.profiler import from_trace, nest, stats
 from inferometer.profiler.folding import Repeat, fold
+from inferometer.report.spans import csv_rows
 
 
 def ints(*values):
@@ -66,6 +71,24 @@ def test_a_trace_keeps_its_parents_segments_and_facts():
         dropped=3,
     )
     assert from_trace(trace).phases().tolist() == [from_trace(trace).words.index("prefill")] * 2
+
+
+def test_a_trace_keeps_where_spans_ran_and_what_the_device_and_the_sensors_said():
+    trace = Trace(
+        spans=(
+            Span(name="forward", start_ns=0, end_ns=10, process=7, thread=3, task="task 2", device_start_ns=4,
+                 device_s=2e-6, energy_j=1.5),
+            Span(name="forward", start_ns=20, end_ns=30, process=8, thread=3, energy_j=0.5),
+        )
+    )  # fmt: skip
+    recording = from_trace(decode(encode(trace), Trace))
+    assert recording.trace() == trace
+    assert stats(recording, "forward").energy_j == 2.0
+    assert stats(recording, "forward").device_s == pytest.approx(2e-6)
+    rows = list(csv.DictReader(io.StringIO(b"".join(csv_rows(recording)).decode())))
+    assert [(row["process"], row["energy_j"], row["device_start_ns"]) for row in rows] == [
+        ("7", "1.5", "4"), ("8", "0.5", ""),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("parents", [(1, 0), (0,), (5,), (None, 2, 1)])

@@ -8,8 +8,7 @@ import pytest
 from inferometer.catalog.detect import RecordedMachine, load_machine
 from inferometer.errors import DomainError
 from inferometer.profiler import Measure, Profiler
-from inferometer.profiler.power import energy_curve, energy_of_spans, uses
-from inferometer.profiler.recording import Power, Series
+from inferometer.profiler.power import Power, Series, energy_curve, energy_of_spans, uses
 from inferometer.profiler.sampler import Sampler
 from inferometer.profiler.sensors import find_sensors
 from unit.profiler.clocks import Manual
@@ -178,6 +177,7 @@ def test_sampling_goes_into_statistics_and_report():
     sampler.sample()
     assert profiler.stats("forward").energy_j == pytest.approx(50.0, rel=1e-3)
     assert profiler.stats("short").energy_j is None  # shorter than two readings: nobody can tell
+    assert [span.energy_j for span in profiler.trace().spans] == [pytest.approx(50.0, rel=1e-3), None]
     report = profiler.report()
     assert "Power, heat and clocks" in report
     assert "Not measurable here: rapl" in report

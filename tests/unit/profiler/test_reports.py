@@ -3,15 +3,20 @@
 import csv
 import io
 import json
+from contextlib import nullcontext
 from html.parser import HTMLParser
 from itertools import pairwise
 
 import pytest
 
+from inferometer.core.trace import Span, Trace
 from inferometer.errors import UnknownNameError
-from inferometer.profiler import Profiler
+from inferometer.profiler import Profiler, from_trace
+from inferometer.profiler.power import Power, Series
 from inferometer.profiler.profiler import EXPORTS
+from inferometer.profiler.recording import Run
 from inferometer.report.spans import timeline, tree_table
+from inferometer.report.traces import chrome
 from unit.profiler.clocks import Manual
 
 
@@ -89,6 +94,14 @@ def test_the_time_line_has_a_bar_for_each_lane_and_a_legend(profiler):
     assert lines[1].startswith("MainThread")
     assert set(lines[1][26:]) == {"A", "B"}
     assert lines[-1] in {"A prefill, B decode", "A decode, B prefill"}
+
+
+def test_the_time_line_is_filled_where_spans_are_and_nowhere_else(clock):
+    profiler = Profiler(enabled=True, clock=clock)
+    for name, milliseconds in (("a", 3), ("b", 1), (None, 3.5), ("a", 1e-4), (None, 0.6), ("c", 1.9)):
+        with profiler.span(name) if name else nullcontext():
+            clock.pass_ms(milliseconds)
+    assert timeline(profiler.recording(), width=10).splitlines()[1][26:] == "AAAB   ACC"
 
 
 def test_every_export_writes_something(profiler, tmp_path):
@@ -204,6 +217,70 @@ def test_slices_of_one_lane_nest_or_follow(profiler, tmp_path):
             ends.pop()
         assert not ends or begin - minus <= ends[-1] + 1e-6
         ends.append(begin - minus)
+
+
+def events_of(profiler, tmp_path):
+    return json.loads(profiler.export(tmp_path / "trace.json").read_bytes())["traceEvents"]
+
+
+def test_what_overlaps_in_part_gets_a_lane_of_its_own(clock, tmp_path):
+    """Perfetto drops such an event (slice_drop_overlapping_complete_event)."""
+    profiler = Profiler(enabled=True, clock=clock)
+
+    def items():
+        with profiler.span("generator's"):
+            yield 1
+            clock.pass_ms(1)
+
+    with profiler.span("outer"):
+        running = items()
+        next(running)
+        clock.pass_ms(1)
+        with profiler.span("inside"):
+            clock.pass_ms(1)
+    clock.pass_ms(1)
+    assert list(running) == []
+    for events in (events_of(profiler, tmp_path), json.loads(b"".join(chrome(profiler.recording())))["traceEvents"]):
+        lanes = {event["name"]: event["tid"] for event in events if event["ph"] == "X"}
+        assert lanes["outer"] == lanes["inside"] != lanes["generator's"]
+        titles = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+        assert titles[lanes["generator's"]] == "MainThread, overlapping"
+
+
+def test_a_trace_is_valid_json_whatever_facts_were_given(clock, tmp_path):
+    profiler = Profiler(enabled=True, clock=clock)
+    with profiler.span("\ud800 \n\x00", flops=float("nan"), bytes=float("inf"), phase="ünï"):
+        pass
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    text = profiler.export(tmp_path / "trace.json").read_text("utf-8")
+    event = json.loads(text, parse_constant=refuse)["traceEvents"][-1]
+    assert event["name"] == "\ud800 \n\x00"
+    assert event["args"] == {"phase": "ünï", "flops": None, "bytes": None}
+
+
+def test_each_process_of_a_merged_trace_is_named(tmp_path):
+    spans = tuple(Span(name="work", start_ns=0, end_ns=5, process=number, thread=1) for number in (11, 12))
+    document = json.loads(b"".join(chrome(from_trace(Trace(spans=spans)))))
+    named = {e["pid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
+    assert named == {11: "process 11", 12: "process 12"}
+    assert len({e["tid"] for e in document["traceEvents"] if e["ph"] == "X"}) == 2
+
+
+def test_a_time_before_zero_keeps_its_sign():
+    spans = (Span(name="early", start_ns=-5, end_ns=1_002_003), Span(name="late", start_ns=7, end_ns=8))
+    text = b"".join(chrome(from_trace(Trace(spans=spans)))).decode()
+    assert '"ts":-0.005,"dur":1002.008' in text
+    assert '"ts":0.007,"dur":0.001' in text
+
+
+def test_sensors_are_counters():
+    power = Power(series=(Series(name="gpu 0", quantity="power", times_ns=(0, 1500), values=(90.0, 95.5)),))
+    events = json.loads(b"".join(chrome([], run=Run(power=power))))["traceEvents"]
+    counters = [(e["name"], e["ts"], e["args"]) for e in events if e["ph"] == "C"]
+    assert counters == [("gpu 0 power", 0.0, {"W": 90.0}), ("gpu 0 power", 1.5, {"W": 95.5})]
 
 
 def test_speedscope_events_open_and_close_like_brackets(profiler, tmp_path):

@@ -1,16 +1,25 @@
 """What is recorded: nesting, recursion, errors, threads, callbacks, segments, notes, and nothing when switched off."""
 
+import gc
 import threading
+import weakref
+from contextlib import ExitStack, suppress
 
 import pytest
 
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.profiler import Profiler
+from inferometer.profiler import Profiler, record, recorder
 from unit.profiler.clocks import Manual, Ticking
 
 
-@pytest.fixture
-def profiler():
+@pytest.fixture(params=[(tasks, in_c) for tasks in (False, True) for in_c in (False, True)])
+def profiler(request, monkeypatch):
+    """The ways in which a plain span ends: before and after asyncio is imported, with and without methods in C."""
+    tasks, in_c = request.param
+    monkeypatch.setattr(recorder, "asyncio_loaded", lambda: tasks)
+    if not in_c:
+        monkeypatch.setattr(record, "methods_in_c", lambda: None)
+        monkeypatch.setattr(recorder, "methods_in_c", lambda: None)
     return Profiler(enabled=True, clock=Ticking())
 
 
@@ -76,6 +85,50 @@ def test_an_error_that_is_caught_inside_leaves_the_outer_span_well(profiler):
     with profiler.span("outer"), pytest.raises(ValueError, match="no"), profiler.span("inner"):
         raise ValueError("no")
     assert [(span.name, span.failed) for span in profiler.trace().spans] == [("outer", False), ("inner", True)]
+
+
+def test_what_went_wrong_is_let_go_of(profiler):
+    class Held:
+        pass
+
+    def fail():
+        held = Held()
+        seen.append(weakref.ref(held))
+        raise ValueError(held)
+
+    seen = []
+    with suppress(ValueError), profiler.span("forward"):
+        fail()
+    gc.collect()
+    assert seen[0]() is None
+    assert profiler.stats("forward").failed == 1
+
+
+def test_spans_can_be_put_on_a_stack(profiler):
+    for enabled in (True, False):
+        profiler.enabled = enabled
+        with ExitStack() as stack:
+            stack.enter_context(profiler.span("outer"))
+            stack.enter_context(profiler.span("inner"))
+        with suppress(ZeroDivisionError), ExitStack() as stack:
+            stack.enter_context(profiler.span("failing"))
+            raise ZeroDivisionError
+    assert tree(profiler) == [("outer", None), ("inner", "outer"), ("failing", None)]
+    assert profiler.stats("failing").failed == 1
+
+
+def test_spans_that_end_in_another_order_than_they_began_keep_their_times():
+    clock = Manual()
+    profiler = Profiler(enabled=True, clock=clock)
+    first, second = profiler.span("first"), profiler.span("second")
+    first.__enter__()
+    second.__enter__()
+    clock.pass_ms(1)
+    first.__exit__(None, None, None)
+    clock.pass_ms(1)
+    second.__exit__(None, None, None)
+    assert profiler.stats("first").total_s == pytest.approx(1e-3, abs=1e-7)
+    assert profiler.stats("second").total_s == pytest.approx(2e-3, abs=1e-7)
 
 
 def test_threads_share_a_profile_and_keep_their_own_trees():

@@ -1,11 +1,17 @@
 """asyncio: spans of tasks that run in turns keep their own trees, and hand on to the tasks they start."""
 
 import asyncio
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 
-from inferometer.profiler import Measure, Profiler
+from inferometer.core.codec import decode, encode
+from inferometer.core.trace import Span, Trace
+from inferometer.profiler import Measure, Profiler, Reservoir, Ring, from_trace, load, recorder
+from unit.profiler.clocks import Ticking
 
 
 def tree(profiler):
@@ -16,8 +22,10 @@ def tree(profiler):
     }
 
 
-@pytest.fixture(params=["from the start", "from the first that ends in a task"])
-def profiler(request):
+@pytest.fixture(params=["from the start", "from the first that ends in a task", "the same without methods in C"])
+def profiler(request, monkeypatch):
+    if request.param == "the same without methods in C":
+        monkeypatch.setattr(recorder, "methods_in_c", lambda: None)
     return Profiler(enabled=True, measure=Measure(tasks=request.param == "from the start"))
 
 
@@ -87,23 +95,59 @@ def test_the_span_around_the_loop_is_around_its_tasks(profiler):
 
 def test_durations_are_right_even_before_tasks_are_followed():
     """Spans that are open when the first one ends: each has its own start, whatever the order they end in."""
-    profiler = Profiler(enabled=True)
-    done = []
+    profiler = Profiler(enabled=True, clock=Ticking())
 
     async def request(number, turns):
         with profiler.span("request", token=number):
             for _ in range(turns):
                 await step()
-        done.append(number)
 
     async def main():
         await asyncio.gather(request(1, 6), request(2, 1), request(3, 3))
 
     asyncio.run(main())
-    assert done == [2, 3, 1]
-    by_token = {span.token: span.duration_s for span in profiler.trace().spans}
-    assert by_token[1] > by_token[3] > by_token[2]
+    spans = profiler.trace().spans
+    assert [span.token for span in sorted(spans, key=lambda span: span.start_ns)] == [1, 2, 3]
+    assert [span.token for span in sorted(spans, key=lambda span: span.end_ns)] == [2, 3, 1]
     assert any("before tasks were followed" in note for note in profiler.recording().run.notes)
+
+
+def test_spans_of_the_first_wave_of_tasks_are_placed_too(profiler):
+    """All of them begin before the first one ends, and so before anyone knows of tasks."""
+
+    async def request(number):
+        with profiler.span("request", token=number):
+            await step()
+            with profiler.span("forward", token=number):
+                for _ in range(5 - number):
+                    await step()
+
+    async def main():
+        await asyncio.gather(*(request(number) for number in range(5)))
+
+    asyncio.run(main())
+    found = tree(profiler)
+    assert all(found["forward", number] == ("request", number) for number in range(5))
+
+
+@pytest.mark.parametrize("keep", [None, Ring(spans=100), Reservoir(spans=100)])
+def test_tasks_are_found_however_spans_are_kept(tmp_path, keep):
+    file = tmp_path / "run.spans" if keep is None else None
+    profiler = Profiler(enabled=True, keep=keep, file=file)
+
+    async def request(number):
+        with profiler.span("request", token=number):
+            await step()
+
+    async def main():
+        await asyncio.gather(*(request(number) for number in range(4)))
+
+    asyncio.run(main())
+    assert len({span.task for span in profiler.trace().spans}) == 4
+    assert profiler.trace().dropped == 0
+    if file is not None:
+        profiler.close()
+        assert len({span.task for span in load(file).trace().spans}) == 4
 
 
 def test_a_cancelled_task_ends_its_span(profiler):
@@ -140,6 +184,67 @@ def test_a_loop_in_another_thread_leaves_this_one_alone(profiler):
     found = tree(profiler)
     assert found["inside", None] == ("here", None)
     assert found["here", None] is None
+
+
+LATE = """
+import sys
+from inferometer.profiler import Profiler
+p = Profiler(enabled=True)
+assert "asyncio" not in sys.modules, "the profiler itself imports asyncio"
+with p.span("before"):
+    import asyncio
+with p.span("after"):
+    pass
+
+async def request(number):
+    with p.span("request", token=number):
+        await asyncio.sleep(0)
+        with p.span("forward", token=number):
+            await asyncio.sleep(0)
+
+async def main():
+    with p.span("first"):
+        pass
+    await asyncio.gather(*(request(number) for number in range(3)))
+
+asyncio.run(main())
+spans = p.trace().spans
+assert [span.name for span in spans[:3]] == ["before", "after", "first"]
+inner = [span for span in spans if span.name == "forward"]
+assert [spans[span.parent].token for span in inner] == [span.token for span in inner] == [0, 1, 2]
+assert len({span.task for span in inner}) == 3
+"""
+
+
+def test_tasks_are_found_when_asyncio_is_imported_late():
+    subprocess.run([sys.executable, "-c", LATE], check=True)
+
+
+def test_a_span_says_its_process_and_task(profiler):
+    async def work():
+        with profiler.span("work"):
+            await step()
+
+    async def main():
+        await work()
+        await asyncio.gather(work(), work())
+
+    asyncio.run(main())
+    profiler.stop(profiler.start("request"))
+    spans = profiler.trace().spans
+    assert {span.process for span in spans} == {os.getpid()}
+    assert len({span.task for span in spans if span.name == "work"}) == 3
+    assert spans[-1].task == "callbacks 1"
+    again = decode(encode(profiler.trace()), Trace)
+    assert from_trace(again).trace().spans == spans
+
+
+def test_tasks_named_otherwise_get_lanes_of_their_own():
+    spans = tuple(
+        Span(name="work", start_ns=number, end_ns=number + 9, task=task)
+        for number, task in enumerate(("Task-7", "task 1", None, "Task-8"))
+    )
+    assert sorted(lane.task or 0 for lane in from_trace(Trace(spans=spans)).lanes) == [0, 1, 2, 3]
 
 
 def test_a_profiler_made_inside_a_loop_follows_tasks_at_once():
