@@ -18,7 +18,7 @@ def inferometer(*arguments, **environment):
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=60,
+        timeout=300,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},  # noqa: TID251 - a child needs PATH
     )
@@ -208,7 +208,7 @@ def test_an_answer_nobody_fits_is_empty_not_an_error():
 @pytest.mark.slow
 def test_the_demo_measures_predicts_and_ends(tmp_path):
     pytest.importorskip("onnxruntime")
-    result = inferometer("demo", env={**os.environ, "INFEROMETER_CACHE": str(tmp_path)})
+    result = inferometer("demo", INFEROMETER_CACHE=str(tmp_path), INFEROMETER_DATA=str(tmp_path))
     assert result.returncode == 0, result.stderr
     assert re.search(r"latency .* median of \d+", result.stdout)
     assert "unattributed" in result.stdout
