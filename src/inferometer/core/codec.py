@@ -5,6 +5,7 @@ may add some. NaN and infinity are refused both ways: JSON has no word for them,
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import msgspec
@@ -43,7 +44,7 @@ SCHEMAS: dict[type, Schema] = {
 def document(value: T) -> dict[str, Any]:
     """The value as plain dicts, lists and numbers, in the shape its document has."""
     plain = msgspec.to_builtins(value)
-    _require_finite(plain, path="")
+    _require_finite(plain)
     if isinstance(value, Profile):
         _lift_precision(plain)
     elif plain.get("profile") is not None:
@@ -67,7 +68,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         _lower_precision(plain)
     elif kind is Run and isinstance(plain.get("profile"), dict):
         _lower_precision(plain["profile"])
-    _require_finite(plain, path="")
+    _require_finite(plain)
     try:
         return msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
@@ -107,14 +108,28 @@ def _lower_precision(plain: dict[str, Any]) -> None:
                 workload[name] = plain.pop(name)
 
 
-def _require_finite(plain: Any, *, path: str) -> None:
+def _require_finite(plain: Any) -> None:
+    """The place of a wrong number is looked for only where there is one: most documents have thousands that are not."""
+    if not _finite(plain):
+        place, value = next(_infinite(plain, ""))
+        raise SchemaError(f"{place.lstrip('.') or 'The value'} is {value}, which a document cannot hold.")
+
+
+def _finite(plain: Any) -> bool:
+    if isinstance(plain, float):
+        return math.isfinite(plain)
+    if isinstance(plain, dict):
+        return all(map(_finite, plain.values()))
+    return all(map(_finite, plain)) if isinstance(plain, list | tuple) else True
+
+
+def _infinite(plain: Any, path: str) -> Iterator[tuple[str, float]]:
     if isinstance(plain, float):
         if not math.isfinite(plain):
-            raise SchemaError(f"{path.lstrip('.') or 'The value'} is {plain}, which a document cannot hold.")
+            yield path, plain
     elif isinstance(plain, dict):
         for key, value in plain.items():
-            _require_finite(value, path=f"{path}.{key}")
+            yield from _infinite(value, f"{path}.{key}")
     elif isinstance(plain, list | tuple):
         for index, value in enumerate(plain):
-            if not isinstance(value, int | str):
-                _require_finite(value, path=f"{path}[{index}]")
+            yield from _infinite(value, f"{path}[{index}]")
