@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -16,9 +17,10 @@ from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
 from inferometer.cli.run import cli
 from inferometer.core.dtype import DTYPES
-from inferometer.core.finding import CODES
+from inferometer.explain.pages import pages
 from inferometer.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.plugins import GROUPS, listed
+from inferometer.report.explanations import page_text
 from inferometer.report.listings import device_table, model_table
 from inferometer.report.records import device_record, model_record
 from inferometer.report.render import render
@@ -153,8 +155,8 @@ def checks_page() -> str:
 
 
 def findings_page() -> str:
-    parts = ["# Findings", "What a profile may carry as a finding."]
-    return _page([*parts, *(f"## `{code}`\n\n{meaning}" for code, meaning in CODES.items())])
+    parts = ["# Findings", "What a profile may carry as a finding; `inferometer explain CODE` prints one of these."]
+    return _page([*parts, *(page_text(asdict(page), "md") for page in pages().values())])
 
 
 def plugins_page() -> str:

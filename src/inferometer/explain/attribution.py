@@ -1,0 +1,206 @@
+"""Where the time goes: one phase or one request, split along one line at a time. Every table closes.
+
+`whole_s = Σ rows + remainder_s`, always. A positive remainder is time that nothing claims. A negative one says that
+what is listed overlaps: ops that ran at the same time, or means beside a median.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from math import fsum
+from typing import Literal
+
+from inferometer.core.frozen import frozen
+from inferometer.core.profile import OpTime, Phase, Profile
+
+__all__ = [
+    "ONCE",
+    "Breakdown",
+    "By",
+    "Share",
+    "attribution",
+    "by_host",
+    "by_parts",
+    "by_phase",
+    "one_time",
+    "repeats",
+    "split",
+]
+
+By = Literal["phase", "block", "layer", "kind", "unit", "bound", "host", "parts"]
+ONCE = ("load", "warm_load", "compile", "context", "first_run")  # phases that are paid once, in no request
+_UNKNOWN = "unknown"
+_LAYER = re.compile(r"^(.*?[._/])?\d+(?=[._/]|$)")
+
+
+@frozen
+class Share:
+    """`share` is of the whole; `count` the ops in it. Sums of work are None where a part of it is not known."""
+
+    name: str
+    time_s: float
+    share: float
+    count: int = 1
+    flops: float | None = None
+    bytes: float | None = None
+    floor_s: float | None = None
+    predicted_s: float | None = None
+
+
+@frozen
+class Breakdown:
+    by: By
+    phase: str | None  # None is the whole request
+    whole_s: float
+    rows: tuple[Share, ...]  # the largest first
+    remainder_s: float
+    remainder: str  # what the remainder is
+
+    @property
+    def remainder_share(self) -> float:
+        return self.remainder_s / self.whole_s if self.whole_s > 0 else 0.0
+
+
+Key = Callable[[OpTime], str]
+
+
+def layer_of(op: OpTime) -> str:
+    """`layers.12` of `layers.12.mlp.up_proj`; an op outside any numbered layer stands under its block, or alone."""
+    found = _LAYER.match(op.name)
+    alone = found is not None and not (op.count > 1 and op.block)  # a prediction counts equal layers together
+    return found[0] if found and alone else op.block or op.name
+
+
+_KEYS: dict[By, Key] = {
+    "block": lambda op: op.block or _UNKNOWN,
+    "layer": layer_of,
+    "kind": lambda op: op.kind,
+    "unit": lambda op: op.unit or _UNKNOWN,
+    "bound": lambda op: op.bound or _UNKNOWN,
+}
+
+
+def attribution(profile: Profile, *, bound: Key | None = None) -> tuple[Breakdown, ...]:
+    """Every table that the profile supports: the request by phase, then each phase with ops along every line.
+
+    `bound` names what bounds an op, where more is known of it than the profile says.
+    """
+    found = [by_phase(profile)] if any(phase.name not in ONCE for phase in profile.phases) else []
+    for phase in profile.phases:
+        if phase.ops:
+            found += [split(phase, by, bound if by == "bound" else None) for by in _KEYS]
+            if (host := by_host(phase)) is not None:
+                found.append(host)
+        if phase.parts:
+            found.append(by_parts(phase))
+    return tuple(found)
+
+
+def split(phase: Phase, by: By, key: Key | None = None) -> Breakdown:
+    """One phase's ops, grouped."""
+    groups: dict[str, list[OpTime]] = {}
+    chosen = key or _KEYS[by]
+    for op in phase.ops:
+        groups.setdefault(chosen(op), []).append(op)
+    return _closed(by, phase.name, phase.time_s, [_share(name, ops, phase) for name, ops in groups.items()])
+
+
+def by_host(phase: Phase) -> Breakdown | None:
+    """Host and device: by the device's own clock where ops have it, else by the unit they ran on."""
+    timed = [op for op in phase.ops if op.device_s is not None]
+    if timed:
+        device = fsum(min(op.device_s or 0.0, op.time_s) for op in timed)
+        waiting = fsum(max(op.time_s - (op.device_s or 0.0), 0.0) for op in timed)
+        host = waiting + fsum(op.time_s for op in phase.ops if op.device_s is None)
+        rows = [_plain("device", device, phase.time_s, len(timed)), _plain("host", host, phase.time_s, len(phase.ops))]
+        return _closed("host", phase.name, phase.time_s, rows)
+    units = {op.unit for op in phase.ops}
+    if units <= {None, "cpu"}:
+        return None
+
+    def side(op: OpTime) -> str:
+        return _UNKNOWN if op.unit is None else "host" if op.unit == "cpu" else "device"
+
+    return split(phase, "host", side)
+
+
+def by_parts(phase: Phase) -> Breakdown:
+    """What the engine itself tells apart inside a step, such as write, run, read and sample."""
+    rows = [_plain(name, seconds, phase.time_s) for name, seconds in phase.parts.items()]
+    return _closed("parts", phase.name, phase.time_s, rows)
+
+
+def by_phase(profile: Profile) -> Breakdown:
+    """One request: each phase as often as it runs in it. One-time costs are in no request."""
+    often = repeats(profile)
+    rows = [(phase, often[phase.name]) for phase in profile.phases if phase.name in often]
+    summed = fsum(times * phase.time_s for phase, times in rows)
+    summary = profile.summary
+    whole = next((value for value in (summary.e2e_s, summary.latency_s) if value is not None and value > 0), summed)
+    shares = [
+        Share(
+            name=phase.name,
+            time_s=times * phase.time_s,
+            share=times * phase.time_s / whole if whole > 0 else 0.0,
+            count=round(times),
+            flops=None if phase.flops is None else times * phase.flops,
+            bytes=None if phase.bytes is None else times * phase.bytes,
+            floor_s=None if phase.floor_s is None else times * phase.floor_s,
+            predicted_s=None if phase.predicted_s is None else times * phase.predicted_s,
+        )
+        for phase, times in rows
+    ]
+    return _closed("phase", None, whole, shares)
+
+
+def repeats(profile: Profile) -> dict[str, float]:
+    """How often each phase runs in one request; one-time phases are not in it. A lone decode step runs once."""
+    apart = () if profile.kind == "predicted" else ("detokenise",)  # measured after the request
+    names = [phase.name for phase in profile.phases if phase.name not in (*ONCE, *apart)]
+    steps = 1.0
+    if profile.workload.generate and "prefill" in names:
+        steps = max(profile.workload.generate - 1.0, 0.0)
+    a_token = {"decode", "draft", "sampling", "detokenise"}
+    return {name: steps if name in a_token and "prefill" in names else 1.0 for name in names}
+
+
+def one_time(profile: Profile) -> tuple[Phase, ...]:
+    return tuple(phase for phase in profile.phases if phase.name in ONCE)
+
+
+def _share(name: str, ops: list[OpTime], phase: Phase) -> Share:
+    seconds = fsum(op.time_s for op in ops)
+    return Share(
+        name=name,
+        time_s=seconds,
+        share=seconds / phase.time_s if phase.time_s > 0 else 0.0,
+        count=sum(op.count for op in ops),
+        flops=_known(op.flops for op in ops),
+        bytes=_known(op.bytes for op in ops),
+        floor_s=_known(op.floor_s for op in ops),
+        predicted_s=_known(op.predicted_s for op in ops),
+    )
+
+
+def _known(values: Iterable[float | None]) -> float | None:
+    listed = list(values)
+    return None if any(value is None for value in listed) else fsum(value or 0.0 for value in listed)
+
+
+def _plain(name: str, seconds: float, whole_s: float, count: int = 1) -> Share:
+    return Share(name=name, time_s=seconds, share=seconds / whole_s if whole_s > 0 else 0.0, count=count)
+
+
+def _closed(by: By, phase: str | None, whole_s: float, rows: list[Share]) -> Breakdown:
+    remainder = whole_s - fsum(row.time_s for row in rows)
+    if abs(remainder) <= 1e-9 * abs(whole_s):
+        remainder = 0.0
+    return Breakdown(
+        by=by,
+        phase=phase,
+        whole_s=whole_s,
+        rows=tuple(sorted(rows, key=lambda row: -row.time_s)),
+        remainder_s=remainder,
+        remainder="overlapping" if remainder < 0 else "unattributed",
+    )

@@ -1,0 +1,213 @@
+"""Profile × Device → Explanation: where the time goes, what bounds it, what was noticed, what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.finding import CODES, Finding
+from inferometer.core.frozen import frozen
+from inferometer.core.profile import Profile
+from inferometer.cost.effects import runtime_effects
+from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.explain.attribution import Breakdown, attribution, one_time
+from inferometer.explain.case import Case, case_of
+from inferometer.explain.findings import find
+from inferometer.explain.gains import Price, Question, priced, unpriced
+from inferometer.explain.roofline import Roofline
+from inferometer.measure.beside import beside
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+    from inferometer.core.profile import OpTime
+
+__all__ = ["SCHEMA", "Explanation", "document", "explain"]
+
+SCHEMA = "inferometer.explanation/1"
+
+
+@frozen
+class Explanation:
+    """`profile` has predictions and floors beside its ops, where they could be made. `next` are commands to run."""
+
+    profile: Profile
+    headline: str
+    tables: tuple[Breakdown, ...]
+    roof: Roofline
+    findings: tuple[Finding, ...]
+    next: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def explain(  # noqa: PLR0913 - what is known beside the profile
+    profile: Profile,
+    device: Device | None = None,
+    *,
+    graph: Graph | None = None,
+    calibration: Calibration | None = None,
+    notes: tuple[str, ...] = (),
+    name: str | None = None,
+) -> Explanation:
+    """Explain a profile. With the device there is a roofline; with the graph too, gains are priced.
+
+    `name` is what the user calls the profile, for the commands to run next.
+    """
+    predicted, price, said = _priced(profile, device, graph, calibration)
+    whole = profile
+    if predicted is not None and graph is not None and _bare(profile):
+        whole = beside(profile, predicted, graph)
+    case = case_of(whole, device, calibration=calibration, predicted=predicted, price=price)
+    findings = find(case)
+    return Explanation(
+        profile=replace(whole, findings=findings),
+        headline=_headline(case),
+        tables=attribution(whole, bound=_regimes(case)),
+        roof=case.roof,
+        findings=findings,
+        next=tuple(dict.fromkeys(_next(case, findings, name))),
+        notes=(*notes, *said, *(profile.provenance.notes if profile.provenance else ())),
+    )
+
+
+def _bare(profile: Profile) -> bool:
+    """Measured without predictions beside it; those it has are of the machine as it was then, and stay."""
+    return profile.kind == "measured" and all(phase.predicted_s is None for phase in profile.phases)
+
+
+def _priced(
+    profile: Profile, device: Device | None, graph: Graph | None, calibration: Calibration | None
+) -> tuple[Profile | None, Price, tuple[str, ...]]:
+    """The cost model's own answer, and prices of changes to it."""
+    if device is None or graph is None:
+        return None, unpriced, ()
+    said: tuple[str, ...] = ()
+    try:
+        runtime = runtime_effects(profile.runtime or "ideal")
+    except UnknownNameError:
+        runtime = runtime_effects("ideal")
+        said = (f"{profile.runtime} is not known: gains are those of an ideal runtime.",)
+    question = Question(graph=graph, device=device, runtime=runtime, workload=profile.workload, calibration=calibration)
+    try:
+        predicted = question.answer()
+    except InferometerError as error:
+        return None, unpriced, (*said, f"Gains are not priced: {error}")
+    return predicted, priced(question, predicted), said
+
+
+def _regimes(case: Case) -> Callable[[OpTime], str]:
+    """What bounds each op, as the roofline found it; of one-time phases, as the profile says."""
+    of_phase: dict[str, list[str]] = {}
+    for point in case.roof.ops:
+        of_phase.setdefault(point.phase, []).append(point.regime)
+    known = {
+        id(op): regime
+        for phase in case.profile.phases
+        for op, regime in zip(phase.ops, of_phase.get(phase.name, ()), strict=False)
+    }
+    return lambda op: known.get(id(op)) or op.bound or "unknown"
+
+
+def _headline(case: Case) -> str:
+    """One sentence: how long, how far from the floor, what it is."""
+    phase, profile = case.steady, case.profile
+    if phase is None:
+        return f"{profile.model.name}: no time of a run is known."
+    what = {"decode": "a token", "forward": "a forward pass", "prefill": "reading the prompt"}.get(phase.name, "a run")
+    verb = "should take" if profile.kind == "predicted" else "takes"
+    parts = [f"{what[0].upper()}{what[1:]} {verb} {format_quantity(phase.time_s, 's')}"]
+    if phase.floor_s:
+        parts.append(f"{phase.time_s / phase.floor_s:.2g} × its floor")
+    known = {name: share for name, share in case.regimes(phase).items() if name != "unknown" and share >= 0.005}
+    shares = [f"{share:.0%} {name}" for name, share in sorted(known.items(), key=lambda pair: -pair[1])]
+    if shares:
+        parts.append(f"of which {', '.join(shares)}")
+    return f"{', '.join(parts)}."
+
+
+def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterator[str]:
+    profile = case.profile
+    codes = {finding.code for finding in findings}
+    told = shlex.quote(name) if name else None
+    if "environment.noisy" in codes:
+        yield "inferometer doctor"
+    ours = profile.kind == "measured" and profile.provenance and profile.provenance.tool == "inferometer profile"
+    if told and ours and any(finding.changes for finding in findings):
+        yield f"inferometer explain {told} --try"
+    if told and case.device is None:
+        yield f"inferometer explain {told} --on DEVICE"
+    changes = [finding.changes[0] for finding in findings if finding.gain is not None and _asks(finding.changes)]
+    device = case.device.name if case.device else None
+    if changes and device not in {None, "local"} and not profile.model.source:
+        asked = " ".join(f"--what-if {change}" for change in dict.fromkeys(changes))
+        yield f"inferometer predict {shlex.quote(profile.model.name)} --on {device} {asked}"
+    if profile.kind == "predicted":
+        yield f"inferometer profile {shlex.quote(profile.model.name)} --predict"
+    if findings:
+        yield f"inferometer explain {findings[0].code}"
+
+
+def _asks(changes: tuple[str, ...]) -> bool:
+    """A change that `predict --what-if` takes."""
+    return bool(changes) and changes[0].partition("=")[0] in {"weights", "activations", "kv", "batch", "runtime"}
+
+
+def document(found: Explanation) -> dict[str, Any]:
+    """The JSON for machines; the terminal's page is drawn from it too."""
+    profile = found.profile
+    return {
+        "schema": SCHEMA,
+        "kind": profile.kind,
+        "model": profile.model.name,
+        "device": profile.device.title or profile.device.name,
+        "runtime": profile.runtime,
+        "workload": {
+            key: value
+            for key in ("batch", "prompt", "generate", "context", "image")
+            if (value := getattr(profile.workload, key)) is not None
+        },
+        "headline": found.headline,
+        "summary": asdict(profile.summary),
+        "once": [{"name": phase.name, "time_s": phase.time_s} for phase in one_time(profile)],
+        "attribution": [_table(table) for table in found.tables],
+        "roofline": _roof(found.roof),
+        "findings": [_finding(finding) for finding in found.findings],
+        "next": list(found.next),
+        "notes": list(found.notes),
+    }
+
+
+def _table(table: Breakdown) -> dict[str, Any]:
+    return {
+        "by": table.by,
+        "phase": table.phase,
+        "whole_s": table.whole_s,
+        "remainder_s": table.remainder_s,
+        "remainder": table.remainder,
+        "rows": [_flat(row) for row in table.rows],
+    }
+
+
+def _flat(value: Any) -> dict[str, Any]:
+    """A value of plain fields as a dict: thousands of them, so without `asdict`'s copying."""
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {**asdict(finding), "evidence": dict(finding.evidence), "about": CODES[finding.code]}
+
+
+def _roof(roof: Roofline) -> dict[str, Any]:
+    return {
+        "ceilings": [asdict(ceiling) for ceiling in roof.ceilings],
+        "peak": asdict(roof.peak) if roof.peak else None,
+        "memory": asdict(roof.memory) if roof.memory else None,
+        "ridge_flop_per_byte": roof.ridge,
+        "phases": [{**asdict(each.point), "regimes": dict(each.regimes)} for each in roof.phases],
+        "ops": [_flat(point) for point in roof.ops],
+    }

@@ -1,0 +1,296 @@
+"""The roofline: what each op and each phase reaches, under what the device could give at that intensity.
+
+Ceilings are the device's own (datasheet, or measured on it) and a calibration's, for each number format and each level
+of memory. `attainable = min(peak, intensity × bandwidth)` with the main memory and the format the work is done in. An
+op above its roof is no error: its bytes came from a cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import fsum, isfinite
+from typing import TYPE_CHECKING, Literal
+
+from inferometer.core.device import Device, Memory, Sourced
+from inferometer.core.dtype import DTYPES, dtype
+from inferometer.core.frozen import frozen
+from inferometer.cost.effects import runtime_effects
+from inferometer.errors import UnknownNameError
+from inferometer.explain.attribution import ONCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.profile import OpTime, Phase, Profile
+
+__all__ = ["REGIMES", "Ceiling", "PhaseRoof", "Point", "Regime", "Roofline", "regime_of", "roofed", "roofline"]
+
+Regime = Literal["compute", "memory", "link", "storage", "overhead", "unknown"]
+REGIMES: tuple[Regime, ...] = ("compute", "memory", "link", "storage", "overhead", "unknown")
+_LITTLE = 0.1  # of its time an op's work explains; a short op that is below it waits for its start
+_SHORT_S = {"gpu": 15e-6, "npu": 50e-6, "tpu": 15e-6, "cpu": 50e-6}
+
+
+@frozen
+class Ceiling:
+    """`level` is a number format for arithmetic, a level of memory for bytes."""
+
+    of: Literal["compute", "memory"]
+    level: str
+    value: float  # FLOP/s, or B/s
+    origin: str
+    source: str
+
+
+@frozen
+class Point:
+    """One op, or a whole phase. Rates are None where its work is not known, `attainable` where the roof is not."""
+
+    name: str
+    phase: str
+    time_s: float
+    share: float
+    regime: Regime
+    flops: float | None = None
+    bytes: float | None = None
+    intensity: float | None = None  # FLOP a byte
+    flop_per_s: float | None = None
+    bytes_per_s: float | None = None
+    attainable_flop_per_s: float | None = None
+    efficiency: float | None = None  # of what is attainable at this intensity
+    floor_share: float | None = None  # the floor over the time: the floor knows what runs fused and what is cached
+    compute_utilisation: float | None = None  # of the peak
+    bandwidth_utilisation: float | None = None  # of the main memory
+
+
+@frozen
+class PhaseRoof:
+    """`regimes` are shares of the phase's time, and add up to 1."""
+
+    point: Point
+    regimes: Mapping[str, float]
+
+
+@frozen
+class Roofline:
+    """`peak` and `memory` are the ceilings that `attainable` is made of."""
+
+    ceilings: tuple[Ceiling, ...]
+    peak: Ceiling | None
+    memory: Ceiling | None
+    phases: tuple[PhaseRoof, ...]
+    ops: tuple[Point, ...]
+
+    @property
+    def ridge(self) -> float | None:
+        """FLOP a byte above which arithmetic is what bounds."""
+        return None if self.peak is None or self.memory is None else self.peak.value / self.memory.value
+
+    def phase(self, name: str) -> PhaseRoof | None:
+        return next((each for each in self.phases if each.point.name == name), None)
+
+
+def roofline(profile: Profile, device: Device | None, calibration: Calibration | None = None) -> Roofline:
+    """All phases that repeat. Without a device, what the profile itself says of bounds still gives the regimes."""
+    count = profile.device.count
+    ceilings = tuple(_ceilings(device, calibration, count)) if device else ()
+    roof = Roofline(
+        ceilings=ceilings,
+        peak=_peak(profile, device, ceilings),
+        memory=_main(device, ceilings),
+        phases=(),
+        ops=(),
+    )
+    unit = device.unit if device else profile.summary.top_unit
+    repeating = [phase for phase in profile.phases if phase.name not in ONCE and phase.time_s > 0]
+    ops = [(phase, op, regime_of(op, roof, unit=unit, kind=profile.kind)) for phase in repeating for op in phase.ops]
+    return replace(
+        roof,
+        phases=tuple(_phase_roof(phase, roof, [(op, r) for p, op, r in ops if p is phase]) for phase in repeating),
+        ops=tuple(_op_point(op, phase, roof, regime) for phase, op, regime in ops),
+    )
+
+
+def regime_of(op: OpTime, roof: Roofline, *, unit: str | None, kind: str = "measured") -> Regime:
+    """What an op's time is: arithmetic, moving bytes, or the cost of running it at all.
+
+    A prediction knows. A measured op whose work explains little of its time is overhead where the op is short; a long
+    one is merely slow, and stays with what should bound it.
+    """
+    if op.bound is not None and (kind == "predicted" or op.bound in {"link", "storage", "overhead"}):
+        return op.bound
+    computing, moving = _seconds(op.flops, roof.peak), _seconds(op.bytes, roof.memory)
+    known = [value for value in (computing, moving) if value is not None]
+    floor = op.floor_s if op.floor_s is not None else max(known, default=None)
+    short = op.time_s / max(op.count, 1) < _SHORT_S.get((unit or "cpu").partition(":")[0], 50e-6)
+    if floor is not None and floor < _LITTLE * op.time_s and short:
+        return "overhead"
+    if op.bound is not None:
+        return op.bound
+    if computing is None or moving is None:
+        return "unknown"
+    return "compute" if computing >= moving else "memory"
+
+
+def _seconds(work: float | None, ceiling: Ceiling | None) -> float | None:
+    return None if work is None or ceiling is None else work / ceiling.value
+
+
+def _phase_roof(phase: Phase, roof: Roofline, ops: list[tuple[OpTime, Regime]]) -> PhaseRoof:
+    seconds: dict[str, float] = {}
+    for op, regime in ops:
+        seconds[regime] = seconds.get(regime, 0.0) + op.time_s
+    inside = fsum(seconds.values())
+    if not ops:
+        seconds[phase.bound or _bound_of_work(phase, roof)] = phase.time_s
+    elif phase.time_s > inside:
+        seconds["overhead"] = seconds.get("overhead", 0.0) + phase.time_s - inside
+    whole = fsum(seconds.values())
+    shares = {name: value / whole for name, value in seconds.items()} if whole > 0 else {"unknown": 1.0}
+    leading: Regime = max(REGIMES, key=lambda name: shares.get(name, 0.0))
+    flops, moved = _total(phase, "flops"), _total(phase, "bytes")
+    return PhaseRoof(
+        point=_point(phase.name, phase, roof, leading, time_s=phase.time_s, work=(flops, moved, phase.floor_s)),
+        regimes=shares,
+    )
+
+
+def _bound_of_work(phase: Phase, roof: Roofline) -> Regime:
+    computing, moving = _seconds(phase.flops, roof.peak), _seconds(phase.bytes, roof.memory)
+    if computing is None or moving is None or not max(computing, moving):
+        return "unknown"
+    return "compute" if computing >= moving else "memory"
+
+
+def _total(phase: Phase, key: str) -> float | None:
+    whole: float | None = getattr(phase, key)
+    if whole is not None:
+        return whole
+    known = [value for op in phase.ops if (value := getattr(op, key)) is not None]
+    return fsum(known) if known and len(known) == len(phase.ops) else None
+
+
+def _op_point(op: OpTime, phase: Phase, roof: Roofline, regime: Regime) -> Point:
+    return _point(op.name, phase, roof, regime, time_s=op.time_s, work=(op.flops, op.bytes, op.floor_s))
+
+
+def _point(  # noqa: PLR0913 - a point is all of these
+    name: str,
+    phase: Phase,
+    roof: Roofline,
+    regime: Regime,
+    *,
+    time_s: float,
+    work: tuple[float | None, float | None, float | None],
+) -> Point:
+    flops, moved, floor_s = work
+    rate, flow = _rate(flops, time_s), _rate(moved, time_s)
+    intensity = flops / moved if flops is not None and moved else None
+    attainable = None
+    if intensity is not None and roof.peak is not None and roof.memory is not None:
+        attainable = min(roof.peak.value, intensity * roof.memory.value)
+    return Point(
+        name=name,
+        phase=phase.name,
+        time_s=time_s,
+        share=time_s / phase.time_s if phase.time_s > 0 else 0.0,
+        regime=regime,
+        flops=flops,
+        bytes=moved,
+        intensity=intensity,
+        flop_per_s=rate,
+        bytes_per_s=flow,
+        attainable_flop_per_s=attainable,
+        efficiency=rate / attainable if rate is not None and attainable else None,
+        floor_share=floor_s / time_s if floor_s is not None and time_s > 0 else None,
+        compute_utilisation=rate / roof.peak.value if rate is not None and roof.peak else None,
+        bandwidth_utilisation=flow / roof.memory.value if flow is not None and roof.memory else None,
+    )
+
+
+def _rate(work: float | None, seconds: float) -> float | None:
+    if work is None or not seconds > 0:
+        return None
+    rate = work / seconds
+    return rate if isfinite(rate) else None
+
+
+def _ceilings(device: Device, calibration: Calibration | None, count: int) -> Iterator[Ceiling]:
+    """Of all the profile's devices together."""
+    for name, peak in device.peaks.items():
+        yield _ceiling("compute", name, peak, count)
+    for memory in device.memories:
+        if memory.bandwidth_bytes_per_s is not None:
+            yield _ceiling("memory", memory.level, memory.bandwidth_bytes_per_s, count)
+    if calibration is None:
+        return
+    reached = _reached(device, calibration)
+    for level, number in {**reached, **calibration.peaks, **calibration.bandwidths}.items():
+        of: Literal["compute", "memory"] = "compute" if level in DTYPES else "memory"
+        yield _ceiling(of, level, number, count)
+
+
+def _ceiling(of: Literal["compute", "memory"], level: str, number: Sourced, count: int) -> Ceiling:
+    return Ceiling(of=of, level=level, value=count * number.value, origin=number.origin, source=number.source)
+
+
+def _reached(device: Device, calibration: Calibration) -> dict[str, Sourced]:
+    """The best share of a peak that any op reached, times the peak."""
+    bandwidths = {memory.level: memory.bandwidth_bytes_per_s for memory in device.memories}
+    best: dict[str, float] = {}
+    for table in calibration.tables:
+        best[table.stream] = max(best.get(table.stream, 0.0), *table.values)
+    found = {}
+    for stream, share in best.items():
+        whole = device.peaks.get(stream) or bandwidths.get(stream)
+        if whole is not None:
+            words = f"the best that {calibration.runtime} reached, {calibration.created[:10]}"
+            found[stream] = Sourced(
+                value=share * whole.value, origin="calibrated", source=words, date=calibration.created[:10]
+            )
+    return found
+
+
+def _peak(profile: Profile, device: Device | None, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:
+    """Of the format that the runtime computes in, as far as that is known; the only one, where there is but one."""
+    peaks = {each.level: each for each in reversed(ceilings) if each.of == "compute"}  # the device's own over others
+    if device is None or not peaks:
+        return None
+    for name in _arithmetic(profile):
+        if name in peaks:
+            return peaks[name]
+    return next(iter(peaks.values())) if len(peaks) == 1 else None
+
+
+def _arithmetic(profile: Profile) -> tuple[str, ...]:
+    precision = profile.workload.precision
+    stored = precision.activations or precision.weights
+    if stored is None:
+        return ()
+    try:
+        return (*runtime_effects(profile.runtime or "ideal").candidates("linear", stored), *dtype(stored).arithmetic)
+    except UnknownNameError:
+        return dtype(stored).arithmetic
+
+
+def _main(device: Device | None, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:
+    if device is None or device.memory is None:
+        return None
+    level = device.memory.level
+    return next((each for each in ceilings if each.of == "memory" and each.level == level), None)
+
+
+def roofed(device: Device, calibration: Calibration | None) -> Device:
+    """The device with a calibration's ceilings beside its own, for the chart: `bf16, calibrated`."""
+    if calibration is None:
+        return device
+    extra = {**_reached(device, calibration), **calibration.peaks, **calibration.bandwidths}
+    peaks = {f"{level}, calibrated": number for level, number in extra.items() if level in DTYPES}
+    levels = tuple(
+        Memory(level=f"{level}, calibrated", bandwidth_bytes_per_s=number)
+        for level, number in extra.items()
+        if level not in DTYPES
+    )
+    return replace(device, peaks={**device.peaks, **peaks}, memories=(*device.memories, *levels))

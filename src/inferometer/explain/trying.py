@@ -1,0 +1,237 @@
+"""Advice put to the test: the change is made, both are measured here and now, and the gain is held to the prediction.
+
+The baseline is measured before and after all changes, so that a machine that gets slower meanwhile does not look like a
+gain or a loss. What the runtime cannot do on the spot is not tried, and says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.bench.verdict import Criteria, judge
+from inferometer.catalog.files import row_named
+from inferometer.core.frozen import frozen
+from inferometer.core.profile import Profile
+from inferometer.errors import DomainError, InferometerError
+from inferometer.explain.case import case_of
+from inferometer.measure.run import Asked
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.core.finding import Finding
+    from inferometer.runtimes.base import Capabilities
+
+__all__ = ["Measure", "Trial", "asked_again", "changed", "require_ours", "trial_document", "try_changes"]
+
+Measure = Callable[[Asked], Profile]
+OURS = "inferometer profile"
+
+
+@frozen
+class Trial:
+    """One change. `obtained` is before over after, of one item of the batch; `why` tells why it was not tried."""
+
+    change: str
+    code: str
+    predicted: float | None = None
+    predicted_low: float | None = None
+    predicted_high: float | None = None
+    before_s: float | None = None
+    after_s: float | None = None
+    obtained: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: str | None = None
+    reason: str | None = None
+    why: str | None = None
+    as_predicted: bool | None = None  # the two intervals overlap
+    notes: tuple[str, ...] = ()
+
+
+def require_ours(profile: Profile) -> None:
+    """Only what we measured can be measured again."""
+    provenance = profile.provenance
+    if profile.kind != "measured" or provenance is None or provenance.tool != OURS:
+        made = (
+            "a prediction" if profile.kind == "predicted" else f"from {provenance.tool if provenance else 'elsewhere'}"
+        )
+        raise DomainError(
+            f"--try measures again what was measured, and this profile is {made}.",
+            remedy="Measure it first: `inferometer profile MODEL -o FILE`, then `inferometer explain FILE --try`.",
+        )
+
+
+def asked_again(profile: Profile) -> Asked:
+    """The question that the profile answers, as far as it tells."""
+    named = row_named("models", profile.model.name) is not None
+    model = profile.model.name if named else profile.model.source
+    if model is None:
+        raise DomainError(f"The profile does not tell where {profile.model.name} is.", remedy="Measure it again.")
+    environment = profile.environment
+    return Asked(
+        model=model,
+        runtime=profile.runtime,
+        workload=replace(profile.workload, precision=type(profile.workload.precision)()),
+        threads=environment.threads if environment else None,
+    )
+
+
+def try_changes(
+    findings: Iterable[Finding],
+    asked: Asked,
+    *,
+    measure: Measure,
+    can: Capabilities,
+    criteria: Criteria | None = None,
+) -> tuple[Trial, ...]:
+    """Each change that a finding proposes, once, in the order of the findings."""
+    wanted: dict[str, Finding] = {}
+    for finding in findings:
+        for change in finding.changes:
+            wanted.setdefault(change, finding)
+    orders: dict[str, Asked | str] = {change: changed(asked, change, can) for change in wanted}
+    if not any(isinstance(order, Asked) for order in orders.values()):
+        return tuple(_blank(change, wanted[change], why=str(orders[change])) for change in wanted)
+    before = measure(replace(asked, shape=False))
+    after: dict[str, Profile | str] = {}
+    for change, order in orders.items():
+        after[change] = order if isinstance(order, str) else _measured(measure, order)
+    again = measure(replace(asked, shape=False))
+    base = (*_items(before), *_items(again))
+    return tuple(_judged(_blank(change, wanted[change]), base, after[change], criteria) for change in wanted)
+
+
+def _measured(measure: Measure, order: Asked) -> Profile | str:
+    try:
+        return measure(replace(order, shape=False))
+    except InferometerError as error:
+        return str(error)
+
+
+def _blank(change: str, finding: Finding, *, why: str | None = None) -> Trial:
+    """The prediction is of the finding's first change."""
+    first = finding.changes[0] == change
+    return Trial(
+        change=change,
+        code=finding.code,
+        predicted=finding.gain if first else None,
+        predicted_low=finding.gain_low if first else None,
+        predicted_high=finding.gain_high if first else None,
+        why=why,
+    )
+
+
+def _judged(trial: Trial, base: Sequence[float], after: Profile | str, criteria: Criteria | None) -> Trial:
+    if isinstance(after, str):
+        return replace(trial, why=after)
+    refused = next((note for note in _notes(after) if "not applied" in note), None)
+    readings = _items(after)
+    if refused or not base or not readings:
+        return replace(trial, why=refused or "no time of a run was measured")
+    found = judge(base, readings, criteria=criteria)
+    seen = found.evidence
+    low, high = (1 / seen.high if seen.high else None), (1 / seen.low if seen.low else None)
+    disturbed = after.environment.reasons if after.environment and after.environment.disturbed else ()
+    return replace(
+        trial,
+        before_s=_middle(base),
+        after_s=_middle(readings),
+        obtained=1 / seen.ratio,
+        low=low,
+        high=high,
+        verdict=found.verdict,
+        reason=found.reason,
+        as_predicted=_overlap(trial, low, high),
+        notes=disturbed,
+    )
+
+
+def _overlap(trial: Trial, low: float | None, high: float | None) -> bool | None:
+    if trial.predicted_low is None or trial.predicted_high is None or low is None or high is None:
+        return None
+    return low <= trial.predicted_high and trial.predicted_low <= high
+
+
+def _items(profile: Profile) -> tuple[float, ...]:
+    """Seconds of one item of the batch, in each run of the phase that repeats."""
+    phase = case_of(profile).steady
+    return tuple(seconds / profile.workload.batch for seconds in (phase.samples_s or ())) if phase else ()
+
+
+def _middle(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def _notes(profile: Profile) -> tuple[str, ...]:
+    return profile.provenance.notes if profile.provenance else ()
+
+
+def changed(asked: Asked, change: str, can: Capabilities) -> Asked | str:
+    """The same measurement with one thing changed, or why it cannot be made here."""
+    key, _, value = change.partition("=")
+    make = _CHANGES.get(key)
+    if make is None:
+        return f"{key} is not something that an engine can be told on the spot"
+    return make(asked, value, can)
+
+
+def _threads(asked: Asked, value: str, can: Capabilities) -> Asked | str:
+    if not can.threads:
+        return "this engine chooses its threads itself"
+    return f"it had {value} threads already" if asked.threads == int(value) else replace(asked, threads=int(value))
+
+
+def _batch(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
+    return replace(asked, workload=replace(asked.workload, batch=int(value)))
+
+
+def _optimisation(asked: Asked, value: str, can: Capabilities) -> Asked | str:
+    if value not in can.optimisation:
+        return "this engine has no levels of graph optimisation"
+    if (asked.optimisation or can.optimisation[-1]) == value:  # engines optimise all they can unless told otherwise
+        return f"it was measured with graph optimisation {value} already"
+    return replace(asked, optimisation=value)
+
+
+def _precision(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
+    return "it was asked for already" if asked.precision == value else replace(asked, precision=value)
+
+
+def _weights(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
+    if row_named("models", asked.model) is None:
+        return f"the file has its weights: convert it to {value} with its engine's own tool, and profile that"
+    return replace(asked, weights=value)
+
+
+def _unit(asked: Asked, value: str, can: Capabilities) -> Asked | str:
+    if value not in can.units:
+        return f"this engine does not run on {value}"
+    return replace(asked, unit=value, providers=())
+
+
+def _provider(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
+    return replace(asked, providers=(value,), unit=None)
+
+
+def _runtime(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
+    return replace(asked, runtime=value)
+
+
+_CHANGES: dict[str, Callable[[Asked, str, Any], Asked | str]] = {
+    "threads": _threads,
+    "batch": _batch,
+    "optimisation": _optimisation,
+    "precision": _precision,
+    "weights": _weights,
+    "unit": _unit,
+    "provider": _provider,
+    "runtime": _runtime,
+}
+
+
+def trial_document(trials: Iterable[Trial]) -> list[dict[str, Any]]:
+    return [asdict(trial) for trial in trials]

@@ -1,0 +1,273 @@
+"""An explanation as a page: headline, where the time goes, the roofline in a line, findings, what to run next.
+
+It is drawn from the explanation's document, so that a stored or received one looks the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.report.render import render
+from inferometer.report.table import Column, Table
+from inferometer.report.terminal import draw_heading
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+__all__ = [
+    "evidence_text",
+    "explanation_page",
+    "finding_lines",
+    "findings_table",
+    "page_text",
+    "roofline_lines",
+    "share_table",
+    "trial_table",
+]
+
+_TOP = 8
+_WORTH_SAYING = 5e-4  # less of a remainder rounds to 0.0 %
+_MARKS = {"critical": "✗", "warning": "!", "info": "·"}
+_SHARES = (
+    Column(key="name", heading="what"),
+    Column(key="count", heading="×", exact=True),
+    Column(key="time_s", heading="time", unit="s"),
+    Column(key="part", heading="share"),
+    Column(key="predicted_s", heading="predicted", unit="s"),
+    Column(key="floor_s", heading="floor", unit="s"),
+    Column(key="flops", heading="work", unit="FLOP"),
+    Column(key="bytes", heading="moved", unit="B"),
+)
+_FINDINGS = (
+    Column(key="code", heading="finding"),
+    Column(key="severity", heading="severity"),
+    Column(key="title", heading="what"),
+    Column(key="phase", heading="phase"),
+    Column(key="stake_s", heading="at stake", unit="s"),
+    Column(key="gain", heading="gain", unit="1"),
+    Column(key="gain_low", heading="low", unit="1"),
+    Column(key="gain_high", heading="high", unit="1"),
+    Column(key="gain_of", heading="of"),
+    Column(key="changes", heading="change"),
+    Column(key="advice", heading="what to do"),
+)
+_TRIALS = (
+    Column(key="change", heading="change"),
+    Column(key="code", heading="for"),
+    Column(key="predicted_text", heading="predicted", label="predicted"),
+    Column(key="obtained_text", heading="obtained", label="obtained"),
+    Column(key="before_s", heading="before", unit="s"),
+    Column(key="after_s", heading="after", unit="s"),
+    Column(key="verdict", heading="verdict"),
+    Column(key="said", heading="why", label="reason"),
+)
+_BY = {
+    "phase": "A request by phase", "kind": "{} by kind of op", "bound": "{} by what bounds it", "layer": "{} by layer",
+    "block": "{} by block", "unit": "{} by unit", "host": "{} by host and device", "parts": "{} by step of the engine",
+}  # fmt: skip
+_SHOWN = ("kind", "bound", "layer", "unit", "host", "parts")
+_ENDINGS = (
+    ("_bytes_per_s", "B/s"), ("_flop_per_byte", "FLOP/B"), ("_flop_per_s", "FLOP/s"), ("_bytes", "B"), ("bytes", "B"),
+    ("_s", "s"),
+)  # fmt: skip
+_PERCENT = ("share", "utilisation", "waste", "variation")
+
+
+def explanation_page(plain: Mapping[str, Any], form: str = "table") -> str:
+    """The whole page, for a terminal or as Markdown."""
+    parts = [_title(plain, form), plain["headline"], ""]
+    for table in _tables(plain):
+        parts += [*_headed(share_table(table), form), ""]
+    parts += [*_section("Roofline", form), *_listed(roofline_lines(plain["roofline"]), form), ""]
+    parts += _section("What was noticed", form)
+    for number, finding in enumerate(plain["findings"], start=1):
+        parts += finding_lines(finding, number, form)
+    if not plain["findings"]:
+        parts.append("Nothing that stands out.")
+    if plain.get("tried"):
+        parts += ["", *_headed(trial_table(plain["tried"]), form)]
+    if plain["next"]:
+        parts += ["", *_section("Next", form), *_listed([f"$ {line}" for line in plain["next"]], form)]
+    if plain["notes"]:
+        parts += ["", *_listed(plain["notes"], form)]
+    return "\n".join(parts)
+
+
+def _title(plain: Mapping[str, Any], form: str) -> str:
+    title = f"{plain['model']} on {plain['device']}"
+    sizes = ", ".join(f"{name} {value}" for name, value in plain["workload"].items())
+    subtitle = " · ".join(filter(None, (plain["kind"], plain["runtime"], sizes)))
+    return f"# {title}\n\n{subtitle}\n" if form == "md" else draw_heading(title, subtitle)
+
+
+def _section(title: str, form: str) -> list[str]:
+    return [f"## {title}", ""] if form == "md" else [draw_heading(title)]
+
+
+def _headed(table: Table, form: str) -> list[str]:
+    """Markdown has no place in a table for its title and note."""
+    if form != "md":
+        return [render(table, "table")]
+    return [f"## {table.title}", "", render(table, "md"), *(["", table.note] if table.note else [])]
+
+
+def _listed(lines: Sequence[str], form: str) -> list[str]:
+    return [f"- {line}" if form == "md" else line for line in lines]
+
+
+def _tables(plain: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The request, where it has several phases; then the phase that takes most of it, along each line that tells."""
+    tables = plain["attribution"]
+    request = next((table for table in tables if table["by"] == "phase"), None)
+    if request is not None and len(request["rows"]) > 1:
+        yield request
+    main = _main_phase(request, tables)
+    for by in _SHOWN:
+        table = next((each for each in tables if each["by"] == by and each["phase"] == main), None)
+        if table is not None and len(table["rows"]) > 1:
+            yield table
+
+
+def _main_phase(request: Mapping[str, Any] | None, tables: Sequence[Mapping[str, Any]]) -> str | None:
+    split = {table["phase"] for table in tables if table["phase"] is not None}
+    ranked = [row["name"] for row in (request["rows"] if request else ()) if row["name"] in split]
+    return ranked[0] if ranked else next(iter(sorted(split)), None)
+
+
+def share_table(table: Mapping[str, Any], most: int = _TOP) -> Table:
+    """The largest rows, the others together, the remainder, and the sum: a reader can see that it closes."""
+    whole, rows = table["whole_s"], [dict(row) for row in table["rows"] if row["time_s"] > 0]
+    shown, left = (rows, []) if len(rows) <= most + 1 else (rows[:most], rows[most:])
+    if left:
+        together = {"name": f"{len(left)} others", "time_s": sum(row["time_s"] for row in left)}
+        shown = [*shown, {**together, "count": sum(row["count"] for row in left)}]
+    if abs(table["remainder_s"]) >= _WORTH_SAYING * whole:
+        shown = [*shown, {"name": table["remainder"], "time_s": table["remainder_s"]}]
+    shown = [*shown, {"name": "together", "time_s": whole}]
+    for row in shown:
+        row["part"] = f"{row['time_s'] / whole:.1%}" if whole > 0 else None
+    columns = tuple(column for column in _SHARES if any(row.get(column.key) is not None for row in shown))
+    phase = table["phase"] or ""
+    title = _BY[table["by"]].format(phase[:1].upper() + phase[1:])
+    return Table(columns=columns, rows=tuple(shown), title=title)
+
+
+def roofline_lines(roof: Mapping[str, Any]) -> list[str]:
+    """The ceilings that count, and a line for each phase whose work is known."""
+    lines = []
+    peak, memory = roof["peak"], roof["memory"]
+    if peak and memory:
+        lines.append(
+            f"{peak['level']} {format_quantity(peak['value'], 'FLOP/s', digits=3)} ({peak['origin']}), "
+            f"{memory['level']} {format_quantity(memory['value'], 'B/s', digits=3)} ({memory['origin']}): "
+            f"the ridge is at {roof['ridge_flop_per_byte']:.3g} FLOP a byte."
+        )
+    for phase in roof["phases"]:
+        known = [(name, share) for name, share in phase["regimes"].items() if name != "unknown" and share >= 0.005]
+        if not known:
+            continue
+        shares = ", ".join(f"{share:.0%} {name}" for name, share in sorted(known, key=lambda pair: -pair[1]))
+        lines.append(f"{phase['name']}: {_reached(phase)}{shares}.")
+    return lines or ["The device's peak and bandwidth, or the work of the ops, are not known: no roofline."]
+
+
+def _reached(phase: Mapping[str, Any]) -> str:
+    if phase["intensity"] is None:
+        return ""
+    parts = [f"{phase['intensity']:.3g} FLOP a byte"]
+    if phase["flop_per_s"] is not None:
+        parts.append(f"reaches {format_quantity(phase['flop_per_s'], 'FLOP/s', digits=3)}")
+    if phase["attainable_flop_per_s"] is not None:
+        parts.append(f"of {format_quantity(phase['attainable_flop_per_s'], 'FLOP/s', digits=3)} attainable")
+    if phase["efficiency"] is not None:
+        parts.append(f"({phase['efficiency']:.0%})")
+    return f"{' '.join([parts[0] + ',', *parts[1:]]) if len(parts) > 1 else parts[0]}; "
+
+
+def finding_lines(finding: Mapping[str, Any], number: int, form: str = "table") -> list[str]:
+    """What, the evidence, what to do, what it would gain."""
+    mark, code = _MARKS[finding["severity"]], finding["code"]
+    said = [evidence_text(finding["evidence"])] if finding["evidence"] else []
+    if finding["advice"]:
+        said.append(f"→ {finding['advice']}")
+    if gain := _gain_text(finding):
+        said.append(gain)
+    if form == "md":
+        return [
+            f"{number}. **{finding['title']}** (`{code}`, {finding['severity']})",
+            *(f"   - {line}" for line in said),
+        ]
+    return [f"{number}. {mark} {finding['title']}  [{code}]", *(f"     {line}" for line in said)]
+
+
+def _gain_text(finding: Mapping[str, Any]) -> str | None:
+    if finding["gain"] is None:
+        limit = finding["evidence"].get("speedup_at_most")
+        return f"gain: at most {limit:.2f} ×" if limit else None
+    between = ""
+    if finding["gain_low"] is not None and finding["gain_high"] is not None:
+        between = f" ({finding['gain_low']:.2f} to {finding['gain_high']:.2f})"
+    change = f" with {finding['changes'][0]}" if finding["changes"] else ""
+    what = {"throughput": "the throughput"}.get(finding["gain_of"] or "", "as fast")
+    return f"gain: {finding['gain']:.2f} × {what}{between}{change}, predicted"
+
+
+def evidence_text(numbers: Mapping[str, float]) -> str:
+    """Numbers with the units that their names say."""
+    return ", ".join(f"{_words(name)} {_number(name, value)}" for name, value in numbers.items())
+
+
+def _words(name: str) -> str:
+    for ending, _ in _ENDINGS:
+        if name.endswith(ending) and name != ending:
+            name = name.removesuffix(ending)
+            break
+    return name.replace("_", " ").strip()
+
+
+def _number(name: str, value: float) -> str:
+    if name.endswith(_PERCENT) or name.startswith(_PERCENT):
+        return f"{value:.1%}"
+    for ending, unit in _ENDINGS:
+        if name.endswith(ending):
+            return f"{value:.3g} FLOP/B" if unit == "FLOP/B" else format_quantity(value, unit, digits=3)
+    return f"{value:.4g}"
+
+
+def findings_table(findings: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(columns=_FINDINGS, rows=tuple(findings))
+
+
+def trial_table(tried: Sequence[Mapping[str, Any]]) -> Table:
+    """Predicted against obtained. What was not tried says why."""
+    rows = []
+    for trial in tried:
+        inside = {True: "as predicted; ", False: "not as predicted; ", None: ""}[trial["as_predicted"]]
+        rows.append({
+            **trial,
+            "predicted_text": _times(trial["predicted"], trial["predicted_low"], trial["predicted_high"]),
+            "obtained_text": _times(trial["obtained"], trial["low"], trial["high"]),
+            "verdict": trial["verdict"] or "not tried",
+            "said": trial["why"] or f"{inside}{trial['reason']}",
+        })  # fmt: skip
+    return Table(columns=_TRIALS, rows=tuple(rows), title="Tried here", note="Times are of one item of the batch.")
+
+
+def _times(value: float | None, low: float | None, high: float | None) -> str | None:
+    if value is None:
+        return None
+    return f"{value:.2f} ×" if low is None or high is None else f"{value:.2f} × ({low:.2f} – {high:.2f})"
+
+
+def page_text(page: Mapping[str, str], form: str = "table") -> str:
+    """The page of one code: what it is, the evidence, why, what to do, how sure."""
+    headings = {"evidence": "Evidence", "why": "Why", "do": "What to do", "sure": "How sure"}
+    if form == "md":
+        return "\n\n".join(
+            [f"## `{page['code']}`", page["what"], *(f"**{title}.** {page[key]}" for key, title in headings.items())]
+        )
+    parts = [draw_heading(page["code"]), page["what"]]
+    for key, title in headings.items():
+        parts += ["", draw_heading(title), page[key]]
+    return "\n".join(parts)
