@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.profile import Verification
 from inferometer.core.workload import Workload
+from inferometer.errors import InferometerError
+from inferometer.measure.child import runtime_named
 from inferometer.measure.run import Asked, Measured, measure_model, verified
+from inferometer.runtimes.base import require_ready
 
 if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
     from inferometer.core.device import Device
-    from inferometer.core.profile import Profile, Verification
+    from inferometer.core.profile import Profile
     from inferometer.measure.verify import Tolerance
 
 __all__ = ["profile", "profile_asked", "verify"]
@@ -29,7 +33,9 @@ def profile(
     """
     lengths = {name: asked.pop(name) for name in _LENGTHS if name in asked}
     whole = Asked(model=model, runtime=runtime, workload=Workload(**lengths), **asked)
-    return profile_asked(whole, predicted=predict, on=on).profile
+    found = profile_asked(whole, predicted=predict, on=on)
+    found.require_quiet()
+    return found.profile
 
 
 def profile_asked(  # noqa: PLR0913 - what may be asked beside the measurement
@@ -41,15 +47,29 @@ def profile_asked(  # noqa: PLR0913 - what may be asked beside the measurement
     reference_model: str | None = None,
     progress: Progress | None = None,
 ) -> Measured:
-    """Measure; then verify and put predictions beside, where that is asked for."""
-    found = measure_model(asked, progress=progress)
-    if predicted:
-        device = _device(on)
-        found = replace(found, profiles=tuple(_beside(each, found, device) for each in found.profiles))
+    """Measure; then verify and put predictions beside, where that is asked for.
+
+    What is named wrong is told before anything is measured. A reference that cannot be run loses no measurement: the
+    outputs are then unchecked, with the reason.
+    """
     if verify is not None:
-        checked = verified(asked, verify, model=reference_model)
+        require_ready(runtime_named(verify))
+    device = _device(on) if predicted else None
+    found = measure_model(asked, progress=progress)
+    if device is not None:
+        device = _better(device, _device(on))
+        found = replace(found, profiles=tuple(_beside(each, found, device) for each in found.profiles))
+    if verify is not None and found.complete:
+        checked = _checked(asked, verify, reference_model)
         found = replace(found, profiles=tuple(replace(each, verification=checked) for each in found.profiles))
     return found
+
+
+def _checked(asked: Asked, reference: str, model: str | None) -> Verification:
+    try:
+        return verified(asked, reference, model=model)
+    except InferometerError as error:
+        return Verification(status="unchecked", reference=reference, reason=str(error))
 
 
 def verify(
@@ -78,9 +98,46 @@ def _device(on: str | Device | None) -> Device:
     return with_ceilings(device_named("local"))
 
 
-def _beside(measured: Profile, found: Measured, device: Device) -> Profile:
-    from inferometer.cost.predict import predict_graph  # noqa: PLC0415 - as above
-    from inferometer.measure.beside import beside  # noqa: PLC0415 - as above
+def _better(before: Device, after: Device) -> Device:
+    """The higher of two roofs: one measured while the machine was busy with something else is no roof."""
+    if before.memories == after.memories and before.peaks == after.peaks:
+        return before
+    peaks = {
+        name: max(found, before.peaks[name], key=_value) if name in before.peaks else found
+        for name, found in after.peaks.items()
+    }
+    first = max(after.memories[0], before.memories[0], key=lambda memory: _value(memory.bandwidth_bytes_per_s))
+    return replace(after, peaks=peaks, memories=(first, *after.memories[1:]))
 
-    expected = predict_graph(found.graph, device, runtime=measured.runtime or "ideal", workload=measured.workload)
-    return beside(measured, expected, found.graph)
+
+def _value(number: Any) -> float:
+    return 0.0 if number is None else float(number.value)
+
+
+def _beside(measured: Profile, found: Measured, device: Device) -> Profile:
+    """A model that cannot be predicted is still measured: the profile says why it stands alone."""
+    from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
+    from inferometer.cost.options import Options  # noqa: PLC0415 - as above
+    from inferometer.cost.predict import predict_graph  # noqa: PLC0415 - as above
+    from inferometer.measure.beside import beside, remarks  # noqa: PLC0415 - as above
+
+    try:
+        expected = predict_graph(
+            found.graph,
+            device,
+            runtime=measured.runtime or "ideal",
+            workload=measured.workload,
+            options=Options(sizes=dict(found.sizes)),
+        )
+    except InferometerError as error:
+        return _noted(measured, f"No prediction: {error}")
+    both = beside(measured, expected, found.graph)
+    cores = detect_host().cpu.physical_cores if device.name == "local" else None
+    return _noted(both, *remarks(both, cores=cores))
+
+
+def _noted(profile: Profile, *notes: str) -> Profile:
+    told = profile.provenance
+    if told is None or not notes:
+        return profile
+    return replace(profile, provenance=replace(told, notes=(*told.notes, *notes)))

@@ -9,12 +9,17 @@ import sys
 __all__ = ["COMMANDS", "front_page", "main"]
 
 COMMANDS: dict[str, str] = {
+    "accuracy": "Show how far predictions are from what was measured, and how often their intervals hold.",
     "bench": "Measure a command line, alone or in turns with another.",
+    "calibrate": "Measure what this machine reaches, so that its predictions become true.",
     "compare": "Compare saved results: faster, slower, same, or undecided, with the reason.",
     "demo": "Show the main job: a real architecture measured here, with its prediction beside it.",
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
     "doctor": "Check in one minute whether this machine is fit to measure on.",
+    "explain": "Say where the time of a run goes, what bounds it, and what to change.",
+    "export": "Write a run as a page, Markdown, CSV, JSON, a trace or a drawing.",
     "formulas": "List the field's formulas, show one, or calculate with units.",
+    "hub": "Serve the runs as web pages on this machine.",
     "import": "Turn another tool's result into a profile.",
     "models": "List models, or show one's layers, work, memory and coverage.",
     "predict": "Predict how fast a model will run on a device, without running anything.",

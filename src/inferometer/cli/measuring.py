@@ -166,9 +166,13 @@ def require_whole(found: Measured) -> None:
             f"The measurement ended early ({found.raw.ended}): {found.raw.error}",
             remedy="What was measured until then is above, and marked.",
         )
+    found.require_quiet()
     checked = found.profile.verification
-    if checked is not None and checked.status == "failed":
+    if checked is None or checked.reference is None or checked.status == "verified":
+        return
+    if checked.status == "failed":
         raise GateError(f"The outputs are not those of {checked.reference}: {checked.reason}.")
+    raise EngineError(f"The outputs could not be checked: {checked.reason}")
 
 
 @contextmanager

@@ -10,6 +10,7 @@ import click
 from inferometer.cli.measuring import asked_of, measuring_options, progress_bar, record, require_whole
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
 from inferometer.cli.storing import recording_from, storing_options, tell
+from inferometer.errors import DomainError
 
 __all__ = ["command"]
 
@@ -54,6 +55,10 @@ def command(
     """
     from inferometer.profiling import profile_asked
 
+    if reference_model is not None and reference is None:
+        raise DomainError(
+            f"--reference is {reference_model!r}, and no runtime was named to run it.", remedy="Add --verify RUNTIME."
+        )
     if out is not None:
         from inferometer.bench.files import require_room
 
@@ -64,7 +69,7 @@ def command(
         with progress_bar() as progress:
             found = profile_asked(
                 asked,
-                predicted=predicted,
+                predicted=predicted or device is not None,
                 on=device,
                 verify=reference,
                 reference_model=reference_model,

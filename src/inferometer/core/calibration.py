@@ -50,9 +50,9 @@ class Calibration:
 
     `dtype` is the format of the activations. `residuals` are by op class, as ratios at one standard deviation; under
     `step` and `step.PHASE` stands what whole steps are off by when their ops are summed. `factors`, by op class or
-    class and phase (`linear.decode`), are what ops take inside whole models over what they take alone. `valid` holds, by op class and
-    axis, the range that was measured. `peaks` and `bandwidths` are the best that any op reached, for devices whose own
-    are not known. `points` says how many ops were measured, `steps` how many whole models.
+    class and phase (`linear.decode`), are what ops take inside whole models over what they take alone. `valid` holds,
+    by op class and axis, the range that was measured. `peaks` and `bandwidths` are the best that any op reached, for
+    devices whose own are not known. `points` says how many ops were measured, `steps` how many whole models' steps.
     """
 
     device: str
@@ -67,7 +67,7 @@ class Calibration:
     factors: Mapping[str, float] = field(default_factory=dict)
     peaks: Mapping[str, Sourced] = field(default_factory=dict)  # operations per second, by arithmetic format
     bandwidths: Mapping[str, Sourced] = field(default_factory=dict)  # bytes per second, by memory level
-    valid: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    valid: Mapping[str, Mapping[str, tuple[float, ...]]] = field(default_factory=dict)  # least and greatest
     points: int = 0
     steps: int = 0
     fitted_on: tuple[str, ...] = ()  # the models whose whole steps were used

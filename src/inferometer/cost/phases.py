@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from inferometer.cost.plan import Plan, Step
     from inferometer.cost.ready import Ready
 
-__all__ = ["LOOSE", "Site", "constant_phase", "first_run_phase", "load_phase", "phase_of", "site_of"]
+__all__ = ["LOOSE", "Site", "constant_phase", "first_run_phase", "load_phase", "outside_notes", "phase_of", "site_of"]
 
 LOOSE = 2.0  # a constant that was measured elsewhere
 
@@ -72,6 +72,15 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
         ops=tuple(ops),
         unattributed_s=once_s,
     )
+
+
+def outside_notes(name: str, step: Step) -> list[str]:
+    """What to say of ops that are larger or smaller than any that the calibration measured, where they matter."""
+    far = step.outside()
+    if not far:
+        return []
+    listed = ", ".join(f"{op_class} by {times:.3g} times" for op_class, times in sorted(far.items()))
+    return [f"In the {name} phase ops lie outside of what was calibrated ({listed}): the interval is wider there."]
 
 
 def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> list[OpTime]:

@@ -47,7 +47,8 @@ _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from
 class Rates:
     """How near each row comes to its peaks in one phase: columns over the rows.
 
-    `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` err together.
+    `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` err together. Those
+    whose class was in the whole steps that were measured are `in_steps`.
     """
 
     compute_share: Any
@@ -58,9 +59,10 @@ class Rates:
     overhead_s: Any
     host_s: Any
     factor: Any
-    step_spread: float
+    step_spread: float | None
     host_spread: float
     groups: tuple[str, ...]
+    in_steps: Any
     origins: tuple[Origin, ...]
     tables: Mapping[int, tuple[Utilisation, ...]]
 
@@ -74,23 +76,28 @@ class Step:
     counts: Any
     step_s: float  # spent once, on no op
     spread: Any  # of each row: the standard deviation of the logarithm of its time
+    usual: Any  # what of it the whole steps that were measured have shown already
     groups: tuple[str, ...]
-    step_spread: float = 0.0
+    step_spread: float | None = None
     host_spread: float = _HOST_RESIDUAL
     host_s: Any = 0.0  # of each row: what it waits for the host
-    outside: Mapping[str, float] = field(default_factory=dict)  # classes outside of their tables, and how far
+    far: Any = 0.0  # of each row: how far it lies outside of its table, as a logarithm
 
     def interval(self) -> tuple[Any, Any]:
         """The low and the high end of the step, one number a column: eight in ten such steps lie between them.
 
-        Rows of one class err together, classes independently of each other, and the whole step by a part of its own.
+        Where whole steps were measured, what they are off by is known, and only ops outside of their tables or of
+        classes that no such step had add to it.
+        Else rows of one class err together, classes independently of each other. A step that waits for its host is as
+        uncertain as the host.
         """
         times, time = self.priced.time_s, self.total("time_s")
-        waiting = np.broadcast_to(self.host_s, times.shape)
-        own = self.counts[:, None] * (times - waiting) * self.spread
+        waiting = self.counts @ np.broadcast_to(self.host_s, times.shape)
+        known = self.step_spread is not None
+        own = self.counts[:, None] * times * (self.spread - self.usual if known else self.spread)
         members = np.array([[name == group for name in self.groups] for group in dict.fromkeys(self.groups)])
-        parts = [*(members @ own), self.host_spread * (self.counts @ waiting), self.step_spread * time]
-        share = np.sqrt(sum(part**2 for part in parts)) / np.where(time > 0, time, 1.0)
+        whole = np.where(waiting > 0, self.host_spread, self.step_spread or 0.0) * time
+        share = np.sqrt(sum(part**2 for part in (*(members @ own), whole))) / np.where(time > 0, time, 1.0)
         wide = np.exp(EIGHT_IN_TEN * share)
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
@@ -101,6 +108,17 @@ class Step:
 
     def work(self, name: str) -> Any:
         return self.counts @ getattr(self.quantities, name)
+
+    def outside(self, *, least: float = 0.05, factor: float = 2.0) -> dict[str, float]:
+        """Classes with ops `factor` times outside of their tables that take a share of the time, and how far out."""
+        far = np.broadcast_to(self.far, self.priced.time_s.shape)
+        spent = self.counts[:, None] * self.priced.time_s * (far > np.log(factor))
+        found: dict[str, float] = {}
+        for group in dict.fromkeys(self.groups):
+            members = np.array([name == group for name in self.groups])
+            if spent[members].sum() > least * self.total("time_s").sum():
+                found[group] = float(np.exp(far[members].max()))
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +145,8 @@ class Plan:
         quantities = self.prepared.quantities(sizes)
         rates = self.rates_in(phase)
         spread = np.broadcast_to(rates.spread, quantities.bytes.shape).copy()
-        outside: dict[str, float] = {}
-        compute, memory = self._streams(quantities, rates, sizes, (spread, outside))
+        far = np.zeros_like(spread)
+        compute, memory = self._streams(quantities, rates, sizes, (spread, far))
         floor = self._floor(quantities)
         link = self._links(quantities, floor)
         priced = price_streams(
@@ -153,11 +171,12 @@ class Plan:
             counts=counts,
             step_s=0.0 if once else step_s,
             spread=spread,
+            usual=rates.spread * rates.in_steps,
             groups=rates.groups,
             step_spread=rates.step_spread,
             host_spread=rates.host_spread,
             host_s=waiting,
-            outside=outside,
+            far=far,
         )
 
     def rates_in(self, phase: str) -> Rates:
@@ -183,7 +202,7 @@ class Plan:
         return compute, memory
 
     def _streams(
-        self, quantities: Quantities, rates: Rates, sizes: Mapping[str, Any], doubt: tuple[Any, dict[str, float]]
+        self, quantities: Quantities, rates: Rates, sizes: Mapping[str, Any], doubt: tuple[Any, Any]
     ) -> tuple[Any, Any]:
         compute, memory = self.ideals(quantities)
         priced = (
@@ -202,7 +221,7 @@ class Plan:
         q: Quantities,
         *,
         sizes: Mapping[str, Any],
-        doubt: tuple[Any, dict[str, float]],
+        doubt: tuple[Any, Any],
     ) -> None:
         """Replace the rows that the calibration covers. A stream it says nothing of counts at its peak.
 
@@ -218,11 +237,8 @@ class Plan:
                 share = interpolate(table, shape)
                 for stream in (0, 1) if table.stream == "floor" else (0,) if is_compute(table) else (1,):
                     priced[stream][number] = ideal[stream][number] / share * rates.factor[number]
-            far = beyond(tables[0], shape)
-            if np.any(far > 0):
-                spread[number] = spread[number] * (1 + far)
-                name = tables[0].op_class
-                outside[name] = max(outside.get(name, 0.0), float(np.max(far)))
+            outside[number] = beyond(tables[0], shape)
+            spread[number] = spread[number] * (1 + outside[number])
 
     def _floor(self, q: Quantities) -> Any:
         resident = self.weights_bytes + self.prepared.counts(once=False) @ q.kv
@@ -279,6 +295,8 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
     inverse, notes = _inverse_peaks(prepared, device)
+    if calibration is not None:
+        notes = (*notes, _calibrated_by(calibration), *calibration.notes)
     return Plan(
         prepared=prepared,
         device=device,
@@ -290,6 +308,13 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         link=link,
         overlap=overlap,
         notes=notes,
+    )
+
+
+def _calibrated_by(calibration: Calibration) -> str:
+    return (
+        f"Calibrated on {calibration.created[:10]} with {calibration.runtime} on {calibration.device}, "
+        f"{calibration.dtype}; eight in ten steps lie between low and high."
     )
 
 
@@ -331,6 +356,7 @@ def _rates(plan: Plan, phase: str) -> Rates:
     numbers = np.zeros((len(rows), 8))
     origins: list[Origin] = []
     groups: list[str] = []
+    whole: list[bool] = []
     tables: dict[int, tuple[Utilisation, ...]] = {}
     for number, row in enumerate(rows):
         classes = class_path(row.op, phase, attention_path(row.op, plan.prepared.effects.attention))
@@ -341,6 +367,8 @@ def _rates(plan: Plan, phase: str) -> Rates:
         origins.append("calibrated" if found else "datasheet" if prior is None else "prior")
         groups.append(found[0].op_class if found else "prior")
         factor = factor_for(plan.calibration, classes)
+        whole.append(factor is not None or row.op_class in FREE)
+        factor = 1.0 if factor is None else factor
         numbers[number] = (*_rate(plan, row, None if found else prior, found, factor), factor)
     columns = [numbers[:, place : place + 1] for place in range(8)]
     known = plan.calibration
@@ -353,9 +381,10 @@ def _rates(plan: Plan, phase: str) -> Rates:
         overhead_s=columns[5],
         host_s=columns[6],
         factor=columns[7],
-        step_spread=0.0 if known is None else step_residual(known, phase),
+        step_spread=None if known is None else step_residual(known, phase),
         host_spread=_HOST_RESIDUAL if known is None else known.residuals.get("host", _HOST_RESIDUAL),
         groups=tuple(groups),
+        in_steps=np.array(whole)[:, None],
         origins=tuple(origins),
         tables=tables,
     )

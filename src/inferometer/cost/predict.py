@@ -24,7 +24,15 @@ from inferometer.cost.headline import phase_repeats, request_times, tokens_gaine
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import replica_batch
-from inferometer.cost.phases import Site, constant_phase, first_run_phase, load_phase, phase_of, site_of
+from inferometer.cost.phases import (
+    Site,
+    constant_phase,
+    first_run_phase,
+    load_phase,
+    outside_notes,
+    phase_of,
+    site_of,
+)
 from inferometer.cost.ready import Ready, make_ready
 from inferometer.cost.request import completed, decode_context, prefill_steps
 from inferometer.errors import DomainError
@@ -171,6 +179,7 @@ class _Job:
         plan = self.ready.plan
         once = name == "encode"
         step = plan.step(sizes, "prefill" if once else name, once=once)
+        self.notes += outside_notes(name, step)
         return phase_of(name, step, plan, site)
 
     def _forward_sizes(self) -> dict[str, Any]:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["beyond", "factor_for", "interpolate", "is_compute", "residual_of", "step_residual", "tables_for"]
 
-_STEP_RESIDUAL = 0.05  # of whole steps, where a calibration saw none: what is between its ops and in no table
-
 
 def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
     """The tables of the first class name that the calibration has any for: one a stream."""
@@ -45,17 +43,17 @@ def residual_of(calibration: Calibration, table: Utilisation) -> float:
     return calibration.residuals.get(table.op_class, table.residual)
 
 
-def step_residual(calibration: Calibration, phase: str) -> float:
-    """What the sum of a step's ops is off by, at one standard deviation."""
+def step_residual(calibration: Calibration, phase: str) -> float | None:
+    """What whole steps of a phase are off by, at one standard deviation; None where none were measured."""
     residuals = calibration.residuals
-    return residuals.get(f"step.{phase}", residuals.get("step", _STEP_RESIDUAL))
+    return residuals.get(f"step.{phase}", residuals.get("step"))
 
 
-def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float:
+def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float | None:
     """What an op takes inside a model over what it takes alone: that of the first class name that has one."""
     if calibration is None:
-        return 1.0
-    return next((calibration.factors[name] for name in classes if name in calibration.factors), 1.0)
+        return None
+    return next((calibration.factors[name] for name in classes if name in calibration.factors), None)
 
 
 def beyond(table: Utilisation, shape: Mapping[str, Any]) -> Any:

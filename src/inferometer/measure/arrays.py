@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.bench.guard import Guard, NoGuard
@@ -17,20 +18,22 @@ from inferometer.measure.raw import Memory, Shape
 from inferometer.profiler.meters import process_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from inferometer.bench.loop import Collected, Step
+    from inferometer.bench.subject import Outcome
     from inferometer.measure.order import Order
     from inferometer.runtimes.base import Runtime, Session
 
-    Tell = Callable[[str, Any], None]
-
 __all__ = ["INSTRUMENTED_SHARE", "measure_arrays"]
+
+Tell = Callable[[str, Any], None]
 
 INSTRUMENTED_SHARE = 1.0  # the instrumented steps take at most as long as the clean ones did
 _STEPS = (5, 50)  # instrumented steps, at least and at most
 _WARM = 2
+_TELL_S = 0.25
+_FAILED = "Try another graph optimisation level, other inputs (--input NAME=FILE.npy), or another runtime."
 _TURN = 5  # steps of each session before it is the other's turn: the first finds its weights out of the caches
 
 
@@ -49,8 +52,9 @@ def measure_arrays(
         start = clock()
         session.step()
         tell("first_s", clock() - start)
+        tell("opened", session.opened)  # an engine may compile on the first step
         restarted = gauge.restart()
-        found = _clean(order, session, guard, tell)
+        found = _clean(order, runtime, session, guard, tell)
         peak = gauge.read().peak if restarted else None
         device = getattr(session, "memory_peak_bytes", None)
         tell("memory", Memory(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device))
@@ -69,7 +73,7 @@ def measure_arrays(
 def feed(order: Order, session: Session) -> None:
     made = make_inputs(
         session.opened.inputs,
-        sizes=order.target.sizes,
+        sizes={**order.sizes, **order.target.sizes},
         shapes=order.shapes,
         limits=order.limits,
         given=order.inputs,
@@ -78,18 +82,50 @@ def feed(order: Order, session: Session) -> None:
     session.feed(made)
 
 
-def _clean(order: Order, session: Session, guard: Guard | NoGuard, tell: Tell) -> Collected:
+def _clean(order: Order, runtime: Runtime, session: Session, guard: Guard | NoGuard, tell: Tell) -> Collected:
     """The truth. A step that fails raises: an engine that fails once is not measured further."""
     stopwatch = Stopwatch(session.step, calls_for(order.plan.calls, order.plan.warmup))
-    subject = FunctionSubject(name=order.runtime, stopwatch=stopwatch)
-
-    def progress(step: Step) -> None:
-        tell("progress", step)
-
-    (found,) = collect([subject], order.plan, watch=guard, progress=progress)
-    if not found.samples_s and found.failures:
-        raise EngineError(f"{order.runtime} failed while it ran the model: {found.failures[0].reason}.")
+    subject = _Telling(subject=FunctionSubject(name=order.runtime, stopwatch=stopwatch), tell=tell)
+    (found,) = collect([subject], order.plan, watch=guard, progress=subject.progress)
+    if found.failures:
+        reason = found.failures[0].reason
+        if reason.startswith("MemoryError"):
+            raise MemoryError
+        raise EngineError(f"{runtime.title} failed while it ran the model: {reason.rstrip('.')}.", remedy=_FAILED)
     return found
+
+
+@dataclass(slots=True, kw_only=True)
+class _Telling:
+    """A subject whose times are told a few times a second while they come: whatever ends it later, they are known."""
+
+    subject: FunctionSubject
+    tell: Tell
+    clock: Callable[[], float] = time.monotonic
+    new: list[float] = field(default_factory=list)
+    told: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.subject.name
+
+    def run(self, *, watched: bool = False) -> Outcome:
+        outcome = self.subject.run(watched=watched)
+        if outcome.seconds is not None:
+            self.new.append(outcome.seconds)
+        return outcome
+
+    def close(self) -> None:
+        self.subject.close()
+
+    def progress(self, step: Step) -> None:
+        self.tell("progress", step)
+        if step.stage == "warm-up":
+            self.new.clear()
+        elif self.new and self.clock() - self.told >= _TELL_S:
+            self.tell("samples", tuple(self.new))
+            self.new.clear()
+            self.told = self.clock()
 
 
 def _keep(folder: Path, session: Session, tell: Tell) -> None:

@@ -23,7 +23,7 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.workload import Workload
-from inferometer.measure.correct import Corrected, correct
+from inferometer.measure.correct import Corrected, correct, steady_mean
 from inferometer.measure.layers import Layers, layers_of
 from inferometer.measure.ops import measured_ops
 from inferometer.readers.sizes import bind
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
     from inferometer.measure.order import TextOrder
     from inferometer.measure.raw import Generation, Raw, Shape
-    from inferometer.runtimes.base import Event
+    from inferometer.runtimes.base import Event, Kernel
 
 __all__ = ["Subject", "assemble"]
 
+_FEW = 0.01  # … and a share of the work above this that no kernel did
 _SMALL = 0.05  # an unattributed share above this is said
 
 
@@ -58,9 +59,11 @@ def assemble(subject: Subject, raw: Raw, *, case: TextOrder | None = None, now: 
     """The profile of what was measured. `case` chooses one of several lengths of a language model."""
     notes = [*subject.notes, *(raw.opened.notes if raw.opened else ())]
     phases = [*_once(raw)]
+    if case is not None:
+        raw = replace(raw, shapes=tuple(shape for shape in raw.shapes if shape.order in {None, case}))
     if raw.generations or case is not None:
         phases += _text_phases(subject, raw, case, notes)
-        headline = _text_headline(phases, raw, case)
+        headline = _text_headline(phases, raw, case, batch=subject.workload.batch)
     else:
         phases += _array_phases(subject, raw, notes)
         headline = _array_headline(phases, raw)
@@ -119,12 +122,26 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
     shape = next((shape for shape in shapes if shape.phase == phase.name), None)
     if shape is None or not shape.kernels or phase.clean_s is None:
         return phase
-    found = correct(
-        shape.kernels, clean_s=phase.clean_s, walls_s=shape.walls_s, paired_s=shape.paired_s, cost_s=shape.cost_s
-    )
-    notes += _said(phase, found, len(shape.kernels))
-    ops = measured_ops(shape.kernels, found, layers)
+    phase, kernels = _on_device(phase, shape.kernels)
+    found = correct(kernels, clean_s=phase.time_s, walls_s=shape.walls_s, paired_s=shape.paired_s, cost_s=shape.cost_s)
+    notes += _said(phase, found, len(kernels))
+    ops = measured_ops(kernels, found, layers)
+    notes += _left_out(phase, ops, layers)
     return replace(phase, ops=ops, unattributed_s=found.unattributed_s)
+
+
+def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence[Kernel]]:
+    """Where a device works beside the host, its kernels are where the time goes; the host's are a sum of their own.
+
+    The host runs ahead of the device, so the two overlap: what the clean run has beyond the device's time is the time
+    in which the device waited.
+    """
+    device = [kernel for kernel in kernels if kernel.device_s is not None]
+    if not device:
+        return phase, kernels
+    host_s = sum(steady_mean(kernel.samples_s) for kernel in kernels if kernel.kind != "wait")
+    device_s = sum(steady_mean(kernel.device_s or ()) for kernel in device)
+    return replace(phase, parts={**phase.parts, "host": host_s, "device": device_s}), device
 
 
 def _said(phase: Phase, found: Corrected, kernels: int) -> Iterable[str]:
@@ -137,6 +154,27 @@ def _said(phase: Phase, found: Corrected, kernels: int) -> Iterable[str]:
         yield f"{phase.name}: the engine's timers add up to {over:.0%} more than the clean run; {done}."
     if found.unattributed_s > _SMALL * clean:
         yield f"{phase.name}: {found.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
+
+
+def _left_out(phase: Phase, ops: Sequence[OpTime], layers: Layers) -> Iterable[str]:
+    """Kernels that belong to no layer, and work that no kernel did: both are told where they are more than a little."""
+    own = [op for op in ops if op.block is None]
+    seconds, whole = sum(op.time_s for op in own), sum(op.time_s for op in ops)
+    if seconds > _SMALL * whole:
+        kinds = ", ".join(kind for kind, _ in Counter(op.kind for op in own).most_common(2))
+        yield (
+            f"{phase.name}: {seconds / whole:.0%} of the time in kernels is in {len(own)} of the engine's own, which "
+            f"belong to no layer of the model ({kinds})."
+        )
+    ran = {name for op in ops for name in (op.layers or (op.name,))}
+    left = [layer for name, layer in layers.by_name.items() if name not in ran and layer.flops > 0]
+    share = sum(layer.flops for layer in left) / phase.flops if phase.flops else 0.0
+    if share > _FEW:
+        example = max(left, key=lambda layer: layer.flops).name
+        yield (
+            f"{phase.name}: {share:.1%} of the work, in {len(left)} layers such as {example}, is in no kernel: the "
+            f"engine merged equal layers, or computed them when it loaded the model."
+        )
 
 
 def _text_phases(subject: Subject, raw: Raw, case: TextOrder | None, notes: list[str]) -> list[Phase]:
@@ -242,7 +280,7 @@ def _array_headline(phases: Sequence[Phase], raw: Raw) -> Headline:
     )
 
 
-def _text_headline(phases: Sequence[Phase], raw: Raw, case: TextOrder | None) -> Headline:
+def _text_headline(phases: Sequence[Phase], raw: Raw, case: TextOrder | None, *, batch: int) -> Headline:
     kept = [each for each in raw.generations if not each.first and (case is None or each.order == case)]
     by_name = {phase.name: phase for phase in phases}
     prefill, decode, tokenise = by_name.get("prefill"), by_name.get("decode"), by_name.get("tokenise")
@@ -255,7 +293,7 @@ def _text_headline(phases: Sequence[Phase], raw: Raw, case: TextOrder | None) ->
         ttft_s=ttft,
         tpot_s=step,
         e2e_s=median(e2e) + (tokenise.time_s if tokenise else 0.0) if e2e else None,
-        tokens_per_s=1 / step if step else None,
+        tokens_per_s=batch / step if step else None,
         peak_memory_bytes=_peak(raw),
         unattributed_s=sum(rest) if rest else None,
         **_top_units(ops, raw),

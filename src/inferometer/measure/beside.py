@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from inferometer.core.estimate import Bound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["beside"]
+__all__ = ["beside", "remarks"]
+
+_SOME = 0.05  # of a phase's time: less is not worth a word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,3 +70,29 @@ def _op(op: OpTime, expected: Mapping[str, _Expected]) -> OpTime:
         floor_s=sum(each.floor_s for each in known),
         bound=longest.bound,
     )
+
+
+def remarks(profile: Profile, *, cores: int | None) -> Iterator[str]:
+    """What a reader of floors should know: ops that beat theirs, and a floor of more cores than the engine had."""
+    threads = profile.environment.threads if profile.environment else None
+    if threads is not None and cores is not None and threads < cores:
+        yield f"The floor is of all {cores} cores; the engine had {threads} thread{'s' if threads > 1 else ''}."
+    for phase in profile.phases:
+        quick = [op for op in phase.ops if op.floor_s is not None and op.time_s < op.floor_s]
+        share = sum(op.time_s for op in quick) / phase.time_s if phase.time_s > 0 else 0.0
+        if share > _SOME:
+            yield f"{phase.name}: {len(quick)} layers, {share:.0%} of the time, beat their floor: {_why(quick)}."
+
+
+def _why(quick: Sequence[OpTime]) -> str:
+    """Floors count main memory, and a roof that was measured at another moment."""
+    memory = sum(1 for op in quick if op.bound == "memory")
+    reasons = []
+    if memory:
+        reasons.append(f"{memory} are bound by memory, and what they read was still in the caches")
+    if memory < len(quick):
+        reasons.append(
+            f"{len(quick) - memory} are bound by compute, and did better than the roof, which was measured before and "
+            f"after with numpy in f32: the machine was busier then, or the engine has better instructions or fewer bits"
+        )
+    return "; ".join(reasons)

@@ -14,7 +14,7 @@ import time
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
-from inferometer.errors import InferometerError
+from inferometer.errors import InferometerError, PluginError
 from inferometer.plugins import load
 
 if TYPE_CHECKING:
@@ -31,8 +31,16 @@ _PROGRESS_S = 0.1
 
 def runtime_named(name: str) -> Runtime:
     """A plug-in by its name, or `module:attribute`."""
-    module, _, attribute = name.partition(":")
-    found: Runtime = getattr(import_module(module), attribute) if attribute else load("inferometer.runtimes", name)
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        return load("inferometer.runtimes", name)  # type: ignore[no-any-return]  # what a plug-in is, its group says
+    try:
+        found: Runtime = getattr(import_module(module), attribute)
+    except Exception as error:
+        raise PluginError(
+            f"The runtime {name!r} cannot be loaded: {type(error).__name__}: {error}.",
+            remedy="Write the name of a runtime, or MODULE:ATTRIBUTE of one that Python can import.",
+        ) from error
     return found
 
 

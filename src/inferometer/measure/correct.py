@@ -1,8 +1,8 @@
 """From what an engine's timers said to times that add up to the clean run.
 
 Timers cost time, part of it inside the very kernels they time: on small models the raw sum is far above the true
-latency. So the cost is taken out of each kernel, what still exceeds the clean run is scaled down to it, and what is
-left of the clean run is `unattributed`: the engine's own work between kernels.
+latency. So the cost is taken out of each kernel, the kernels' share of an instrumented step is held against the clean
+run, and what is left of that is `unattributed`: the engine's own work between kernels.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Kernel
 
-__all__ = ["Corrected", "correct"]
+__all__ = ["Corrected", "correct", "steady_mean"]
 
 _LEAST = 0.1  # of what the timer said: a kernel shorter than the timer's own cost still took time
+_DUST = 1e-12
+_LITTLE = 0.2  # of a step: instruments that take less do not blur the kernels' share of it
 _FAR = 3.0  # a reading this many times the median was interrupted
 _TICK_S = 2e-6  # … unless it is only the clock's coarse step: timers count whole microseconds
 
@@ -31,9 +33,9 @@ class Corrected:
 
     times_s: tuple[float, ...]
     unattributed_s: float
-    raw_s: float  # what the timers' readings add up to
+    raw_s: float  # what the timers' readings add up to, at the clean run's pace
     cost_s: float  # taken out of each kernel on the host's clock
-    scale: float  # what the corrected times were multiplied with, at most 1
+    scale: float  # what the corrected times were multiplied with to fit the clean run
 
 
 def correct(
@@ -44,39 +46,84 @@ def correct(
     paired_s: Sequence[float] = (),
     cost_s: float | None = None,
 ) -> Corrected:
-    """Times of one step. `walls_s` are whole instrumented steps: no timer can have cost more than they grew by.
+    """Times of one step. `walls_s` are whole instrumented steps, `paired_s` clean steps taken in turns with them.
 
-    `paired_s` are clean steps taken in turns with them. Where those took longer or shorter than the clean run, the
-    machine was slower or faster meanwhile, and the kernels' times are brought to its pace.
+    No timer can have cost more than the steps grew by. How much of a step is in kernels is read from each instrumented
+    step itself: whatever slowed the machine meanwhile slowed both, so a busy machine does not show as unattributed.
     """
     if not clean_s > 0:
         raise DomainError(f"The clean run must take more than 0 s, and took {clean_s!r} s.")
     pace = clean_s / median(paired_s) if paired_s else 1.0
-    raw = [pace * steady_mean(kernel.device_s or kernel.samples_s) for kernel in kernels]
-    on_host = sum(1 for kernel in kernels if kernel.device_s is None)
-    cost = _cost(cost_s, clean_s, [pace * wall for wall in walls_s], on_host)
+    raw = [steady_mean(kernel.device_s or kernel.samples_s) for kernel in kernels]
+    grown = _grown(walls_s, paired_s or (clean_s,))
+    host = sum(1 for kernel in kernels if kernel.device_s is None)
+    cost = _cost(cost_s, grown, host)
     taken = [
-        seconds if kernel.device_s is not None else max(seconds - cost, _LEAST * seconds)
+        seconds if kernel.device_s is not None else _less(seconds, cost)
         for kernel, seconds in zip(kernels, raw, strict=True)
     ]
-    total = sum(taken)
-    scale = min(1.0, clean_s / total) if total > 0 else 1.0
-    times = tuple(seconds * scale for seconds in taken)
+    total = pace * sum(taken)
+    share = _share(kernels, walls_s, paired_s, cost)
+    inside = min(total, clean_s) if share is None else share * clean_s
+    scale = inside / total if total > 0 else 1.0
+    times = tuple(pace * seconds * scale for seconds in taken)
     return Corrected(
         times_s=times,
-        unattributed_s=max(clean_s - sum(times), 0.0),
-        raw_s=sum(raw),
+        unattributed_s=_rest(clean_s, sum(times)),
+        raw_s=pace * sum(raw),
         cost_s=cost,
         scale=scale,
     )
 
 
-def _cost(estimated_s: float | None, clean_s: float, walls_s: Sequence[float], kernels: int) -> float:
+def _less(seconds: float, cost: float) -> float:
+    return max(seconds - cost, _LEAST * seconds)
+
+
+def _grown(walls_s: Sequence[float], clean_s: Sequence[float]) -> float | None:
+    """What the instruments made a step longer by: the smaller of two estimates, as noise makes them large."""
+    if not walls_s or not clean_s:
+        return None
+    by_median, by_least = median(walls_s) - median(clean_s), min(walls_s) - min(clean_s)
+    return max(min(by_median, by_least), 0.0)
+
+
+def _rest(whole: float, inside: float) -> float:
+    """What is left, without the dust of adding floating-point numbers."""
+    left = whole - inside
+    return left if left > _DUST * whole else 0.0
+
+
+def _cost(estimated_s: float | None, grown_s: float | None, kernels: int) -> float:
+    """The engine's estimate, at most what the steps grew by.
+
+    It is not fitted to what would make the sum close: that was tried, and gave short kernels too much.
+    """
     if estimated_s is None or kernels == 0:
         return 0.0
-    if not walls_s:
-        return estimated_s
-    return min(estimated_s, max(median(walls_s) - clean_s, 0.0) / kernels)
+    return estimated_s if grown_s is None else min(estimated_s, grown_s / kernels)
+
+
+def _share(kernels: Sequence[Kernel], walls_s: Sequence[float], paired_s: Sequence[float], cost: float) -> float | None:
+    """The part of a step that is in kernels; None where steps and readings do not match.
+
+    Where the instruments hardly lengthened a step, each step tells its own share, whatever slowed it. Where they did,
+    the quickest step is held against the quickest clean one.
+    """
+    columns = [kernel.device_s or kernel.samples_s for kernel in kernels]
+    if not walls_s or any(len(column) != len(walls_s) for column in columns):
+        return None
+    costs = [0.0 if kernel.device_s is not None else cost for kernel in kernels]
+    inside = [
+        sum(_less(seconds, own) for seconds, own in zip(readings, costs, strict=True))
+        for readings in zip(*columns, strict=True)
+    ]
+    grown = _grown(walls_s, paired_s) or 0.0
+    if paired_s and grown > _LITTLE * median(walls_s):
+        return min(min(inside) / min(paired_s), 1.0)
+    if not paired_s:
+        return None
+    return median(part / max(wall - grown, part, _TICK_S) for part, wall in zip(inside, walls_s, strict=True))
 
 
 def steady_mean(samples: Iterable[float]) -> float:

@@ -121,8 +121,22 @@ def _given(port: Port, text: str, sizes: Mapping[str, int]) -> Array:
     try:
         value = float(text)
     except ValueError:
-        return _loaded(port, Path(text))
+        return _fitting(port, _loaded(port, Path(text)), text)
     return np.full(_shape(port, sizes), value).astype(port.dtype)
+
+
+def _fitting(port: Port, array: Array, path: str) -> Array:
+    """What the file holds must be what the model takes: numbers of another type are not converted in silence."""
+    fits = len(array.shape) == len(port.shape) and all(
+        not isinstance(dim, int) or dim == size for dim, size in zip(port.shape, array.shape, strict=True)
+    )
+    if fits and array.dtype == np.dtype(port.dtype):
+        return array
+    raise DomainError(
+        f"The input {port.name!r} takes {port.dtype} {_written(port.shape)}; {path!r} holds "
+        f"{array.dtype} {list(array.shape)}.",
+        remedy="Save an array of that type and shape, or say the sizes it has with --batch or --size.",
+    )
 
 
 def _loaded(port: Port, path: Path) -> Array:
@@ -130,7 +144,11 @@ def _loaded(port: Port, path: Path) -> Array:
         array: Array = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise FormatError(
-            f"The input {port.name!r} was to come from {str(path)!r}, which cannot be read: {error}.",
+            f"The input {port.name!r} was to come from {str(path)!r}, which cannot be read: {_why(error)}.",
             remedy="Give a number, or a file that numpy.save wrote.",
         ) from None
     return array
+
+
+def _why(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error).rstrip(".")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
+from inferometer.bench.loop import Collected
 from inferometer.bench.processes import Tree, kill_tree
 from inferometer.measure.child import LENGTH
 from inferometer.measure.order import Order
@@ -57,7 +58,7 @@ def isolated(
             raw = _listen(child, limits or Limits(), progress, clock)
         finally:
             child.end()
-        return replace(raw, log=_tail(log))
+        return replace(_with_partial(raw), log=_tail(log))
 
 
 @dataclass(slots=True)
@@ -147,10 +148,32 @@ def _with(raw: Raw, name: str, value: Any) -> Raw:
         return replace(raw, generations=(*raw.generations, value))
     if name == "shape":
         return replace(raw, shapes=(*raw.shapes, value))
+    if name == "samples":
+        return replace(raw, partial_s=(*raw.partial_s, *value))
     if name == "kept":
         return replace(raw, kept={**raw.kept, **value})
     fields: dict[str, Any] = {name: value}
     return replace(raw, **fields)
+
+
+def _with_partial(raw: Raw) -> Raw:
+    """What was timed of a clean run that did not come to its end is a clean run, marked as not complete."""
+    if raw.clean is not None or not raw.partial_s:
+        return raw
+    found = Collected(
+        name="forward",
+        samples_s=raw.partial_s,
+        warmup_s=(),
+        failures=(),
+        runs=len(raw.partial_s),
+        discarded=0,
+        settled=None,
+        complete=False,
+        calls=1,
+        peak_bytes=None,
+        disturbances=(),
+    )
+    return replace(raw, clean=found)
 
 
 def _broken(limits: Limits, tree: Tree, *, silent_s: float, spent_s: float) -> tuple[Ended, str] | None:

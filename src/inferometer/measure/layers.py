@@ -54,11 +54,26 @@ class Layers:
         return tuple(sorted(found.values(), key=lambda layer: layer.place))
 
     def _within(self, name: str, kind: str) -> Layer | None:
-        """A node named `layer/Node`, as our own files have them; else the op of that kind in the same part."""
-        if (layer := self.by_name.get(name.rpartition("/")[0])) is not None:
-            return layer
-        inside = self.parts.get(name) or self.parts.get(name.rpartition(".")[0]) or {}
-        return inside.get(kind)
+        """What the node lies in: `layer/Node` in our own files, `node/else/Node` in a branch that is one op to us.
+
+        Else the op of that kind in the same part of the model, or the part as a whole.
+        """
+        outer = name
+        while (outer := outer.rpartition("/")[0]) != "":
+            if (layer := self.by_name.get(outer)) is not None:
+                return layer
+        part = name.rpartition(".")[0]
+        inside = self.parts.get(name) or (self.parts.get(part) if part else None) or {}
+        return inside.get(kind) or (_whole(name, self.parts[name], kind) if name in self.parts else None)
+
+
+def _whole(name: str, inside: Mapping[str, Layer], kind: str) -> Layer | None:
+    """A module's own time, in none of its ops: a row of its own, in the module's block, with no work of its own."""
+    first = min(inside.values(), key=lambda layer: layer.place, default=None)
+    if first is None:
+        return None
+    part = first.name.rpartition(".")[0] or name
+    return Layer(name=part, kind=kind, block=first.block, place=first.place, flops=0.0, bytes=0.0)
 
 
 def layers_of(graph: Graph, binding: Binding) -> Layers:

@@ -27,7 +27,8 @@ class Order:
     """`runtime` is a plug-in's name, or `module:attribute` for one that is not installed.
 
     By the name of an input: `shapes` are those the workload gives it, `limits` say how many values an integer may take,
-    `inputs` are files or numbers given for some.
+    `inputs` are files or numbers given for some. `sizes` are the open ones by our names for them. The engine opens the
+    file as it is, open sizes and all, as a program in production does; the inputs then have these.
     `shape` asks for the instrumented run; `outputs` is where to keep what the model gave, for verification.
     """
 
@@ -36,6 +37,7 @@ class Order:
     plan: Plan
     text: tuple[TextOrder, ...] = ()  # empty for a model that takes arrays
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     shape: bool = True

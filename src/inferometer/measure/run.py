@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,9 +26,8 @@ from inferometer.measure.order import Order, TextOrder
 from inferometer.measure.prepare import Making, Prepared, facts_of, prepare
 from inferometer.measure.raw import Raw
 from inferometer.plugins import load_all
-from inferometer.runtimes.base import Missing, Runtime, Target
+from inferometer.runtimes.base import Missing, Runtime, Target, require_ready
 from inferometer.settings import cache_folder
-from inferometer.synth.onnx import STAY_OPEN
 
 if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
@@ -40,6 +40,8 @@ __all__ = ["Asked", "Measured", "choose_runtime", "measure_model", "verified"]
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _WORDS = 6  # of an engine's log that are shown with an error, in lines
+_CHOOSE = ("openvino", "torch-eager", "torch-compile")  # runtimes that compute in what they are told to
+_FILE_NAME = re.compile(r"named '(.+)' in the file")
 # Which runtime opens a format, the first that is installed; None stands for a model without weights.
 _PREFERRED: dict[str | None, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "openvino"),
@@ -86,16 +88,25 @@ class Measured:
     graph: Graph
     raw: Raw
     complete: bool
+    sizes: Mapping[str, int] = field(default_factory=dict)  # that the user gave, by our names for them
+    strict: bool = False
 
     @property
     def profile(self) -> Profile:
         return self.profiles[0]
+
+    def require_quiet(self) -> None:
+        """Raises where a quiet machine was asked for and was not had. What was measured is still there."""
+        environment = self.raw.environment
+        if self.strict and environment is not None and environment.disturbed:
+            raise GateError(f"The measurement was disturbed {environment.reasons[0]}")
 
 
 def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Path | None = None) -> Measured:
     """Measure. What was measured before it ended early is kept; nothing measured at all is an error."""
     runtime = runtime_named(asked.runtime) if asked.runtime else choose_runtime(asked.model)
     prepared = _prepared(asked, runtime, folder)
+    asked = _in_our_names(asked, prepared.graph)
     workload = _completed(asked, prepared)
     facts, binding = facts_of(prepared, workload, asked.sizes)
     order = _order(asked, runtime, prepared, binding, workload)
@@ -111,10 +122,15 @@ def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Pat
         command=asked.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
-    profiles = tuple(_titled(assemble(_of_case(subject, case), raw, case=case)) for case in cases)
-    if asked.strict and raw.environment is not None and raw.environment.disturbed:
-        raise GateError(f"The measurement was disturbed {raw.environment.reasons[0]}")
-    return Measured(profiles=profiles, graph=prepared.graph, raw=raw, complete=raw.ended == "done")
+    profiles = tuple(_titled(assemble(_of_case(subject, case, raw), raw, case=case)) for case in cases)
+    return Measured(
+        profiles=profiles,
+        graph=prepared.graph,
+        raw=raw,
+        complete=raw.ended == "done",
+        sizes=asked.sizes,
+        strict=asked.strict,
+    )
 
 
 def _titled(profile: Profile) -> Profile:
@@ -128,7 +144,10 @@ def choose_runtime(model: str) -> Runtime:
     """The first installed runtime that opens the model's format."""
     from inferometer.catalog.files import row_named  # noqa: PLC0415 - only where no runtime is named
     from inferometer.measure.prepare import format_of  # noqa: PLC0415 - as above
+    from inferometer.readers.resolve import read  # noqa: PLC0415 - as above
 
+    if row_named("models", model) is None and not Path(model).exists():
+        read(model)  # a name that is not known is told as such, with the ones it is near
     kind = None if row_named("models", model) is not None else format_of(Path(model))
     loaded, _ = load_all("inferometer.runtimes")
     preferred = [loaded[name] for name in _PREFERRED.get(kind, _PREFERRED[None]) if name in loaded]
@@ -149,29 +168,33 @@ def verified(
 ) -> Verification:
     """Run the model, or `model` in its place, once more on the reference runtime, and compare what came out.
 
-    Both get the same random inputs. The reference computes in f32 where it can choose.
+    Both get the same random inputs, and the same weights where those are made up. The reference computes in f32 where
+    it can choose.
     """
     from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
 
+    require_ready(runtime_named(reference))
     short = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
     runtime = asked.runtime or choose_runtime(asked.model).name
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
         kept = []
-        cases = ((asked.model, runtime, asked.precision), (model or asked.model, reference, "f32"))
-        for number, (name, engine, precision) in enumerate(cases):
-            once = replace(
-                asked, model=name, runtime=engine, plan=short, shape=False, guarded=False, precision=precision,
-                providers=() if number else asked.providers, optimisation=None if number else asked.optimisation,
-            )  # fmt: skip
-            kept.append(load_outputs(_outputs(once, Path(folder) / str(number))))
+        once = replace(asked, runtime=runtime, plan=short, shape=False, guarded=False)
+        f32 = "f32" if reference in _CHOOSE else None
+        as_reference = replace(
+            once, model=model or asked.model, runtime=reference, weights="f32", precision=f32, providers=(),
+            optimisation=None, options={},
+        )  # fmt: skip
+        for number, each in enumerate((once, as_reference)):
+            kept.append(load_outputs(_outputs(each, Path(folder) / str(number))))
     ours, theirs = kept
     compare = compare_text if "ids" in ours else compare_arrays
-    return compare(ours, theirs, against=f"{reference}, f32", tolerance=tolerance)
+    return compare(ours, theirs, against=f"{reference}, {f32}" if f32 else reference, tolerance=tolerance)
 
 
 def _outputs(asked: Asked, folder: Path) -> str:
     runtime = runtime_named(asked.runtime or "")
-    prepared = _prepared(asked, runtime, None)
+    prepared = _prepared(asked, runtime, None, same=True)
+    asked = _in_our_names(asked, prepared.graph)
     workload = _completed(asked, prepared)
     _, binding = facts_of(prepared, workload, asked.sizes)
     order = replace(_order(asked, runtime, prepared, binding, workload), outputs=folder)
@@ -181,9 +204,16 @@ def _outputs(asked: Asked, folder: Path) -> str:
     return raw.kept["outputs"]
 
 
-def _prepared(asked: Asked, runtime: Runtime, folder: Path | None) -> Prepared:
+def _prepared(asked: Asked, runtime: Runtime, folder: Path | None, *, same: bool = False) -> Prepared:
     place = folder or cache_folder() / "models"
-    making = Making(folder=place, weights=asked.weights, sizes=asked.sizes, seed=asked.seed)
+    making = Making(
+        folder=place,
+        weights=asked.weights,
+        sizes=asked.sizes,
+        seed=asked.seed,
+        same=same,
+        image=asked.workload.image,
+    )
     return prepare(asked.model, runtime, making)
 
 
@@ -193,6 +223,7 @@ def _completed(asked: Asked, prepared: Prepared) -> Workload:
         made = Precision(weights=prepared.precision, activations=prepared.precision)
         workload = replace(workload, precision=made)
     if not prepared.text:
+        _require_no_text(asked, prepared)
         return workload
     limit = prepared.graph.context_limit
     prompt = workload.prompt or min(PROMPT, (limit or 2 * PROMPT) // 2)
@@ -205,6 +236,29 @@ def _completed(asked: Asked, prepared: Prepared) -> Workload:
             remedy="Ask for fewer tokens, or for a model with a longer window.",
         )
     return replace(workload, prompt=prompt, generate=generate)
+
+
+def _in_our_names(asked: Asked, graph: Graph) -> Asked:
+    """A size may be given by the name that the file has for it."""
+    told = {ours: _FILE_NAME.fullmatch(words) for ours, words in graph.metadata.get("symbols", {}).items()}
+    named = {found[1]: ours for ours, found in told.items() if found}
+    return replace(asked, sizes={named.get(name, name): size for name, size in asked.sizes.items()})
+
+
+def _require_no_text(asked: Asked, prepared: Prepared) -> None:
+    """What is asked of a generation is not dropped in silence where there is none."""
+    given = {
+        "--text": asked.words,
+        "--generate": asked.workload.generate,
+        "--depth": asked.workload.context,
+        "several lengths": asked.cases or None,
+    }
+    for name, value in given.items():
+        if value is not None:
+            raise DomainError(
+                f"{prepared.graph.name} takes arrays on this runtime and generates no text; asked for: {name}.",
+                remedy="Leave it out; --size, --batch, --prompt and --image set the sizes of its inputs.",
+            )
 
 
 def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding, workload: Workload) -> Order:
@@ -229,7 +283,6 @@ def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding,
         context=max((case.prompt + case.generate + case.depth for case in text), default=None),
         batch=workload.batch,
         seed=asked.seed,
-        sizes=_open_sizes(prepared, binding),
         options=asked.options,
     )
     return Order(
@@ -238,20 +291,13 @@ def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding,
         plan=asked.plan or (_TEXT_PLAN if text else _ARRAY_PLAN),
         text=text,
         shapes=_shapes(prepared.graph, binding),
+        sizes={name: int(size) for name, size in binding.sizes.items()},
         limits=index_limits(prepared.graph),
         inputs=asked.inputs,
         shape=asked.shape,
         guarded=asked.guarded,
         seed=asked.seed,
     )
-
-
-def _open_sizes(prepared: Prepared, binding: Binding) -> dict[str, int]:
-    """The sizes that the file's inputs leave open; a file that was made for this has the others fixed."""
-    left = frozenset().union(*(tensor.symbols for tensor in prepared.graph.inputs))
-    if prepared.precision is not None:
-        left &= STAY_OPEN
-    return {name: int(size) for name, size in binding.sizes.items() if name in left}
 
 
 def _shapes(graph: Graph, binding: Binding) -> dict[str, tuple[int, ...]]:
@@ -263,10 +309,15 @@ def _shapes(graph: Graph, binding: Binding) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def _of_case(subject: Subject, case: TextOrder | None) -> Subject:
+def _of_case(subject: Subject, case: TextOrder | None, raw: Raw) -> Subject:
+    """The lengths as they were: words have as many tokens as the tokeniser made of them."""
     if case is None:
         return subject
-    lengths = replace(subject.workload, prompt=case.prompt, generate=case.generate, context=case.depth or None)
+    mine = (each for each in raw.generations if case.words is not None and each.order == case)
+    read = [event.tokens for each in mine for event in each.events if event.kind == "prefill"]
+    lengths = replace(
+        subject.workload, prompt=read[0] if read else case.prompt, generate=case.generate, context=case.depth or None
+    )
     return replace(subject, workload=lengths)
 
 
@@ -289,10 +340,11 @@ def _failure(raw: Raw, asked: Asked, runtime: Runtime) -> InferometerError:
         return EngineError(raw.error or "The model was refused.", remedy=raw.remedy)
     lines = [line for line in raw.log.splitlines() if line.strip()][-_WORDS:]
     words = "".join(f"\n    {line}" for line in lines)
-    told = f" What it printed last:{words}" if words else ""
+    told = f". What it printed last:{words}\nThen:" if words else ":"
+    killed = raw.ended == "crashed" and "SIGKILL" in (raw.error or "")
     return EngineError(
-        f"{asked.model!r} could not be measured on {runtime.title}: {raw.error or raw.ended}{told}",
-        remedy=_REMEDIES.get(raw.ended),
+        f"{asked.model!r} could not be measured on {runtime.title}{told} {raw.error or raw.ended}",
+        remedy=_REMEDIES.get("too-big" if killed else raw.ended),
     )
 
 

@@ -29,6 +29,7 @@ Tell = Callable[[str, Any], None]
 
 FEWEST = 3  # generations of each length, however long they take
 _INSTRUMENTED = 16  # tokens of an instrumented generation
+_CHECKED = (64, 16)  # tokens of a prompt and of an answer that are compared with a reference, at most
 _ROOM = 0.4  # of the memory that is free: a second copy of a model may take no more
 _BEYOND = 1_000_000_007  # a prime: prompts of different cases are different tokens
 
@@ -46,6 +47,7 @@ def measure_text(order: Order, runtime: Runtime, tell: Tell, *, clock: Callable[
         scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock)
         for number, text in enumerate(order.text):
             said += scene.repeat(text, first=number == 0)
+        tell("opened", session.opened)  # what was compiled on the way is known only now
         peak = gauge.read().peak if restarted else None
         device = getattr(session, "memory_peak_bytes", None)
         tell("memory", Memory(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device))
@@ -168,7 +170,8 @@ def _keep(order: Order, runtime: Runtime, session: TextSession, tell: Tell) -> N
         return
     order.outputs.mkdir(parents=True, exist_ok=True)
     path = order.outputs / "outputs.npz"
-    text = replace(order.text[0], prompt=min(order.text[0].prompt, 64), depth=0, generate=16)
+    first = order.text[0]
+    text = replace(first, prompt=min(first.prompt, _CHECKED[0]), depth=0, generate=min(first.generate, _CHECKED[1]))
     ids = prompt_ids(session, text, order.seed)
     made = [number for event in _generated(session, ids, text) for number in event.ids]
     arrays: dict[str, Any] = {"ids": np.array(ids), "made": np.array(made)}
@@ -186,33 +189,39 @@ def _room_for_two(nbytes: int) -> bool:
 
 
 def _instrumented(order: Order, runtime: Runtime, tell: Tell, *, clean: TextSession | None) -> None:
+    """Each length once more with the timers on."""
+    with closing(cast("TextSession", runtime.open(replace(order.target, instrument=True)))) as session:
+        for text in order.text:
+            _shape_of(order, text, session, tell, clean=clean)
+
+
+def _shape_of(order: Order, text: TextOrder, session: TextSession, tell: Tell, *, clean: TextSession | None) -> None:
     """A generation with the timers on, shorter than the clean one: what a token costs changes slowly.
 
     Clean ones stand before and after it where both sessions fit: they tell how the machine went meanwhile.
     """
-    with closing(cast("TextSession", runtime.open(replace(order.target, instrument=True)))) as session:
-        text = order.text[0]
-        ids = prompt_ids(session, text, order.seed)
-        for _ in _generated(session, ids, replace(text, generate=2)):
-            pass
-        session.kernels()
-        short = replace(text, generate=min(text.generate, _INSTRUMENTED))
-        paired = [] if clean is None else [*_generated(clean, ids, short)]
-        events = [*_generated(session, ids, short)]
-        paired += [] if clean is None else [*_generated(clean, ids, short)]
-        cost = getattr(session, "cost_per_kernel_s", None)
-        walls, beside = _by_phase(events), _by_phase(paired)
-        for phase, kernels in session.kernels().items():
-            tell(
-                "shape",
-                Shape(
-                    phase=phase,
-                    kernels=kernels,
-                    walls_s=walls.get(phase, ()),
-                    paired_s=beside.get(phase, ()),
-                    cost_s=cost,
-                ),
-            )
+    ids = prompt_ids(session, text, order.seed)
+    for _ in _generated(session, ids, replace(text, generate=2)):
+        pass
+    session.kernels()
+    short = replace(text, generate=min(text.generate, _INSTRUMENTED))
+    paired = [] if clean is None else [*_generated(clean, ids, short)]
+    events = [*_generated(session, ids, short)]
+    paired += [] if clean is None else [*_generated(clean, ids, short)]
+    cost = getattr(session, "cost_per_kernel_s", None)
+    walls, beside = _by_phase(events), _by_phase(paired)
+    for phase, kernels in session.kernels().items():
+        tell(
+            "shape",
+            Shape(
+                phase=phase,
+                kernels=kernels,
+                walls_s=walls.get(phase, ()),
+                paired_s=beside.get(phase, ()),
+                cost_s=cost,
+                order=text,
+            ),
+        )
 
 
 def _by_phase(events: Iterable[Event]) -> dict[str, tuple[float, ...]]:

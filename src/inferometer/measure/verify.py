@@ -57,7 +57,7 @@ def load_outputs(path: Path | str) -> dict[str, Array]:
 def compare_arrays(
     given: Mapping[str, Array], reference: Mapping[str, Array], *, against: str, tolerance: Tolerance | None = None
 ) -> Verification:
-    """Outputs of the same name, or in the same order where the two runtimes name them differently."""
+    """Outputs of the same name, or of the same size where the two formats name them differently."""
     asked = tolerance or Tolerance()
     pairs = _paired(given, reference)
     if not pairs:
@@ -88,25 +88,32 @@ def compare_arrays(
 
 
 def _paired(given: Mapping[str, Array], reference: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
-    """By name; else by shape, in order, where each output finds exactly one partner."""
-    if set(given) == set(reference):
-        named = {name: (given[name], reference[name]) for name in given}
-    elif len(given) == len(reference):
-        left = list(reference.values())
-        named = {}
-        for name, array in given.items():
-            index = next((i for i, other in enumerate(left) if other.size == array.size), None)
-            if index is None:
-                return {}
-            named[name] = (array, left.pop(index))
-    else:
+    """By name; the others, which two formats may name differently, with the one of their size that is nearest."""
+    if len(given) != len(reference):
         return {}
-    if any(ours.size != theirs.size for ours, theirs in named.values()):
-        return {}
-    return {
-        name: (ours.astype(np.float64).ravel(), theirs.astype(np.float64).ravel())
-        for name, (ours, theirs) in named.items()
-    }
+    ours = {name: array.astype(np.float64).ravel() for name, array in given.items()}
+    theirs = {name: array.astype(np.float64).ravel() for name, array in reference.items()}
+    if set(ours) == set(theirs):
+        named = {name: (ours[name], theirs[name]) for name in ours}
+        return named if all(a.size == b.size for a, b in named.values()) else {}
+    pairs = sorted(
+        (_distance(a, b), name, other)
+        for name, a in ours.items()
+        for other, b in theirs.items()
+        if a.size == b.size and ((name == other) or (name not in theirs and other not in ours))
+    )
+    found: dict[str, tuple[Array, Array]] = {}
+    taken: set[str] = set()
+    for _, name, other in pairs:
+        if name not in found and other not in taken:
+            found[name] = (ours[name], theirs[other])
+            taken.add(other)
+    return found if len(found) == len(ours) else {}
+
+
+def _distance(a: Array, b: Array) -> float:
+    difference = float(np.abs(a - b).max(initial=0.0))
+    return difference if np.isfinite(difference) else float("inf")
 
 
 def _shapes(arrays: Mapping[str, Array]) -> str:

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from inferometer.bench.statistics import summarise
 from inferometer.report.cards import Card, Fact
 from inferometer.report.table import Column, Table
 from inferometer.units import format_capacity, format_quantity
@@ -63,6 +64,7 @@ _LENGTHS = (
     Column(key="runs", heading="of", exact=True),
 )
 _NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
+_LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
 _MEASURED = ("forward", "decode", "prefill")
 
 
@@ -86,7 +88,8 @@ def _asked(profile: Profile) -> str:
         for name in ("batch", "prompt", "generate", "context", "image")
         if (value := getattr(workload, name)) is not None
     ]
-    threads = [f"{environment.threads} threads"] if environment and environment.threads else []
+    count = environment.threads if environment else None
+    threads = [f"{count} thread{'s' if count > 1 else ''}"] if count else []
     return " · ".join(("measured", str(profile.runtime), *threads, ", ".join(sizes)))
 
 
@@ -102,15 +105,35 @@ def _times(profile: Profile) -> Iterator[Fact]:
         if value is not None:
             yield label, format_quantity(value, "s"), _how(phase) if phase else "median"
     if summary.tokens_per_s is not None:
-        yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), "after the first"
+        all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
+        yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"after the first{all_of}"
+    yield from _between_tokens(profile)
     for name in ("load", "compile", "first_run"):
         phase = profile.phase(name)
         if phase is not None:
             yield name.replace("_", " "), format_quantity(phase.time_s, "s"), "once"
 
 
+def _between_tokens(profile: Profile) -> Iterator[Fact]:
+    """The distribution of single steps, as far as there are enough of them, and what the cache grows by."""
+    decode = profile.phase("decode")
+    steps = decode.samples_s if decode else None
+    if steps and len(steps) > 1:
+        found = summarise(steps, name="decode")
+        ranks = (("p50", found.median), ("p90", found.p90), ("p99", found.p99))
+        told = ", ".join(f"{name} {format_quantity(value, 's')}" for name, value in ranks if value is not None)
+        yield "between tokens", told, f"of {found.count} steps, at most {format_quantity(found.max, 's')}"
+    each, workload = profile.model.kv_bytes_per_token, profile.workload
+    if each and workload.prompt is not None:
+        before = workload.context or 0
+        ends = (before + workload.prompt, before + workload.prompt + (workload.generate or 0))
+        first, last = (format_quantity(each * tokens * workload.batch, "B") for tokens in ends)
+        yield "cache", f"{first} to {last}", f"{ends[0]} to {ends[1]} tokens, {format_quantity(each, 'B')} each"
+
+
 def _how(phase: Phase) -> str:
-    parts = [f"{phase.statistic} of {len(phase.samples_s or ())}"]
+    count = len(phase.samples_s or ())
+    parts = [f"{phase.statistic}, {count} steps" if phase.name == "decode" else f"{phase.statistic} of {count}"]
     if phase.low_s is not None and phase.high_s is not None:
         parts.append(f"{format_quantity(phase.low_s, 's')} to {format_quantity(phase.high_s, 's')}")
     if phase.predicted_s:
@@ -157,10 +180,10 @@ def verification_card(model: str, found: Verification) -> Card:
         ("best five", found.top_k, "mean share in common"),
         ("NLL drift", found.nll_drift, "nats a token"),
     )
-    facts = [("outputs", found.status, found.reason or "")]
+    facts: list[Fact] = [("outputs", found.status, found.reason or "")]
     facts += [(label, f"{value:.4g}", remark) for label, value, remark in numbers if value is not None]
     if found.tolerance:
-        facts.append(("allowed", found.tolerance, ""))
+        facts.append(("allowed", "", found.tolerance))
     return Card(title=model, subtitle=f"against {found.reference}", facts=tuple(facts))
 
 
@@ -181,7 +204,7 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     chosen = phase or next((found for name in _MEASURED if (found := profile.phase(name)) and found.ops), None)
     if chosen is None:
         return Table(columns=_LAYERS, rows=())
-    folded = chosen.ops if most is None or chosen.name == "forward" else fold_layers(chosen.ops)
+    folded = chosen.ops if most is None else fold_layers(chosen.ops, own=chosen.name == "forward")
     ops = folded if most is None else tuple(sorted(folded, key=lambda op: -op.time_s)[:most])
     rows: list[dict[str, Any]] = []
     so_far = 0.0
@@ -196,11 +219,17 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     )
 
 
-def fold_layers(ops: Sequence[OpTime]) -> tuple[OpTime, ...]:
-    """Ops that differ only in the number of their layer as one row: `layers.*.mlp.up_proj`, as often as it stands."""
+def fold_layers(ops: Sequence[OpTime], *, own: bool = False) -> tuple[OpTime, ...]:
+    """Ops that differ only in the number of their layer as one row: `layers.*.mlp.up_proj`, as often as it stands.
+
+    With `own` only those that belong to no layer: an engine numbers its layout changes, `ReorderInput_token_12`.
+    """
     groups: dict[tuple[str, str], list[OpTime]] = {}
     for op in ops:
-        groups.setdefault((_NUMBER.sub("*", op.name), op.kind), []).append(op)
+        name = op.name if own else _NUMBER.sub("*", op.name)
+        if op.block is None:
+            name = _LAST.sub("", name)
+        groups.setdefault((name, op.kind), []).append(op)
     return tuple(found[0] if len(found) == 1 else _together(name, found) for (name, _), found in groups.items())
 
 
@@ -209,7 +238,7 @@ def _together(name: str, ops: Sequence[OpTime]) -> OpTime:
         known = [value for op in ops if (value := getattr(op, key)) is not None]
         return sum(known) if len(known) == len(ops) else None
 
-    summed = {key: total(key) for key in ("predicted_s", "floor_s", "flops", "bytes")}
+    summed: dict[str, Any] = {key: total(key) for key in ("predicted_s", "floor_s", "flops", "bytes")}
     longest = max(ops, key=lambda op: op.time_s)
     time_s, count = sum(op.time_s for op in ops), sum(op.count for op in ops)
     return replace(longest, name=name, time_s=time_s, count=count, kernel=None, layers=(), samples_s=None, **summed)
@@ -258,14 +287,14 @@ def _length_rows(profile: Profile) -> Iterator[dict[str, Any]]:
     if prefill is not None and workload.prompt:
         yield {
             "test": f"pp{workload.prompt}{depth}",
-            "tokens_per_s": workload.prompt / prefill.time_s,
+            "tokens_per_s": workload.batch * workload.prompt / prefill.time_s,
             **{key: getattr(prefill, key) for key in ("time_s", "low_s", "high_s")},
             "runs": len(prefill.samples_s or ()),
         }
     if decode is not None and workload.generate:
         yield {
             "test": f"tg{workload.generate}{depth}",
-            "tokens_per_s": 1 / decode.time_s,
+            "tokens_per_s": workload.batch / decode.time_s,
             **{key: getattr(decode, key) for key in ("time_s", "low_s", "high_s")},
             "runs": len(decode.samples_s or ()) // max(workload.generate - 1, 1),
         }

@@ -4,10 +4,10 @@ import pytest
 
 from inferometer.bench.loop import Collected
 from inferometer.core.codec import decode, document, encode
-from inferometer.core.profile import ModelFacts, Profile
+from inferometer.core.profile import ModelFacts, OpTime, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.measure.assemble import Subject, assemble
-from inferometer.measure.beside import beside
+from inferometer.measure.beside import beside, remarks
 from inferometer.measure.order import TextOrder
 from inferometer.measure.raw import Generation, Memory, Raw, Shape
 from inferometer.measure.spans import trace_of
@@ -187,3 +187,53 @@ def test_an_unattributed_rest_that_is_large_is_said():
 def test_verification_starts_unchecked(cnn):
     assert cnn.verification.status == "unchecked"
     assert dataclasses.asdict(cnn)["verification"]["status"] == "unchecked"
+
+
+def test_kernels_of_no_layer_and_work_of_no_kernel_are_told(cnn):
+    shape = Shape(
+        phase="forward",
+        kernels=(kernel("conv1/Conv", 3e-3, "Conv"), kernel("Reorder_1", 1e-3, "ReorderInput")),
+        walls_s=(4e-3,) * 3,
+    )
+    raw = Raw(ended="done", opened=OPENED, clean=collected(4e-3, 4e-3), shapes=(shape,))
+    notes = " ".join(assemble(subject("resnet50"), raw).provenance.notes)
+    assert "25% of the time in kernels is in 1 of the engine's own" in notes
+    assert "of the work" in notes
+    assert "is in no kernel" in notes
+
+
+def test_each_length_has_the_shape_that_was_made_at_it():
+    short, long = TextOrder(prompt=4, generate=2), TextOrder(prompt=8, generate=2)
+
+    def generation(order):
+        read = Event(kind="prefill", start_ns=0, end_ns=2_000_000, tokens=order.prompt, context=0)
+        step = Event(kind="token", start_ns=2_000_000, end_ns=3_000_000, tokens=1, context=order.prompt)
+        return Generation(order=order, events=(read, step))
+
+    def shape(order, layer):
+        kernels = (Kernel(name=layer, kind="MatMul", samples_s=(1e-3,), layers=(layer,)),)
+        return Shape(phase="decode", kernels=kernels, walls_s=(1e-3,), order=order)
+
+    raw = Raw(
+        ended="done",
+        opened=OPENED,
+        generations=(generation(short), generation(long)),
+        shapes=(shape(short, "lm_head"), shape(long, "layers.0.attn.q_proj")),
+    )
+    about = subject("llama-3.2-1b", batch=3)
+    names = [assemble(about, raw, case=case).phase("decode").ops[0].name for case in (short, long)]
+    assert names == ["lm_head", "layers.0.attn.q_proj"]
+    assert assemble(about, raw, case=short).summary.tokens_per_s == pytest.approx(3 / 1e-3)
+
+
+def test_layers_that_beat_their_floor_are_told_with_the_reason():
+    fast = OpTime(name="a", kind="linear", time_s=1e-3, floor_s=2e-3, bound="memory")
+    slow = OpTime(name="b", kind="linear", time_s=1e-3, floor_s=5e-4, bound="compute")
+    base = assemble(subject("resnet50"), Raw(ended="done", opened=OPENED, clean=collected(2e-3, 2e-3)))
+    forward = dataclasses.replace(base.phase("forward"), ops=(fast, slow))
+    both = dataclasses.replace(base, phases=(forward,))
+    (cores, beaten) = remarks(both, cores=8)
+    assert cores == "The floor is of all 8 cores; the engine had 2 threads."
+    assert "1 layers, 50% of the time, beat their floor" in beaten
+    assert "caches" in beaten
+    assert list(remarks(base, cores=2)) == []

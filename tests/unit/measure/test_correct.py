@@ -28,6 +28,21 @@ def test_a_cost_is_never_more_than_the_step_grew_by():
     assert found.cost_s == pytest.approx(1e-6)
 
 
+def test_the_estimate_is_not_fitted_to_close_the_sum():
+    # 10 kernels of 10 µs read as 14; an estimate of 6 leaves 20 µs of the clean step in no kernel, and that is said.
+    found = correct([kernel(14e-6)] * 10, clean_s=100e-6, walls_s=[190e-6], paired_s=[100e-6], cost_s=6e-6)
+    assert found.cost_s == pytest.approx(6e-6)
+    assert found.unattributed_s == pytest.approx(20e-6)
+
+
+def test_a_busy_machine_does_not_show_as_unattributed():
+    # Every step has 98 % of its time in kernels, and every step takes another time.
+    walls = (10e-3, 37e-3, 44e-3, 19e-3, 37e-3)
+    busy = Kernel(name="k", kind="Conv", samples_s=tuple(0.98 * wall for wall in walls))
+    found = correct([busy], clean_s=22e-3, walls_s=walls, paired_s=[37e-3, 25e-3, 45e-3, 23e-3, 39e-3])
+    assert found.unattributed_s == pytest.approx(0.02 * 22e-3, rel=1e-6)
+
+
 def test_what_exceeds_the_clean_run_is_scaled_to_it():
     found = correct([kernel(3e-3), kernel(1e-3)], clean_s=2e-3)
     assert found.times_s == pytest.approx([1.5e-3, 0.5e-3])

@@ -1,3 +1,5 @@
+import re
+
 import numpy as np
 import pytest
 
@@ -54,7 +56,21 @@ def test_a_number_or_a_file_may_be_given(tmp_path):
     port = Port(name="sr", dtype="int64", shape=())
     assert made(port, given={"sr": "16000"}) == 16000
     np.save(tmp_path / "x.npy", np.arange(3))
-    assert made(port, given={"sr": str(tmp_path / "x.npy")}).tolist() == [0, 1, 2]
+    open_port = Port(name="sr", dtype="int64", shape=("n",))
+    assert made(open_port, given={"sr": str(tmp_path / "x.npy")}).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("array", "found"),
+    [(np.zeros((2, 4), np.float64), "float64 [2, 4]"), (np.zeros((2, 5), np.float32), "float32 [2, 5]"),
+     (np.zeros(4, np.float32), "float32 [4]")],
+)  # fmt: skip
+def test_a_file_of_another_type_or_shape_is_an_error_that_names_both(tmp_path, array, found):
+    np.save(tmp_path / "x.npy", array)
+    with pytest.raises(DomainError, match=re.escape("'x' takes float32 [batch, 4]")) as caught:
+        made(Port(name="x", dtype="float32", shape=("batch", 4)), given={"x": str(tmp_path / "x.npy")})
+    assert found in caught.value.message
+    assert "--size" in caught.value.remedy
 
 
 def test_a_given_input_the_model_does_not_have_is_named():

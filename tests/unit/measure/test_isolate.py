@@ -112,3 +112,14 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
     raw = isolated(Order(runtime=order.runtime, target=order.target, plan=slow, guarded=False), progress=interrupt)
     assert raw.ended == "stopped"
     assert raw.opened is not None
+
+
+def test_samples_of_a_clean_run_that_dies_are_kept(tmp_path):
+    # A step takes 0.3 s, so that what was timed is told as it comes; the sixth dies: one first run, one of warm-up.
+    path = write_arrays(tmp_path / "model.fake", layers=(("a", "Conv", 0.3),), fuse=())
+    target = Target(path=path, format="fake", sizes={"batch": 2}, options={"crash": "5"})
+    plan = Plan(warmup=1, runs=9, seconds=0.0, calls=1, retries=0)
+    raw = isolated(Order(runtime="fakes.fake_runtime:BUSY", target=target, plan=plan, guarded=False))
+    assert raw.ended == "crashed"
+    assert 1 <= len(raw.clean.samples_s) <= 3
+    assert not raw.clean.complete

@@ -40,6 +40,22 @@ def test_what_the_model_does_not_have_is_no_layer(llama):
     assert llama.find(["Reorder_7"], "copy") == ()
 
 
+def test_a_node_deep_in_a_branch_belongs_to_the_op_that_holds_it(llama):
+    (found,) = llama.find(["layers.3.attn.q_proj/else/inner/Conv"], "convolution")
+    assert found.name == "layers.3.attn.q_proj"
+
+
+def test_a_name_without_a_part_is_not_the_top_of_the_model(llama):
+    assert llama.find(["sizes/Shape"], "view") == ()
+    assert llama.find(["Norm_12"], "norm") == ()
+
+
+def test_a_modules_own_time_is_a_row_of_its_part_without_work(llama):
+    (found,) = llama.find(["model.layers.2.self_attn"], "custom")
+    assert (found.name, found.kind, found.flops) == ("layers.2.attn", "custom", 0.0)
+    assert found.block == llama.by_name["layers.2.attn.q_proj"].block
+
+
 def test_layers_stand_in_the_order_of_execution(llama):
     names = [layer.name for layer in sorted(llama.by_name.values(), key=lambda layer: layer.place)]
     assert names[0] == "embed"

@@ -17,6 +17,13 @@ def test_outputs_of_other_names_are_compared_by_their_size():
     assert found.status == "verified"
 
 
+def test_outputs_of_one_size_and_other_names_are_paired_with_the_nearest():
+    found = compare_arrays({"a": X, "b": -X}, {"p": -X, "q": X}, against="r")
+    assert found.status == "verified"
+    assert compare_arrays({"a": X, "b": -X}, {"b": X, "a": -X}, against="r").status == "failed"  # names are believed
+    assert compare_arrays({"y": X, "b": -X}, {"p": -X, "y": X}, against="r").status == "verified"
+
+
 def test_an_error_beyond_the_tolerance_fails_with_the_numbers():
     found = compare_arrays({"y": X + 0.1}, {"y": X}, against="r")
     assert found.status == "failed"

@@ -1,0 +1,161 @@
+"""The hub: a run of 5,000 layers from the server and in a real browser, lists over 100,000 runs, and the start."""
+
+import http.client
+import importlib.util
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+
+import store as store_benchmark
+from figure import Figure
+
+from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
+from inferometer.core.workload import Workload
+from inferometer.hub.rules import Rules
+from inferometer.hub.serving import served
+from inferometer.store import open_store
+
+LAYERS, ROUNDS, STARTS = 5000, 15, 5
+KINDS = ("linear", "norm", "attention", "elementwise", "softmax", "embedding")
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+START = "from inferometer.cli.hub import command; command()"
+LISTS = ("/", "/?sort=-latency", "/projects/project-3", "/?words=model+phone", "/?model=model-17", "/?tag=nightly",
+         "/api/v1/runs", "/api/v1/runs?project=project-3&sort=latency")  # fmt: skip
+
+
+def large():
+    ops = tuple(
+        OpTime(
+            name=f"layers.{n // 7}.op_{n % 7}", kind=KINDS[n % 6], unit="gpu" if n % 11 else "cpu",
+            block=f"layer{n // 7}", time_s=1e-5 * (1 + n % 97), flops=1e6 * (1 + n), bytes=1e4 * (1 + n),
+            bound="memory", predicted_s=1e-5 * (1 + n % 89), floor_s=1e-6 * (1 + n % 83), kernel=f"kernel_{n % 40}",
+        )
+        for n in range(LAYERS)
+    )  # fmt: skip
+    whole = sum(op.time_s for op in ops)
+    readings = tuple(whole * (1 + 0.001 * (n % 13)) for n in range(400))
+    phase = Phase(name="forward", time_s=whole, ops=ops, statistic="median", samples_s=readings, unattributed_s=0.0)
+    return Profile(
+        kind="measured", model=ModelFacts(name="large"), device=DeviceFacts(name="nvidia-h200"), workload=Workload(),
+        phases=(phase,), summary=Headline(latency_s=whole, top_unit="gpu"), runtime="onnxruntime",
+    )  # fmt: skip
+
+
+def asked(address, path):
+    start = time.perf_counter()
+    with urllib.request.urlopen(address + path) as found:  # noqa: S310 - our own address
+        found.read()
+    return time.perf_counter() - start
+
+
+def run_page(folder):
+    """Cold is a page of a run that nobody has looked at; warm is the same page again."""
+    with open_store(folder / "runs.db") as store:
+        profile = large()
+        runs = [store.add(profile) for _ in range(ROUNDS)]
+        with served(store, Rules(per_s=1e6, burst=10**6)) as address:
+            asked(address, f"/runs/{store.add(profile)}")
+            cold = [asked(address, f"/runs/{run}") for run in runs]
+            warm = [asked(address, f"/runs/{runs[-1]}") for _ in range(ROUNDS)]
+            value = statistics.median(cold)
+            note = f"{LAYERS:,} layers, first look, with reading the body; again {statistics.median(warm) * 1e3:.0f} ms"
+            yield Figure(
+                name="hub_run_page_server", value=value * 1e3, unit="ms", target="≤ 150", met=value <= 0.15, note=note
+            )
+            yield from interactive(address, runs)
+
+
+def interactive(address, runs):
+    """From the click to a drawn chart and table, as the browser's own clock has it."""
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None or importlib.util.find_spec("playwright") is None:
+        print("hub: no browser here; Debian's chromium and `pip install playwright` measure it too")
+        return
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only where it is installed
+
+    taken = []
+    with sync_playwright() as player:
+        browser = player.chromium.launch(executable_path=chromium, args=FLAGS)
+        for run in runs[:7]:
+            page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
+            page.goto(f"{address}/runs/{run}")
+            page.locator("canvas[data-ready]").wait_for()
+            page.locator(".grid-row").first.wait_for()
+            taken.append(page.evaluate("performance.getEntriesByName('layers-drawn')[0].startTime") / 1e3)
+            page.context.close()
+        browser.close()
+    value = statistics.median(taken)
+    yield Figure(
+        name="hub_run_page_interactive", value=value, unit="s", target="≤ 1.5", met=value <= 1.5,
+        note=f"{LAYERS:,} layers in Chromium, an empty cache each time; slowest {max(taken):.2f} s",
+    )  # fmt: skip
+
+
+def lists(folder):
+    with open_store(folder / "many.db") as store:
+        store_benchmark.fill(store)
+        with served(store, Rules(per_s=1e6, burst=10**6)) as address:
+            taken = {path: [asked(address, path) for _ in range(ROUNDS)][1:] for path in LISTS}
+    value = store_benchmark.p95([seconds for each in taken.values() for seconds in each])
+    worst = max(taken, key=lambda path: store_benchmark.p95(taken[path]))
+    yield Figure(
+        name="hub_run_list_p95", value=value * 1e3, unit="ms", target="≤ 100", met=value <= 0.1,
+        note=f"{len(LISTS)} pages over {store_benchmark.RUNS:,} runs; worst: {worst}, "
+        f"{store_benchmark.p95(taken[worst]) * 1e3:.0f} ms",
+    )  # fmt: skip
+
+
+def started(folder):
+    """From the command to the end of the first page."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    start = time.perf_counter()
+    command = [sys.executable, "-c", START, "--port", str(port), "--store", str(folder / "runs.db")]
+    hub = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        while time.perf_counter() - start < 30:
+            try:
+                line = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+                line.request("GET", "/")
+                line.getresponse().read()
+            except OSError:
+                time.sleep(0.005)
+            else:
+                return time.perf_counter() - start
+        raise TimeoutError
+    finally:
+        hub.terminate()
+        hub.wait(10)
+
+
+def start_up(folder):
+    started(folder)
+    value = statistics.median(started(folder) for _ in range(STARTS))
+    yield Figure(name="hub_start_to_first_page", value=value, unit="s", target="≤ 1", met=value <= 1)
+
+
+def figures():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        yield from run_page(folder)
+        yield from start_up(folder)
+        yield from lists(folder)
+
+
+if __name__ == "__main__":
+    for each in figures():
+        print(each, flush=True)

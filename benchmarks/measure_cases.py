@@ -1,0 +1,231 @@
+"""Measure the cases that predictions for a CPU are tried on, with the product's own sessions and its steady statistic.
+
+    python benchmarks/measure_cases.py --runtime onnxruntime --device NAME --threads 1 --minutes 10 --out cases.jsonl
+
+Every case is tried when the machine is quiet (`bench.guard`), again where it was disturbed meanwhile, until all are
+undisturbed or the time is spent. A case that stays disturbed is kept and marked. Lines are cases as
+`inferometer accuracy` reads them, with the date, versions, processor and load beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from inferometer.bench.guard import Guard
+from inferometer.calibrate.probe_pace import Pace
+from inferometer.calibrate.probe_steps import fed, order_of, run_plain
+from inferometer.calibrate.probe_texts import TextRun, run_texts
+from inferometer.core.workload import Workload
+from inferometer.errors import InferometerError
+from inferometer.measure.child import runtime_named
+from inferometer.measure.prepare import Making, Prepared, prepare
+from inferometer.runtimes.base import Target
+from inferometer.settings import cache_folder
+
+# [batch, image] of networks that see, [batch, tokens] of encoders.
+IMAGES = {
+    "resnet18": [(1, 224), (4, 224), (1, 160)],
+    "resnet34": [(1, 224), (2, 192)],
+    "resnet50": [(1, 224), (1, 320), (4, 224)],
+    "resnet101": [(1, 224)],
+    "mobilenet-v2": [(1, 224), (8, 224), (1, 160)],
+    "mobilenet-v3-large": [(1, 224), (4, 224), (1, 320)],
+    "efficientnet-b0": [(1, 224), (4, 224), (1, 320)],
+    "vgg16": [(1, 224), (2, 224)],
+    "alexnet": [(1, 224), (8, 224)],
+    "densenet121": [(1, 224), (2, 160)],
+    "squeezenet1.1": [(1, 224), (4, 224)],
+    "convnext-tiny": [(1, 224), (1, 288), (2, 224)],
+    "yolov8n": [(1, 320), (1, 640)],
+    "vit-b-16": [(1, 224), (2, 224)],
+    "swin-t": [(1, 224)],
+}
+TEXTS = {
+    "bert-base": [(1, 16), (1, 64), (1, 128), (1, 384), (4, 64)],
+    "bert-large": [(1, 32), (1, 128)],
+    "distilbert-base": [(1, 32), (1, 128), (8, 32), (1, 512)],
+    "roberta-base": [(1, 96), (2, 256)],
+    "all-minilm-l6-v2": [(1, 16), (1, 128), (1, 256), (16, 64)],
+    "modernbert-base": [(1, 128), (1, 512)],
+}
+# [prompt, generated tokens, tokens in the cache before]: two cases each, the prompt read and a step of decoding.
+DECODERS = {
+    "smollm2-135m": [(32, 16, 0), (128, 16, 0), (512, 8, 0), (64, 16, 1024)],
+    "smollm2-360m": [(64, 16, 0), (256, 8, 512)],
+    "qwen2.5-0.5b": [(48, 16, 0), (200, 8, 256)],
+    "tinyllama-1.1b": [(64, 12, 0)],
+}
+WEIGHTS = {"llamacpp": ("q4_0", "q8_0", "f16")}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    model: str
+    batch: int = 1
+    image: int | None = None
+    prompt: int | None = None
+    generate: int | None = None
+    depth: int = 0
+    weights: str | None = None
+
+
+def wanted_for(runtime: str) -> list[Wanted]:
+    if runtime == "llamacpp":
+        return [
+            Wanted(model=model, prompt=prompt, generate=made, depth=depth, weights=weights)
+            for weights in WEIGHTS[runtime]
+            for model, lengths in DECODERS.items()
+            for prompt, made, depth in lengths
+        ]
+    seen = [Wanted(model=model, batch=b, image=side) for model, runs in IMAGES.items() for b, side in runs]
+    return seen + [Wanted(model=model, batch=b, prompt=n) for model, runs in TEXTS.items() for b, n in runs]
+
+
+def measured(want: Wanted, options: argparse.Namespace, pace: Pace, guard: Guard) -> list[dict[str, Any]]:
+    """The lines of one case: one a phase."""
+    mark, before, look = guard.mark(), os.getloadavg()[0], guard.before()
+    runtime = runtime_named(options.runtime)
+    sizes = {} if want.image is None else {"image": want.image}
+    making = Making(folder=options.models, weights=want.weights, sizes=sizes)
+    prepared = prepare(want.model, runtime, making)
+    if want.generate is None:
+        found, versions = forward(want, options, pace, prepared)
+    else:
+        found, versions = generation(want, options, pace, prepared)
+    said = (*look.disturbances, *guard.since(mark))
+    common = {
+        "model": want.model, "device": options.device, "runtime": options.runtime, "dtype": "f32",
+        "batch": want.batch, "image": want.image, "weights": want.weights, "threads": options.threads,
+        "statistic": "first decile of steady steps", "source": "benchmarks/measure_cases.py", "role": "test",
+        "disturbed": bool(said), "reasons": sorted({each.code for each in said}), "versions": versions,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"), "processor": guard.host.cpu.model,
+        "load": [round(before, 2), round(os.getloadavg()[0], 2)],
+    }  # fmt: skip
+    return [{**common, **line} for line in found]
+
+
+def forward(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Prepared) -> tuple[Any, Any]:
+    runtime = runtime_named(options.runtime)
+    target = Target(path=prepared.path, format=prepared.format, threads=options.threads, batch=want.batch)
+    workload = Workload(batch=want.batch, prompt=want.prompt, image=want.image)
+    with closing(runtime.open(target)) as session:
+        ran = run_plain(
+            fed(order_of(runtime, target, prepared.graph, workload), session), pace,
+            limit_s=options.seconds, threads=options.threads,
+        )  # fmt: skip
+    line = {
+        "phase": "forward",
+        "seconds": ran.clean_s,
+        "prompt": want.prompt,
+        "samples": ran.runs,
+        "steady": ran.steady,
+    }
+    return [line], dict(ran.versions)
+
+
+def generation(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Prepared) -> tuple[Any, Any]:
+    runtime = runtime_named(options.runtime)
+    held = (want.prompt or 1) + (want.generate or 0) + want.depth + 8
+    target = Target(path=prepared.path, format=prepared.format, text=True, threads=options.threads, context=held)
+    with closing(runtime.open(target)) as session:
+        run = TextRun(prompt=want.prompt or 1, generate=want.generate or 0, depth=want.depth)
+        ran = run_texts(session, run, pace, limit_s=options.seconds, threads=options.threads)
+    lines = [
+        {
+            "phase": each.phase, "seconds": each.seconds, "prompt": want.prompt if each.phase == "prefill" else None,
+            "context": each.context or None, "samples": each.runs, "steady": each.steady,
+        }
+        for each in ran
+    ]  # fmt: skip
+    return lines, {name: str(value) for name, value in session.opened.versions.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runtime", required=True)
+    parser.add_argument("--device", required=True)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--models", type=Path, default=cache_folder() / "models")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of steps, a case")
+    parser.add_argument("--only", default="", help="part of a model's name")
+    options = parser.parse_args()
+    kept: dict[Wanted, list[dict[str, Any]]] = {}
+    waiting = [want for want in wanted_for(options.runtime) if options.only in want.model]
+    known = _known(options.out, waiting)
+    kept.update(known)
+    end = time.monotonic() + 60 * options.minutes
+    guard, pace = Guard(), Pace()
+    pace.learn(2.0)
+    while time.monotonic() < end:
+        left = [want for want in waiting if want not in kept or any(line["disturbed"] for line in kept[want])]
+        left.sort(key=kept.__contains__)  # those that have no number yet come first
+        if not left:
+            break
+        for want in left:
+            if time.monotonic() > end:
+                break
+            _wait(guard, end)
+            try:
+                found = measured(want, options, pace, guard)
+            except InferometerError as error:
+                print(f"{want}: {error}", file=sys.stderr)
+                waiting.remove(want)
+                continue
+            if want not in kept or _better(found, kept[want]):
+                kept[want] = found
+            _write(options.out, kept)
+            words = "disturbed" if any(line["disturbed"] for line in found) else "quiet"
+            print(want.model, want.batch, want.image or want.prompt, want.weights or "", words, *(
+                f"{line['phase']} {line['seconds'] * 1e3:.2f} ms" for line in found), flush=True)  # fmt: skip
+
+
+def _wait(guard: Guard, end: float) -> None:
+    """Until nothing disturbs, for a few seconds at most: the measurement itself says whether it was."""
+    until = min(end, time.monotonic() + 2.0)
+    while time.monotonic() < until and guard.before().disturbances:
+        time.sleep(0.5)
+
+
+def _better(new: list[dict[str, Any]], old: list[dict[str, Any]]) -> bool:
+    if not new:
+        return False
+    was, now = (any(line["disturbed"] for line in lines) for lines in (old, new))
+    return was and (not now or sum(x["seconds"] for x in new) < sum(x["seconds"] for x in old))
+
+
+def _known(path: Path, waiting: list[Wanted]) -> dict[Wanted, list[dict[str, Any]]]:
+    """Cases of an earlier run of this script, by the place they have in its list."""
+    if not path.exists():
+        return {}
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    found: dict[Wanted, list[dict[str, Any]]] = {}
+    for want in waiting:
+        mine = [line for line in lines if line.get("asked") == _asked(want)]
+        if mine:
+            found[want] = mine
+    return found
+
+
+def _asked(want: Wanted) -> list[Any]:
+    return [want.model, want.batch, want.image, want.prompt, want.generate, want.depth, want.weights]
+
+
+def _write(path: Path, kept: dict[Wanted, list[dict[str, Any]]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{**line, "asked": _asked(want)} for want, lines in kept.items() for line in lines]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Explaining the residual: where a measured time that differs from its prediction comes from.
+
+Each op of a measured profile stands beside its prediction. Summed by kind they say which kinds carry the difference.
+How the kinds compare says who is at fault: where all are off by one factor it is the device (its clock, its memory, its
+power limit); where ops that do little work and the time on no op are off, the runtime (launches, threads, fusion);
+where one kind or one layer is, what the model does there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from math import exp, log
+from typing import TYPE_CHECKING, Literal
+
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.profile import OpTime, Phase, Profile
+
+__all__ = ["Blame", "KindGap", "ResidualStory", "explain_residual"]
+
+Blame = Literal["device", "runtime", "model", "none"]
+_NEAR = 0.10  # a phase this near to its prediction needs no explanation
+_ALIKE = 0.15  # kinds whose logarithms of measured over predicted lie this near to each other are off alike
+_MAINLY = 0.5
+_SMALL_S = 20e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindGap:
+    """One kind of op: seconds measured and predicted, and its signed share of the whole difference."""
+
+    kind: str
+    measured_s: float
+    predicted_s: float
+    share: float
+    ops: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResidualStory:
+    """Of one phase: how far off, by what, and whose fault it seems."""
+
+    phase: str
+    measured_s: float
+    predicted_s: float
+    kinds: tuple[KindGap, ...]
+    blame: Blame
+    sentence: str
+
+
+def explain_residual(profile: Profile) -> tuple[ResidualStory, ...]:
+    """A story for each measured phase that has a prediction beside it."""
+    found = tuple(_story(phase) for phase in profile.phases if phase.predicted_s and phase.ops)
+    if not found:
+        raise DomainError(
+            f"The profile of {profile.model.name} has no prediction beside its measured ops.",
+            remedy="Measure with `inferometer profile --predict`.",
+        )
+    return found
+
+
+def _story(phase: Phase) -> ResidualStory:
+    predicted = phase.predicted_s or 0.0
+    gap = phase.time_s - predicted
+    compared = [op for op in phase.ops if op.predicted_s]
+    kinds = _kinds(phase, compared, gap)
+    blame, sentence = _blame(phase, compared, kinds, gap)
+    return ResidualStory(
+        phase=phase.name,
+        measured_s=phase.time_s,
+        predicted_s=predicted,
+        kinds=kinds,
+        blame=blame,
+        sentence=sentence,
+    )
+
+
+def _kinds(phase: Phase, ops: Sequence[OpTime], gap: float) -> tuple[KindGap, ...]:
+    """Largest difference first; what no op has is a kind of its own."""
+    sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for op in ops:
+        total = sums[op.kind]
+        total[0] += op.time_s
+        total[1] += op.predicted_s or 0.0
+        total[2] += op.count
+    covered = [sum(total[place] for total in sums.values()) for place in (0, 1)]
+    sums["on no op"] = [phase.time_s - covered[0], (phase.predicted_s or 0.0) - covered[1], 0.0]
+    whole = gap if abs(gap) > 1e-15 else 1.0
+    found = [
+        KindGap(kind=kind, measured_s=got, predicted_s=due, share=(got - due) / whole, ops=int(count))
+        for kind, (got, due, count) in sums.items()
+    ]
+    return tuple(sorted(found, key=lambda each: -abs(each.measured_s - each.predicted_s)))
+
+
+def _blame(phase: Phase, ops: Sequence[OpTime], kinds: tuple[KindGap, ...], gap: float) -> tuple[Blame, str]:
+    predicted = phase.predicted_s or 0.0
+    ratio = phase.time_s / predicted
+    way = f"{abs(ratio - 1):.0%} {'slower' if gap > 0 else 'faster'} than predicted"
+    if abs(ratio - 1) <= _NEAR:
+        return "none", f"The {phase.name} phase is within {abs(ratio - 1):.0%} of its prediction."
+    small = _small_share(phase, ops, gap)
+    if small > _MAINLY:
+        return "runtime", (
+            f"The {phase.name} phase is {way}, and {small:.0%} of the difference is in ops of little work and between "
+            "ops: the runtime's launches, threads or fusion are not what its row says."
+        )
+    if _alike(kinds, phase.time_s):
+        return "device", (
+            f"The {phase.name} phase is {way}, and all kinds of op are off alike: the device runs at another rate than "
+            "its row or calibration says (clock, memory, power limit, other load)."
+        )
+    worst = kinds[0]
+    return "model", (
+        f"The {phase.name} phase is {way}, and {worst.share:.0%} of the difference is in {worst.kind}, which took "
+        f"{worst.measured_s / max(worst.predicted_s, 1e-12):.2g} times its prediction: what the model does there is "
+        f"not what was priced{_worst_layer(ops, worst.kind)}."
+    )
+
+
+def _small_share(phase: Phase, ops: Sequence[OpTime], gap: float) -> float:
+    """The share of the difference in ops whose floor is a small part of their time, and in no op at all."""
+    own = [op for op in ops if (op.predicted_s or 0.0) / op.count < _SMALL_S and (op.floor_s or 0.0) < 0.3 * op.time_s]
+    between = (phase.time_s - sum(op.time_s for op in ops)) - (
+        (phase.predicted_s or 0.0) - sum(op.predicted_s or 0.0 for op in ops)
+    )
+    return (sum(op.time_s - (op.predicted_s or 0.0) for op in own) + between) / gap
+
+
+def _alike(kinds: tuple[KindGap, ...], time_s: float) -> bool:
+    """Whether the kinds that matter, two at least, are off by nearly one factor."""
+    large = [
+        log(each.measured_s / each.predicted_s)
+        for each in kinds
+        if each.kind != "on no op" and min(each.measured_s, each.predicted_s) > 0.05 * time_s
+    ]
+    return len(large) > 1 and max(large) - min(large) < 2 * _ALIKE and exp(min(map(abs, large))) > 1 + _NEAR / 2
+
+
+def _worst_layer(ops: Sequence[OpTime], kind: str) -> str:
+    """Names one layer where it alone has most of its kind's difference."""
+    gaps = {op.name: op.time_s - (op.predicted_s or 0.0) for op in ops if op.kind == kind}
+    if len(gaps) < 2:
+        return ""
+    total = sum(gaps.values())
+    name = max(gaps, key=lambda each: abs(gaps[each]))
+    return f" (most of it in {name})" if abs(gaps[name]) > _MAINLY * abs(total) else ""

@@ -1,0 +1,107 @@
+"""`inferometer calibrate`."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.errors import InferometerError
+
+if TYPE_CHECKING:
+    from inferometer.calibrate.job import Job, Result
+    from inferometer.core.calibration import Calibration
+
+__all__ = ["command"]
+
+
+@click.command("calibrate")
+@click.option("--runtime", default="torch-compile", show_default=True, metavar="NAME", help="The engine.")
+@click.option("--budget", default="120s", show_default=True, metavar="TIME", help="What it may take.")
+@click.option("--device", "device_name", default="local", show_default=True, metavar="NAME", help="A catalog name.")
+@click.option("--unit", metavar="UNIT", help="cpu or gpu, of this machine.")
+@click.option("--dtype", metavar="FORMAT", help="Of weights and activations.  [default: bf16 on a GPU, else f32]")
+@click.option("--threads", type=int, metavar="N")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .json file, or a folder.")
+@click.option("--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="For journals and calibrations.")
+@click.option("--resume/--fresh", default=True, show_default=True, help="Go on with what an earlier run measured.")
+@format_option
+def command(form: str, *, resume: bool, **asked: Any) -> None:
+    """Measure what predictions for this machine need, and say how far they may be off.
+
+    \b
+    inferometer calibrate --runtime onnxruntime --budget 120s
+    inferometer calibrate --runtime torch-compile --device nvidia-h200 --budget 4min --out h200.json
+
+    Measures ops and small models through the engine itself, the least certain first, until the budget is spent.
+    Stopping it with Ctrl-C keeps what it has measured; the next run goes on there.
+    """
+    from inferometer.calibrate.job import calibrate, prepare
+    from inferometer.calibrate.progress import drawn
+
+    job = _job(asked, fresh=not resume)
+    prepared = prepare(job)
+    bar = drawn()
+    try:
+        result = calibrate(job, prepared, watch=bar)
+    finally:
+        if bar is not None:
+            sys.stderr.write("\r\x1b[K")
+    _tell(job, result)
+    if result.calibration is not None:
+        _show(result.calibration, result.path, form)
+
+
+def _job(asked: dict[str, Any], *, fresh: bool) -> "Job":
+    from inferometer.calibrate.files import own_folder
+    from inferometer.calibrate.job import Job, default_dtype
+    from inferometer.units import parse_quantity
+
+    device = _device(asked["device_name"], asked["unit"])
+    return Job(
+        device=device,
+        runtime=asked["runtime"],
+        dtype=asked["dtype"] or default_dtype(device),
+        budget_s=parse_quantity(asked["budget"], "s"),
+        folder=asked["folder"] or own_folder(),
+        out=asked["out"],
+        fresh=fresh,
+        threads=asked["threads"],
+    )
+
+
+def _device(name: str, unit: str | None) -> Any:
+    from inferometer.catalog import device
+
+    found = device(name)
+    if unit is not None and found.unit != unit.partition(":")[0]:
+        raise InferometerError(
+            f"{found.name} is a {found.unit}, and --unit {unit} was asked for.", remedy="Name the device with --device."
+        )
+    return found
+
+
+def _tell(job: "Job", result: "Result") -> None:
+    outcome = result.outcome
+    if outcome.interrupted:
+        raise InferometerError(
+            f"Stopped. {len(outcome.points)} points and {len(outcome.steps)} steps are kept.",
+            remedy="Run the same command again to go on; --fresh begins anew.",
+        )
+    say(f"{outcome.done} cases measured, {outcome.left} left out for want of time, {len(outcome.skipped)} cannot be.")
+    for reason in outcome.skipped[:5]:
+        say(f"  {reason}")
+    if result.path is not None:
+        say(f"Wrote {result.path}: predictions --on {job.device.name} --runtime {job.runtime} can use it.")
+
+
+def _show(calibration: "Calibration", path: Path | None, form: str) -> None:
+    if form == "json":
+        from inferometer.core.codec import document
+
+        print_document(document(calibration) | {"path": None if path is None else str(path)})
+        return
+    from inferometer.report.calibrations import calibration_table
+
+    print_table(calibration_table(calibration), form)

@@ -1,0 +1,56 @@
+"""A calibration as a table: a row for each class of op, one for each overhead, one for whole steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.report.table import Column, Table
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
+
+__all__ = ["calibration_table"]
+
+_COLUMNS = (
+    Column(key="what", heading="what"),
+    Column(key="over", heading="over"),
+    Column(key="least", heading="least share"),
+    Column(key="most", heading="most share"),
+    Column(key="factor", heading="in models"),
+    Column(key="residual", heading="off by"),
+)
+
+
+def calibration_table(calibration: Calibration) -> Table:
+    rows = [_class(calibration, table.op_class) for table in calibration.tables]
+    rows += [
+        {"what": f"overhead: {name}", "over": format_quantity(seconds.value, "s")}
+        for name, seconds in calibration.overheads.items()
+    ]
+    rows += [
+        {"what": f"whole {name.partition('.')[2] or 'step'}", "residual": f"{residual:.1%}"}
+        for name, residual in calibration.residuals.items()
+        if name.partition(".")[0] == "step"
+    ]
+    title = f"{calibration.runtime} on {calibration.device}, {calibration.dtype}: {calibration.points} points"
+    return Table(title=title, columns=_COLUMNS, rows=tuple(rows))
+
+
+def _class(calibration: Calibration, name: str) -> dict[str, Any]:
+    table = calibration.table(name)
+    if table is None:
+        return {"what": name}
+    factors = [f"{key.partition('.')[2]} × {value:.2f}" for key, value in calibration.factors.items() if _of(key, name)]
+    return {
+        "what": name,
+        "over": ", ".join(table.axes),
+        "least": f"{min(table.values):.1%}",
+        "most": f"{max(table.values):.1%}",
+        "factor": ", ".join(factors) or None,
+        "residual": f"{calibration.residuals.get(name, table.residual):.1%}",
+    }
+
+
+def _of(key: str, name: str) -> bool:
+    return key == name or key.startswith(f"{name}.")

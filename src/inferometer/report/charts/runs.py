@@ -1,0 +1,98 @@
+"""Runs beside each other: a number from run to run, and layers that differ."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from inferometer.cost.sweep.columns import unit_of
+from inferometer.errors import DomainError
+from inferometer.report.charts.theme import COLOURS, column_title, number_text, spec, tooltip
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.bench.compare import Comparison
+    from inferometer.store.values import Metric, Row
+
+__all__ = ["RUN_METRICS", "difference_chart", "metric_chart", "run_trend"]
+
+RUN_METRICS = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes")
+_MOST_LAYERS = 40
+
+
+def run_trend(rows: Iterable[Row], metric: str) -> dict[str, Any]:
+    """A number of each run over the time it was taken, a line for each model, device and runtime."""
+    data = [
+        {
+            "at": datetime.fromtimestamp(row.created, tz=UTC).isoformat(),
+            "value": getattr(row, metric),
+            "text": format_quantity(getattr(row, metric), unit_of(metric)),
+            "of": " · ".join(filter(None, (row.model, row.device, row.runtime))) or "unknown",
+            "run": row.name or row.id,
+        }
+        for row in rows
+        if getattr(row, metric) is not None
+    ]
+    if not data:
+        raise DomainError(f"None of these runs has a {metric}.")
+    y = {"field": "value", "type": "quantitative", "scale": {"zero": False},
+         "axis": {"title": column_title(metric), "labelExpr": number_text(metric)}}  # fmt: skip
+    x = {"field": "at", "type": "temporal", "title": None}
+    colour = {"field": "of", "type": "nominal", "title": None, "scale": {"range": list(COLOURS)},
+              "legend": {"orient": "bottom", "columns": 2}}  # fmt: skip
+    tips = tooltip({"run": "Run", "of": "Of", "text": column_title(metric), "at": "When"})
+    return spec(
+        title=f"{column_title(metric)} from run to run",
+        subtitle=f"{len(data)} runs",
+        body={"width": 640, "height": 200, "data": {"values": data},
+              "mark": {"type": "line", "point": {"size": 40}, "strokeWidth": 1.5},
+              "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips}},
+    )  # fmt: skip
+
+
+def difference_chart(comparison: Comparison) -> dict[str, Any]:
+    """The layers whose times differ most, in the order of execution: what B takes more or less than A."""
+    differing = [op for op in comparison.ops if op.a is not None and op.b is not None and op.a != op.b]
+    if not differing:
+        raise DomainError("No layer of the two differs.")
+    most = sorted(differing, key=lambda op: -abs((op.b or 0) - (op.a or 0)))[:_MOST_LAYERS]
+    kept = {id(op) for op in most}
+    data = [
+        {
+            "layer": f"{op.phase}: {op.name}" if op.phase else op.name,
+            "by": (op.b or 0) - (op.a or 0),
+            "text": format_quantity((op.b or 0) - (op.a or 0), "s"),
+            "verdict": op.verdict,
+        }
+        for op in differing
+        if id(op) in kept
+    ]
+    x = {"field": "by", "type": "quantitative",
+         "axis": {"title": "B less A", "labelExpr": number_text("by_s")}}  # fmt: skip
+    y = {"field": "layer", "type": "nominal", "sort": None, "axis": {"title": None, "labelLimit": 320}}
+    calls = ["faster", "slower", "same", "undecided"]
+    scale = {"domain": calls, "range": [COLOURS[2], COLOURS[1], COLOURS[5], "#b4b9c0"]}
+    return spec(
+        title=f"{comparison.b} against {comparison.a}, layer by layer",
+        subtitle=f"the {len(data)} layers that differ most, in the order of execution",
+        body={"width": 480, "height": {"step": 18}, "data": {"values": data}, "mark": {"type": "bar"},
+              "encoding": {"x": x, "y": y, "color": {"field": "verdict", "scale": scale, "title": None},
+                           "tooltip": tooltip({"layer": "Layer", "text": "B less A", "verdict": "Verdict"})}},
+    )  # fmt: skip
+
+
+def metric_chart(name: str, metrics: Sequence[Metric]) -> dict[str, Any]:
+    """A metric over its steps, such as the memory while a model ran."""
+    data = [{"step": metric.step, "value": metric.value} for metric in metrics if metric.name == name]
+    if not data:
+        raise DomainError(f"The run has no metric named {name!r}.")
+    y = {"field": "value", "type": "quantitative", "axis": {"title": name, "labelExpr": number_text(name)}}
+    return spec(
+        title=name,
+        subtitle=f"{len(data)} values",
+        body={"width": 520, "height": 200, "data": {"values": data},
+              "mark": {"type": "line", "color": COLOURS[0], "point": len(data) < 60},
+              "encoding": {"x": {"field": "step", "type": "quantitative", "title": "Step"}, "y": y}},
+    )  # fmt: skip

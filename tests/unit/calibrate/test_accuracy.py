@@ -1,0 +1,155 @@
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.calibrate.accuracy import Judged, by_group, chart_rows, judge, peer_errors, standing, without_model
+from inferometer.calibrate.cases import CASES, Case, Peer, family_of, read_cases, read_peers, step_of_case
+from inferometer.calibrate.choose import choose
+from inferometer.calibrate.targets import against_aims
+from inferometer.cli.accuracy import command
+from inferometer.errors import FormatError
+from inferometer.report.accuracy import accuracy_chart, accuracy_page, peer_table, standing_table, target_table
+
+
+def case(**given):
+    values = {
+        "model": "llama-3.2-1b", "device": "nvidia-h200", "runtime": "torch-compile", "dtype": "bf16",
+        "phase": "decode", "batch": 1, "context": 128, "seconds": 0.0015, "source": "test",
+    }  # fmt: skip
+    return Case(**values | given)
+
+
+def judged(time=1.0, low=0.9, high=1.2, seconds=1.0, how="held out", **given):
+    return Judged(case=case(seconds=seconds, **given), time_s=time, low_s=low, high_s=high, how=how)
+
+
+def test_errors_are_counted_as_they_are_said():
+    found = standing(
+        [judged(time=1.1), judged(time=0.8, low=0.7, high=0.9), judged(), judged(time=2.0, low=1.5, high=3.0)]
+    )
+    assert found["n"] == 4
+    assert found["median"] == pytest.approx(0.15)
+    assert found["covered"] == 0.5
+    assert found["p90"] == pytest.approx(0.76)
+    assert standing([]) == {"n": 0}
+
+
+def test_groups_stand_in_the_order_of_their_names():
+    those = [judged(model="b"), judged(model="a"), judged(model="b")]
+    groups = by_group(those, lambda each: (each.case.model,))
+    assert [(name, found["n"]) for name, found in groups.items()] == [(("a",), 1), (("b",), 2)]
+
+
+def test_a_peer_is_held_against_the_same_cases_only():
+    peers = [
+        Peer(peer="x", model="llama-3.2-1b", device="nvidia-h200", phase="decode", batch=1, length=128, seconds=2.0),
+        Peer(peer="x", model="llama-3.2-1b", device="nvidia-h200", phase="decode", batch=8, length=128, seconds=9.0),
+    ]
+    (found,) = peer_errors([judged(time=1.1)], peers)
+    assert (found["n"], found["median"], found["ours"]) == (1, 1.0, pytest.approx(0.1))
+
+
+def test_a_case_asks_what_a_user_would():
+    assert case().asked["context"] == 128
+    prompt = case(phase="prefill", prompt=512, context=None)
+    assert (prompt.asked["prompt"], prompt.asked["generate"], prompt.query) == (512, 0, 512)
+    assert step_of_case(case(batch=8)).sizes == {"batch": 8, "query": 1, "context": 128, "logits": 1}
+
+
+def test_families_are_told_by_what_models_are_made_of():
+    names = ("llama-3.2-1b", "resnet50", "bert-base", "vit-b-16")
+    assert [family_of(name) for name in names] == ["decoder", "cnn", "encoder", "vision transformer"]
+
+
+def test_a_case_that_was_fitted_to_is_predicted_without_its_model():
+    train = [each for each in read_cases() if (each.runtime, each.dtype) == ("torch-graph", "bf16")]
+    whole = choose("nvidia-h200", "torch-graph", "bf16").calibration
+    refit = without_model(whole, [each for each in train if each.phase != "forward"], "qwen2.5-0.5b")
+    assert "qwen2.5-0.5b" in whole.fitted_on
+    assert "qwen2.5-0.5b" not in refit.fitted_on
+    assert refit.factors != whole.factors
+    assert refit.tables == whole.tables
+    assert without_model(whole, [], "qwen2.5-0.5b") is None
+
+
+def test_every_case_says_how_it_was_judged():
+    some = [each for each in read_cases() if each.model in {"llama-3.2-1b", "tinyllama-1.1b"}]
+    found, refused = judge([each for each in some if each.runtime == "torch-compile"])
+    assert {each.how for each in found} == {"left out"}
+    assert refused == ()
+    alone, _ = judge([case()], priors=True)
+    assert alone[0].how == "priors"
+    assert alone[0].low_s < alone[0].time_s < alone[0].high_s
+
+
+def test_a_case_that_cannot_be_predicted_is_named():
+    found, refused = judge([case(runtime="torch-graph", model="no-such-model"), case()])
+    assert len(found) == 1
+    assert "no-such-model" in refused[0]
+
+
+def test_a_line_that_is_no_case_is_an_error_that_names_it(tmp_path):
+    (tmp_path / "mine.jsonl").write_text('{"model": "x"}\n')
+    with pytest.raises(FormatError, match="Line 1"):
+        read_cases(tmp_path)
+
+
+def test_shipped_cases_have_a_source_and_a_role():
+    cases = read_cases()
+    assert len(cases) >= 183
+    assert all(each.source and each.role in {"train", "test"} for each in cases)
+    assert len(read_peers()) == 408
+
+
+def test_aims_without_cases_are_left_out():
+    rows = against_aims([judged(time=1.01)], [judged(time=1.2)])
+    assert [(row["what"], row["met"]) for row in rows] == [
+        ("H200, torch-compile, decode", True), ("datasheet and priors alone", True),
+    ]  # fmt: skip
+    assert against_aims([judged(time=1.2)], [])[0]["met"] is False
+
+
+def test_tables_say_per_cent_to_people_and_numbers_to_programs():
+    groups = {("a",): standing([judged(time=1.1)])}
+    assert standing_table(groups, ("model",)).rows[0]["median"] == "10.0%"
+    assert standing_table(groups, ("model",), text=False).rows[0]["median"] == pytest.approx(0.1)
+    page = accuracy_page([("By model", "Words.", standing_table(groups, ("model",)))])
+    assert "| a | 1 | 10.0% |" in page
+    assert page.startswith("# How true predictions are")
+    assert peer_table([{"peer": "x", "median": 0.5, "ours": 0.1}]).rows[0]["ours"] == "10.0%"
+    assert target_table([{"what": "w", "median": 0.5, "aim": "≤ 5%", "met": False}]).rows[0]["met"] is False
+
+
+def test_the_chart_has_a_dot_and_an_interval_for_each_case():
+    drawn = accuracy_chart(chart_rows([judged(), judged(time=2.0)]))
+    (values,) = [layer["data"]["values"] for layer in drawn["layer"] if "layer" in layer]
+    assert [value["predicted_s"] for value in values] == [1.0, 2.0]
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(command, arguments)
+
+
+def test_the_command_prints_groups_and_draws(tmp_path):
+    chart = tmp_path / "chart.json"
+    found = invoke("--runtime", "torch-compile", "--by", "model", "--format", "csv", "--chart", str(chart))
+    assert found.exit_code == 0, found.output
+    assert "tinyllama-1.1b,torch-compile,left out,6," in found.output
+    assert chart.exists()
+
+
+def test_the_command_names_what_there_is():
+    found = invoke("--device", "nvidia-t4")
+    assert found.exit_code == 1
+    assert "no measured cases of any runtime on nvidia-t4" in str(found.exception)
+    assert "nvidia-h200 with torch-compile" in str(found.exception)
+
+
+def test_peers_stand_beside_ours():
+    found = invoke("--runtime", "torch-compile", "--peers", "--format", "csv")
+    assert "GenZ,decode,torch-compile,4," in found.output
+
+
+def test_cases_are_data_in_the_package():
+    assert (Path(CASES) / "nvidia-h200.jsonl").is_file()

@@ -1,0 +1,115 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferometer.calibrate.fit import (
+    class_for,
+    doubts,
+    fit_class,
+    fit_points,
+    predicted_seconds,
+    residual_spread,
+    robust_line,
+)
+from inferometer.calibrate.points import Point
+from inferometer.cost.utilisation import interpolate
+from inferometer.errors import DomainError
+
+
+def point(name="vector", seconds=1e-5, floor_s=5e-6, probe="p", **axes):
+    classes = (f"{name}.forward", name) if "." not in name else (name, name.partition(".")[0])
+    return Point(classes=classes, axes=axes, seconds=seconds, floor_s=floor_s, dtype="bf16", probe=probe)
+
+
+def curve(bandwidth=1e12, ramp=2e-6, count=20):
+    """Copies that need a ramp to reach nine tenths of a bandwidth."""
+    sizes = np.logspace(3, 9, count)
+    return [
+        point(probe=f"copy {n:.0f}", bytes=float(n), floor_s=n / bandwidth, seconds=ramp + n / (0.9 * bandwidth))
+        for n in sizes
+    ]
+
+
+def test_a_law_is_found_again_between_its_points():
+    fitted = fit_class("vector", curve())
+    for n in (5e3, 7e5, 3e7, 5e8):
+        found = n / 1e12 / interpolate(fitted.table, {"bytes": n})
+        assert found == pytest.approx(2e-6 + n / 0.9e12, rel=0.08)
+
+
+def test_a_kernel_that_is_known_is_taken_off_first():
+    fitted = fit_class("vector", curve(), kernel_s=2e-6)
+    assert interpolate(fitted.table, {"bytes": 1e5}) == pytest.approx(0.9, rel=0.05)
+    tiny = curve()[0]
+    assert predicted_seconds(fitted, tiny, 2e-6) == pytest.approx(tiny.seconds, rel=0.01)
+
+
+def test_shares_rise_with_size_where_the_class_says_so():
+    noisy = [point(probe=str(n), bytes=n, floor_s=n / 1e12, seconds=n / 1e12 / u) for n, u in
+             ((1e4, 0.1), (1e5, 0.3), (1e6, 0.2), (1e7, 0.8), (1e8, 0.7), (1e9, 0.85))]  # fmt: skip
+    values = fit_class("vector", noisy).table.values
+    assert all(a <= b + 1e-12 for a, b in pairwise(values))
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(st.floats(1, 1e5), st.floats(1e3, 1e9), st.floats(0.001, 3.0)), min_size=1, max_size=25))
+def test_a_share_lies_in_what_was_measured_and_never_above_one(found):
+    points = [
+        point("linear", probe=str(n), rows=rows, weight_bytes=size, floor_s=1e-6, seconds=1e-6 / share)
+        for n, (rows, size, share) in enumerate(found)
+    ]
+    fitted = fit_class("linear", points)
+    least = min(p.share() for p in points)
+    assert all(0 < value <= 1 for value in fitted.table.values)
+    assert min(fitted.table.values) >= least * (1 - 1e-9)
+
+
+def test_the_residual_is_of_probes_left_out_not_of_points():
+    """Two probes, each consistent in itself and twice as fast as the other: the error is a factor of two."""
+    points = [
+        point("linear", probe=name, rows=rows, weight_bytes=1e7, floor_s=1e-6, seconds=1e-6 / share)
+        for name, share in (("slow", 0.3), ("fast", 0.6))
+        for rows in (1.0, 4.0, 16.0, 64.0)
+    ]
+    fitted = fit_class("linear", points)
+    assert fitted.residual * 1.2816 >= np.log(2) * 0.99
+    assert (fitted.points, fitted.probes) == (8, 2)
+
+
+def test_each_class_gets_a_table_and_attention_one_for_each_way():
+    names = ("linear", "vector", "attention.decode", "attention.masked")
+    points = [point(name, bytes=1e6, rows=1.0, weight_bytes=1e6, flops=1e9, kv_bytes=1e6) for name in names]
+    assert [fitted.table.op_class for fitted in fit_points(points)] == sorted(names)
+    assert class_for(points[2]) == "attention.decode"
+
+
+def test_points_without_a_floor_say_nothing():
+    assert fit_points([point(floor_s=0.0, bytes=1.0)]) == ()
+    with pytest.raises(DomainError, match="no point of linear"):
+        fit_class("linear", [])
+
+
+def test_doubt_grows_with_the_distance_to_what_was_measured():
+    points = curve()
+    fitted = fit_class("vector", points)
+    near, far = doubts(fitted, [{"bytes": 1e9}, {"bytes": 1e12}], points)
+    assert far > near > 0
+    assert doubts(None, [{"bytes": 1.0}], points) == pytest.approx([1.0])
+
+
+def test_eight_in_ten_errors_lie_within_the_spread():
+    errors = np.random.default_rng(0).normal(0, 0.1, 4000)
+    assert residual_spread(errors) == pytest.approx(0.1, rel=0.05)
+    assert residual_spread(np.array([])) == pytest.approx(np.log(2))
+
+
+def test_a_line_is_not_moved_by_outliers():
+    x = list(range(20))
+    y = [3.0 * v + 1 for v in x]
+    y[7], y[13] = 500.0, -400.0
+    assert robust_line(x, y) == pytest.approx((3.0, 1.0))
+    with pytest.raises(DomainError, match="two places"):
+        robust_line([1.0, 1.0], [2.0, 3.0])

@@ -1,0 +1,75 @@
+from math import log
+
+import numpy as np
+import pytest
+
+from inferometer.calibrate.steps import WholeStep, explained, fit_steps, leave_one_out, whole_fit
+from inferometer.core.calibration import Calibration
+
+START = {"kernel": 1e-6, "step": 2e-5}
+
+
+def steps(factors, kernel=1e-6, *, host=0.0, noise=0.0, models=4):
+    random = np.random.default_rng(1)
+    found = []
+    for model in range(models):
+        for size in (1, 4, 16, 64):
+            parts = {"linear.decode": 1e-4 * size * (1 + model), "vector.decode": 3e-5 * size**0.5 * (4 - model)}
+            launches = 100.0 * (1 + model)
+            overheads = {"kernel": kernel, "step": 2e-5, "host": host}
+            bare = WholeStep(model=f"m{model}", phase="decode", seconds=1.0, parts=parts, launches=launches,
+                             queued=launches if host else 0.0)  # fmt: skip
+            seconds = explained(bare, factors, overheads) * np.exp(random.normal(0, noise))
+            found.append(WholeStep(model=bare.model, phase="decode", seconds=float(seconds), parts=parts,
+                                   launches=launches, queued=bare.queued))  # fmt: skip
+    return found
+
+
+def test_factors_that_made_the_steps_are_found_again():
+    factors, _ = fit_steps(steps({"linear.decode": 1.2, "vector.decode": 0.7}), START)
+    assert factors["linear.decode"] == pytest.approx(1.2, rel=0.02)
+    assert factors["vector.decode"] == pytest.approx(0.7, rel=0.08)
+
+
+def test_where_nothing_is_off_nothing_moves():
+    factors, overheads = fit_steps(steps({}), START)
+    assert factors == pytest.approx({"linear.decode": 1.0, "vector.decode": 1.0}, abs=1e-3)
+    assert overheads == pytest.approx(START, rel=1e-3)
+
+
+def test_one_step_that_is_far_off_moves_little():
+    found = steps({"linear.decode": 1.1})
+    found[5] = WholeStep(model=found[5].model, phase="decode", seconds=10 * found[5].seconds, parts=found[5].parts,
+                         launches=found[5].launches)  # fmt: skip
+    factors, _ = fit_steps(found, START)
+    assert factors["linear.decode"] == pytest.approx(1.1, rel=0.1)
+
+
+def test_the_host_is_found_from_the_steps_that_wait_for_it():
+    factors, overheads = fit_steps(steps({}, host=2e-5), {**START, "host": 5e-6})
+    assert overheads["host"] == pytest.approx(2e-5, rel=0.05)
+    assert factors["linear.decode"] == pytest.approx(1.0, rel=0.05)
+
+
+def test_a_model_is_left_out_whole():
+    found = steps({})
+    odd = [WholeStep(model="m0", phase="decode", seconds=3 * s.seconds, parts=s.parts, launches=s.launches)
+           if s.model == "m0" else s for s in found]  # fmt: skip
+    errors = {step.model: error for step, error, _ in leave_one_out(odd, START)}
+    assert errors["m0"] == pytest.approx(log(3), rel=0.05)  # nothing of it is in its own fit
+
+
+def test_the_residual_of_whole_steps_is_what_left_out_models_are_off_by():
+    fitted = whole_fit(steps({"linear.decode": 1.2}, noise=0.05), START)
+    assert 0.02 < fitted.residuals["step.decode"] < 0.12
+    assert "host" not in fitted.residuals
+
+
+def test_what_was_found_goes_into_the_calibration_with_what_it_began_with():
+    bare = Calibration(device="d", runtime="r", dtype="bf16", created="2026-11-15", residuals={"linear": 0.1})
+    made = whole_fit(steps({"linear.decode": 1.2}), START).applied_to(bare, source="s", date="2026-11-15")
+    assert made.fitted_on == ("m0", "m1", "m2", "m3")
+    assert made.steps == 16
+    assert made.factors["linear.decode"] == pytest.approx(1.2, rel=0.02)
+    assert made.overheads["alone.kernel"].value == 1e-6
+    assert made.residuals["linear"] == 0.1

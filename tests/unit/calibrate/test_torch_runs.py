@@ -1,0 +1,37 @@
+"""Torch's kernels and probe models at sizes that a CPU does in a moment. Needs torch."""
+
+import pytest
+
+from inferometer.calibrate.job import Job, Prepared, calibrate
+from inferometer.calibrate.torch_kernels import Sizes
+from inferometer.calibrate.torch_models import TINY
+from inferometer.calibrate.torch_provider import torch_environment, torch_provider
+from inferometer.catalog import device
+from inferometer.cost.effects import require_effects
+
+torch = pytest.importorskip("torch")
+
+SMALL = Sizes(
+    rows=(1, 4), weights=((32, 32), (32, 64)), heads=((4, 2, 16),), batches=(1,), queries=(8,), contexts=(8,),
+    elements=(256, 1024), images=(1,), planes=((8, 16, 8),), patches=((2, 16, 9), (2, 16, 60)), lookup=(64, 16),
+    most_bytes=1e8,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("runtime", ["torch-eager", "torch-graph", "torch-compile"])
+def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
+    gpu = device("nvidia-h200")
+    provider = torch_provider(
+        torch, gpu, require_effects(runtime), "bf16", place="cpu", limit_s=0.02, sizes=SMALL, probes=TINY, most=200
+    )
+    versions, environment = torch_environment(torch)
+    job = Job(device=gpu, runtime=runtime, dtype="bf16", budget_s=120.0, folder=tmp_path)
+    found = calibrate(job, Prepared(provider=provider, versions=versions, environment=environment))
+    assert found.outcome.skipped == ()
+    assert found.outcome.left == 0
+    ways = {"attention.decode", "attention.prefill"} | (set() if runtime == "torch-eager" else {"attention.masked"})
+    classes = {table.op_class for table in found.calibration.tables}
+    assert classes == ways | {"linear", "convolution", "depthwise", "vector", "indexing"}
+    assert {"h2d", "d2h"} <= set(found.calibration.bandwidths)
+    assert set(found.calibration.fitted_on) == set(TINY)
+    assert found.calibration.versions["torch"] == torch.__version__
