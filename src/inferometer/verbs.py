@@ -32,24 +32,44 @@ __all__ = ["Question", "ask", "fit", "gains", "predict", "steady", "sweep", "wha
 
 @frozen
 class Question:
-    """A prediction to be made: the model and the device found, the rest as it was asked."""
+    """A prediction to be made: the model and the device found, the rest as it was asked.
+
+    With `calibrated` the newest calibration of the device and the runtime is used where none is given.
+    """
 
     graph: Graph
     device: Device
     runtime: RuntimeEffects | str
     workload: Workload
     calibration: Calibration | None = None
+    calibrated: bool = True
     options: Options = field(default_factory=Options)
 
     def answer(self) -> Profile:
-        return predict_graph(
+        device, calibration = self.device, self.calibration
+        notes: tuple[str, ...] = ()
+        if calibration is None and self.calibrated:
+            device, calibration, notes = self._newest()
+        profile = predict_graph(
             self.graph,
-            self.device,
+            device,
             runtime=self.runtime,
             workload=self.workload,
-            calibration=self.calibration,
+            calibration=calibration,
             options=self.options,
         )
+        return _noted(profile, notes) if notes else profile
+
+    def _newest(self) -> tuple[Device, Calibration | None, tuple[str, ...]]:
+        """The newest calibration that holds, and the device with the peaks it found where the row has none."""
+        from inferometer.calibrate.choose import calibration_for, completed  # noqa: PLC0415 - most devices have none
+
+        runtime = self.runtime if isinstance(self.runtime, str) else self.runtime.name
+        dtype = self.workload.precision.activations or self.graph.precision or "f32"
+        found = calibration_for(self.device.name, runtime, dtype)
+        if found.calibration is None:
+            return self.device, None, ()
+        return completed(self.device, found.calibration), found.calibration, found.notes
 
 
 def ask(  # noqa: PLR0913 - everything a prediction depends on
@@ -70,6 +90,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     ep: int = 1,
     dp: int = 1,
     calibration: Calibration | None = None,
+    calibrated: bool = True,
     options: Options | None = None,
 ) -> Question:
     """Find the model and the device by name, and put the question."""
@@ -90,8 +111,14 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
         runtime=runtime or default_runtime(device, graph),
         workload=workload,
         calibration=calibration,
+        calibrated=calibrated,
         options=options or Options(),
     )
+
+
+def _noted(profile: Profile, notes: tuple[str, ...]) -> Profile:
+    said = profile.provenance
+    return profile if said is None else replace(profile, provenance=replace(said, notes=(*said.notes, *notes)))
 
 
 def _read(model: Any) -> Graph:

@@ -27,6 +27,7 @@ __all__ = ["command"]
 @click.option("--pp", default=1, metavar="N", help="Devices that share the layers.")
 @click.option("--ep", default=1, metavar="N", help="Devices that share the experts.")
 @click.option("--dp", default=1, metavar="N", help="Replicas.")
+@click.option("--priors", is_flag=True, help="Without the calibration of the device, where there is one.")
 @click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="weights=q4_0, memory.bandwidth*=2, …")
 @format_option
 def command(
@@ -34,6 +35,7 @@ def command(
     devices: tuple[str, ...],
     weights: tuple[str, ...],
     changes: tuple[str, ...],
+    priors: bool,
     form: str,
     **asked: Any,
 ) -> None:
@@ -49,6 +51,7 @@ def command(
     """
     from inferometer.verbs import ask
 
+    asked["calibrated"] = not priors
     cases = list(product(models, devices, weights or (None,)))
     if len(cases) > 1 and changes:
         raise DomainError("--what-if takes one model, one device and one format.")
