@@ -107,6 +107,18 @@ def test_the_numbers_are_those_of_every_other_format(tmp_path):
     assert np.array_equal(np.array(tensor.data), whole(plan["model.layers.1.mlp.up_proj.weight"], 4))
 
 
+def test_llamas_heads_are_stored_with_their_halves_interleaved(tmp_path):
+    graph, path = written(tmp_path, seed=4)
+    plan = {weight.name: weight for weight in planned(graph)}
+    source = whole(plan["model.layers.1.self_attn.q_proj.weight"], 4)
+    (tensor,) = [tensor for tensor in reference(path).tensors if tensor.name == "blk.1.attn_q.weight"]
+    heads = next(op["heads"] for _, op in graph.ops() if op.kind == "attention")
+    stored, half = np.array(tensor.data), source.shape[0] // heads // 2
+    assert np.array_equal(stored[0], source[0])  # of each head rows 0, half, 1, half + 1 …
+    assert np.array_equal(stored[1], source[half])
+    assert np.array_equal(stored[2], source[1])
+
+
 def test_a_matrix_that_the_checkpoint_holds_turned_is_turned_back(tmp_path):
     graph, path = written(tmp_path, GPT2)
     plan = {weight.name: weight for weight in planned(graph)}

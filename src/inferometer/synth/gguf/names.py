@@ -1,8 +1,8 @@
 """From a graph's weights to GGUF's tensors.
 
 The names are the GGUF reader's own table, read the other way. A checkpoint's name stays the source of the numbers, so
-that a GGUF file and a safetensors file of one seed hold the same weights. (llama.cpp's own converter also reorders the
-rows of llama's queries and keys; that changes no size and no time, and is left out.)
+that a GGUF file and a safetensors file of one seed hold the same weights. Llama's queries and keys are stored with the
+two halves of each head interleaved, as llama.cpp rotates them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ class Target:
     layer: int = 0
     matrix: bool = False  # may be quantised
     transposed: bool = False  # its one part is stored the other way round
+    heads: int = 0  # of so many heads the two halves are interleaved
 
     @property
     def elements(self) -> int:
         return prod(self.shape)
 
 
+_INTERLEAVED = "llama"  # the architecture whose rotation llama.cpp does on neighbouring pairs
 _NEVER_QUANTISED = {"ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "ssm_conv1d", "ssm_norm"}
 
 
@@ -83,7 +85,17 @@ def _plain(block: Block, op: Op, template: str, weight: Weight, row: Architectur
         weight = replace(weight, centre=-1.0, spread=0.5)
     matrix = len(shape) > 1 and name.endswith(".weight") and stem not in _NEVER_QUANTISED
     swapped = matrix and op.get("layout") == "in_out"
-    return Target(name=name, shape=shape, parts=(weight,), stem=stem, matrix=matrix, transposed=swapped)
+    heads = _interleaved(block, stem) if row.name == _INTERLEAVED else 0
+    return Target(name=name, shape=shape, parts=(weight,), stem=stem, matrix=matrix, transposed=swapped, heads=heads)
+
+
+def _interleaved(block: Block, stem: str) -> int:
+    """The heads of llama's queries or keys; 0 for every other tensor."""
+    core = next((op for op in block.ops if op.kind == "attention"), None)
+    if core is None:
+        return 0
+    counts = {"attn_q": core["heads"], "attn_k": core.get("kv_heads", core["heads"])}
+    return int(counts.get(stem, 0))
 
 
 def _stored(block: Block, op: Op, stem: str, weight: Weight) -> tuple[int, ...]:

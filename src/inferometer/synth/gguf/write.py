@@ -40,7 +40,7 @@ def write(file: IO[bytes], metadata: Mapping[str, Value], tensors: Sequence[tupl
     file.write(head + bytes(-len(head) % ALIGNMENT))
     for target, dtype in tensors:
         for part in target.parts:
-            _write_part(file, part, dtype, seed, transposed=target.transposed)
+            _write_part(file, part, dtype, seed, target)
         file.write(bytes(-DTYPES[dtype].nbytes(target.elements) % ALIGNMENT))
 
 
@@ -48,22 +48,26 @@ def data_bytes(tensors: Sequence[tuple[Target, str]]) -> int:
     return sum(_padded(DTYPES[dtype].nbytes(target.elements)) for target, dtype in tensors)
 
 
-def _write_part(file: IO[bytes], part: Weight, dtype: str, seed: int, *, transposed: bool) -> None:
+def _write_part(file: IO[bytes], part: Weight, dtype: str, seed: int, target: Target) -> None:
     if dtype in BLOCK_FORMATS:
-        for piece in _turned(units(part, seed), part, transposed=transposed):
+        for piece in _turned(units(part, seed), part, target):
             file.write(pack(piece, part.spread, dtype).data)
         return
-    for piece in _turned(numbers(part, seed), part, transposed=transposed):
+    for piece in _turned(numbers(part, seed), part, target):
         file.write(as_stored(piece, dtype).data)
 
 
-def _turned(pieces: Iterator[Array], part: Weight, *, transposed: bool) -> Iterator[Array]:
-    """Only GPT-2's matrices are stored the other way round; they are small enough to be turned in memory."""
-    if not transposed:
+def _turned(pieces: Iterator[Array], part: Weight, target: Target) -> Iterator[Array]:
+    """GPT-2's matrices are stored the other way round, and llama's heads interleaved: both fit into memory."""
+    if not target.transposed and not target.heads:
         yield from pieces
         return
     whole = np.concatenate(list(pieces)).reshape(part.shape)
-    yield np.ascontiguousarray(whole.T).reshape(-1)
+    if target.heads:
+        halves = whole.reshape(target.heads, 2, part.shape[0] // target.heads // 2, *part.shape[1:])
+        whole = halves.swapaxes(1, 2).reshape(part.shape)
+    turned = whole.T if target.transposed else whole
+    yield np.ascontiguousarray(turned).reshape(-1)
 
 
 def _info(target: Target, dtype: str, offset: int) -> bytes:
