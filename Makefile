@@ -18,7 +18,7 @@ $(VENV)/.created:
 	@touch $@
 
 $(VENV)/.user: $(VENV)/.created pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[onnxruntime]'
+	$(PIP) install -c constraints.txt -e '.[onnxruntime,hub,charts]'
 	@touch $@
 
 # WITH_TORCH=1 also runs the tests that need PyTorch. The exact version has a CPU build; a range would not keep to it.
