@@ -59,10 +59,9 @@ TEXTS = {
 }
 # [prompt, generated tokens, tokens in the cache before]: two cases each, the prompt read and a step of decoding.
 DECODERS = {
-    "smollm2-135m": [(32, 16, 0), (128, 16, 0), (512, 8, 0), (64, 16, 1024)],
-    "smollm2-360m": [(64, 16, 0), (256, 8, 512)],
-    "qwen2.5-0.5b": [(48, 16, 0), (200, 8, 256)],
-    "tinyllama-1.1b": [(64, 12, 0)],
+    "smollm2-135m": [(32, 16, 0), (128, 16, 0), (400, 8, 0), (64, 16, 768)],
+    "smollm2-360m": [(64, 16, 0), (192, 8, 300)],
+    "qwen2.5-0.5b": [(48, 16, 0), (128, 8, 256)],
 }
 WEIGHTS = {"llamacpp": ("q4_0", "q8_0", "f16")}
 

@@ -1,0 +1,121 @@
+"""What the pages of devices, formulas, predictions and sweeps are filled with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.catalog import devices, models
+from inferometer.catalog.files import row_named
+from inferometer.core.dtype import DTYPES
+from inferometer.cost.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
+from inferometer.errors import UnitError
+from inferometer.formulas.listing import formula_document
+from inferometer.formulas.registry import SECTIONS, all_formulas, find_formula
+from inferometer.report.charts.theme import COLOURS, column_title
+from inferometer.report.records import device_record, model_record
+from inferometer.units import format_quantity, parse_quantity
+
+if TYPE_CHECKING:
+    from starlette.datastructures import QueryParams
+
+__all__ = ["device_rows", "formula_sections", "formula_values", "model_rows", "predict_values", "sweep_values"]
+
+_FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "raspberry-pi-5")
+_FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "i4", "q3_k", "q2_k")
+
+
+def device_rows() -> list[dict[str, Any]]:
+    return [device_record(device) for device in devices().values()]
+
+
+def model_rows() -> list[dict[str, Any]]:
+    return [model_record(model) for model in models().values()]
+
+
+def formats() -> list[str]:
+    return [name for name in _FORMATS if name in DTYPES]
+
+
+def predict_values(query: QueryParams) -> dict[str, Any]:
+    """The form as the address asks for it, so that an answer can be shared; unknown names fall back to the first."""
+    model = query.get("model", _FIRST_MODEL)
+    wanted = [name for name in query.getlist("on") if row_named("devices", name) is not None]
+    known = [name for name in _FIRST_DEVICES if row_named("devices", name) is not None]
+    data = {
+        "models": model_rows(),
+        "devices": [
+            {"name": row["name"], "title": row["title"], "unit": row["unit"], "memory": row["memory"]}
+            for row in device_rows()
+        ],
+        "model": model if row_named("models", model) is not None else _FIRST_MODEL,
+        "chosen": wanted or known,
+        "asked": {name: query[name] for name in ("weights", "kv", "batch", "prompt", "generate") if query.get(name)},
+    }
+    return {"data": data, "formats": formats()}
+
+
+def formula_sections() -> list[dict[str, Any]]:
+    by_section: dict[str, list[dict[str, Any]]] = {name: [] for name in SECTIONS}
+    for formula in all_formulas().values():
+        by_section[formula.section].append(
+            {
+                "name": formula.name,
+                "title": formula.title,
+                "signature": str(formula.signature),
+                "unit": formula.unit,
+            }
+        )
+    return [
+        {"name": name, "title": SECTIONS[name], "formulas": found} for name, found in by_section.items() if found
+    ]  # fmt: skip
+
+
+def formula_values(name: str) -> dict[str, Any]:
+    formula = find_formula(name)
+    document = formula_document(formula)
+    inputs = [
+        {
+            "name": argument,
+            "unit": quantity.unit,
+            "choices": quantity.choices,
+            "sequence": quantity.sequence,
+            "example": _typed(
+                formula.example.get(argument, formula.signature.defaults.get(argument, "")), quantity.unit
+            ),
+        }
+        for argument, quantity in formula.inputs.items()
+    ]
+    return {"formula": document, "inputs": inputs, "section": SECTIONS[formula.section], "data": {"name": name}}
+
+
+def _typed(value: Any, unit: str) -> str:
+    """An example as somebody would type it: with a unit, where that says the same number."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return ", ".join(_typed(each, unit) for each in value)
+    if isinstance(value, str | bool):
+        return str(value)
+    plain = f"{value:.12g}" if float(f"{value:.12g}") == value else repr(value)
+    try:
+        written = format_quantity(value, unit, digits=6)
+        return written if parse_quantity(written, unit) == value else plain
+    except UnitError:
+        return plain
+
+
+def sweep_values(query: QueryParams) -> dict[str, Any]:
+    columns = {
+        name: {"title": column_title(name), "unit": unit_of(name), "kind": column.kind, "input": name in INPUTS,
+               "higher": name in HIGHER_IS_BETTER}
+        for name, column in COLUMNS.items()
+    }  # fmt: skip
+    chosen = query.getlist("models")
+    data = {
+        "columns": columns,
+        "models": [row["name"] for row in model_rows()],
+        "devices": [row["name"] for row in device_rows()],
+        "colours": list(COLOURS),
+        "asked": {"models": chosen or [_FIRST_MODEL], "devices": query.getlist("devices") or list(_FIRST_DEVICES[:2])},
+    }
+    return {"data": data, "formats": formats()}

@@ -1,0 +1,95 @@
+"""A run as files: the forms a profile can be saved in, by the ending of a file's name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.codec import encode
+from inferometer.errors import DomainError, UnknownNameError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.profile import Profile
+    from inferometer.core.run import Run
+
+__all__ = ["FORMS", "chart", "made", "media_type"]
+
+_TYPES = {
+    "json": "application/json",
+    "csv": "text/csv; charset=utf-8",
+    "md": "text/markdown; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "trace.json": "application/json",
+    "svg": "image/svg+xml",
+    "png": "image/png",
+}
+
+
+def media_type(form: str) -> str:
+    return _TYPES[form]
+
+
+def made(run: Run, form: str) -> bytes:
+    """The run's profile in a form: json, csv, md, html, trace.json or svg (the dataflow drawing)."""
+    if form not in FORMS:
+        raise UnknownNameError("form", form, FORMS, listing=f"There is: {', '.join(FORMS)}.")
+    if run.profile is None:
+        raise DomainError(f"Run {run.id} has no profile: it is {run.status}.", remedy="Look at its log.")
+    return FORMS[form](run, run.profile)
+
+
+def _json(_run: Run, profile: Profile) -> bytes:
+    return encode(profile, indent=2) + b"\n"
+
+
+def _csv(_run: Run, profile: Profile) -> bytes:
+    from inferometer.report.exports import layers_csv  # noqa: PLC0415 - only where it is asked for
+
+    return layers_csv(profile).encode()
+
+
+def _markdown(run: Run, profile: Profile) -> bytes:
+    from inferometer.hub.catalogue import device_of  # noqa: PLC0415 - as above
+    from inferometer.hub.explaining import explained  # noqa: PLC0415 - as above
+    from inferometer.report.exports import markdown  # noqa: PLC0415 - as above
+
+    found = explained(profile, device_of(profile), name=run.id)
+    return markdown(profile, title=run.name, findings=found.findings).encode()
+
+
+def _html(run: Run, profile: Profile) -> bytes:
+    from inferometer.hub.one_file import one_file  # noqa: PLC0415 - as above
+
+    return one_file(run, profile).encode()
+
+
+def _trace(_run: Run, profile: Profile) -> bytes:
+    from inferometer.measure.spans import trace_of  # noqa: PLC0415 - as above
+    from inferometer.profiler.build import from_trace  # noqa: PLC0415 - as above
+    from inferometer.report.traces import chrome  # noqa: PLC0415 - as above
+
+    return b"".join(chrome(from_trace(trace_of(profile))))
+
+
+def _drawing(_run: Run, profile: Profile) -> bytes:
+    from inferometer.hub.dataflow import dataflow_svg  # noqa: PLC0415 - as above
+
+    found = dataflow_svg(profile)
+    if found is None:
+        raise DomainError(f"The profile of {profile.model.name} has no steps to draw.")
+    return found.encode()
+
+
+FORMS: dict[str, Callable[[Run, Profile], bytes]] = {
+    "json": _json, "csv": _csv, "md": _markdown, "html": _html, "trace.json": _trace, "svg": _drawing,
+}  # fmt: skip
+
+
+def chart(profile: Profile, name: str, form: str) -> bytes:
+    """One chart of a profile as SVG, PNG or its Vega-Lite spec."""
+    from inferometer.hub.catalogue import device_of  # noqa: PLC0415 - as above
+    from inferometer.hub.run_charts import chart_of  # noqa: PLC0415 - as above
+    from inferometer.report.charts.render import render  # noqa: PLC0415 - as above
+
+    return render(chart_of(profile, device_of(profile), name), form)

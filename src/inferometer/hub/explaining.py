@@ -1,0 +1,88 @@
+"""The seam to `explain`: where the time goes and what to do, where that can be had, and nothing where it cannot.
+
+A page must show even where the explanation of one odd profile fails, so what goes wrong there is left out, not raised.
+The model's graph comes from the catalog alone: a profile from elsewhere may name any file of this machine as its model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from inferometer.core.finding import Finding
+from inferometer.errors import InferometerError
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Device
+    from inferometer.core.profile import Profile
+
+__all__ = ["Explained", "explained"]
+
+_MOST_ROWS = 8
+_UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers of an odd profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """`tables` close: each has its rows, the largest first, and what no row has."""
+
+    headline: str | None = None
+    findings: tuple[Finding, ...] = ()
+    tables: tuple[dict[str, Any], ...] = ()
+    next: tuple[str, ...] = ()
+
+
+def explained(profile: Profile, device: Device | None, *, name: str | None = None) -> Explained:
+    """What is known of a profile beyond its numbers; at the least, the findings that it carries itself."""
+    explain = _explain()
+    if explain is None:
+        return Explained(findings=profile.findings)
+    try:
+        found = explain(profile, device, graph=_graph(profile, device), name=name)
+    except _UNREADABLE:
+        return Explained(findings=profile.findings)
+    known = {finding.code for finding in found.findings}
+    carried = tuple(finding for finding in profile.findings if finding.code not in known)
+    return Explained(
+        headline=found.headline,
+        findings=(*found.findings, *carried),
+        tables=tuple(_table(each) for each in found.tables if each.rows),
+        next=found.next,
+    )
+
+
+def _explain() -> Any:
+    try:
+        return import_module("inferometer.explain.explanation").explain
+    except ImportError:
+        return None
+
+
+def _graph(profile: Profile, device: Device | None) -> Any:
+    from inferometer.catalog.files import row_named  # noqa: PLC0415 - only where something is explained
+    from inferometer.verbs import ask  # noqa: PLC0415 - as above
+
+    if device is None or row_named("models", profile.model.name) is None:
+        return None
+    try:
+        return ask(profile.model.name, on=device).graph
+    except InferometerError:
+        return None
+
+
+def _table(found: Any) -> dict[str, Any]:
+    rows = [{"name": row.name, "time_s": row.time_s, "share": row.share, "count": row.count} for row in found.rows]
+    shown, left = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+    if left:
+        rest = {key: sum(row[key] for row in left) for key in ("time_s", "share", "count")}
+        shown.append({"name": f"{len(left)} more", **rest})
+    return {
+        "by": found.by,
+        "phase": found.phase,
+        "whole_s": found.whole_s,
+        "rows": shown,
+        "remainder": found.remainder,
+        "remainder_s": found.remainder_s,
+        "remainder_share": found.remainder_share,
+    }

@@ -1,0 +1,48 @@
+"""Errors as HTTP: the one place that says which status an error has, and what a client is told."""
+
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from inferometer.errors import InferometerError, MissingDependencyError, SchemaError, UnknownNameError
+from inferometer.store.errors import StoreError
+
+__all__ = ["PROBLEM", "HubError", "failure", "problem", "status_of"]
+
+# The shape of every error the API answers with, for its description.
+PROBLEM: dict[str, Any] = {
+    "type": "object",
+    "properties": {"error": {"type": "string"}, "remedy": {"type": ["string", "null"]}},
+    "required": ["error"],
+}
+
+
+class HubError(InferometerError):
+    """What the hub itself refuses, with the status it refuses it with."""
+
+    def __init__(self, status: int, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.status = status
+
+
+def status_of(error: InferometerError) -> int:
+    if isinstance(error, HubError):
+        return error.status
+    if isinstance(error, UnknownNameError):
+        return 404
+    if isinstance(error, StoreError):
+        return 503
+    if isinstance(error, MissingDependencyError):
+        return 501
+    return 422 if isinstance(error, SchemaError) else 400
+
+
+def problem(message: str, remedy: str | None = None) -> dict[str, Any]:
+    return {"error": message, "remedy": remedy}
+
+
+async def failure(_request: Request, error: Exception) -> Response:
+    """For the API: an error of ours in its own words."""
+    assert isinstance(error, InferometerError)  # noqa: S101 - it is registered for those
+    return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error))

@@ -1,0 +1,116 @@
+"""Live pages: server-sent events from the store, looked at a few times a second while somebody watches."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+from anyio import to_thread
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from inferometer.errors import InferometerError
+from inferometer.hub.failures import problem, status_of
+from inferometer.store.values import Filter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from starlette.requests import Request
+
+    from inferometer.core.run import Status
+    from inferometer.hub.rules import Rules
+    from inferometer.store.store import Store
+
+__all__ = ["Live", "event"]
+
+_OPEN: tuple[Status, ...] = ("pending", "running")
+_QUIET_S = 15.0  # a comment so often keeps the line open
+_MOST_METRICS = 500
+
+
+def event(name: str, value: Any) -> bytes:
+    """One event. JSON has no line breaks, so a value is always one line."""
+    return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
+
+
+class Live:
+    def __init__(self, store: Store, rules: Rules, pause: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
+        self._store, self._rules, self._pause = store, rules, pause
+        self._streams = 0
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/v1/live", self.all, methods=["GET"]),
+            Route("/api/v1/runs/{run}/live", self.one, methods=["GET"]),
+        ]
+
+    async def all(self, request: Request) -> Response:
+        """Events named `runs`: those that wait or run, and those that ended since the stream began."""
+        return self._streamed(self._changes(request, self._open_runs(set())))
+
+    async def one(self, request: Request) -> Response:
+        """Events named `run`: how it stands, and its metrics so far. The stream ends with the run."""
+        try:
+            run = await to_thread.run_sync(self._store.resolve, request.path_params["run"])
+        except InferometerError as error:
+            return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error))
+        return self._streamed(self._changes(request, self._one_run(run)))
+
+    def _streamed(self, events: AsyncIterator[bytes]) -> Response:
+        if self._streams >= self._rules.streams:
+            return JSONResponse(problem("Too many live pages are open."), status_code=503)
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._counted(events), media_type="text/event-stream", headers=headers)
+
+    async def _counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self._streams += 1
+        try:
+            async for each in events:
+                yield each
+        finally:
+            self._streams -= 1
+
+    async def _changes(
+        self, request: Request, look: Callable[[], tuple[str, Any, bool]]
+    ) -> AsyncIterator[bytes]:  # fmt: skip
+        """What a look shows, whenever it differs from the last, until it is over or nobody watches."""
+        before, quiet = b"", 0.0
+        while not await request.is_disconnected():
+            name, value, last = await to_thread.run_sync(look)
+            told = event(name, value)
+            if told != before:
+                before, quiet = told, 0.0
+                yield told
+            elif quiet >= _QUIET_S:
+                quiet = 0.0
+                yield b": still here\n\n"
+            if last:
+                return
+            quiet += self._rules.poll_s
+            await self._pause(self._rules.poll_s)
+
+    def _open_runs(self, seen: set[str]) -> Callable[[], tuple[str, Any, bool]]:
+        def look() -> tuple[str, Any, bool]:
+            now = self._store.list(Filter(status=_OPEN)).rows
+            seen.update(row.id for row in now)
+            ended = [self._store.row(run) for run in sorted(seen - {row.id for row in now})]
+            shown = [{**asdict(row), "metrics": self._last(row.id)} for row in now]
+            return "runs", {"open": shown, "ended": [asdict(row) for row in ended]}, False
+
+        return look
+
+    def _one_run(self, run: str) -> Callable[[], tuple[str, Any, bool]]:
+        def look() -> tuple[str, Any, bool]:
+            row = self._store.row(run)
+            metrics = self._store.metrics(run)[-_MOST_METRICS:]
+            value = {"run": asdict(row), "metrics": [asdict(metric) for metric in metrics]}
+            return "run", value, row.status not in _OPEN
+
+        return look
+
+    def _last(self, run: str) -> dict[str, dict[str, float]]:
+        """The last value of each metric, and its step."""
+        return {metric.name: {"value": metric.value, "step": metric.step} for metric in self._store.metrics(run)}

@@ -1,0 +1,45 @@
+"""The run page as one file: the hub's own template, styles and scripts, with Vega inside where it is to be had."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.errors import MissingDependencyError
+from inferometer.hub.assets import vega_bundle
+from inferometer.hub.catalogue import device_of
+from inferometer.hub.dataflow import dataflow_svg
+from inferometer.hub.explaining import explained
+from inferometer.hub.rendering import STATIC, render
+from inferometer.hub.run_page import run_values
+from inferometer.report.html_report import Parts, bundled, html_report
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
+    from inferometer.core.run import Run
+
+__all__ = ["one_file"]
+
+
+def one_file(run: Run, profile: Profile) -> str:
+    values = run_values(run, profile)
+    drawing = dataflow_svg(profile)
+    found = explained(profile, device_of(profile), name=run.id)
+    specs = {chart.name: chart.made() for chart in values["charts"]}
+    body = render("report.html", {**values, "drawing": drawing, "specs": specs, "explained": found})
+    modules = {path.name: path.read_text(encoding="utf-8") for path in STATIC.glob("*.js")}
+    return html_report(
+        Parts(
+            title=values["title"],
+            styles=(STATIC / "hub.css").read_text(encoding="utf-8"),
+            body=body,
+            early=(modules["theme.js"], *_vega(needed=bool(values["charts"]))),
+            late=(bundled("run.js", modules),),
+        )
+    )
+
+
+def _vega(*, needed: bool) -> tuple[str, ...]:
+    try:
+        return (vega_bundle().decode(),) if needed else ()
+    except MissingDependencyError:
+        return ()

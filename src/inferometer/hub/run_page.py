@@ -1,0 +1,83 @@
+"""What the run page is filled with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.hub.catalogue import device_of
+from inferometer.hub.run_charts import charts_of
+from inferometer.hub.run_view import cards_of, layers_of, memory_rows, percentile_rows, phase_rows
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
+    from inferometer.core.run import Run
+
+__all__ = ["badges_of", "run_values"]
+
+_SIZES = ("batch", "prompt", "generate", "context", "image")
+
+
+def run_values(run: Run, profile: Profile) -> dict[str, Any]:
+    device = device_of(profile)
+    return {
+        "run": run,
+        "profile": profile,
+        "title": run.name or f"{profile.model.name} on {profile.device.title or profile.device.name}",
+        "subtitle": subtitle_of(profile),
+        "badges": badges_of(profile),
+        "cards": cards_of(profile),
+        "phases": phase_rows(profile),
+        "layers": layers_of(profile),
+        "charts": [chart for chart in charts_of(profile, device).values() if chart.shown],
+        "percentiles": percentile_rows(profile),
+        "memory": memory_rows(profile),
+        "environment": environment_rows(profile),
+    }
+
+
+def subtitle_of(profile: Profile) -> str:
+    sizes = [f"{name} {value}" for name in _SIZES if (value := getattr(profile.workload, name)) is not None]
+    precision = profile.workload.precision
+    formats = list(dict.fromkeys(filter(None, (precision.weights, precision.activations, precision.kv))))
+    count = f"{profile.device.count} × " if profile.device.count > 1 else ""
+    where = f"{count}{profile.device.title or profile.device.name}"
+    return " · ".join(filter(None, (profile.model.name, where, profile.runtime, *sizes, "/".join(formats))))
+
+
+def badges_of(profile: Profile) -> tuple[tuple[str, str, str], ...]:
+    """Word, tone, and what it means: shown beside the title."""
+    found: list[tuple[str, str, str]] = [
+        (profile.kind, "plain", "made by the cost model" if profile.kind == "predicted" else "measured on a device")
+    ]
+    checked, environment = profile.verification, profile.environment
+    if checked is not None and checked.status != "unchecked":
+        tone = "good" if checked.status == "verified" else "bad"
+        found.append((checked.status, tone, f"outputs against {checked.reference}: {checked.reason or 'they agree'}"))
+    elif profile.kind == "measured":
+        found.append(("unverified", "quiet", "outputs were not compared with a reference: profile with --verify"))
+    if environment is not None and environment.disturbed is not None:
+        told = "; ".join(environment.reasons) or "the machine was quiet"
+        found.append(("disturbed", "bad", told) if environment.disturbed else ("quiet", "good", told))
+    return tuple(found)
+
+
+def environment_rows(profile: Profile) -> list[tuple[str, str]]:
+    rows: list[tuple[str, Any]] = []
+    if profile.environment is not None:
+        environment = profile.environment
+        rows += [("threads", environment.threads), ("load before", environment.load_before)]
+        rows += [("load after", environment.load_after), *(("disturbed by", reason) for reason in environment.reasons)]
+        rows += [*environment.versions.items(), *environment.host.items()]
+    if profile.provenance is not None:
+        made = profile.provenance
+        rows += [("tool", f"{made.tool} {made.version}"), ("created", made.created), ("command", made.command)]
+        rows += [("note", note) for note in made.notes]
+    return [(name, _told(value)) for name, value in rows if value is not None]
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_told(each)}" for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_told, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,182 @@
+"""The guard in front of every page and call: host, pace, origin, token and size, and the headers of every answer.
+
+A page elsewhere must neither read what the hub knows nor make it do something: names that are not ours are refused
+(DNS rebinding), writes must come from our own pages or from no page at all, and nothing is shared with other origins.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from typing import Literal
+from urllib.parse import quote, urlsplit
+
+from anyio import to_thread
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request, cookie_parser
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from inferometer.hub.failures import problem
+from inferometer.hub.pace import Pace
+from inferometer.hub.rules import Rules
+from inferometer.store.store import Store
+
+__all__ = ["COOKIE", "POLICY", "Guard"]
+
+COOKIE = "inferometer_token"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
+)
+_HEADERS = {
+    "content-security-policy": POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+_OPEN = ("/static/", "/sign-in", "/api/v1/health")  # what is needed to sign in, and says nothing of anybody's runs
+
+
+class _TooLargeError(HTTPException):
+    """Of this kind, so that the application behind the guard answers with it wherever it was reading."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(413, f"That is more than the {most:,} bytes this takes.")
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, store: Store, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app, self._store, self._rules = app, store, rules
+        self._pace = Pace(rules.per_s, rules.burst, clock=clock)
+        self._wrong = Pace(rules.sign_ins / 60, rules.sign_ins, clock=clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refused = self._refusal(request) or await self._unknown(request)
+        sent = _Sent(send, "no-cache" if request.url.path.startswith("/static/") else "no-store")
+        if refused is not None:
+            await refused(scope, receive, sent)
+            return
+        await self._app(scope, _counted(receive, self._most(request)), sent)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Why a request is not even looked at."""
+        name = _name(request.headers.get("host", ""))
+        if name not in self._rules.hosts:
+            words = "This hub is not called that. Use its address, or start it with --allow-host NAME."
+            return _told(request, 421, words)
+        wait = self._pace.wait(_client(request))
+        if wait > 0:
+            return _told(request, 429, "Too many requests.", {"retry-after": str(math.ceil(wait))})
+        if request.method not in _SAFE and not _ours(request.headers):
+            return _told(request, 403, "A page of another origin may not change anything here.")
+        if request.headers.get("content-encoding", "identity") != "identity":
+            return _told(request, 415, "Packed bodies are not taken: send the document as it is.")
+        length = request.headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self._most(request):
+            return self._too_large(request)
+        return None
+
+    def _most(self, request: Request) -> int:
+        if request.url.path == "/api/v1/profiles":
+            return self._rules.document_bytes
+        if request.url.path == "/api/v1/runs/import":
+            return self._rules.archive_bytes
+        return self._rules.body_bytes
+
+    def _too_large(self, request: Request) -> Response:
+        return _told(request, 413, f"That is more than the {self._most(request):,} bytes this takes.")
+
+    async def _unknown(self, request: Request) -> Response | None:
+        """Whoever shows no token that holds, where one is needed."""
+        if not self._rules.tokens or request.url.path.startswith(_OPEN):
+            return None
+        client = _client(request)
+        if self._wrong.spent(client):
+            return _told(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
+        text = _token(request.headers)
+        scope: Literal["read", "write"] = "read" if request.method in _SAFE else "write"
+        if text and await to_thread.run_sync(self._store.admitted, text, scope) is not None:
+            return None
+        if text:
+            self._wrong.wait(client)
+        if request.method in _SAFE and "text/html" in request.headers.get("accept", ""):
+            return RedirectResponse(f"/sign-in?to={quote(request.url.path)}", status_code=303)
+        words = f"A token with the scope {scope} is needed."
+        return _told(request, 401, words, {"www-authenticate": "Bearer"})
+
+
+class _Sent:
+    """Sends on, with our headers on every answer."""
+
+    def __init__(self, send: Send, keeping: str) -> None:
+        self._send, self._keeping = send, keeping
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in _HEADERS.items():
+                headers.setdefault(name, value)
+            headers.setdefault("cache-control", self._keeping)
+        await self._send(message)
+
+
+def _counted(receive: Receive, most: int) -> Receive:
+    """The body as it comes, until it is too much: a length that was not told, or told wrong."""
+    seen = 0
+
+    async def counted() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > most:
+            raise _TooLargeError(most)
+        return message
+
+    return counted
+
+
+def _name(host: str) -> str:
+    """A Host header without its port, in small letters."""
+    name, colon, port = host.rpartition(":")
+    return (name if colon and port.isdecimal() and not port.endswith("]") else host).lower()
+
+
+def _client(request: Request) -> str:
+    return request.client.host if request.client else "unknown"
+
+
+def _ours(headers: Headers) -> bool:
+    """Whether a write comes from a page of this hub, or from a program that has no pages.
+
+    Browsers send `Origin` with every write; what they say themselves (`Sec-Fetch-Site`) decides where it is missing.
+    """
+    origin = headers.get("origin")
+    if origin is not None:
+        try:
+            return urlsplit(origin).netloc.lower() == headers.get("host", "").lower()
+        except ValueError:
+            return False
+    return headers.get("sec-fetch-site", "none") in {"none", "same-origin"}
+
+
+def _token(headers: Headers) -> str | None:
+    given = headers.get("authorization", "")
+    if given[:7].lower() == "bearer ":
+        return given[7:].strip()
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE)
+
+
+def _told(request: Request, status: int, words: str, headers: dict[str, str] | None = None) -> Response:
+    if request.url.path.startswith("/api/"):
+        return JSONResponse(problem(words), status_code=status, headers=headers)
+    return PlainTextResponse(words + "\n", status_code=status, headers=headers)

@@ -1,0 +1,76 @@
+// Charts drawn by Vega from specs: loaded when the first comes in sight, in the page's colours, without eval.
+import { byId, colour, dataOf, element } from "./dom.js";
+
+const INKS = { "#1f2933": "ink", "#7b8794": "soft", "#e4e7eb": "line", white: "raised", "#ffffff": "raised" };
+let loading = null;
+
+function vega() {
+  if (window.vegaEmbed) return Promise.resolve();
+  loading = loading || new Promise((done, failed) => {
+    const script = element("script", { src: "/static/vega.js" });
+    script.addEventListener("load", done);
+    script.addEventListener("error", () => failed(new Error("Charts need vl-convert on the hub's machine: pip install 'inferometer[charts]'")));
+    document.head.append(script);
+  });
+  return loading;
+}
+
+function inked(value) {
+  if (typeof value === "string") return value in INKS ? colour(INKS[value]) : value;
+  if (Array.isArray(value)) return value.map(inked);
+  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([name, each]) => [name, name === "values" ? each : inked(each)]));
+  return value;
+}
+
+function tooltip(handler, event, item, value) {
+  const tip = byId("tip");
+  if (value === null || value === undefined || value === "") { tip.hidden = true; return; }
+  const pairs = typeof value === "object" ? Object.entries(value) : [["", String(value)]];
+  tip.replaceChildren(element("table", {}, element("tbody", {}, ...pairs.map(([name, each]) => element("tr", {}, element("td", { class: "quiet" }, name), element("td", {}, String(each)))))));
+  tip.hidden = false;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(8, Math.min(event.clientX + 14, window.innerWidth - box.width - 8))}px`;
+  tip.style.top = `${Math.max(8, Math.min(event.clientY + 16, window.innerHeight - box.height - 8))}px`;
+}
+
+// The panel has the title already; what the subtitle says stays. Vega's own version is the one that draws.
+function untitled(spec) {
+  const { $schema: _, title, ...rest } = spec;
+  const said = title && title.subtitle ? [title.subtitle].flat() : null;
+  return said ? { ...rest, title: { text: said, fontSize: 12, fontWeight: 400, color: "#7b8794", offset: 10, anchor: "start", frame: "group" } } : rest;
+}
+
+async function embed(figure, spec) {
+  await vega();
+  const themed = { ...inked(untitled(spec)), background: null, padding: 4 };
+  const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !figure.dataset.chart.startsWith("roofline");
+  if (narrow) Object.assign(themed, { width: figure.clientWidth - 20, autosize: { type: "fit-x", contains: "padding" }, config: { ...themed.config, legend: { ...themed.config?.legend, orient: "bottom", columns: 2 } } });
+  await window.vegaEmbed(figure, themed, { ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip });
+  figure.dataset.drawn = "true";
+}
+
+async function specOf(figure, specs) {
+  if (specs && specs[figure.dataset.chart]) return specs[figure.dataset.chart];
+  const answer = await fetch(figure.dataset.src);
+  if (!answer.ok) throw new Error(`This chart cannot be had (${answer.status}).`);
+  return answer.json();
+}
+
+export function drawCharts() {
+  const specs = dataOf("charts");
+  const drawn = new Map();
+  const draw = async (figure) => {
+    try {
+      if (!drawn.has(figure)) drawn.set(figure, await specOf(figure, specs));
+      await embed(figure, drawn.get(figure));
+    } catch (error) {
+      figure.classList.add("failed");
+      figure.textContent = error.message;
+    }
+  };
+  const watcher = new IntersectionObserver((entries) => {
+    for (const entry of entries) if (entry.isIntersecting) { watcher.unobserve(entry.target); draw(entry.target); }
+  }, { rootMargin: "200px" });
+  for (const figure of document.querySelectorAll("[data-chart]")) watcher.observe(figure);
+  document.addEventListener("themechange", () => { for (const [figure, spec] of drawn) embed(figure, spec); });
+}

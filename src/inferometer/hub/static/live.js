@@ -1,0 +1,36 @@
+// Live runs: the hub tells when something changes, and the clock here counts on in between.
+import { byId, element } from "./dom.js";
+import { digitsOf, quantity } from "./format.js";
+
+let open = [];
+
+function took(row) {
+  return quantity(Math.max(0, Date.now() / 1000 - (row.started || row.created)), "s", 3);
+}
+
+function card(row) {
+  return element("article", { class: "answer", "data-run": row.id },
+    element("header", {}, element("a", { href: `/runs/${row.id}` }, row.name || row.id), element("span", { class: "badge busy" }, row.status)),
+    element("p", { class: "quiet" }, [row.kind, row.project, row.model].filter(Boolean).join(" · ")),
+    element("p", { class: "value", "data-clock": row.id }, took(row)),
+    element("dl", {}, ...Object.entries(row.metrics || {}).flatMap(([name, metric]) => [element("dt", {}, name), element("dd", {}, digitsOf(metric.value), element("small", {}, `  step ${metric.step}`))])));
+}
+
+function show(found) {
+  open = found.open;
+  byId("open").replaceChildren(...open.map(card));
+  byId("nothing").hidden = open.length > 0;
+  byId("ended-panel").hidden = found.ended.length === 0;
+  byId("ended").replaceChildren(...found.ended.map((row) => element("li", {}, element("a", { href: `/runs/${row.id}` }, row.name || row.id), ` ${row.status}`)));
+}
+
+function state(word, tone) {
+  byId("state").textContent = word;
+  byId("state").className = `badge ${tone}`;
+}
+
+const stream = new EventSource("/api/v1/live");
+stream.addEventListener("open", () => state("live", "good"));
+stream.addEventListener("error", () => state("the hub does not answer", "bad"));
+stream.addEventListener("runs", (event) => show(JSON.parse(event.data)));
+setInterval(() => { for (const row of open) { const clock = document.querySelector(`[data-clock="${CSS.escape(row.id)}"]`); if (clock) clock.textContent = took(row); } }, 500);

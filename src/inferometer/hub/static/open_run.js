@@ -1,0 +1,19 @@
+// The page of a run that is not done yet: its metrics as they come, and the result when it is there.
+import { byId, writeMoments } from "./dom.js";
+import { quantity } from "./format.js";
+import { drawMetrics } from "./metrics.js";
+
+writeMoments();
+const box = byId("live");
+if (box) {
+  let started = null;
+  const stream = new EventSource(`/api/v1/runs/${encodeURIComponent(box.dataset.run)}/live`);
+  stream.addEventListener("run", (event) => {
+    const found = JSON.parse(event.data);
+    started = found.run.started;
+    drawMetrics(byId("metrics"), found.metrics);
+    byId("status").textContent = found.run.status;
+    if (!["running", "pending"].includes(found.run.status)) { stream.close(); window.location.reload(); }
+  });
+  setInterval(() => { if (started) byId("elapsed").textContent = quantity(Math.max(0, Date.now() / 1000 - started), "s", 3); }, 250);
+}

@@ -1,0 +1,129 @@
+// The predict page: every move of a slider asks the cost model again; the last answer asked for is the one shown.
+import { byId, dataOf, debounced, element } from "./dom.js";
+import { count, quantity } from "./format.js";
+
+const data = dataOf("data");
+const SIZES = [1];
+for (let at = 1; SIZES.length < 57; at += 1) SIZES.push(Math.round(2 ** (at / 3)));
+const STEPS = [...new Set(SIZES)];
+const SLIDERS = {
+  batch: (place) => 2 ** place,
+  prompt: (place) => STEPS[Math.min(place, STEPS.length - 1)],
+  generate: (place) => STEPS[Math.min(place, STEPS.length - 1)],
+  tp: (place) => 2 ** place,
+};
+const chosen = new Set(data.chosen);
+let turn = 0;
+
+function nearest(values, wanted) {
+  return values.reduce((best, value, place) => (Math.abs(Math.log(value / wanted)) < Math.abs(Math.log(values[best] / wanted)) ? place : best), 0);
+}
+
+function sizeOf(name) {
+  return SLIDERS[name](Number(byId(name).value));
+}
+
+function question() {
+  const asked = { model: byId("model").value.trim(), devices: [...chosen], batch: sizeOf("batch"), prompt: sizeOf("prompt"), generate: sizeOf("generate"), tp: sizeOf("tp") };
+  for (const name of ["weights", "kv"]) if (byId(name).value) asked[name] = byId(name).value;
+  return asked;
+}
+
+function remember(asked) {
+  const words = new URLSearchParams({ model: asked.model, batch: asked.batch, prompt: asked.prompt, generate: asked.generate });
+  for (const name of ["weights", "kv"]) if (asked[name]) words.set(name, asked[name]);
+  for (const device of asked.devices) words.append("on", device);
+  history.replaceState(null, "", `?${words}`);
+}
+
+function interval(phase) {
+  return phase && phase.low_s !== null && phase.low_s !== undefined ? `${quantity(phase.low_s, "s", 2)} – ${quantity(phase.high_s, "s", 2)}` : "";
+}
+
+function facts(answer) {
+  const { summary } = answer;
+  const phases = Object.fromEntries(answer.phases.map((phase) => [phase.name, phase]));
+  const found = [];
+  const add = (name, value, note) => { if (value !== "–") found.push([name, value, note]); };
+  add("latency", quantity(summary.latency_s, "s"), interval(phases.forward));
+  add("first token", quantity(summary.ttft_s, "s"), interval(phases.prefill));
+  add("each token", quantity(summary.tpot_s, "s"), interval(phases.decode));
+  add("tokens/s", quantity(summary.tokens_per_s, ""), "");
+  add("whole request", quantity(summary.e2e_s, "s"), "");
+  add("energy", quantity(summary.energy_j, "J"), "");
+  if (summary.usd_per_million_tokens !== null) add("a million tokens", `$${summary.usd_per_million_tokens.toPrecision(3)}`, "");
+  const steady = phases.decode || phases.forward || phases.prefill;
+  if (steady && steady.bound) add("bound by", steady.bound, steady.floor_s ? `floor ${quantity(steady.floor_s, "s", 3)}` : "");
+  return found;
+}
+
+function gauge(fit) {
+  if (!fit || !fit.capacity_bytes) return null;
+  const box = element("div", { class: `gauge${fit.fits === false ? " over" : ""}` });
+  const whole = Math.max(fit.capacity_bytes, fit.total_bytes);
+  for (const [name, value] of [["weights", fit.weights_bytes], ["kv", fit.kv_bytes], ["rest", fit.total_bytes - fit.weights_bytes - fit.kv_bytes]]) {
+    const part = element("i", { class: name, title: `${name}: ${quantity(value, "B", 3)}` });
+    part.style.width = `${100 * value / whole}%`;
+    box.append(part);
+  }
+  return box;
+}
+
+function fitNote(fit) {
+  if (!fit) return null;
+  const held = `${quantity(fit.total_bytes, "B", 3)}${fit.capacity ? ` of ${fit.capacity}` : ""}`;
+  const room = [fit.longest_context ? `longest context ${count(fit.longest_context)}` : null, fit.largest_batch ? `largest batch ${count(fit.largest_batch)}` : null].filter(Boolean);
+  if (fit.fits === false && fit.devices_at_least) room.push(`at least ${count(fit.devices_at_least)} devices`);
+  return element("p", { class: "gauge-note" }, [held, ...room].join(" · "));
+}
+
+function card(answer) {
+  const verdict = answer.error ? ["bad", "cannot be"] : answer.summary.fits === false ? ["bad", "does not fit"] : answer.summary.fits ? ["good", "fits"] : ["quiet", "memory unknown"];
+  return element("article", { class: "answer", "data-device": answer.device },
+    element("header", {}, element("strong", {}, answer.title), element("span", {}, element("span", { class: `badge ${verdict[0]}` }, verdict[1]), element("button", { type: "button", "aria-label": `Leave ${answer.device} out`, onclick: () => { chosen.delete(answer.device); ask(); } }, "×"))),
+    answer.error ? element("p", { class: "quiet" }, answer.error) : element("dl", {}, ...facts(answer).flatMap(([name, value, note]) => [element("dt", {}, name, note ? element("small", {}, `  ${note}`) : null), element("dd", {}, value)])),
+    answer.error ? null : gauge(answer.fit), answer.error ? null : fitNote(answer.fit),
+    answer.error ? null : element("p", { class: "quiet" }, `${answer.runtime} · ${[answer.precision.weights, answer.precision.kv].filter(Boolean).join(" weights, ")}${answer.precision.kv ? " cache" : ""}`));
+}
+
+async function ask() {
+  const mine = (turn += 1);
+  for (const name of Object.keys(SLIDERS)) byId(`${name}-out`).textContent = count(sizeOf(name));
+  const asked = question();
+  const box = byId("answers");
+  if (!asked.devices.length) { box.replaceChildren(element("p", { class: "none" }, "Add a device to see an answer.")); return; }
+  for (const each of box.children) each.classList.add("stale");
+  let answer;
+  try {
+    answer = await fetch("/api/v1/predict", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(asked) });
+  } catch { answer = null; }
+  const found = answer ? await answer.json() : { error: "The hub does not answer." };
+  if (mine !== turn) return;
+  if (!answer || !answer.ok) { box.replaceChildren(element("p", { class: "none" }, `${found.error} ${found.remedy || ""}`)); return; }
+  remember(asked);
+  box.replaceChildren(...found.answers.map(card));
+  const row = data.models.find((model) => model.name === asked.model);
+  if (row) byId("model-facts").textContent = [row.title, row.parameters ? `${count(row.parameters)} parameters` : null, row.context ? `context ${count(row.context)}` : null].filter(Boolean).join(" · ");
+}
+
+function start() {
+  byId("models").replaceChildren(...data.models.map((model) => element("option", { value: model.name }, model.title)));
+  byId("devices").replaceChildren(...data.devices.map((device) => element("option", { value: device.name }, device.title)));
+  byId("model").value = data.model;
+  const sizes = { batch: 1, prompt: 512, generate: 128, ...data.asked };
+  byId("batch").value = Math.round(Math.log2(Number(sizes.batch) || 1));
+  byId("prompt").max = byId("generate").max = STEPS.length - 1;
+  for (const name of ["prompt", "generate"]) byId(name).value = nearest(STEPS, Number(sizes[name]) || 512);
+  byId("tp").value = 0;
+  for (const name of ["weights", "kv"]) if (data.asked[name]) byId(name).value = data.asked[name];
+  const known = new Set(data.devices.map((device) => device.name));
+  const add = () => { const name = byId("device").value.trim(); if (known.has(name)) { chosen.add(name); byId("device").value = ""; ask(); } };
+  byId("device").addEventListener("input", add);
+  byId("device").addEventListener("change", add);
+  byId("ask").addEventListener("input", debounced((event) => { if (event.target.id !== "device" && event.target.id !== "model") ask(); }, 30));
+  byId("model").addEventListener("change", ask);
+  byId("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  ask();
+}
+
+start();

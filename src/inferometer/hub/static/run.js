@@ -1,0 +1,168 @@
+// The run page: the layer chart and the model table that know of each other, the bars, and what opens on demand.
+import { drawBars } from "./bars.js";
+import { drawCharts } from "./charts.js";
+import { byId, colour, dataOf, debounced, element, writeMoments } from "./dom.js";
+import { count, quantity, share } from "./format.js";
+import { Grid } from "./grid.js";
+import { LayerChart } from "./layer_chart.js";
+import { drawMetrics } from "./metrics.js";
+
+const PHASE_INKS = ["cpu", "npu", "gpu", "dsp", "tpu"];
+
+function columnsOf(rows, chart) {
+  const time = (index) => chart.sum("time_s", index);
+  const whole = () => chart.phases().reduce((total, phase) => total + rows.phases[phase].time_s, 0);
+  const text = (name) => (index) => rows[name][index] ?? "–";
+  const columns = [
+    { heading: "#", title: "Place in the order of execution", width: 3.6, number: true, value: (i) => i, show: (i) => String(i + 1) },
+    { heading: "Layer", title: "Layer", width: 13, grow: 2.4, value: (i) => rows.name[i], show: (i) => rows.name[i] + (rows.fused && rows.fused[i] ? ` +${rows.fused[i] - 1}` : "") },
+    rows.kind && { heading: "Kind", title: "Kind of op", width: 6.5, grow: 1, value: (i) => rows.kind[i], show: text("kind") },
+    rows.unit && { heading: "Unit", title: "What ran it", width: 4, value: (i) => rows.unit[i], show: text("unit") },
+    rows.count && rows.count.some((each) => each > 1) && { heading: "×", title: "Equal ones counted together", width: 3.4, number: true, value: (i) => rows.count[i], show: (i) => count(rows.count[i]) },
+    { heading: "Time", title: "Time in the chosen phase", width: 6, number: true, value: time, show: (i) => quantity(time(i), "s") },
+    { heading: "Share", title: "Share of the phase", width: 4.6, number: true, value: time, show: (i) => share(time(i), whole()) },
+    rows.predicted_s && { heading: "Predicted", title: "Predicted time", width: 6, number: true, value: (i) => chart.sum("predicted_s", i), show: (i) => quantity(chart.sum("predicted_s", i), "s") },
+    rows.floor_s && { heading: "Floor", title: "Time at every peak", width: 6, number: true, value: (i) => chart.sum("floor_s", i), show: (i) => quantity(chart.sum("floor_s", i), "s") },
+    rows.floor_s && { heading: "Of floor", title: "Floor over time", width: 5, number: true, value: (i) => chart.sum("floor_s", i) / time(i), show: (i) => share(chart.sum("floor_s", i), time(i)) },
+    rows.flops && { heading: "Work", title: "Operations", width: 6.6, number: true, value: (i) => chart.sum("flops", i), show: (i) => quantity(chart.sum("flops", i), "FLOP", 3) },
+    rows.bytes && { heading: "Moved", title: "Bytes moved", width: 5.6, number: true, value: (i) => chart.sum("bytes", i), show: (i) => quantity(chart.sum("bytes", i), "B", 3) },
+    rows.bound && { heading: "Bound by", title: "What bounds it", width: 5.6, value: (i) => rows.bound[i], show: text("bound") },
+    rows.kernel && { heading: "Ran as", title: "The engine's name for it", width: 8, grow: 1.2, value: (i) => rows.kernel[i], show: text("kernel") },
+  ];
+  return columns.filter(Boolean);
+}
+
+function summed(rows, chart, key, mode) {
+  const found = new Map();
+  for (let index = 0; index < rows.name.length; index += 1) {
+    const name = (rows[key] && rows[key][index]) || "unknown";
+    const value = mode === "latency" ? chart.sum("time_s", index) || 0 : (rows.count ? rows.count[index] : 1);
+    found.set(name, (found.get(name) || 0) + value);
+  }
+  return [...found].map(([name, value]) => ({ name, value })).sort((a, b) => b.value - a.value);
+}
+
+function unitInk(rows) {
+  return (name) => colour(name.toLowerCase()) || rows.colours[name] || colour("rest");
+}
+
+function drawUnits(rows, chart) {
+  const times = summed(rows, chart, "unit", "latency");
+  const counts = new Map(summed(rows, chart, "unit", "count").map((row) => [row.name, row.value]));
+  for (const row of times) row.title = `${row.name}: ${quantity(row.value, "s")}, ${count(counts.get(row.name))} ops`;
+  drawBars(byId("units"), times, (value) => quantity(value, "s", 3), unitInk(rows));
+  for (const row of byId("units").children) row.querySelector(".name").textContent += ` · ${count(counts.get(row.dataset.name))} ops`;
+}
+
+function drawLegend(rows, chart) {
+  const ink = unitInk(rows);
+  const known = chart.phase < 0
+    ? rows.phases.map((phase, index) => [phase.name, colour(PHASE_INKS[index % PHASE_INKS.length])])
+    : [...new Set(rows.unit || [])].filter(Boolean).map((unit) => [unit, ink(unit)]);
+  byId("legend").replaceChildren(...known.map(([name, paint]) => {
+    const swatch = element("i");
+    swatch.style.background = paint;
+    return element("span", {}, swatch, name);
+  }));
+}
+
+function closing(rows, chart) {
+  const parts = chart.phases().map((phase) => {
+    const inside = rows.time_s[phase].reduce((total, value) => total + (value || 0), 0);
+    const { name, rest_s: rest } = rows.phases[phase];
+    return `${name}: ${quantity(inside, "s", 3)} in layers${rest && Math.abs(rest) > 1e-4 * rows.phases[phase].time_s ? ` + ${quantity(rest, "s", 3)} unattributed` : ""}`;
+  });
+  byId("closing").textContent = parts.join(" · ");
+}
+
+function buildLayers(rows) {
+  let grid = null;
+  const chart = new LayerChart(byId("layer-chart"), rows, (index) => grid.select(index, false));
+  grid = new Grid(byId("layer-table"), columnsOf(rows, chart), rows.name.length, (index) => chart.select(index, false));
+  let mode = "latency";
+  const again = () => {
+    drawBars(byId("kinds"), summed(rows, chart, "kind", mode), mode === "latency" ? (value) => quantity(value, "s", 3) : count, null);
+    byId("kinds").dataset.mode = mode;
+    drawUnits(rows, chart);
+    drawLegend(rows, chart);
+    closing(rows, chart);
+    grid.refresh();
+  };
+  choosePhases(rows, chart, again);
+  chooseOverlays(rows, chart);
+  for (const button of byId("kind-mode").children) {
+    button.addEventListener("click", () => {
+      mode = button.dataset.mode;
+      for (const each of byId("kind-mode").children) each.setAttribute("aria-pressed", String(each === button));
+      again();
+    });
+  }
+  byId("closer").addEventListener("click", () => chart.zoom(0.5, chart.selected >= 0 ? chart.selected : undefined));
+  byId("farther").addEventListener("click", () => chart.zoom(2));
+  byId("whole").addEventListener("click", () => chart.zoom(1e9));
+  findLayers(rows, grid);
+  document.addEventListener("themechange", again);
+  again();
+}
+
+function choosePhases(rows, chart, again) {
+  const box = byId("phases");
+  if (rows.phases.length < 2) { box.hidden = true; return; }
+  const choices = [["all", -1], ...rows.phases.map((phase, index) => [phase.name, index])];
+  box.replaceChildren(...choices.map(([name, index]) => element("button", { type: "button", "aria-pressed": String(chart.phase === index), onclick: (event) => {
+    for (const each of box.children) each.setAttribute("aria-pressed", String(each === event.currentTarget));
+    chart.show(index);
+    again();
+  } }, name)));
+}
+
+function chooseOverlays(rows, chart) {
+  for (const [id, name] of [["with-predicted", "predicted_s"], ["with-floor", "floor_s"]]) {
+    const label = byId(id);
+    label.hidden = !rows[name];
+    label.firstElementChild.addEventListener("change", (event) => { chart.overlays[name] = event.target.checked; chart.draw(); });
+  }
+}
+
+function findLayers(rows, grid) {
+  const told = (shown) => { byId("layer-count").textContent = `${count(shown)} of ${count(rows.name.length)} layers`; };
+  told(rows.name.length);
+  byId("find-layer").addEventListener("input", debounced((event) => {
+    const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const texts = ["name", "kind", "unit", "block", "kernel"].filter((name) => rows[name]);
+    grid.keep((index) => words.every((word) => texts.some((name) => String(rows[name][index] ?? "").toLowerCase().includes(word))));
+    told(grid.order.length);
+  }, 80));
+}
+
+async function explain() {
+  const slot = byId("findings-slot");
+  if (!slot) return;
+  const answer = await fetch(slot.dataset.src);
+  if (!answer.ok) { slot.remove(); return; }
+  const parts = new DOMParser().parseFromString(await answer.text(), "text/html");
+  slot.replaceChildren(...parts.getElementById("part-findings").childNodes);
+  byId("attribution-slot").replaceChildren(...parts.getElementById("part-attribution").childNodes);
+}
+
+function openDrawing() {
+  const box = byId("dataflow");
+  box?.addEventListener("toggle", () => {
+    const image = box.querySelector("img");
+    if (box.open && !image.src) image.src = image.dataset.src;
+  });
+}
+
+const rows = dataOf("layers");
+if (rows && rows.name.length) buildLayers(rows);
+const memory = dataOf("memory-data");
+if (memory && byId("memory")) {
+  const inks = { weights: "cpu", "KV cache": "tpu" };
+  drawBars(byId("memory"), Object.entries(memory).map(([name, value]) => ({ name, value })), (value) => quantity(value, "B", 3), (name) => colour(inks[name] || "rest"));
+}
+const metrics = dataOf("metrics-data");
+if (metrics) drawMetrics(byId("metrics"), metrics);
+openDrawing();
+explain();
+drawCharts();
+writeMoments();

@@ -1,0 +1,19 @@
+// Light or dark: the reader's choice, or else the system's. It runs before the page is drawn, so that nothing flashes.
+(() => {
+  const root = document.documentElement;
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const kept = () => { try { return localStorage.getItem("theme"); } catch { return null; } };
+  const show = () => {
+    root.dataset.theme = kept() || (dark.matches ? "dark" : "light");
+    document.dispatchEvent(new CustomEvent("themechange"));
+  };
+  show();
+  dark.addEventListener("change", show);
+  document.addEventListener("DOMContentLoaded", () => {
+    document.getElementById("theme")?.addEventListener("click", () => {
+      try { localStorage.setItem("theme", root.dataset.theme === "dark" ? "light" : "dark"); } catch { /* private window */ }
+      root.dataset.theme = root.dataset.theme === "dark" ? "light" : "dark";
+      document.dispatchEvent(new CustomEvent("themechange"));
+    });
+  });
+})();

@@ -1,0 +1,269 @@
+"""The hub in a real browser: what a person does there, done by Chromium."""
+
+import importlib.util
+import re
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from inferometer.core.run import Run
+from inferometer.hub.one_file import one_file
+from unit.hub.samples import decoder, hostile, hub, network
+
+CHROMIUM = next(
+    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
+)
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+).split()
+
+if importlib.util.find_spec("playwright") is None or CHROMIUM is None:
+    pytest.skip(
+        "NO BROWSER TESTS HERE: they need Debian's chromium and the Python package playwright.", allow_module_level=True
+    )
+
+pytestmark = pytest.mark.slow
+CHARTS = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="pip install 'inferometer[charts]'")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as player:
+        opened = player.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    with hub(tmp_path_factory.mktemp("hub"), poll_s=0.1) as (store, client):
+        yield store, str(client.base_url).rstrip("/")
+
+
+@pytest.fixture
+def page(browser, here):
+    """A page that fails the test for any error of a script or the policy."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=here[1])
+    opened = context.new_page()
+    opened.set_default_timeout(20_000)
+    troubles = []
+    opened.on("pageerror", lambda error: troubles.append(str(error)))
+    opened.on("console", lambda said: troubles.append(said.text) if said.type == "error" else None)
+    yield opened
+    context.close()
+    assert troubles == []
+
+
+def bar(page, index, count):
+    """The middle of a layer's bar."""
+    box = page.locator("#layer-chart canvas").bounding_box()
+    wide = box["width"] - 62 - 8
+    return box["x"] + 62 + wide * (index + 0.5) / count, box["y"] + box["height"] / 2
+
+
+def test_hover_tells_the_layer_and_a_click_shows_its_row(page, here):
+    profile = network(40)
+    run = here[0].add(profile)
+    page.goto(f"/runs/{run}")
+    page.locator("canvas[data-ready]").wait_for()
+    page.mouse.move(*bar(page, 33, 40))
+    name = profile.phase("forward").ops[33].name
+    page.locator("#tip strong", has_text=name).wait_for()
+    assert re.search(r"[\d.]+ [µm]s", page.locator("#tip").inner_text())
+    page.mouse.click(*bar(page, 33, 40))
+    row = page.locator('.grid-row.chosen[data-index="33"]')
+    row.wait_for()
+    assert name in row.inner_text()
+    grid, box = page.locator("#layer-table").bounding_box(), row.bounding_box()
+    assert grid["y"] <= box["y"] <= grid["y"] + grid["height"]
+
+
+def test_a_row_highlights_its_bar(page, here):
+    run = here[0].add(network(40))
+    page.goto(f"/runs/{run}")
+    page.locator("canvas[data-ready]").wait_for()
+    before = page.locator("#layer-chart canvas").screenshot()
+    page.locator('.grid-row[data-index="5"]').click()
+    page.locator('.grid-row.chosen[data-index="5"]').wait_for()
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert page.locator("#layer-chart canvas").screenshot() != before
+
+
+def test_five_thousand_layers_scroll_sort_and_are_found(page, here):
+    run = here[0].add(network(5000))
+    page.goto(f"/runs/{run}")
+    page.locator("canvas[data-ready]").wait_for()
+    assert page.locator(".grid-row").count() < 60
+    page.mouse.click(*bar(page, 4200, 5000))
+    chosen = page.locator(".grid-row.chosen")
+    chosen.wait_for()
+    assert 4150 <= int(chosen.get_attribute("data-index")) <= 4250
+    page.locator("#find-layer").fill("op_4321")
+    page.locator("#layer-count", has_text="1 of 5,000 layers").wait_for()
+    assert page.locator(".grid-row").count() == 1
+
+
+def test_keys_walk_the_layers(page, here):
+    run = here[0].add(network(40))
+    page.goto(f"/runs/{run}")
+    page.locator("canvas[data-ready]").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    page.locator('.grid-row.chosen[data-index="2"]').wait_for()
+    page.locator("#layer-table").focus()
+    page.keyboard.press("ArrowDown")
+    page.locator('.grid-row.chosen[data-index="3"]').wait_for()
+
+
+def test_the_kinds_are_counted_by_time_or_by_number(page, here):
+    run = here[0].add(network(40))
+    page.goto(f"/runs/{run}")
+    first = page.locator("#kinds .row").first
+    first.wait_for()
+    assert "s" in first.locator(".number").first.inner_text()
+    page.locator('#kind-mode [data-mode="count"]').click()
+    page.locator('#kinds[data-mode="count"]').wait_for()
+    counts = page.locator("#kinds .row .number:nth-child(3)").all_inner_texts()
+    assert [int(text) for text in counts] == [10, 10, 10, 10]
+    assert page.locator('#units .row[data-name="gpu"]').inner_text().startswith("gpu · 30 ops")
+
+
+def test_phases_are_stacked_or_shown_alone(page, here):
+    run = here[0].add(decoder())
+    page.goto(f"/runs/{run}")
+    page.locator("#phases button", has_text="decode").click()
+    assert page.locator("#closing").inner_text().startswith("decode: 3 ms in layers")
+    assert page.locator('.grid-row[data-index="0"]').inner_text().count("–") >= 1
+
+
+@CHARTS
+def test_charts_are_drawn_without_eval_and_in_the_dark(page, here):
+    run = here[0].add(network(40))
+    page.goto(f"/runs/{run}")
+    for name in ("histogram", "roofline-forward"):
+        chart = page.locator(f'[data-chart="{name}"]')
+        chart.scroll_into_view_if_needed()
+        page.locator(f'[data-chart="{name}"][data-drawn] svg').wait_for(timeout=60_000)
+    page.locator("#theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_findings_arrive(page, here):
+    run = here[0].add(network(12))
+    page.goto(f"/runs/{run}")
+    page.locator("#findings li", has_text="A finding it carries").first.wait_for(state="attached")
+
+
+def test_two_runs_are_chosen_and_compared(page, here):
+    quiet = replace(network(12, samples=40), environment=None)
+    slow = replace(network(12, samples=40, slower=1.5), environment=None)
+    for name, profile in (("before", quiet), ("after", slow)):
+        here[0].add(profile, "pair", name=name)
+    page.goto("/projects/pair?sort=created")
+    assert page.locator("#compare").is_disabled()
+    for box in page.locator("#runs input[name=run]").all():
+        box.check()
+    page.locator("#compare", has_text="Compare 2").click()
+    page.wait_for_url("**/compare?*")
+    assert page.locator(".verdict").inner_text() == "slower"
+
+
+def test_a_prediction_follows_its_sliders(page):
+    page.goto("/predict?model=llama-3.2-1b&on=nvidia-t4&prompt=512")
+    card = page.locator('.answer[data-device="nvidia-t4"]')
+    card.wait_for()
+    first = card.locator("dd").first.inner_text()
+    page.locator("#prompt").fill(str(int(page.locator("#prompt").input_value()) + 6))
+    page.wait_for_function("text => document.querySelector('.answer:not(.stale) dd')?.textContent !== text", arg=first)
+    page.locator("#device").fill("nvidia-l4")
+    page.locator('.answer[data-device="nvidia-l4"]').wait_for()
+    assert "on=nvidia-l4" in page.url
+
+
+def test_a_sweep_draws_its_front(page):
+    page.goto("/sweep?models=resnet50&devices=nvidia-t4")
+    page.locator("#told", has_text="on the front").wait_for()
+    page.locator("#x").select_option("latency_s")
+    page.locator("#y").select_option("peak_memory_bytes")
+    page.locator("#front tbody tr").first.wait_for()
+
+
+def test_a_formula_is_calculated_as_one_types(page):
+    page.goto("/formulas/ridge_point")
+    page.locator('[name="peak"]').fill("100 TFLOP/s")
+    page.locator('[name="bandwidth"]').fill("1 TB/s")
+    page.locator("#answer", has_text="100 FLOP/B").wait_for()
+    page.goto("/formulas?words=ridge")
+    assert page.locator("#list li:visible").count() < 10
+
+
+def test_live_progress_arrives(page, here):
+    page.goto("/live")
+    page.locator("#state", has_text="live").wait_for()
+    run = here[0].begin(name="watched")
+    page.locator(f'.answer[data-run="{run}"]', has_text="watched").wait_for()
+    here[0].add_metric(run, "latency_s", 0.25)
+    page.locator(f'.answer[data-run="{run}"]', has_text="latency_s").wait_for()
+    page.goto(f"/runs/{run}")
+    page.locator('[data-metric="latency_s"]', has_text="250 ms").wait_for()
+    here[0].finish(run, network(12))
+    page.locator("#layer-chart canvas[data-ready]").wait_for()
+
+
+def test_markup_in_a_model_stays_text(page, here):
+    run = here[0].add(hostile(), name=hostile().model.name, tags=("<b>",))
+    for path in (f"/runs/{run}", "/", f"/runs/{run}/explanation"):
+        page.goto(path)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("img[src='x']").count() == 0
+    page.goto(f"/runs/{run}")
+    page.locator("canvas[data-ready]").wait_for()
+    page.mouse.move(*bar(page, 0, 2))
+    page.locator("#tip strong", has_text="onerror").wait_for()
+    assert page.evaluate("window.hacked") is None
+    assert page.locator("img[src='x']").count() == 0
+
+
+@pytest.mark.parametrize("profile", [network(40), hostile()], ids=["network", "hostile"])
+def test_the_report_works_from_a_file_without_a_network(browser, tmp_path, profile):
+    run = Run(id="574p191w9czk", project="p", status="finished", created="2026-11-15T00:00:00+00:00", profile=profile)
+    file = Path(tmp_path, "report.html")
+    file.write_text(one_file(run, profile), encoding="utf-8")
+    page = browser.new_context(offline=True).new_page()
+    asked, troubles = [], []
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: troubles.append(str(error)))
+    page.on("console", lambda said: troubles.append(said.text) if said.type == "error" else None)
+    page.goto(file.as_uri())
+    page.locator("#layer-chart canvas[data-ready]").wait_for()
+    page.locator(".grid-row").first.click()
+    page.locator(".grid-row.chosen").wait_for()
+    assert page.evaluate("window.hacked") is None
+    assert (asked, troubles) == ([file.as_uri()], [])
+    page.context.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_page_is_wider_than_the_screen(browser, here, width):
+    run = here[0].add(network(40))
+    context = browser.new_context(viewport={"width": width, "height": 800}, base_url=here[1])
+    page = context.new_page()
+    for path in (
+        "/",
+        f"/runs/{run}",
+        "/predict",
+        "/devices",
+        "/formulas",
+        "/sweep",
+        "/compare",
+        "/live",
+        "/devices/nvidia-h200",
+    ):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    context.close()

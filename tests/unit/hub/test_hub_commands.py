@@ -1,0 +1,96 @@
+"""`inferometer hub` and `inferometer export`, as somebody types them."""
+
+import json
+import re
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.cli.export import command as export
+from inferometer.cli.hub import command as hub_command
+from inferometer.core.codec import decode, encode
+from inferometer.core.profile import Profile
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.store import open_store
+from unit.hub.samples import network
+
+START = "from inferometer.cli.hub import command; command()"
+
+
+@pytest.fixture
+def place(tmp_path):
+    with open_store(tmp_path / "runs.db") as store:
+        store.add(network(), name="one")
+    return tmp_path / "runs.db"
+
+
+def run(command, *arguments):
+    return CliRunner().invoke(command, [str(word) for word in arguments], catch_exceptions=False)
+
+
+def test_the_hub_says_where_it_is_and_serves_until_it_is_told_to_end(place):
+    words = [sys.executable, "-c", START, "--port", "0", "--store", str(place)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as hub:
+        try:
+            link = re.search(r"http://127\.0\.0\.1:\d+/", hub.stderr.readline())[0]
+            with urllib.request.urlopen(link) as page:  # noqa: S310 - our own address
+                assert b"one" in page.read()
+        finally:
+            hub.terminate()
+        assert hub.wait(20) in {0, -15, 143}
+        assert "Traceback" not in hub.stderr.read()
+
+
+def test_a_hub_for_others_asks_for_a_token_first(place):
+    with pytest.raises(DomainError, match="token"):
+        run(hub_command, "--host", "0.0.0.0", "--port", 0, "--store", place)  # noqa: S104 - it refuses before it serves
+
+
+def test_tokens_are_made_listed_without_their_text_and_revoked(place):
+    made = run(hub_command, "token", "create", "ann", "--scope", "write", "--days", 1, "--store", place)
+    text = made.stdout.strip()
+    with open_store(place) as store:
+        assert store.admitted(text, "write").user == "ann"
+    listed = run(hub_command, "token", "list", "--format", "json", "--store", place).stdout
+    (known,) = json.loads(listed)
+    assert (known["user"], known["scopes"]) == ("ann", ["write"])
+    assert text not in listed
+    run(hub_command, "token", "revoke", known["id"], "--store", place)
+    with open_store(place) as store:
+        assert store.admitted(text) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "begins"),
+    [("report.html", b"<!doctype html>"), ("notes.md", b"## one"), ("layers.csv", b"phase,name"), ("p.json", b"{"),
+     ("trace.json", b'{"displayTimeUnit"'), ("my.trace.json", b'{"displayTimeUnit"'), ("flow.svg", b"<svg")],
+)  # fmt: skip
+def test_the_ending_says_what_is_saved(place, tmp_path, name, begins):
+    run(export, "one", "-o", tmp_path / "out" / name, "--store", place)
+    assert (tmp_path / "out" / name).read_bytes().startswith(begins)
+
+
+def test_a_chart_is_saved_by_name(place, tmp_path):
+    run(export, "last", "-o", tmp_path / "k.json", "--chart", "kinds-count", "--store", place)
+    spec = json.loads((tmp_path / "k.json").read_text())
+    assert {row["value"] for row in spec["data"]["values"]} == {3}
+    with pytest.raises(UnknownNameError, match="roofline-forward"):
+        run(export, "last", "-o", tmp_path / "k.json", "--chart", "roofs", "--store", place)
+
+
+def test_a_profile_in_a_file_is_exported_without_a_store(tmp_path):
+    (tmp_path / "profile.json").write_bytes(encode(network()))
+    run(export, tmp_path / "profile.json", "-o", tmp_path / "copy.json")
+    assert decode((tmp_path / "copy.json").read_bytes(), Profile) == network()
+
+
+@pytest.mark.parametrize(
+    "words", [["-o", "x.exe"], ["-o", "x.png"], ["-o", "x.html", "--chart", "layers"], ["-o", "x"]]
+)
+def test_what_cannot_be_saved_is_said_before_anything_is_read(words, tmp_path):
+    with pytest.raises(DomainError):
+        run(export, "last", *words, "--store", tmp_path / "runs.db")
+    assert not (tmp_path / "runs.db").exists()

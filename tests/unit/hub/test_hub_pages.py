@@ -1,0 +1,353 @@
+"""The pages and what they are filled with."""
+
+import csv
+import io
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from inferometer.core.codec import decode
+from inferometer.core.profile import Profile
+from inferometer.errors import MissingDependencyError, UnknownNameError
+from inferometer.hub import assets, explaining
+from inferometer.hub.catalogue import device_of
+from inferometer.hub.explaining import explained
+from inferometer.hub.rendering import data_element
+from inferometer.hub.run_charts import chart_of, charts_of
+from inferometer.hub.run_page import badges_of, run_values
+from inferometer.hub.run_view import cards_of, layers_of
+from unit.hub.samples import HOSTILE, decoder, hub, network
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    with hub(tmp_path_factory.mktemp("hub")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def run(here):
+    return here[0].add(network(), "phones", name="a network", tags=("nightly",))
+
+
+def data(page, name):
+    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page, flags=re.DOTALL)
+    return json.loads(found[1])
+
+
+def test_cards_say_which_statistic_and_between_what():
+    profile = network()
+    cards = {card.label: card for card in cards_of(profile)}
+    assert cards["Latency"].note.startswith("median of 12 · ")
+    assert " – " in cards["Latency"].note
+    assert (cards["Peak memory"].value, cards["Peak memory"].unit) == ("30", "MB")
+    assert cards["Top unit by time"].value == "GPU"
+    assert cards["Top unit by count"].note == "9 of 12 ops"
+    forward = profile.phase("forward")
+    assert float(cards["Of the floor"].value) == pytest.approx(100 * forward.floor_s / forward.time_s, rel=1e-2)
+
+
+def test_a_language_model_has_its_own_cards():
+    labels = [card.label for card in cards_of(decoder())]
+    assert labels[:4] == ["First token", "Each token", "Throughput", "Whole request"]
+
+
+def test_what_does_not_fit_is_marked():
+    profile = network()
+    summary = replace(profile.summary, fits=False)
+    card = next(c for c in cards_of(replace(profile, summary=summary)) if c.label == "Peak memory")
+    assert (card.tone, card.note) == ("bad", "does not fit")
+
+
+def test_badges_say_verified_and_disturbed():
+    assert [word for word, _, _ in badges_of(network())] == ["measured", "verified", "disturbed"]
+    assert [word for word, _, _ in badges_of(decoder())] == ["measured", "unverified"]
+
+
+def test_layers_of_several_phases_share_a_row_and_every_time_is_there():
+    profile = decoder()
+    rows = layers_of(profile)
+    assert rows["name"] == ["embed", "layers.0.attn.q_proj", "layers.0.mlp.up_proj", "head"]
+    assert rows["time_s"][1] == [None, 0.001, 0.001, 0.001]
+    for index, phase in enumerate(profile.phases):
+        assert sum(t or 0 for t in rows["time_s"][index]) == pytest.approx(sum(op.time_s for op in phase.ops))
+    assert "predicted_s" not in rows
+
+
+def test_layers_with_one_name_stay_apart():
+    profile = network(4)
+    phase = profile.phase("forward")
+    same = replace(phase, ops=tuple(replace(op, name="same") for op in phase.ops))
+    rows = layers_of(replace(profile, phases=(same,)))
+    assert rows["name"] == ["same"] * 4
+    assert rows["time_s"][0] == [op.time_s for op in phase.ops]
+
+
+def test_the_run_page_has_the_layers_the_findings_slot_and_the_downloads(here, run):
+    page = here[1].get(f"/runs/{run}").text
+    rows = data(page, "layers")
+    assert rows["name"] == [op.name for op in network().phase("forward").ops]
+    assert rows["colours"]["gpu"] == "#009E73"
+    assert f'data-src="/runs/{run}/explanation"' in page
+    for form in ("html", "md", "csv", "json", "trace.json", "svg"):
+        assert f"/runs/{run}/export/{form}" in page
+    assert "disturbed" in page
+
+
+def test_a_run_is_found_by_its_name_and_leads_to_its_address(here, run):
+    found = here[1].get("/runs/a%20network")
+    assert (found.status_code, found.headers["location"]) == (303, f"/runs/{run}")
+
+
+def test_explaining_is_a_part_of_its_own(here, run):
+    part = here[1].get(f"/runs/{run}/explanation").text
+    assert 'id="part-findings"' in part
+    assert "A finding it carries" in part
+    assert "1.50 ×" in part
+    again = here[1].get(f"/runs/{run}").text  # explained once, it stands in the page itself
+    assert "A finding it carries" in again
+    assert "findings-slot" not in again
+
+
+def test_without_explain_the_findings_of_the_profile_still_show(monkeypatch):
+    monkeypatch.setattr(explaining, "_explain", lambda: None)
+    found = explained(network(), None)
+    assert [finding.title for finding in found.findings] == ["A finding it carries"]
+    assert found.tables == ()
+
+
+def test_an_explanation_that_fails_leaves_the_page_whole(monkeypatch):
+    def broken(*_args, **_kwargs):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(explaining, "_explain", lambda: broken)
+    assert explained(network(), None).headline is None
+
+
+def test_attribution_closes():
+    for table in explained(network(), device_of(network())).tables:
+        shares = sum(row["time_s"] for row in table["rows"]) + table["remainder_s"]
+        assert shares == pytest.approx(table["whole_s"])
+
+
+def test_charts_are_those_the_profile_can_fill():
+    known = charts_of(network(), device_of(network()))
+    assert {"layers", "kinds", "kinds-count", "units", "histogram", "memory", "roofline-forward"} <= set(known)
+    assert "tokens" not in known
+    assert {"tokens", "histogram"} <= set(charts_of(decoder(), None))
+    for chart in known.values():
+        assert chart.made()["$schema"].endswith("v5.json")
+    assert chart_of(network(), device_of(network()), "roofline")["layer"]
+    with pytest.raises(UnknownNameError, match="histogram"):
+        chart_of(network(), None, "histogramm")
+
+
+def test_charts_come_as_specs_and_pictures(here, run):
+    client = here[1]
+    assert client.get(f"/runs/{run}/charts/roofline-forward.json").json()["layer"]
+    assert client.get(f"/runs/{run}/charts/nope.json").status_code == 404
+    assert client.get(f"/runs/{run}/charts/layers.exe").status_code == 400
+    pytest.importorskip("vl_convert", reason="pip install 'inferometer[charts]'")
+    assert client.get(f"/runs/{run}/charts/layers.svg").text.startswith("<svg")
+    assert client.get(f"/runs/{run}/charts/units-count.png").content.startswith(b"\x89PNG")
+
+
+def test_every_download_is_what_it_says(here, run):
+    client = here[1]
+    profile = network()
+    asked = {form: client.get(f"/runs/{run}/export/{form}") for form in ("json", "csv", "md", "trace.json", "svg")}
+    for form, found in asked.items():
+        assert found.status_code == 200, form
+        assert found.headers["content-disposition"] == f'attachment; filename="inferometer-{run}.{form}"'
+    assert decode(asked["json"].content, Profile) == profile
+    rows = list(csv.DictReader(io.StringIO(asked["csv"].text)))
+    assert [float(row["time_s"]) for row in rows] == [op.time_s for op in profile.phase("forward").ops]
+    assert "| forward |" in asked["md"].text
+    names = {event["name"] for event in asked["trace.json"].json()["traceEvents"]}
+    assert {"forward", "op_0"} & names
+    assert asked["svg"].text.startswith("<svg")
+    assert client.get(f"/runs/{run}/export/exe").status_code == 404
+
+
+def test_the_list_sorts_filters_and_leafs(here):
+    store, client = here
+    for number in range(60):
+        store.add(
+            network(2, seed=number, name=f"model-{number % 3}"), "many", name=f"run {number}", tags=(f"t{number % 2}",)
+        )
+    first = client.get("/projects/many").text
+    assert first.count("data-run=") == 50
+    more = re.search(r'href="\?([^"]+after=[^"]+)"', first)[1].replace("&amp;", "&")
+    assert client.get(f"/projects/many?{more}").text.count("data-run=") == 10
+    assert client.get("/projects/many?tag=t1").text.count("data-run=") == 30
+    assert client.get("/projects/many?model=model-0&words=run").text.count("data-run=") == 20
+    fastest = client.get("/projects/many?sort=latency").text
+    slowest = client.get("/projects/many?sort=-latency").text
+    assert re.search(r'data-run="(\w+)"', fastest)[1] != re.search(r'data-run="(\w+)"', slowest)[1]
+    assert "No run matches" in client.get("/?words=nowhere").text
+    assert client.get("/?sort=nonsense&status=nonsense&after=nonsense").status_code in {200, 400, 404}
+
+
+def test_the_trend_is_of_the_metric_asked_for(here):
+    spec = data(here[1].get("/projects/many?metric=peak_memory_bytes").text, "charts")["trend"]
+    assert {row["value"] for row in spec["data"]["values"]} == {30_000_000}
+
+
+def test_an_empty_store_teaches(tmp_path):
+    with hub(tmp_path) as (_, client):
+        page = client.get("/").text
+        assert "No runs yet" in page
+        assert "inferometer profile resnet50" in page
+        assert "Two runs are needed" in client.get("/compare").text
+        assert "Nothing runs" in client.get("/live").text
+
+
+def test_comparing_gives_a_verdict_with_its_reason(here):
+    store, client = here
+    a = store.add(network(seed=1, samples=40), name="before")
+    b = store.add(network(seed=1, slower=1.4, samples=40), name="after")
+    c = store.add(network(seed=1, samples=40, slower=0.5), name="best")
+    quiet = [store.add(replace(store.get(x).profile, environment=None), name=f"{x} quiet") for x in (a, b, c)]
+    page = client.get("/compare", params={"run": quiet}).text
+    assert page.count("card wide") == 2
+    assert "slower" in page
+    assert "faster" in page
+    charts = data(page, "charts")
+    assert {"samples", "layers-0", "layers-1"} == set(charts)
+    assert client.get(f"/compare?run={','.join(quiet)}").status_code == 200
+    assert client.get("/compare", params={"run": ["nope", "neither"]}).status_code == 404
+    assert client.get("/compare", params={"run": [f"x{n}" for n in range(9)]}).status_code == 400
+
+
+def test_runs_without_a_profile_have_a_page(here):
+    store, client = here
+    running, failed = store.begin(name="goes on", parameters={"model": "resnet50"}), store.begin(name="went wrong")
+    store.fail(failed, "ONNX Runtime refused it.", log="the traceback")
+    assert "Progress" in client.get(f"/runs/{running}").text
+    page = client.get(f"/runs/{failed}").text
+    assert "ONNX Runtime refused it." in page
+    log = client.get(f"/runs/{failed}/files/log.txt")
+    assert log.text == "the traceback"
+    assert log.headers["content-disposition"].startswith("attachment")
+    assert client.get(f"/runs/{failed}/export/json").status_code == 400
+    assert client.get(f"/runs/{failed}/explanation").status_code == 200
+    store.kill(running)
+
+
+def test_a_file_somebody_attached_is_never_shown_as_a_page(here):
+    from inferometer.store import Attachment
+
+    store, client = here
+    run = store.add(
+        network(), attachments=[Attachment(name="evil.html", source=b"<script>1</script>", media_type="text/html")]
+    )
+    found = client.get(f"/runs/{run}/files/evil.html")
+    assert found.headers["content-type"] == "application/octet-stream"
+    assert found.headers["content-disposition"].startswith("attachment")
+
+
+def test_a_new_name_and_tag_show_at_once_though_profiles_are_kept(here, run):
+    store, client = here
+    client.get(f"/runs/{run}")
+    store.tag(run, "kept")
+    store.rename(run, "another name")
+    page = client.get(f"/runs/{run}").text
+    assert "another name" in page
+    assert ">kept<" in page
+    store.rename(run, "a network")
+
+
+@pytest.mark.parametrize(
+    "path", ["/predict", "/devices", "/devices/nvidia-h200", "/formulas", "/formulas/ridge_point", "/sweep", "/live"]
+)
+def test_every_page_answers(here, path):
+    found = here[1].get(path)
+    assert found.status_code == 200
+    assert "<h1>" in found.text
+
+
+@pytest.mark.parametrize(
+    "path", ["/runs/nothing", "/devices/nothing", "/formulas/nothing", "/projects/nothing", "/nothing"]
+)
+def test_what_is_not_there_is_said_in_words(here, path):
+    found = here[1].get(path)
+    assert found.status_code == 404
+    assert "There is no" in found.text
+
+
+def test_the_predict_page_takes_its_question_from_the_address(here):
+    page = here[1].get("/predict", params={"model": "resnet50", "on": ["nvidia-t4", HOSTILE], "batch": "8"}).text
+    found = data(page, "data")
+    assert (found["model"], found["chosen"], found["asked"]["batch"]) == ("resnet50", ["nvidia-t4"], "8")
+    assert data(here[1].get("/predict?model=nope").text, "data")["model"] == "llama-3.2-1b"
+
+
+def test_data_for_scripts_cannot_end_its_element():
+    made = str(data_element("x", {"name": "</script><!--\u2028&", "n": [1.5, None]}))
+    assert made.count("<") == 2
+    assert json.loads(made.partition(">")[2].removesuffix("</script>")) == {
+        "name": "</script><!--\u2028&",
+        "n": [1.5, None],
+    }
+
+
+def test_run_values_are_the_same_for_page_and_report():
+    from inferometer.core.run import Run
+
+    run = Run(id="x", project="p", status="finished", created="2026-11-15T00:00:00+00:00", profile=network())
+    values = run_values(run, network())
+    assert values["title"] == "tiny-cnn on NVIDIA T4"
+    assert ("disturbed by", "the load rose") in values["environment"]
+
+
+def test_without_vl_convert_the_page_says_what_to_install(monkeypatch, tmp_path):
+    def missing(_name):
+        raise assets.PackageNotFoundError
+
+    monkeypatch.setattr(assets, "version", missing)
+    with pytest.raises(MissingDependencyError, match="charts"):
+        assets.vega_bundle(tmp_path)
+
+
+def test_the_bundle_is_made_once_and_then_read(monkeypatch, tmp_path):
+    class Converter:
+        calls = 0
+
+        def javascript_bundle(self):
+            Converter.calls += 1
+            return "window.vegaEmbed = 1"
+
+    monkeypatch.setattr(assets, "import_module", lambda _name: Converter())
+    monkeypatch.setattr(assets, "version", lambda _name: "9.9")
+    assert [assets.vega_bundle(tmp_path) for _ in range(3)] == [b"window.vegaEmbed = 1"] * 3
+    assert Converter.calls == 1
+    assert [path.name for path in (tmp_path / "hub").iterdir()] == ["vega-9.9.js"]
+
+
+def test_scripts_and_styles_are_kept_by_the_browser_and_asked_after(here):
+    client = here[1]
+    first = client.get("/static/run.js")
+    assert first.headers["cache-control"] == "no-cache"
+    again = client.get("/static/run.js", headers={"if-none-match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert client.get("/").headers["cache-control"] == "no-store"
+    assert client.post("/devices").status_code == 405
+
+
+def test_every_formula_has_a_page_whose_example_gives_the_answer_it_names(here):
+    """What stands in the calculator's fields is typed text: it must mean the example's numbers."""
+    import html
+
+    from inferometer.formulas.calculate import calculate
+    from inferometer.formulas.registry import all_formulas
+    from inferometer.hub.catalog_pages import formula_values
+
+    for name, formula in all_formulas().items():
+        typed = {each["name"]: each["example"] for each in formula_values(name)["inputs"] if each["example"] != ""}
+        answer = calculate(name, typed)
+        exact = isinstance(formula.answer, str | bool)
+        assert answer == (formula.answer if exact else pytest.approx(formula.answer, rel=1e-3)), name
+    page = here[1].get("/formulas/ridge_point").text
+    assert 'value="989 TFLOP/s"' in html.unescape(page)

@@ -1,0 +1,342 @@
+"""Who gets in: names, origins, tokens, sizes, pace. Every refusal is asked of a real hub over a real socket."""
+
+import io
+import socket
+import zipfile
+
+import pytest
+
+from inferometer.core.codec import encode
+from inferometer.errors import DomainError
+from inferometer.hub.pace import Pace
+from inferometer.hub.rules import Rules, is_loopback
+from inferometer.hub.security import COOKIE
+from inferometer.hub.serving import bound, require_tokens
+from inferometer.store import open_store
+from unit.hub.samples import ENDING, HOSTILE, hostile, hub, network
+
+JSON = {"content-type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory):
+    with hub(tmp_path_factory.mktemp("hub"), document_bytes=200_000, body_bytes=10_000) as found:
+        yield found
+
+
+@pytest.fixture
+def client(here):
+    return here[1]
+
+
+@pytest.mark.parametrize(
+    "name", ["evil.example", "evil.example:8077", "127.0.0.1.evil.example", "", "[::2]", "localhost."]
+)
+def test_a_name_that_is_not_ours_is_refused_whatever_it_resolves_to(client, name):
+    assert client.get("/", headers={"host": name}).status_code == 421
+    assert client.get("/api/v1/runs", headers={"host": name}).status_code == 421
+
+
+@pytest.mark.parametrize("name", ["localhost", "LOCALHOST:1", "127.0.0.1:99", "[::1]:5", "[::1]"])
+def test_our_own_names_are_taken_with_any_port(client, name):
+    assert client.get("/api/v1/health", headers={"host": name}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:1", "http://[broken", "file://"])
+def test_a_page_of_another_origin_cannot_write(here, origin):
+    store, client = here
+    before = store.count()
+    found = client.post("/api/v1/profiles", content=encode(network()), headers={**JSON, "origin": origin})
+    assert found.status_code == 403
+    assert client.post("/api/v1/projects", json={"name": "x"}, headers={"origin": origin}).status_code == 403
+    assert store.count() == before
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_what_the_browser_itself_calls_foreign_is_refused_without_an_origin(client, site):
+    found = client.post("/api/v1/projects", json={"name": "x"}, headers={"sec-fetch-site": site})
+    assert found.status_code == 403
+
+
+def test_a_form_of_another_page_cannot_pass_as_json(client):
+    sent = client.post("/api/v1/profiles", content=encode(network()), headers={"content-type": "text/plain"})
+    assert sent.status_code == 415
+
+
+def test_our_own_page_and_programs_without_pages_can_write(client):
+    own = str(client.base_url).rstrip("/")
+    for number, headers in enumerate(({"origin": own}, {"sec-fetch-site": "same-origin"}, {})):
+        assert client.post("/api/v1/projects", json={"name": f"ours {number}"}, headers=headers).status_code == 201
+
+
+def test_nothing_is_shared_with_other_origins(client):
+    found = client.get("/api/v1/runs", headers={"origin": "http://evil.example"})
+    assert "access-control-allow-origin" not in found.headers
+    assert found.headers["cross-origin-resource-policy"] == "same-origin"
+
+
+@pytest.mark.parametrize("path", ["/", "/predict", "/api/v1/runs", "/static/hub.css", "/no/such/page", "/devices/nope"])
+def test_every_answer_has_the_policy(client, path):
+    found = client.get(path)
+    policy = found.headers["content-security-policy"]
+    assert "script-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert found.headers["x-content-type-options"] == "nosniff"
+    assert found.headers["referrer-policy"] == "no-referrer"
+
+
+def test_pages_have_no_inline_script_style_or_handler(here):
+    store, client = here
+    run = store.add(network())
+    for path in (f"/runs/{run}", "/", "/predict", "/sweep", "/formulas/ridge_point", "/compare"):
+        page = client.get(path).text
+        assert " style=" not in page
+        assert "<style" not in page
+        assert " onclick=" not in page
+        assert all('type="application/json"' in tag or " src=" in tag for tag in _script_tags(page))
+
+
+def _script_tags(page):
+    return [part.partition(">")[0] for part in page.split("<script")[1:]]
+
+
+@pytest.mark.parametrize(
+    "part", ["", "/explanation", "/export/html", "/export/md", "/export/svg", "/charts/layers.svg"]
+)
+def test_what_a_model_file_says_stays_text(here, part):
+    store, client = here
+    run = store.add(hostile(), name=HOSTILE)
+    found = client.get(f"/runs/{run}{part}")
+    assert found.status_code in {200, 400}, found.text
+    assert "<img src=x" not in found.text
+    assert ENDING not in found.text
+
+
+def test_the_list_escapes_names_and_tags(here):
+    store, client = here
+    store.add(hostile(), name=HOSTILE, tags=('"><b>',))
+    page = client.get("/").text
+    assert HOSTILE not in page
+    assert '"><b>' not in page
+    assert "&lt;img" in page
+
+
+@pytest.mark.parametrize("words", [HOSTILE, "a" * 5000, "%00", "\U0001f600", "'; drop table runs; --"])
+def test_what_is_searched_for_is_only_searched_for(client, words):
+    found = client.get("/", params={"words": words})
+    assert found.status_code == 200
+    assert "<img src=x" not in found.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/../app.py", "/static/%2e%2e/app.py", "/static/..%2f..%2fsettings.py", "/static//etc/passwd",
+        "/runs/last/files/../../../../etc/passwd", "/runs/last/files/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        "/runs/..%2f..%2f/files/x", "/devices/..%2f..%2fetc%2fpasswd", "/formulas/..%2fregistry",
+    ],
+)  # fmt: skip
+def test_no_path_leads_out(client, path):
+    raw = _raw(client, path)
+    assert raw.startswith(b"HTTP/1.1 404")
+    assert b"root:" not in raw
+    assert b"import " not in raw
+
+
+def _raw(client, path):
+    """The request as it is written here: clients tidy paths before they send them."""
+    with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as line:
+        line.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+        found = b""
+        while chunk := line.recv(65536):
+            found += chunk
+    return found
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../../secret.onnx", "file.toml", "local", "~/x", "C:\\x.onnx"])
+def test_models_and_devices_are_names_and_never_files(client, name):
+    asked = {"model": name, "devices": ["nvidia-t4"]}
+    assert client.post("/api/v1/predict", json=asked).status_code == 404
+    asked = {"model": "resnet50", "devices": [name]}
+    assert client.post("/api/v1/predict", json=asked).status_code == 404
+    asked = {"models": ["resnet50"], "devices": [name]}
+    assert client.post("/api/v1/sweeps", json=asked).status_code == 404
+
+
+def test_a_body_too_large_is_refused_by_its_length_and_by_its_bytes(here):
+    store, client = here
+    before = store.count()
+    large = b" " * 300_000
+    assert client.post("/api/v1/profiles", content=large, headers=JSON).status_code == 413
+
+    def piecemeal():
+        for _ in range(300):
+            yield b" " * 1000
+
+    assert client.post("/api/v1/profiles", content=piecemeal(), headers=JSON).status_code == 413
+    assert client.post("/api/v1/predict", content=b"[" * 20_000, headers=JSON).status_code == 413
+    assert store.count() == before
+
+
+def test_packed_bodies_are_refused_unopened(client):
+    found = client.post("/api/v1/profiles", content=b"x", headers={**JSON, "content-encoding": "gzip"})
+    assert found.status_code == 415
+
+
+def test_deep_nesting_is_an_answer_and_no_crash(client):
+    for body in (b"[" * 100_000, b'{"a":' * 30_000, b"{", b"\xff\xfe", b"null", b'{"schema": 1}'):
+        assert client.post("/api/v1/profiles", content=body, headers=JSON).status_code in {400, 422}
+
+
+def archive(entries):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in entries.items():
+            file.writestr(name, data)
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"run.json": b"0" * 300_000_000},
+        {"../../evil": b"x"},
+        {"/etc/cron.d/x": b"x"},
+        {},
+    ],
+    ids=["bomb", "way up", "absolute", "empty"],
+)
+def test_archives_that_would_burst_or_break_out_are_refused(here, entries):
+    store, client = here
+    before = store.count()
+    sent = client.post("/api/v1/runs/import", content=archive(entries), headers={"content-type": "application/zip"})
+    assert sent.status_code in {400, 413, 422}
+    assert "/tmp" not in sent.text  # noqa: S108 - where the hub unpacks is nobody's business
+    assert store.count() == before
+
+
+def test_a_run_goes_out_and_comes_back_as_an_archive(here, tmp_path):
+    store, client = here
+    run = store.add(network(), name="travels")
+    store.export(run, tmp_path / "run.zip")
+    store.delete(run)
+    sent = client.post(
+        "/api/v1/runs/import", content=(tmp_path / "run.zip").read_bytes(), headers={"content-type": "application/zip"}
+    )
+    assert sent.status_code == 201
+    assert sent.json()["id"] == run
+    assert store.get(run).name == "travels"
+
+
+def test_a_client_that_asks_too_often_waits_and_is_told_how_long(tmp_path):
+    with hub(tmp_path, per_s=0.5, burst=3) as (_, client):
+        found = [client.get("/api/v1/health") for _ in range(5)]
+    assert [each.status_code for each in found] == [200, 200, 200, 429, 429]
+    assert int(found[-1].headers["retry-after"]) in {1, 2}
+
+
+def test_a_bucket_fills_again_and_forgets_the_oldest():
+    now = [0.0]
+    pace = Pace(2.0, 4, clock=lambda: now[0])
+    assert [pace.wait("a") for _ in range(4)] == [0.0] * 4
+    assert pace.wait("a") == pytest.approx(0.5)
+    assert pace.spent("a")
+    assert pace.wait("b") == 0.0
+    now[0] = 1.0
+    assert [pace.wait("a"), pace.wait("a")] == [0.0, 0.0]
+    assert pace.wait("a") > 0
+    for number in range(5000):
+        pace.wait(str(number))
+    assert len(pace._buckets) <= 4096
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    with hub(tmp_path, tokens=True, sign_ins=5) as (store, client):
+        store.create_user("ann")
+        texts = {scope: store.create_token("ann", scopes=(scope,)).text for scope in ("read", "write")}
+        yield store, client, texts
+
+
+def bearer(text):
+    return {"authorization": f"Bearer {text}"}
+
+
+def test_with_tokens_nothing_is_shown_without_one(guarded):
+    _, client, texts = guarded
+    for path in ("/api/v1/runs", "/api/v1/openapi.json", "/api/v1/live", "/runs/last/export/json"):
+        assert client.get(path).status_code == 401, path
+    asked = client.get("/", headers={"accept": "text/html"})
+    assert (asked.status_code, asked.headers["location"]) == (303, "/sign-in?to=/")
+    assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 200
+
+
+def test_a_token_to_read_does_not_write(guarded):
+    store, client, texts = guarded
+    body = encode(network())
+    refused = client.post("/api/v1/profiles", content=body, headers={**JSON, **bearer(texts["read"])})
+    assert (refused.status_code, store.count()) == (401, 0)
+    taken = client.post("/api/v1/profiles", content=body, headers={**JSON, **bearer(texts["write"])})
+    assert (taken.status_code, store.count()) == (201, 1)
+
+
+def test_a_revoked_token_ends_at_once(guarded):
+    store, client, texts = guarded
+    assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 200
+    for token in store.tokens():
+        store.revoke_token(token.id)
+    assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 401
+
+
+def test_guessing_tokens_ends_soon(guarded):
+    _, client, texts = guarded
+    seen = [client.get("/api/v1/runs", headers=bearer(f"guess {n}")).status_code for n in range(8)]
+    assert seen == [401] * 5 + [429] * 3
+    assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 429
+
+
+def test_signing_in_sets_a_cookie_that_scripts_and_other_sites_do_not_get(guarded):
+    _, client, texts = guarded
+    wrong = client.post("/sign-in?to=/devices", data={"token": "no"})
+    assert (wrong.status_code, COOKIE in wrong.cookies) == (403, False)
+    right = client.post("/sign-in?to=/devices", data={"token": texts["read"]})
+    cookie = right.headers["set-cookie"].lower()
+    assert (right.status_code, right.headers["location"]) == (303, "/devices")
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert client.get("/devices").status_code == 200
+
+
+@pytest.mark.parametrize("to", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
+def test_signing_in_leads_nowhere_else(guarded, to):
+    _, client, texts = guarded
+    found = client.post("/sign-in", params={"to": to}, data={"token": texts["read"]})
+    assert found.headers["location"] == "/"
+
+
+@pytest.mark.parametrize(
+    ("host", "only_here"),
+    [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("::", False),
+     ("192.168.1.4", False), ("my-host", False), ("localhost.evil.example", False)],
+)  # fmt: skip
+def test_what_is_loopback(host, only_here):
+    assert is_loopback(host) is only_here
+
+
+def test_a_hub_for_others_does_not_start_without_a_token(tmp_path):
+    with open_store(tmp_path / "runs.db") as store:
+        rules = Rules(host="0.0.0.0", tokens=True)  # noqa: S104 - nothing is bound
+        with pytest.raises(DomainError, match="there is no token"):
+            require_tokens(store, rules)
+        store.create_user("ann")
+        secret = store.create_token("ann")
+        require_tokens(store, rules)
+        store.revoke_token(secret.token.id)
+        with pytest.raises(DomainError):
+            require_tokens(store, rules)
+
+
+def test_a_port_that_is_taken_is_an_error_with_a_remedy():
+    with bound("127.0.0.1", 0) as first, pytest.raises(DomainError, match="--port"):
+        bound("127.0.0.1", first.getsockname()[1])
