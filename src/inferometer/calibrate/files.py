@@ -32,7 +32,7 @@ _UNSAFE = re.compile(r"[^a-z0-9.]+")
 
 def own_folder() -> Path:
     """Where this user's calibrations are kept."""
-    return settings.cache_folder() / "calibrations"
+    return settings.data_folder() / "calibrations"
 
 
 def content_hash(calibration: Calibration) -> str:

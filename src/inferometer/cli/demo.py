@@ -2,8 +2,9 @@
 
 import click
 
-from inferometer.cli.measuring import progress_bar
+from inferometer.cli.measuring import progress_bar, record
 from inferometer.cli.options import print_text, say
+from inferometer.cli.storing import tell
 
 __all__ = ["command"]
 
@@ -19,19 +20,29 @@ def command() -> None:
     Its weights are made up at the exact shapes, so nothing is downloaded.
     """
     from inferometer.errors import MissingDependencyError
+    from inferometer.explain.explanation import document
+    from inferometer.explaining import explained
     from inferometer.measure.run import Asked
     from inferometer.profiling import profile_asked
-    from inferometer.report.demo import machine_part, measured_part, predicted_part
+    from inferometer.report.demo import findings_part, machine_part, measured_part, predicted_part
+    from inferometer.store.recording import recording
     from inferometer.verbs import predict
 
     print_text(machine_part())
     asked = Asked(model=_MEASURED, runtime=_RUNTIME, command="inferometer demo")
     say(f"\nMeasuring {_MEASURED} on {_RUNTIME} …")
+    recorder = recording("demo", name=_MEASURED, kind="profile")
     try:
-        with progress_bar() as progress:
+        with recorder, progress_bar(recorder) as progress:
             found = profile_asked(asked, predicted=True, progress=progress)
+            record(recorder, found)
         print_text(measured_part(found.profile))
+        print_text(findings_part(document(explained(found.profile))))
     except MissingDependencyError as error:
         say(f"It cannot be measured here: {error}")
     profiles = [predict(_PREDICTED, on=device, prompt=512, generate=128, weights=weights) for device, weights in _CASES]
     print_text(predicted_part(profiles))
+    print_text("")
+    tell(recorder)
+    if recorder.link is not None:
+        say("`inferometer hub` serves the page.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["asked_of", "measuring_options", "progress_bar", "record", "require_whole"]
 
 _LIST = "N,…"
+_TELL_S = 1.0
 
 
 def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -176,11 +178,27 @@ def require_whole(found: Measured) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[Step], None] | None]:
-    """A bar on a terminal that is gone afterwards."""
+def progress_bar(recorder: Recorder | None = None) -> Iterator[Callable[[Step], None] | None]:
+    """A bar on a terminal that is gone afterwards, and a number in the store now and then, for who watches there."""
     bar = drawn_bar()
     try:
-        yield bar
+        yield bar if recorder is None else _told(recorder, bar)
     finally:
         if bar is not None:
             sys.stderr.write("\r\x1b[K")
+
+
+def _told(recorder: Recorder, bar: Callable[[Step], None] | None) -> Callable[[Step], None]:
+    """Writing costs a few milliseconds of this process, not of the one that measures."""
+    last = 0.0
+
+    def tell(step: Step) -> None:
+        nonlocal last
+        if bar is not None:
+            bar(step)
+        now = time.monotonic()
+        if now - last >= _TELL_S:
+            last = now
+            recorder.metric("progress", step.share, step.done)
+
+    return tell

@@ -66,7 +66,7 @@ def command(
     recorder = recording_from(options, kind="profile", model=model)
     asked = asked_of(model, command=shlex.join(["inferometer", *sys.argv[1:]]), **options)
     with recorder:
-        with progress_bar() as progress:
+        with progress_bar(recorder) as progress:
             found = profile_asked(
                 asked,
                 predicted=predicted or device is not None,

@@ -1,18 +1,20 @@
 """The demo page: this machine, a measurement on it, a prediction for others, and the command that shows each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from inferometer.catalog.detect import Host, detect_host
 from inferometer.core.profile import Profile
 from inferometer.report.cards import Fact
+from inferometer.report.explanations import finding_lines
 from inferometer.report.predictions import comparison_table, summary_row
 from inferometer.report.profiles import layer_table, profile_card
 from inferometer.report.terminal import draw_card, draw_fields, draw_heading, draw_table
 from inferometer.units import format_capacity, format_quantity
 
-__all__ = ["host_facts", "machine_part", "measured_part", "predicted_part"]
+__all__ = ["findings_part", "host_facts", "machine_part", "measured_part", "predicted_part"]
 
-_LAYERS = 8
+_LAYERS, _FINDINGS = 8, 3
 
 
 def machine_part() -> str:
@@ -32,6 +34,13 @@ def measured_part(profile: Profile) -> str:
         draw_table(layer_table(profile, phase=forward, most=_LAYERS)),
         *([f"Bound by {forward.bound}."] if forward is not None and forward.bound else []),
     ))  # fmt: skip
+
+
+def findings_part(explanation: Mapping[str, Any]) -> str:
+    """What was noticed, the most important first."""
+    found = explanation["findings"][:_FINDINGS]
+    lines = [line for number, finding in enumerate(found, start=1) for line in finding_lines(finding, number)]
+    return "\n".join(("", draw_heading("What to do", "inferometer explain last"), explanation["headline"], *lines))
 
 
 def predicted_part(profiles: Sequence[Profile]) -> str:
