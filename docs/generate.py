@@ -17,7 +17,7 @@ from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
 from inferometer.cli.run import cli
 from inferometer.core.dtype import DTYPES
-from inferometer.explain.pages import pages
+from inferometer.explain.pages import pages as finding_pages
 from inferometer.formulas.registry import SECTIONS, Formula, all_formulas
 from inferometer.plugins import GROUPS, listed
 from inferometer.report.explanations import page_text
@@ -156,7 +156,7 @@ def checks_page() -> str:
 
 def findings_page() -> str:
     parts = ["# Findings", "What a profile may carry as a finding; `inferometer explain CODE` prints one of these."]
-    return _page([*parts, *(page_text(asdict(page), "md") for page in pages().values())])
+    return _page([*parts, *(page_text(asdict(page), "md") for page in finding_pages().values())])
 
 
 def plugins_page() -> str:
