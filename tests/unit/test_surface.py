@@ -38,7 +38,7 @@ def test_every_lazy_name_is_typed_and_listed():
 MODULES = sorted(
     module.name
     for module in pkgutil.walk_packages(inferometer.__path__, "inferometer.")
-    if not module.name.endswith("__main__")
+    if not module.name.endswith(("__main__", ".migrations.env"))  # run by Python and by Alembic, imported by nobody
 )
 
 
@@ -88,11 +88,16 @@ def test_listing_runtimes_imports_no_engine():
     assert {name.partition(".")[0] for name in result.stderr.split()}.isdisjoint(HEAVY)
 
 
+# Packages that are an edge as a whole: who imports one of their modules wants the library.
+EDGES = {"hub": {"fastapi"}, "store": {"sqlalchemy"}}
+
+
 def test_heavy_libraries_are_imported_at_their_edge_only_when_used():
     source = Path(inferometer.__file__).parent
     for file in source.rglob("*.py"):
+        allowed = EDGES.get(file.relative_to(source).parts[0], set())
         for node in ast.parse(file.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 tops = {name.partition(".")[0] for name in names}
-                assert tops.isdisjoint(HEAVY), f"{file.relative_to(source)} imports {tops} when it is imported"
+                assert (tops - allowed).isdisjoint(HEAVY), f"{file.relative_to(source)} imports {tops} when it is imported"
