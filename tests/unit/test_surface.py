@@ -89,7 +89,12 @@ def test_listing_runtimes_imports_no_engine():
 
 
 # Packages that are an edge as a whole: who imports one of their modules wants the library.
-EDGES = {"hub": {"fastapi"}, "store": {"sqlalchemy"}, "runtimes/onnxruntime": {"onnxruntime"}}
+EDGES = {
+    "hub": {"fastapi"},
+    "store": {"sqlalchemy"},
+    "runtimes/onnxruntime": {"onnxruntime"},
+    "runtimes/openvino": {"openvino"},
+}
 
 
 def test_heavy_libraries_are_imported_at_their_edge_only_when_used():
@@ -102,4 +107,6 @@ def test_heavy_libraries_are_imported_at_their_edge_only_when_used():
             if isinstance(node, ast.Import | ast.ImportFrom):
                 names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
                 tops = {name.partition(".")[0] for name in names}
-                assert (tops - allowed).isdisjoint(HEAVY), f"{file.relative_to(source)} imports {tops} when it is imported"
+                assert (tops - allowed).isdisjoint(HEAVY), (
+                    f"{file.relative_to(source)} imports {tops} when it is imported"
+                )
