@@ -15,6 +15,7 @@ from inferometer import settings
 from inferometer.catalog import devices, grids, instances, links, memory_levels, models, pues
 from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
+from inferometer.cli.accuracy import page as accuracy_page
 from inferometer.cli.run import cli
 from inferometer.core.dtype import DTYPES
 from inferometer.explain.pages import pages as finding_pages
@@ -43,6 +44,7 @@ def pages() -> dict[str, str]:
         "checks.md": checks_page(),
         "plugins.md": plugins_page(),
         "findings.md": findings_page(),
+        "accuracy.md": accuracy_page(),
     }
 
 

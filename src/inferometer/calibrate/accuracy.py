@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.calibrate.assemble import Subject, whole_steps
+from inferometer.calibrate.bounds import bounded, unbounded
 from inferometer.calibrate.cases import Case, Peer, case_graph, family_of, step_of_case
 from inferometer.calibrate.choose import choose
 from inferometer.calibrate.files import SHIPPED
@@ -138,9 +139,9 @@ def without_model(calibration: Calibration, train: Sequence[Case], model: str) -
         created=calibration.created,
     )
     kept = {name: value for name, value in calibration.residuals.items() if not name.startswith("step")}
-    bare = replace(calibration, factors={}, residuals=kept)
+    bare = replace(unbounded(calibration), residuals=kept)
     steps = whole_steps(subject, bare, [step_of_case(case) for case in others])
-    return whole_fit(steps, alone).applied_to(bare, source="refit", date=calibration.created[:10])
+    return bounded(whole_fit(steps, alone).applied_to(bare, source="refit", date=calibration.created[:10]))
 
 
 def _judged(case: Case, calibration: Calibration | None, how: str) -> Judged:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
+from inferometer.calibrate.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.files import sealed
 from inferometer.calibrate.fit import Fitted, fit_points
-from inferometer.calibrate.steps import WholeStep, taken_apart, whole_fit
+from inferometer.calibrate.steps import WholeStep, alone_note, strays, taken_apart, whole_fit
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.workload import Precision, Workload
@@ -25,7 +26,16 @@ if TYPE_CHECKING:
     from inferometer.calibrate.points import Point, StepPoint
     from inferometer.core.graph import Graph
 
-__all__ = ["Subject", "assemble", "best_rates", "graph_of_step", "overheads_of", "whole_steps"]
+__all__ = [
+    "Subject",
+    "assemble",
+    "best_rates",
+    "graph_of_step",
+    "overheads_of",
+    "refitted",
+    "step_phase",
+    "whole_steps",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +89,60 @@ def assemble(subject: Subject, points: Sequence[Point], steps: Sequence[StepPoin
         made = whole_fit(whole, _start(subject, overheads)).applied_to(
             made, source=subject.source, date=subject.created[:10]
         )
-    return sealed(made)
+    return sealed(bounded(made))
+
+
+def refitted(
+    made: Calibration, subject: Subject, points: Sequence[Point], steps: Sequence[StepPoint] = ()
+) -> Calibration:
+    """A calibration fitted again from its journal, as the fit is now.
+
+    Where the steps are no longer there, what they said is kept, with the tables and overheads that they said it of.
+    Phases that they did not explain lose it, and their ops get tables from the points.
+    """
+    if steps:
+        return assemble(subject, points, steps)
+    phases = tuple(sorted({step_phase(name) for name in made.factors if strays(name, made.factors)}))
+    kept = {name: factor for name, factor in made.factors.items() if step_phase(name) not in phases}
+    alone = assemble(subject, points)
+    leaned = {table.op_class for table in made.tables if any(name.startswith(table.op_class) for name in kept)}
+    new = tuple(
+        replace(table, op_class=name) for table in alone.tables for name in _names_in(table.op_class, leaned, phases)
+    )
+    residuals = {name: value for name, value in made.residuals.items() if name.partition(".")[2] not in phases}
+    return sealed(
+        bounded(
+            replace(
+                made,
+                tables=(*(table for table in made.tables if table.op_class in leaned), *new),
+                factors=kept,
+                residuals=residuals | {table.op_class: round(table.residual, 4) for table in new},
+                overheads=made.overheads if kept else {**made.overheads, **_as_alone(made)},
+                notes=(*alone.notes, *(alone_note(phase) for phase in phases), _AGAIN),
+            )
+        )
+    )
+
+
+_AGAIN = "Its tables were fitted again later, from the ops that were measured then."
+
+
+def step_phase(name: str) -> str:
+    """The phase of steps that a factor speaks of: attention is named by its path, which belongs to one."""
+    return {"padded": "forward", "masked": "prefill"}.get(name.rpartition(".")[2], name.rpartition(".")[2])
+
+
+def _names_in(op_class: str, leaned: set[str], phases: tuple[str, ...]) -> tuple[str, ...]:
+    """What the new table of a class is called: beside one that is leaned on it counts in the other phases only."""
+    if op_class not in leaned:
+        return (op_class,)
+    return () if op_class.startswith("attention") else tuple(f"{op_class}.{phase}" for phase in phases)
+
+
+def _as_alone(made: Calibration) -> dict[str, Sourced]:
+    """Overheads as they were measured without any model; the host's is read from whole steps alone."""
+    found = {name.removeprefix("alone."): value for name, value in made.overheads.items() if name.startswith("alone.")}
+    return {name: value for name, value in found.items() if name != "host"}
 
 
 def _thin(fitted: Sequence[Fitted]) -> tuple[str, ...]:
@@ -130,22 +193,28 @@ def _start(subject: Subject, overheads: Mapping[str, float]) -> dict[str, float]
 
 def whole_steps(subject: Subject, calibration: Calibration, steps: Sequence[StepPoint]) -> list[WholeStep]:
     """Each step taken apart as the calibration's tables price it, before any factor."""
-    bare = replace(calibration, factors={})
+    bare = unbounded(calibration)
+    best = at_best(bare)
     found = []
     for step in steps:
         precision = Precision(weights=step.dtype, activations=step.dtype, kv=step.dtype)
         workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
-        ready = make_ready(
-            graph_of_step(step),
-            subject.device,
-            effects=subject.runtime,
-            workload=workload,
-            options=Options(),
-            calibration=bare,
+        plan, least = (
+            make_ready(
+                graph_of_step(step),
+                subject.device,
+                effects=subject.runtime,
+                workload=workload,
+                options=Options(),
+                calibration=each,
+            ).plan
+            for each in (bare, best)
         )
         words = f"{step.batch} x {step.query} + {step.context}"
         found.append(
-            taken_apart(ready.plan, step.sizes, step.phase, model=step.model, seconds=step.seconds, workload=words)
+            taken_apart(
+                plan, step.sizes, step.phase, model=step.model, seconds=step.seconds, workload=words, best=least
+            )
         )
     return found
 

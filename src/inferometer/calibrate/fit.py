@@ -36,15 +36,18 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
     "linear": (("rows", "weight_bytes"), ("rows", "in_features", "out_features")),
     "matmul": (("flops",), ("flops", "rows")),
     "experts": (("rows", "weight_bytes"),),
-    "attention": (("flops",), ("flops", "query"), ("flops", "query", "head_dim")),
+    "attention": (("flops",), ("flops", "query"), ("bytes", "flops"), ("flops", "query", "head_dim")),
     "attention.decode": (("kv_bytes",), ("kv_bytes", "sequences"), ("kv_bytes", "keys")),
-    "convolution": (("flops",), ("flops", "channels"), ("flops", "in_features"), ("flops", "weight_bytes")),
+    "convolution": (
+        ("flops",), ("flops", "channels"), ("flops", "in_features"), ("flops", "weight_bytes"),
+        ("flops", "bytes", "weight_bytes"),
+    ),
     "depthwise": (("bytes",), ("bytes", "channels")),
     "vector": (("bytes",),),
     "indexing": (("bytes",),),
     "scan": (("flops",),),
     "recurrent": (("flops",),),
-}
+}  # fmt: skip
 RISING = frozenset({"vector", "indexing", "depthwise"})  # larger ops of these come nearer to the peak, never further
 LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by as much
 _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings

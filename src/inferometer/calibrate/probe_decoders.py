@@ -7,7 +7,7 @@ cache is f16, whatever the file holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.points import Point, overhead
 from inferometer.calibrate.probe_models import WRITES, Probe, ProbeRun, file_of, read_probes
-from inferometer.calibrate.probe_pace import Pace, quiet
+from inferometer.calibrate.probe_pace import Flood, Pace, quiet
 from inferometer.calibrate.probe_points import Beside, Priced, ops_of, points_of, priced
 from inferometer.calibrate.probe_steps import Ran
 from inferometer.calibrate.probe_texts import PhaseRan, TextRun, kernels_of, run_texts
@@ -49,6 +49,7 @@ class DecoderProvider:
     limit_s: float = 0.4
     probes: Sequence[Probe] = field(default_factory=read_probes)
     pace: Pace = field(default_factory=Pace)
+    flood: Callable[[], None] = field(default_factory=Flood)
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
 
@@ -98,8 +99,8 @@ class DecoderProvider:
             if self.runtime.capabilities.per_op:
                 timed = stack.enter_context(closing(self.runtime.open(replace(target, instrument=True))))
             for each in asked:
-                kernels = {} if timed is None else kernels_of(timed, each, self.pace)
-                phases = run_texts(plain, each, self.pace, limit_s=self.limit_s, threads=self.threads)
+                kernels = {} if timed is None else kernels_of(timed, each, self.flood)
+                phases = run_texts(plain, each, self.pace, limit_s=self.limit_s, threads=self.threads, flood=self.flood)
                 found += [
                     replace(ran, kernels=_readings(kernels.get(ran.phase, ())))
                     for ran in phases

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Pace", "Timed", "nearly", "quiet", "steady", "steady_seconds"]
+__all__ = ["Flood", "Pace", "Timed", "nearly", "quiet", "steady", "steady_seconds"]
 
 FAST = 1.2  # times the fastest that the piece may take beside a step that counts
 PREEMPTED = 1.03  # a step whose clock on the wall ran this much longer than its own was interrupted
 _ELEMENTS, _ROUNDS = 4096, 40  # within the first cache: some 0.15 ms
 _REWARM = 8  # rounds before the clock runs: the step that went before has taken the caches
 _LEARN_S = 0.5
+_FLOOD_BYTES = 128_000_000  # more than a core's share of any cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,16 @@ def _piece() -> Callable[[int], None]:
             np.add(y, x, out=y)
 
     return work
+
+
+class Flood:
+    """Streams through memory, so that what was in the caches is not. A large model does that to itself."""
+
+    def __init__(self, nbytes: int = _FLOOD_BYTES) -> None:
+        self._water = np.zeros(nbytes // 8)
+
+    def __call__(self) -> None:
+        np.add(self._water, 1.0, out=self._water)
 
 
 @dataclass(slots=True)

@@ -1,6 +1,8 @@
 """Running a language model for a calibration: prompts and steps of decoding, timed one by one.
 
 Between two events a generation stands still, so a piece of fixed work fits there, and each step can be judged by it.
+The weights of a small probe would stay in a cache from one step to the next, which those of a real model cannot: a
+`flood` between two events takes them out.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from inferometer.measure.texts import prompt_ids
 from inferometer.runtimes.base import Kernel, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from inferometer.runtimes.base import TextSession
 
@@ -47,7 +49,15 @@ class PhaseRan:
     kernels: tuple[Kernel, ...] = field(default=(), compare=False)
 
 
-def run_texts(session: Any, run: TextRun, pace: Pace, *, limit_s: float, threads: int) -> tuple[PhaseRan, ...]:
+def run_texts(  # noqa: PLR0913 - what is run, how long, and what stands between
+    session: Any,
+    run: TextRun,
+    pace: Pace,
+    *,
+    limit_s: float,
+    threads: int,
+    flood: Callable[[], None] | None = None,
+) -> tuple[PhaseRan, ...]:
     """Generations for `limit_s`, two at least after one to warm up; where a cache is filled before each, one alone."""
     ids = prompt_ids(session, TextOrder(prompt=run.prompt, generate=run.generate, depth=run.depth), 0)
     request = Request(prompt=ids, generate=run.generate, depth=run.depth)
@@ -57,7 +67,7 @@ def run_texts(session: Any, run: TextRun, pace: Pace, *, limit_s: float, threads
     contexts: dict[str, list[int]] = defaultdict(list)
     begun, done = pace.clock(), 0
     while done < (1 if run.depth else _FEWEST) or (done < _MOST and pace.clock() - begun < limit_s):
-        for phase, context, step in _once(session, request, pace):
+        for phase, context, step in _once(session, request, pace, flood):
             steps[phase].append(step)
             contexts[phase].append(context)
         done += 1
@@ -74,12 +84,16 @@ def run_texts(session: Any, run: TextRun, pace: Pace, *, limit_s: float, threads
     )
 
 
-def _once(session: TextSession, request: Request, pace: Pace) -> list[tuple[str, int, Timed]]:
+def _once(
+    session: TextSession, request: Request, pace: Pace, flood: Callable[[], None] | None = None
+) -> list[tuple[str, int, Timed]]:
     """One generation: each event with its clocks. Filling the cache before the prompt is in no event's own time."""
     found: list[tuple[str, int, Timed]] = []
     events = iter(session.generate(request))
-    before = pace.beside()
     while True:
+        if flood is not None:
+            flood()
+        before = pace.beside()
         mine = pace.own()
         event = next(events, None)
         own = pace.own() - mine
@@ -93,14 +107,16 @@ def _once(session: TextSession, request: Request, pace: Pace) -> list[tuple[str,
         many = event.tokens if phase == "decode" else 1
         timed = Timed(wall_s=wall / many, own_s=own / many, beside_s=max(before, after))
         found.append((phase, event.context, timed))
-        before = after
 
 
-def kernels_of(session: TextSession, run: TextRun, pace: Pace) -> Mapping[str, tuple[Kernel, ...]]:
+def kernels_of(
+    session: TextSession, run: TextRun, flood: Callable[[], None] | None = None
+) -> Mapping[str, tuple[Kernel, ...]]:
     """What an instrumented session ran in a short generation, by phase, after one to warm up."""
     ids = prompt_ids(session, TextOrder(prompt=run.prompt, generate=run.generate, depth=run.depth), 0)
     for generate in (min(run.generate, 6),) if run.depth else (1, min(run.generate, 6)):
         session.kernels()
         for _ in session.generate(Request(prompt=ids, generate=generate, depth=run.depth)):
-            pace.beside()
+            if flood is not None:
+                flood()
     return session.kernels()

@@ -10,12 +10,13 @@ is known, so that few steps move it little, and large errors count less than the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.calibrate.bounds import least_seconds
 from inferometer.calibrate.fit import residual_spread
 from inferometer.core.device import Sourced
 from inferometer.cost.classes import FREE, attention_path, class_path
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.cost.plan import Plan
 
-__all__ = ["FREEDOM", "Steps", "WholeStep", "explained", "fit_steps", "leave_one_out", "taken_apart", "whole_fit"]
+__all__ = [
+    "FREEDOM", "Steps", "WholeStep", "alone_note", "explained", "fit_steps", "leave_one_out", "strays", "taken_apart",
+    "whole_fit",
+]  # fmt: skip
 
 # How far the factor of a class may reasonably be from 1, as a standard deviation of its logarithm.
 FREEDOM = {
@@ -37,6 +41,7 @@ _NOISE = 0.05  # what single steps are off by for reasons of their own
 _QUIET = 0.35  # the quantile of what steps that wait for their host take a kernel
 _SHORTEST = 0.1
 _FAR = 2.0  # noises: errors beyond it pull no harder
+_STRAY = 2.33  # freedoms: a factor further from 1 than 98 in 100 explains something that the model has no word for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +58,22 @@ class WholeStep:
     launches: float
     queued: float = 0.0
     workload: str = ""
+    least: Mapping[str, float] = field(default_factory=dict)  # of parts: what no factor takes them below
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steps:
-    """What the fit found: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase."""
+    """What the fit found: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase.
+
+    Phases of which the fit makes no sense are `left` out: their ops stay as they were measured alone.
+    """
 
     factors: Mapping[str, float]
     overheads: Mapping[str, float]
     residuals: Mapping[str, float]
     errors: tuple[tuple[WholeStep, float], ...]  # log(measured / explained), the model of each step left out
     start: Mapping[str, float]  # overheads as they were measured alone
+    left: tuple[str, ...] = ()
 
     def applied_to(self, calibration: Calibration, *, source: str, date: str) -> Calibration:
         """The calibration with these factors and overheads, and what whole steps are off by."""
@@ -80,13 +90,41 @@ class Steps:
             residuals={**calibration.residuals, **self.residuals},
             steps=len(self.errors),
             fitted_on=models,
+            notes=(*calibration.notes, *(alone_note(phase) for phase in self.left)),
         )
 
 
+def alone_note(phase: str) -> str:
+    return f"Whole steps of {phase} are not explained by its op classes, so that its ops count as they do alone."
+
+
 def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
-    plan: Plan, sizes: Mapping[str, Any], phase: str, *, model: str, seconds: float, workload: str = ""
+    plan: Plan,
+    sizes: Mapping[str, Any],
+    phase: str,
+    *,
+    model: str,
+    seconds: float,
+    workload: str = "",
+    best: Plan | None = None,
 ) -> WholeStep:
-    """A step as the plan prices it, by class. The plan must have no factors yet."""
+    """A step as the plan prices it, by class. The plan must have no factors yet; `best` prices what none goes below."""
+    parts, launches = _parts(plan, sizes, phase)
+    queued = 0.0 if phase in plan.overheads.captured or plan.overheads.host_s is None else launches
+    return WholeStep(
+        model=model,
+        phase=phase,
+        seconds=seconds,
+        parts=parts,
+        launches=launches,
+        queued=queued,
+        workload=workload,
+        least={} if best is None else _parts(best, sizes, phase)[0],
+    )
+
+
+def _parts(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[dict[str, float], float]:
+    """Seconds by class, and the number of kernels."""
     step = plan.step(sizes, phase)
     priced, counts, path = step.priced, step.counts, plan.prepared.effects.attention
     longest = np.maximum(priced.compute_s, priced.memory_s)
@@ -99,10 +137,7 @@ def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
         key = name.removesuffix(".narrow").removesuffix(".wide")
         parts[key] = parts.get(key, 0.0) + float(counts[number] * longest[number].sum())
         launches += float(counts[number]) * row.fused.launches
-    queued = 0.0 if phase in plan.overheads.captured or plan.overheads.host_s is None else launches
-    return WholeStep(
-        model=model, phase=phase, seconds=seconds, parts=parts, launches=launches, queued=queued, workload=workload
-    )
+    return parts, launches
 
 
 def explained(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> float:
@@ -112,7 +147,7 @@ def explained(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[
 
 
 def _both(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> tuple[float, float]:
-    device = sum(factors.get(name, 1.0) * seconds for name, seconds in step.parts.items())
+    device = least_seconds(step.parts, factors, step.least)
     return device + overheads.get("kernel", 0.0) * step.launches, overheads.get("host", 0.0) * step.queued
 
 
@@ -197,6 +232,11 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> Steps:
     Steps that wait for their host have a residual of their own, `host`: it is mostly the host's noise.
     """
     factors, overheads = fit_steps(steps, start)
+    left = _strayed(steps, factors, overheads.get("kernel", 0.0) / start.get("kernel", 1.0))
+    if left:
+        steps = [step for step in steps if step.phase not in left]
+        host = {name: value for name, value in overheads.items() if name == "host"}
+        factors, overheads = fit_steps(steps, start) if steps else ({}, {**start, **host})
     left_out = leave_one_out(steps, start)
     residuals = {}
     for phase in dict.fromkeys(step.phase for step in steps):
@@ -212,4 +252,25 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> Steps:
         residuals=residuals,
         errors=tuple((step, error) for step, error, _ in left_out),
         start=dict(start),
+        left=left,
     )
+
+
+def _strayed(steps: Sequence[WholeStep], factors: Mapping[str, float], kernel: float) -> tuple[str, ...]:
+    """Phases with a class whose factor lies further from 1 than can be believed.
+
+    All of them where a kernel takes that much more inside a model than alone: then kernels are not what takes it.
+    """
+    phases = tuple(dict.fromkeys(step.phase for step in steps))
+    if kernel > 1 and strays("kernel", {"kernel": kernel}):
+        return phases
+    return tuple(
+        phase
+        for phase in phases
+        if any(strays(name, factors) for step in steps if step.phase == phase for name in step.parts)
+    )
+
+
+def strays(name: str, factors: Mapping[str, float]) -> bool:
+    freedom = FREEDOM.get(name.partition(".")[0], 0.5)
+    return abs(log(factors.get(name, 1.0))) > _STRAY * freedom

@@ -56,7 +56,10 @@ def class_path(op: Op, phase: str, path: str | None = None) -> tuple[str, ...]:
     if name != "attention":
         return (f"{name}.{phase}", name)
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"
-    ways = ["decode"] if phase == "decode" else [way for way in (path, "prefill") if way]
+    if phase == "decode":
+        ways = ["decode"]
+    else:  # attention over padding runs other kernels: what causal attention reaches says nothing of it
+        ways = [path] if path == "padded" else [way for way in (path, "prefill") if way]
     return (*(f"{name}.{way}{end}" for way in ways for end in (f".{width}", "")), name)
 
 

@@ -1,11 +1,14 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from inferometer.calibrate.accuracy import Judged, by_group, chart_rows, judge, peer_errors, standing, without_model
+from inferometer.calibrate.bounds import unbounded
 from inferometer.calibrate.cases import CASES, Case, Peer, family_of, read_cases, read_peers, step_of_case
 from inferometer.calibrate.choose import choose
+from inferometer.calibrate.files import write_calibration
 from inferometer.calibrate.targets import against_aims
 from inferometer.cli.accuracy import command
 from inferometer.errors import FormatError
@@ -119,6 +122,11 @@ def test_aims_without_cases_are_left_out():
     assert [row["what"] for row in rows] == ["H200, torch-compile, decode", "datasheet and priors alone"]
 
 
+def test_cases_that_were_seen_count_for_no_aim():
+    assert against_aims([judged(how="seen")], [judged(how="seen")]) == []
+    assert against_aims([judged(how="seen"), judged()], [])[0]["n"] == 1
+
+
 def test_an_aim_is_met_where_errors_are_small_and_intervals_are_neither_narrow_nor_wide():
     covered, missed = judged(time=1.01), judged(time=1.02, low=1.015)
     assert not missed.covered
@@ -126,7 +134,6 @@ def test_an_aim_is_met_where_errors_are_small_and_intervals_are_neither_narrow_n
     assert against_aims([covered] * 10, [])[0]["met"] is False
     assert against_aims([covered] * 5 + [missed] * 5, [])[0]["met"] is False
     assert against_aims([judged(time=1.2)] * 8 + [missed] * 2, [])[0]["met"] is False
-
 
 
 def test_tables_say_per_cent_to_people_and_numbers_to_programs():
@@ -154,7 +161,7 @@ def test_the_command_prints_groups_and_draws(tmp_path):
     chart = tmp_path / "chart.json"
     found = invoke("--runtime", "torch-compile", "--by", "model", "--format", "csv", "--chart", str(chart))
     assert found.exit_code == 0, found.output
-    assert "tinyllama-1.1b,torch-compile,left out,6," in found.output
+    assert "tinyllama-1.1b,torch-compile,held out,6," in found.output
     assert chart.exists()
 
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -73,3 +74,43 @@ def test_what_was_found_goes_into_the_calibration_with_what_it_began_with():
     assert made.factors["linear.decode"] == pytest.approx(1.2, rel=0.02)
     assert made.overheads["alone.kernel"].value == 1e-6
     assert made.residuals["linear"] == 0.1
+
+
+def moved(name, factor, *, phase="forward"):
+    """Steps of another phase, in which one class takes so many times what it does alone."""
+    found = []
+    for model in range(4):
+        for size in (1, 4, 16, 64):
+            parts = {f"linear.{phase}": 1e-4 * size, name: 1e-4 * (1 + model) * size**0.5}
+            bare = WholeStep(model=f"e{model}", phase=phase, seconds=1.0, parts=parts, launches=10.0)
+            found.append(replace(bare, seconds=explained(bare, {name: factor}, START)))
+    return found
+
+
+def test_a_phase_that_no_belief_explains_is_left_out_and_does_not_move_the_others():
+    plain = whole_fit(steps({"linear.decode": 1.2}), START)
+    fitted = whole_fit([*steps({"linear.decode": 1.2}), *moved("indexing.forward", 20.0)], START)
+    assert fitted.left == ("forward",)
+    assert fitted.factors == pytest.approx(dict(plain.factors))
+    assert "step.forward" not in fitted.residuals
+    bare = Calibration(device="d", runtime="r", dtype="bf16", created="2026-11-15")
+    made = fitted.applied_to(bare, source="s", date="2026-11-15")
+    assert any("forward" in note for note in made.notes)
+
+
+def test_a_phase_that_is_off_by_little_is_kept():
+    fitted = whole_fit([*steps({}), *moved("indexing.forward", 1.5)], START)
+    assert fitted.left == ()
+    assert fitted.factors["indexing.forward"] == pytest.approx(1.5, rel=0.05)
+
+
+def test_where_kernels_would_take_many_times_what_they_do_alone_no_phase_is_believed():
+    fitted = whole_fit(steps({}, kernel=2e-4), START)
+    assert fitted.left == ("decode",)
+    assert fitted.factors == {}
+    assert fitted.overheads == START
+
+
+def test_a_factor_takes_no_part_below_its_least():
+    found = [replace(step, least=dict(step.parts)) for step in steps({"linear.decode": 0.8})]
+    assert explained(found[0], {"linear.decode": 0.5}, START) == explained(found[0], {}, START)

@@ -1,0 +1,76 @@
+"""Factors within bounds: what a class takes inside whole models, never nearer to its floor than any op came alone.
+
+A factor below 1 says that ops run faster inside a model than alone. Small ops may, where launches overlap or weights
+stay in a cache. None is taken to come nearer to its floor than the best that was measured with as many rows: the factor
+is written into a table of its own for the phase, and the shares in it end there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.calibration import Calibration, Utilisation
+
+__all__ = ["at_best", "bounded", "least_seconds", "unbounded"]
+
+
+def bounded(calibration: Calibration) -> Calibration:
+    """The calibration with its factors below 1 written into tables, `linear.decode` beside `linear`; those are then 1.
+
+    Factors of classes that have no table of their own name without the phase (attention is told apart by its path) are
+    left as they are.
+    """
+    tables, factors, residuals = list(calibration.tables), dict(calibration.factors), dict(calibration.residuals)
+    for name, factor in calibration.factors.items():
+        base = calibration.table(name.partition(".")[0])
+        if factor >= 1 or base is None or base.op_class == name or calibration.table(name) is not None:
+            continue
+        shares = np.minimum(_best(base), _shares(base) / factor)
+        tables.append(_with(base, name, shares))
+        factors[name] = 1.0
+        residuals[name] = residuals.get(base.op_class, base.residual)
+    return replace(calibration, tables=tuple(tables), factors=factors, residuals=residuals)
+
+
+def unbounded(calibration: Calibration) -> Calibration:
+    """Only the tables of ops that were measured alone, and no factors: what whole steps are fitted from."""
+    kept = tuple(table for table in calibration.tables if not _made(calibration, table.op_class))
+    return replace(calibration, tables=kept, factors={})
+
+
+def at_best(calibration: Calibration) -> Calibration:
+    """Every table at the bound that `bounded` holds to: the least that ops can take inside a model."""
+    kept = unbounded(calibration)
+    return replace(kept, tables=tuple(_with(each, each.op_class, _best(each)) for each in kept.tables))
+
+
+def _made(calibration: Calibration, name: str) -> bool:
+    base = name.partition(".")[0]
+    return name in calibration.factors and name != base and calibration.table(base) is not None
+
+
+def _shares(table: Utilisation) -> Any:
+    return np.array(table.values).reshape([len(points) for points in table.grid])
+
+
+def _best(table: Utilisation) -> Any:
+    """The best share of all; of products the best with as many rows, for few of them read memory and many compute."""
+    shares = _shares(table)
+    if shares.ndim > 1 and table.axes[0] == "rows":
+        return np.broadcast_to(shares.max(axis=tuple(range(1, shares.ndim)), keepdims=True), shares.shape)
+    return np.full(shares.shape, shares.max())
+
+
+def _with(table: Utilisation, name: str, shares: Any) -> Utilisation:
+    return replace(table, op_class=name, values=tuple(float(share) for share in shares.ravel()))
+
+
+def least_seconds(parts: Mapping[str, float], factors: Mapping[str, float], least: Mapping[str, float]) -> float:
+    """Seconds of the parts of a step with their factors, none below its least."""
+    return sum(max(factors.get(name, 1.0) * seconds, least.get(name, 0.0)) for name, seconds in parts.items())
