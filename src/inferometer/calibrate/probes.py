@@ -24,7 +24,7 @@ from inferometer.calibrate.probe_steps import Ran, fed, order_of, run_in_turns
 from inferometer.calibrate.run import Candidate, Measured
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.workload import Precision
-from inferometer.errors import DomainError, EngineError, FormatError
+from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
 from inferometer.runtimes.base import Runtime, Target
 from inferometer.settings import cache_folder
 
@@ -257,7 +257,10 @@ def measure_ceilings(provider: ProbeProvider, *, now: Callable[[], datetime] = l
     flops, moved = 0.0, 0.0
     for probe, run in _ceiling_runs(provider.probes):
         graph = graph_of(probe)
-        ran = provider._run(probe, run)  # noqa: SLF001 - the ceilings are the provider's own first step
+        try:
+            ran = provider._run(probe, run)  # noqa: SLF001 - the ceilings are the provider's own first step
+        except InferometerError:
+            continue  # an engine that cannot build one of them has its ceilings from the others
         known = provider._priced(graph, run)  # noqa: SLF001 - as above
         workload = run.workload(provider._precision)  # noqa: SLF001 - as above
         for op in ops_of(graph, workload, _sizes(run), ran):

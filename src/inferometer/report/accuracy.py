@@ -124,4 +124,5 @@ measured time lies between low and high, which eight in ten should; *width* is t
 A case is **held out** where nothing of its model was used to fit anything, **left out** where its calibration was
 fitted again without any case of its model, **seen** where neither holds, and **priors** where no calibration is used.
 No number was fitted to a held-out case; but how factors are bounded was chosen with these cases in sight, so their
-errors are somewhat kinder than those of models that nobody has looked at. `inferometer accuracy` prints these tables."""
+errors are somewhat kinder than those of models that nobody has looked at.
+`inferometer accuracy` prints these tables."""
