@@ -7,13 +7,14 @@ intervals are widened.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferometer.calibrate.files import SHIPPED, files_in, own_folder, read_calibration
+from inferometer.calibrate.files import SHIPPED, files_in, name_start, own_folder, read_calibration
 from inferometer.core.calibration import Calibration
 from inferometer.errors import InferometerError
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Choice", "Present", "calibration_for", "choose", "completed", "differences", "widened"]
 
+_OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")
 WIDER_VERSION = 1.5  # what another version or driver multiplies the residuals with
 WIDER_THREADS = 3.0  # another number of threads is another machine
 
@@ -62,7 +64,7 @@ def choose(  # noqa: PLR0913 - what a calibration is chosen by, and where
     refused: list[str] = []
     for group in ([*folders], [shipped] if shipped is not None else []):
         fitting: list[tuple[str, Path, Calibration]] = []
-        for path in _named_for(files_in(group), device):
+        for path in _named_for(files_in(group), device, runtime):
             try:
                 found = read_calibration(path)
             except InferometerError as error:
@@ -110,10 +112,10 @@ def completed(device: Device, calibration: Calibration) -> Device:
     return replace(device, peaks=peaks, memories=memories)
 
 
-def _named_for(paths: Iterable[Path], device: str) -> list[Path]:
-    """Files under their own names say the device first; a renamed one is looked into."""
-    start = device.casefold()
-    return [path for path in paths if path.name.startswith(start) or not path.stem[-8:].isalnum()]
+def _named_for(paths: Iterable[Path], device: str, runtime: str) -> list[Path]:
+    """Files under their own names say device and runtime first; a renamed one is looked into."""
+    start = name_start(device, runtime)
+    return [path for path in paths if path.name.startswith(start) or not _OWN_NAME.search(path.stem)]
 
 
 def _for_now(calibration: Calibration, present: Present | None) -> tuple[Calibration, tuple[str, ...]]:

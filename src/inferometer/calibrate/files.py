@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from inferometer import settings
 from inferometer.core.calibration import Calibration
-from inferometer.core.codec import decode, document, encode
 from inferometer.errors import DomainError, FormatError, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
-    "SHIPPED", "content_hash", "file_name", "files_in", "own_folder", "read_calibration", "require_for", "sealed",
+    "SHIPPED", "content_hash", "file_name", "files_in", "name_start", "own_folder", "read_calibration", "require_for",
+    "sealed",
     "write_calibration",
 ]  # fmt: skip
 
@@ -37,6 +37,8 @@ def own_folder() -> Path:
 
 def content_hash(calibration: Calibration) -> str:
     """SHA-256 of everything but the hash itself."""
+    from inferometer.core.codec import document  # noqa: PLC0415 - most devices have no calibration to read
+
     plain = document(replace(calibration, content_hash=None))
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -47,14 +49,20 @@ def sealed(calibration: Calibration) -> Calibration:
     return replace(calibration, content_hash=content_hash(calibration))
 
 
+def name_start(*parts: str) -> str:
+    """What the names of files begin with: the device, the runtime, the format, the date."""
+    return "-".join(_UNSAFE.sub("-", part.casefold()).strip("-") for part in parts)
+
+
 def file_name(calibration: Calibration) -> str:
-    parts = (calibration.device, calibration.runtime, calibration.dtype, calibration.created[:10])
-    named = "-".join(_UNSAFE.sub("-", part.casefold()).strip("-") for part in parts)
+    named = name_start(calibration.device, calibration.runtime, calibration.dtype, calibration.created[:10])
     return f"{named}-{content_hash(calibration)[:8]}.json"
 
 
 def write_calibration(calibration: Calibration, target: Path) -> Path:
     """Write it into a folder under its own name, or to the file named. It stands there whole or not at all."""
+    from inferometer.core.codec import encode  # noqa: PLC0415 - as above
+
     whole = sealed(calibration)
     path = target if target.suffix == ".json" else target / file_name(whole)
     partial = path.with_name(f".{path.name}.part")
@@ -69,6 +77,8 @@ def write_calibration(calibration: Calibration, target: Path) -> Path:
 
 def read_calibration(path: Path) -> Calibration:
     """One file. What is cut off, edited or of another kind is an error that says which."""
+    from inferometer.core.codec import decode  # noqa: PLC0415 - as above
+
     try:
         data = path.read_bytes()
     except OSError as error:
