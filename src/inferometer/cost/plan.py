@@ -14,7 +14,8 @@ import numpy as np
 
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Link, Origin
-from inferometer.cost.classes import FREE, MATRIX, attention_path, class_path, shape_of
+from inferometer.core.dims import Dim
+from inferometer.cost.classes import FREE, MATRIX, attention_path, class_path, dims_of
 from inferometer.cost.collectives import between_devices, message_floor, message_seconds
 from inferometer.cost.effects import Overheads
 from inferometer.cost.precision import arithmetic_for
@@ -33,6 +34,8 @@ from inferometer.cost.utilisation import (
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inferometer.core.binding import Binding
     from inferometer.cost.collect import Row
 
@@ -40,15 +43,31 @@ __all__ = ["DATASHEET_SPREAD", "Plan", "Rates", "Step", "plan_of", "shape_in"]
 
 DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
 NINE_IN_TEN, EIGHT_IN_TEN = 1.645, 1.2816  # standard deviations on each side that hold so many readings
+_REMEMBERED = 10_000  # shapes at most
 _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """A row that the calibration has tables of, and what of its shape they ask for.
+
+    `factor` is what it takes inside a model over what it takes alone. `dims` are sizes of the op, each with the share
+    of it that one device has; `moved` are counted from its work.
+    """
+
+    tables: tuple[Utilisation, ...]
+    factor: float
+    dims: Mapping[str, tuple[Dim, float]]
+    moved: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rates:
     """How near each row comes to its peaks in one phase: columns over the rows.
 
-    `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` err together. Those
-    whose class was in the whole steps that were measured are `in_steps`.
+    `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` (its members are 1) err
+    together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
+    tables of are `covered`.
     """
 
     compute_share: Any
@@ -58,13 +77,29 @@ class Rates:
     spread: Any
     overhead_s: Any
     host_s: Any
-    factor: Any
     step_spread: float | None
     host_spread: float
-    groups: tuple[str, ...]
+    groups: Mapping[str, Any]
     in_steps: Any
     origins: tuple[Origin, ...]
-    tables: Mapping[int, tuple[Utilisation, ...]]
+    covered: Mapping[int, Covered]
+    remembered: dict[tuple[Any, ...], tuple[list[Any], Any]] = field(default_factory=dict)
+
+    def read(self, tables: tuple[Utilisation, ...], shape: Mapping[str, Any]) -> tuple[list[Any], Any]:
+        """The share that each table has, and how far outside the shape lies.
+
+        Most shapes come again, in the next layer and in the next question: single ones are remembered.
+        """
+        key = (tables[0].op_class, *shape.values())
+        try:
+            found = self.remembered.get(key)
+        except TypeError:  # arrays
+            return _read(tables, shape)
+        if found is None:
+            if len(self.remembered) > _REMEMBERED:
+                self.remembered.clear()
+            found = self.remembered[key] = _read(tables, shape)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,11 +112,11 @@ class Step:
     step_s: float  # spent once, on no op
     spread: Any  # of each row: the standard deviation of the logarithm of its time
     usual: Any  # what of it the whole steps that were measured have shown already
-    groups: tuple[str, ...]
+    far: Any  # of each row: how far it lies outside of its table, as a logarithm
+    groups: Mapping[str, Any]
     step_spread: float | None = None
     host_spread: float = _HOST_RESIDUAL
     host_s: Any = 0.0  # of each row: what it waits for the host
-    far: Any = 0.0  # of each row: how far it lies outside of its table, as a logarithm
 
     def interval(self) -> tuple[Any, Any]:
         """The low and the high end of the step, one number a column: eight in ten such steps lie between them.
@@ -95,9 +130,9 @@ class Step:
         waiting = self.counts @ np.broadcast_to(self.host_s, times.shape)
         known = self.step_spread is not None
         own = self.counts[:, None] * times * (self.spread - self.usual if known else self.spread)
-        members = np.array([[name == group for name in self.groups] for group in dict.fromkeys(self.groups)])
+        together = (members @ own for members in self.groups.values())
         whole = np.where(waiting > 0, self.host_spread, self.step_spread or 0.0) * time
-        share = np.sqrt(sum(part**2 for part in (*(members @ own), whole))) / np.where(time > 0, time, 1.0)
+        share = np.sqrt(sum(part**2 for part in (*together, whole))) / np.where(time > 0, time, 1.0)
         wide = np.exp(EIGHT_IN_TEN * share)
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
@@ -111,14 +146,16 @@ class Step:
 
     def outside(self, *, least: float = 0.05, factor: float = 2.0) -> dict[str, float]:
         """Classes with ops `factor` times outside of their tables that take a share of the time, and how far out."""
-        far = np.broadcast_to(self.far, self.priced.time_s.shape)
-        spent = self.counts[:, None] * self.priced.time_s * (far > np.log(factor))
-        found: dict[str, float] = {}
-        for group in dict.fromkeys(self.groups):
-            members = np.array([name == group for name in self.groups])
-            if spent[members].sum() > least * self.total("time_s").sum():
-                found[group] = float(np.exp(far[members].max()))
-        return found
+        outside = self.far > log(factor)
+        if not outside.any():
+            return {}
+        spent = self.counts[:, None] * self.priced.time_s * outside
+        enough = least * self.total("time_s").sum()
+        return {
+            group: float(np.exp((members[:, None] * self.far).max()))
+            for group, members in self.groups.items()
+            if (members @ spent).sum() > enough
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,36 +246,30 @@ class Plan:
             compute / rates.compute_share + rates.compute_ramp_s,
             memory / rates.memory_share + rates.memory_ramp_s,
         )
-        if rates.tables:
-            self._calibrated(priced, (compute, memory), rates, quantities, sizes=sizes, doubt=doubt)
+        if rates.covered:
+            self._calibrated(priced, rates, quantities, sizes=sizes, doubt=doubt)
         return priced
 
-    def _calibrated(  # noqa: PLR0913 - two streams, and what is said of them
-        self,
-        priced: tuple[Any, Any],
-        ideal: tuple[Any, Any],
-        rates: Rates,
-        q: Quantities,
-        *,
-        sizes: Mapping[str, Any],
-        doubt: tuple[Any, Any],
+    def _calibrated(
+        self, priced: tuple[Any, Any], rates: Rates, q: Quantities, *, sizes: Mapping[str, Any], doubt: tuple[Any, Any]
     ) -> None:
-        """Replace the rows that the calibration covers. A stream it says nothing of counts at its peak.
+        """Slow down the rows that the calibration covers. A stream it says nothing of counts at its peak.
 
         Outside of a table's grid its edge is held and the doubt grows with the distance.
         """
         spread, outside = doubt
         binding = self.prepared.binding(sizes)
-        for number, tables in rates.tables.items():
-            shape = shape_in(self.prepared.rows[number], binding, q, number)
-            for stream in (0, 1):
-                priced[stream][number] = ideal[stream][number]
-            for table in tables:
-                share = interpolate(table, shape)
-                for stream in (0, 1) if table.stream == "floor" else (0,) if is_compute(table) else (1,):
-                    priced[stream][number] = ideal[stream][number] / share * rates.factor[number]
-            outside[number] = beyond(tables[0], shape)
-            spread[number] = spread[number] * (1 + outside[number])
+        slower = np.ones((2, *outside.shape))
+        for number, row in rates.covered.items():
+            shape = {axis: binding.size(dim) * share for axis, (dim, share) in row.dims.items()}
+            for axis in row.moved:
+                shape[axis] = _moved(q, axis, number)
+            shares, outside[number] = rates.read(row.tables, shape)
+            for table, share in zip(row.tables, shares, strict=True):
+                slower[_streams_of(table), number] = row.factor / share
+        for stream in (0, 1):
+            np.multiply(priced[stream], slower[stream], out=priced[stream])
+        spread *= 1 + outside
 
     def _floor(self, q: Quantities) -> Any:
         resident = self.weights_bytes + self.prepared.counts(once=False) @ q.kv
@@ -353,24 +384,24 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
 
 def _rates(plan: Plan, phase: str) -> Rates:
     rows, unit = plan.prepared.rows, plan.device.unit
-    numbers = np.zeros((len(rows), 8))
+    numbers = np.zeros((len(rows), 7))
     origins: list[Origin] = []
     groups: list[str] = []
     whole: list[bool] = []
-    tables: dict[int, tuple[Utilisation, ...]] = {}
+    covered: dict[int, Covered] = {}
     for number, row in enumerate(rows):
         classes = class_path(row.op, phase, attention_path(row.op, plan.prepared.effects.attention))
         found = () if plan.calibration is None else tables_for(plan.calibration, classes)
-        if found:
-            tables[number] = found
         prior = prior_for(unit, classes)
         origins.append("calibrated" if found else "datasheet" if prior is None else "prior")
         groups.append(found[0].op_class if found else "prior")
         factor = factor_for(plan.calibration, classes)
         whole.append(factor is not None or row.op_class in FREE)
         factor = 1.0 if factor is None else factor
-        numbers[number] = (*_rate(plan, row, None if found else prior, found, factor), factor)
-    columns = [numbers[:, place : place + 1] for place in range(8)]
+        if found:
+            covered[number] = _covered(row, found, factor)
+        numbers[number] = _rate(plan, row, None if found else prior, found, factor)
+    columns = [numbers[:, place : place + 1] for place in range(7)]
     known = plan.calibration
     return Rates(
         compute_share=columns[0],
@@ -380,14 +411,32 @@ def _rates(plan: Plan, phase: str) -> Rates:
         spread=columns[4],
         overhead_s=columns[5],
         host_s=columns[6],
-        factor=columns[7],
         step_spread=None if known is None else step_residual(known, phase),
         host_spread=_HOST_RESIDUAL if known is None else known.residuals.get("host", _HOST_RESIDUAL),
-        groups=tuple(groups),
+        groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
         in_steps=np.array(whole)[:, None],
         origins=tuple(origins),
-        tables=tables,
+        covered=covered,
     )
+
+
+def _covered(row: Row, tables: tuple[Utilisation, ...], factor: float) -> Covered:
+    axes = {axis for table in tables for axis in table.axes}
+    return Covered(
+        tables=tables,
+        factor=factor,
+        dims={name: dim for name, dim in _dims_on_device(row).items() if name in axes},
+        moved=tuple(name for name in _MOVED if name in axes),
+    )
+
+
+def _read(tables: tuple[Utilisation, ...], shape: Mapping[str, Any]) -> tuple[list[Any], Any]:
+    return [interpolate(table, shape) for table in tables], beyond(tables[0], shape)
+
+
+def _streams_of(table: Utilisation) -> slice | int:
+    """What of (compute, memory) a table is a share of."""
+    return slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
 
 
 def _rate(
@@ -439,15 +488,27 @@ def _with_host(priced: Priced, host: Any, counts: Any, spread: Any) -> tuple[Pri
 
 
 def shape_in(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
-    """A row's shape on one device, for the tables."""
-    shape = shape_of(row.op, binding)
+    """A row's whole shape on one device: every axis that a table may have."""
+    shape = {name: binding.size(dim) * share for name, (dim, share) in _dims_on_device(row).items()}
+    return shape | {name: _moved(q, name, number) for name in _MOVED}
+
+
+def _dims_on_device(row: Row) -> dict[str, tuple[Dim, float]]:
+    """The axes that the op itself gives, each with the share of it that one device has."""
+    shares = {"heads": row.scale.flops, "kv_heads": row.scale.kv}
     if row.op_class == "linear" and row.scale.flops < 1:
-        narrowed = "out_features" if row.scale.writes < 1 else "in_features"
-        shape[narrowed] = shape[narrowed] * row.scale.flops
-    if row.op_class == "attention":
-        shape["heads"] = shape["heads"] * row.scale.flops
-        shape["kv_heads"] = max(1, shape["kv_heads"] * row.scale.kv)
-    moved = q.weights[number] + q.activations[number] + q.kv[number]
-    flops = sum(values[number] for values in q.flops_by.values())
-    measured = {"flops": flops, "bytes": moved, "weight_bytes": q.weights[number], "kv_bytes": q.kv[number]}
-    return shape | {name: values if len(values) > 1 else float(values[0]) for name, values in measured.items()}
+        shares["out_features" if row.scale.writes < 1 else "in_features"] = row.scale.flops
+    return {name: (dim, shares.get(name, 1)) for name, dim in dims_of(row.op).items()}
+
+
+_MOVED: dict[str, Callable[[Quantities, int], Any]] = {
+    "flops": lambda q, number: sum(values[number] for values in q.flops_by.values()),
+    "bytes": lambda q, number: q.weights[number] + q.activations[number] + q.kv[number],
+    "weight_bytes": lambda q, number: q.weights[number],
+    "kv_bytes": lambda q, number: q.kv[number],
+}
+
+
+def _moved(q: Quantities, axis: str, number: int) -> Any:
+    values = _MOVED[axis](q, number)
+    return values if len(values) > 1 else float(values[0])

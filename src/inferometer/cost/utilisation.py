@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["beyond", "factor_for", "interpolate", "is_compute", "residual_of", "step_residual", "tables_for"]
 
+_LEAST = 1e-9  # a size of nothing has no logarithm
+
 
 def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
     """The tables of the first class name that the calibration has any for: one a stream."""
@@ -60,33 +62,38 @@ def beyond(table: Utilisation, shape: Mapping[str, Any]) -> Any:
     """How far a shape lies outside of the grid, over all axes, as a logarithm: 0.7 at twice the last point."""
     total: Any = 0.0
     for axis, grid in zip(table.axes, table.grid, strict=True):
-        size = np.maximum(shape[axis], 1e-9)
-        total = total + np.maximum(0.0, np.log(grid[0] / size)) + np.maximum(0.0, np.log(size / grid[-1]))
+        size = shape[axis]
+        if isinstance(size, np.ndarray):
+            size = np.maximum(size, _LEAST)
+            total = total + np.maximum(0.0, np.log(grid[0] / size)) + np.maximum(0.0, np.log(size / grid[-1]))
+        elif not grid[0] <= size <= grid[-1]:
+            total = total + log(grid[0] / max(size, _LEAST) if size < grid[0] else size / grid[-1])
     return total
 
 
 def interpolate(table: Utilisation, shape: Mapping[str, Any]) -> Any:
     """The share at a shape, in (0, 1]: a number, or an array where an axis is one."""
-    missing = [axis for axis in table.axes if axis not in shape]
-    if missing:
-        raise DomainError(f"The table of {table.op_class} needs {', '.join(missing)}, which its ops do not have.")
-    values = [shape[axis] for axis in table.axes]
-    if any(isinstance(value, np.ndarray) for value in values):
-        return _many(table, np.broadcast_arrays(*values))
-    return _one(table, [float(value) for value in values])
+    try:
+        sizes = [shape[axis] for axis in table.axes]
+    except KeyError as missing:
+        raise DomainError(
+            f"The table of {table.op_class} needs {missing.args[0]}, which its ops do not have."
+        ) from None
+    for size in sizes:
+        if isinstance(size, np.ndarray):
+            return _many(table, np.broadcast_arrays(*sizes))
+    return _one(table, sizes)
 
 
 def _one(table: Utilisation, point: list[float]) -> float:
-    corners = [_between(grid, value) for grid, value in zip(table.grid, point, strict=True)]
-    total = 0.0
-    for choice in product((0, 1), repeat=len(corners)):
-        weight, place = 1.0, 0
-        for side, (lower, share), grid in zip(choice, corners, table.grid, strict=True):
-            weight *= share if side else 1 - share
-            place = place * len(grid) + min(lower + side, len(grid) - 1)
-        if weight:
-            total += weight * log(table.values[place])
-    return min(1.0, exp(total))
+    """The corners of the cell around the point, each with its weight; those that weigh nothing are left out."""
+    corners = [(0, 1.0)]
+    for grid, value in zip(table.grid, point, strict=True):
+        lower, share = _between(grid, value)
+        below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
+        above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
+        corners = below + above
+    return min(1.0, exp(sum(weight * log(table.values[place]) for place, weight in corners)))
 
 
 def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
