@@ -139,7 +139,7 @@ def closed_form(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
 def close(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
     """The closed form of a phase; None where it has none."""
     prepared, rates = plan.prepared, plan.rates_in(phase)
-    if prepared.loose or rates.tables or plan.levels.cache_bandwidth is not None:
+    if prepared.loose or rates.covered or plan.levels.cache_bandwidth is not None:
         return None
     parts = _parts(plan)
     if parts["link"].any():
