@@ -45,16 +45,24 @@ class Subject(Protocol):
 class Stopwatch:
     """Times calls of one function. It runs in this process or, unchanged, in a child.
 
-    `calls` None finds the number during its first runs, which are warm-up: one call, then as many as make a run long
-    enough. No run does more than it times, so that a limit on a run is a limit on that.
+    `calls` None finds the number during its first runs, which are warm-up: one call, then, where that is shorter than
+    `short_s`, as many as make a run of `enough_s`. No run does more than it times, so that a limit on a run is a limit
+    on that.
     """
 
     def __init__(
-        self, function: Callable[[], Any], calls: int | None, *, clock_ns: Callable[[], int] = time.perf_counter_ns
+        self,
+        function: Callable[[], Any],
+        calls: int | None,
+        *,
+        short_s: float = _SHORT_S,
+        enough_s: float = _LONG_ENOUGH_S,
+        clock_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._function = function
         self._calls = calls or 1
         self._tries = _TRIES if calls is None else 0
+        self._short_s, self._enough_s = short_s, enough_s
         self._clock_ns = clock_ns
 
     def run(self) -> Outcome:
@@ -67,7 +75,7 @@ class Stopwatch:
             return Outcome(seconds=None, error=f"{type(error).__name__}: {error}", calls=calls)
         if self._tries > 0:
             self._tries -= 1
-            self._calls = 1 if seconds >= _SHORT_S else math.ceil(_LONG_ENOUGH_S / max(seconds, 1e-9))
+            self._calls = 1 if seconds >= self._short_s else math.ceil(self._enough_s / max(seconds, 1e-9))
         return Outcome(seconds=seconds, calls=calls)
 
     def _timed(self, calls: int) -> float:

@@ -92,7 +92,12 @@ def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: Ran)
     layers = layers_of(graph, bind(graph, workload, known))
     total = sum(sum(kernel.device_s or kernel.samples_s) for kernel in ran.kernels)
     corrected = correct(
-        ran.kernels, clean_s=ran.clean_s, walls_s=(max(total, ran.clean_s),), paired_s=(ran.clean_s,), cost_s=ran.cost_s
+        ran.kernels,
+        clean_s=ran.clean_s,
+        walls_s=(max(total, ran.clean_s),),
+        paired_s=(ran.clean_s,),
+        cost_s=ran.cost_s,
+        idle_s=ran.idle_s,
     )
     return measured_ops(ran.kernels, corrected, layers)
 

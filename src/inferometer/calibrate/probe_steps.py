@@ -36,6 +36,7 @@ class Ran:
     clean_s: float
     kernels: tuple[Kernel, ...] = ()
     cost_s: float | None = None
+    idle_s: float | None = None
     runs: int
     steady: int  # clean steps that counted
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -67,6 +68,7 @@ def run_in_turns(  # noqa: PLR0913 - both sessions, and how long
         _ran(steps, pace, threads, plain),
         kernels=tuple(_reading(kernel, good, len(timed)) for kernel in kernels),
         cost_s=getattr(instrumented, "cost_per_kernel_s", None),
+        idle_s=getattr(instrumented, "idle_per_step_s", None),
     )
 
 

@@ -3,6 +3,10 @@
 Timers cost time, part of it inside the very kernels they time: on small models the raw sum is far above the true
 latency. So the cost is taken out of each kernel, the kernels' share of an instrumented step is held against the clean
 run, and what is left of that is `unattributed`: the engine's own work between kernels.
+
+Of an engine that is known to do nothing but run one kernel after another, all of a clean step but its start and end is
+in kernels. There the step itself tells what timing a kernel costs in this model, which an estimate made elsewhere
+misses: timers push the model's own data out of the caches.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ __all__ = ["Corrected", "correct", "steady_mean"]
 _LEAST = 0.1  # of what the timer said: a kernel shorter than the timer's own cost still took time
 _DUST = 1e-12
 _LITTLE = 0.2  # of a step: instruments that take less do not blur the kernels' share of it
+_APART = 2.0  # times that a cost in place is from its estimate at most
 _FAR = 3.0  # a reading this many times the median was interrupted
 _TICK_S = 2e-6  # … unless it is only the clock's coarse step: timers count whole microseconds
 
@@ -38,15 +43,19 @@ class Corrected:
     scale: float  # what the corrected times were multiplied with to fit the clean run
 
 
-def correct(
+def correct(  # noqa: PLR0913 - what was read, and what is known of the instruments
     kernels: Sequence[Kernel],
     *,
     clean_s: float,
     walls_s: Sequence[float] = (),
     paired_s: Sequence[float] = (),
     cost_s: float | None = None,
+    idle_s: float | None = None,
 ) -> Corrected:
     """Times of one step. `walls_s` are whole instrumented steps, `paired_s` clean steps taken in turns with them.
+
+    `cost_s` is what the engine's timers are estimated to cost inside a kernel's time, `idle_s` what it takes outside of
+    all kernels, where that is known.
 
     No timer can have cost more than the steps grew by. How much of a step is in kernels is read from each instrumented
     step itself: whatever slowed the machine meanwhile slowed both, so a busy machine does not show as unattributed.
@@ -58,12 +67,15 @@ def correct(
     grown = _grown(walls_s, paired_s or (clean_s,))
     host = sum(1 for kernel in kernels if kernel.device_s is None)
     cost = _cost(cost_s, grown, host)
+    if idle_s is not None and host == len(kernels) > 0:
+        inside_s = steady_mean(paired_s or (clean_s,)) - idle_s
+        cost = _closing(sum(raw) - inside_s, host, cost)
     taken = [
         seconds if kernel.device_s is not None else _less(seconds, cost)
         for kernel, seconds in zip(kernels, raw, strict=True)
     ]
     total = pace * sum(taken)
-    share = _share(kernels, walls_s, paired_s, cost)
+    share = _share(kernels, walls_s, paired_s, cost) if idle_s is None else max(0.0, 1 - idle_s / clean_s)
     inside = min(total, clean_s) if share is None else share * clean_s
     scale = inside / total if total > 0 else 1.0
     times = tuple(pace * seconds * scale for seconds in taken)
@@ -94,11 +106,13 @@ def _rest(whole: float, inside: float) -> float:
     return left if left > _DUST * whole else 0.0
 
 
-def _cost(estimated_s: float | None, grown_s: float | None, kernels: int) -> float:
-    """The engine's estimate, at most what the steps grew by.
+def _closing(excess_s: float, kernels: int, estimated_s: float) -> float:
+    """What timing a kernel cost in these very steps, near to the estimate: the noise of a long step is far above it."""
+    return min(max(excess_s / kernels, estimated_s / _APART), estimated_s * _APART)
 
-    It is not fitted to what would make the sum close: that was tried, and gave short kernels too much.
-    """
+
+def _cost(estimated_s: float | None, grown_s: float | None, kernels: int) -> float:
+    """The engine's estimate, at most what the steps grew by."""
     if estimated_s is None or kernels == 0:
         return 0.0
     return estimated_s if grown_s is None else min(estimated_s, grown_s / kernels)

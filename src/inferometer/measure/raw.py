@@ -9,6 +9,7 @@ from typing import Literal
 from inferometer.bench.loop import Collected
 from inferometer.core.profile import Environment
 from inferometer.measure.order import TextOrder
+from inferometer.measure.watch import Resident
 from inferometer.runtimes.base import Event, Kernel, Opened
 
 __all__ = ["Ended", "Generation", "Memory", "Raw", "Shape"]
@@ -21,7 +22,8 @@ class Shape:
     """The instrumented steps of one phase: what ran, and how long each whole step took with the instruments on.
 
     `paired_s` are clean steps taken in turns with them: they tell how the machine went meanwhile. `cost_s` is what the
-    engine's timers add inside each kernel's own time. `order` is the length it was made at, of a language model.
+    engine's timers add inside each kernel's own time, `idle_s` what it takes of a step outside of all kernels. `order`
+    is the length it was made at, of a language model.
     """
 
     phase: str
@@ -29,6 +31,7 @@ class Shape:
     walls_s: tuple[float, ...]
     paired_s: tuple[float, ...] = ()
     cost_s: float | None = None
+    idle_s: float | None = None
     order: TextOrder | None = None
 
 
@@ -64,6 +67,7 @@ class Raw:
     generations: tuple[Generation, ...] = ()
     shapes: tuple[Shape, ...] = ()
     memory: Memory = field(default_factory=Memory)
+    resident: Resident = field(default_factory=Resident)
     environment: Environment | None = None
     kept: Mapping[str, str] = field(default_factory=dict)  # files the child wrote, by what is in them
     error: str | None = None

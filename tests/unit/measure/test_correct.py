@@ -35,6 +35,22 @@ def test_the_estimate_is_not_fitted_to_close_the_sum():
     assert found.unattributed_s == pytest.approx(20e-6)
 
 
+def test_where_nothing_but_kernels_runs_the_step_itself_tells_what_timing_cost():
+    # Three kernels of 10, 20 and 30 µs read 5 µs longer each; the estimate, made elsewhere, says 4. 2 µs are around.
+    read = [kernel(15e-6), kernel(25e-6), kernel(35e-6)]
+    found = correct(read, clean_s=62e-6, walls_s=[95e-6], paired_s=[62e-6], cost_s=4e-6, idle_s=2e-6)
+    assert found.times_s == pytest.approx([10e-6, 20e-6, 30e-6])
+    assert found.cost_s == pytest.approx(5e-6)
+    assert found.unattributed_s == pytest.approx(2e-6)
+
+
+def test_a_long_step_s_noise_is_not_taken_for_the_timers_cost():
+    # The clean steps came out 1 ms short of the kernels by chance: 100 µs a kernel cannot be the timers.
+    found = correct([kernel(1e-3)] * 10, clean_s=9e-3, walls_s=[12e-3], paired_s=[9e-3], cost_s=4e-6, idle_s=0.0)
+    assert found.cost_s == pytest.approx(8e-6)
+    assert sum(found.times_s) == pytest.approx(9e-3)
+
+
 def test_a_busy_machine_does_not_show_as_unattributed():
     # Every step has 98 % of its time in kernels, and every step takes another time.
     walls = (10e-3, 37e-3, 44e-3, 19e-3, 37e-3)

@@ -1,13 +1,15 @@
-"""What the engine's profiler itself costs inside the time it reports of a node.
+"""What the engine's profiler itself costs inside the time it reports of a node, and what a run costs besides its nodes.
 
-A chain of nodes that do next to nothing is run with and without it. Without it, one node more costs so much; with it, a
-node reports more than that. The difference is the profiler's own, and what rounding `dur` down to whole microseconds
-takes off is in it too.
+Two chains of nodes that do next to nothing are run with and without it. Without it, one node more costs so much, and a
+chain of none would still take the rest; with it, a node reports more than that. The difference is the profiler's own,
+and what rounding `dur` down to whole microseconds takes off is in it too.
 """
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,38 +22,47 @@ from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load
 from inferometer.runtimes.onnxruntime.providers import CPU
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
-__all__ = ["cost_inside_s", "node_cost_s"]
+__all__ = ["Timers", "measure_timers", "timers_from"]
 
 _SHAPE = (1, 1, 1, 1)
 _SHORT, _LONG, _RUNS, _WARM = 16, 144, 40, 5
 
 
-def cost_inside_s(reported_s: float, short_s: float, long_s: float) -> float:
-    """Mean reported time of a node, less what a node more costs in a run without the profiler; never below zero."""
-    return max(0.0, reported_s - (long_s - short_s) / (_LONG - _SHORT))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timers:
+    node_s: float  # that the profiler adds to what it reports of a node
+    step_s: float  # of a run without it that are spent in no node
 
 
-def node_cost_s(threads: int, *, clock: Clock = time.perf_counter) -> float:
-    """Seconds the profiler adds to every node, measured here and now on the CPU provider."""
+def timers_from(reported_s: float, short_s: float, long_s: float) -> Timers:
+    """From the mean reported time of a node, and the two chains' runs without the profiler; never below zero."""
+    each_s = (long_s - short_s) / (_LONG - _SHORT)
+    return Timers(node_s=max(0.0, reported_s - each_s), step_s=max(0.0, short_s - _SHORT * each_s))
+
+
+def measure_timers(threads: int, *, clock: Clock = time.perf_counter) -> Timers:
+    """Measured here and now on the CPU provider."""
     with TemporaryDirectory(prefix="inferometer-") as folder:
         place = Path(folder)
         chains = {count: _chain(place / f"{count}.onnx", count) for count in (_SHORT, _LONG)}
         plain = {count: load(_plan(path, threads))[0] for count, path in chains.items()}
         timed = load(_plan(chains[_LONG], threads), profile=place / "profile")[0]
+        steps = {count: _step(session) for count, session in plain.items()}
+        timed_step = _step(timed)
         walls: dict[int, list[float]] = {_SHORT: [], _LONG: []}
         for run in range(_WARM + _RUNS):
-            timed.run_with_iobinding(_bound(timed))
-            for count, session in plain.items():
-                binding = _bound(session)
+            timed_step()
+            for count, step in steps.items():
+                step()  # its caches are its own again
                 start = clock()
-                session.run_with_iobinding(binding)
+                step()
                 if run >= _WARM:
                     walls[count].append(clock() - start)
         runs = parse_profile(Path(timed.end_profiling()).read_bytes())[_WARM:]
         reported = _quiet(sum(row.seconds for row in node_times(events)) / _LONG for events in runs)
-    return cost_inside_s(reported, _quiet(walls[_SHORT]), _quiet(walls[_LONG]))
+    return timers_from(reported, _quiet(walls[_SHORT]), _quiet(walls[_LONG]))
 
 
 def _quiet(values: Iterable[float]) -> float:
@@ -77,10 +88,10 @@ def _chain(path: Path, count: int) -> Path:
     return path
 
 
-def _bound(session: Any) -> Any:
+def _step(session: Any) -> Callable[[], Any]:
     import numpy as np  # noqa: PLC0415 - beside the engine that needs it
 
     binding = session.io_binding()
     binding.bind_ortvalue_input("t0", ort.OrtValue.ortvalue_from_numpy(np.ones(_SHAPE, np.float32)))
     binding.bind_output(session.get_outputs()[0].name)
-    return binding
+    return partial(session.run_with_iobinding, binding)

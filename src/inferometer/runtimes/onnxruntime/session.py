@@ -12,6 +12,7 @@ from inferometer.errors import DomainError
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.onnxruntime.faults import fault_of, guarded
 from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load, opened_of, plan_of
+from inferometer.runtimes.onnxruntime.providers import CPU
 from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
 from inferometer.runtimes.onnxruntime.text import open_text
 
@@ -107,7 +108,12 @@ class RecordedSession(ArraySession):
 
     @property
     def cost_per_kernel_s(self) -> float | None:
-        return self.recorder.cost_per_kernel_s
+        return self.recorder.timers.node_s
+
+    @property
+    def idle_per_step_s(self) -> float | None:
+        """Known where every kernel ran on the CPU, one after another."""
+        return self.recorder.timers.step_s if self._plan.providers[0][0] == CPU else None
 
     def step(self) -> None:
         self.recorder.ready(1, self._rebind)

@@ -63,7 +63,7 @@ class DecoderSession:
 
     @property
     def cost_per_kernel_s(self) -> float | None:
-        return self._recorder.cost_per_kernel_s if self._recorder else None
+        return self._recorder.timers.node_s if self._recorder else None
 
     @cached_property
     def vocabulary(self) -> int:
