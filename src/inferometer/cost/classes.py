@@ -6,19 +6,17 @@ Priors and calibrations speak of these names. A class may be told apart further 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from inferometer.core.dims import symbols_in
-from inferometer.cost.rules.attention import sequences
-from inferometer.cost.rules.streams import rows
+from inferometer.core.dims import product, symbols_in
 
 if TYPE_CHECKING:
-    from inferometer.core.binding import Binding
+    from inferometer.core.dims import Dim
     from inferometer.core.graph import Op
 
 __all__ = [
-    "AXES", "CLASSES", "FREE", "MATRIX", "NARROW_HEAD", "attention_path", "class_of", "class_path", "is_padded",
-    "shape_of",
+    "AXES", "CLASSES", "FREE", "FUSED", "MATRIX", "NARROW_HEAD", "attention_path", "class_of", "class_path", "dims_of",
+    "is_padded",
 ]  # fmt: skip
 
 _CLASS = {
@@ -35,6 +33,7 @@ CLASSES = frozenset({*_CLASS.values(), "depthwise"})
 FREE = frozenset({"free"})  # nothing is computed and nothing moves
 MATRIX = frozenset({"linear", "matmul", "attention", "convolution", "depthwise", "experts", "scan", "recurrent"})
 
+FUSED = "vector.fused"  # inside another op's kernel: the numbers are in registers, and nothing is launched
 NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the softmax
 
 # What a table's axes may be called: numbers of an op's shape that a utilisation can depend on.
@@ -50,9 +49,11 @@ def class_of(op: Op) -> str:
     return _CLASS[op.kind]
 
 
-def class_path(op: Op, phase: str, path: str | None = None) -> tuple[str, ...]:
-    """The names to look for, the most telling first."""
+def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = False) -> tuple[str, ...]:
+    """The names to look for, the most telling first. A `fused` op runs inside another's kernel."""
     name = class_of(op)
+    if fused and name == "vector":
+        return (FUSED, f"{name}.{phase}", name)
     if name != "attention":
         return (f"{name}.{phase}", name)
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"
@@ -79,19 +80,19 @@ def attention_path(op: Op, path: str) -> str | None:
     return path if op.get("cached") else "padded" if is_padded(op) else None
 
 
-def shape_of(op: Op, binding: Binding) -> dict[str, Any]:
-    """The axes that the op itself gives; flops and bytes come from its work."""
-    found: dict[str, Any] = {}
+def dims_of(op: Op) -> dict[str, Dim]:
+    """The axes that the op itself gives, to be bound later; flops and bytes come from its work."""
+    found: dict[str, Dim] = {}
     if op.inputs and op.inputs[0].shape:
-        found["rows"] = rows(op.inputs[0], binding)
-        found["in_features"] = binding.size(op.inputs[0].shape[-1])
+        found["rows"] = product(op.inputs[0].shape[:-1])
+        found["in_features"] = op.inputs[0].shape[-1]
     if op.outputs and op.outputs[0].shape:
-        found["out_features"] = binding.size(op.outputs[0].shape[-1])
-        found["elements"] = binding.elements(op.outputs[0])
+        found["out_features"] = op.outputs[0].shape[-1]
+        found["elements"] = product(op.outputs[0].shape)
     if op.kind == "attention":
-        query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
+        query, context = op["query"], op.get("context", 0)
         found |= {
-            "sequences": sequences(op, binding),
+            "sequences": found["elements"] // (query * op["heads"] * op.get("value_dim", op["head_dim"])),
             "query": query,
             "keys": context if op.get("cross") else context + query,
             "heads": op["heads"],

@@ -60,13 +60,15 @@ class Overheads:
 class RuntimeEffects:
     """See `docs` of each field in `runtimes.toml`; the defaults are those of an ideal runtime.
 
-    `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours: `chains`
-    joins them with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of
+    `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
+    they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
+    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of
     a kind or form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or
-    `convolution:f32`, for one kind), the formats it is computed in, the preferred one first; `instead` lists those that
-    stand in for a format that the device has no peak for. Weights in an `expanded` format are written out in the format
-    of the activations before they are used. `logits` are needed of a prompt's last token only; a runtime that reads it
-    in chunks may compute them once a `prompt`, or after each `chunk`.
+    `convolution:f32`, for one kind of op, or `gpu:q4_0`, on one kind of unit), the formats it is computed in, the
+    preferred one first; `instead` lists those that stand in for a format that the device has no peak for. Weights
+    in an `expanded` format are written out in the format of the activations before they are used. `logits` are
+    needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
+    after each `chunk`.
     """
 
     name: str
@@ -86,10 +88,11 @@ class RuntimeEffects:
     first_run: Sourced | None = None
     notes: str | None = None
 
-    def fuses(self, op: Op) -> bool:
+    def fuses(self, op: Op, into: str | None = None) -> bool:
+        """Whether it runs inside its neighbours; `into` is the kind of op that their group begins with."""
         if self.fusion == "none":
             return False
-        return op.kind in self.fused or _form(op) in self.fused
+        return not self.fused.isdisjoint({op.kind, _form(op), f"{into}+{_form(op)}"})
 
     def kernels(self, op: Op) -> int:
         return self.passes.get(_form(op), self.passes.get(op.kind, 1))

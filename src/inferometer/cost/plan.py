@@ -390,7 +390,8 @@ def _rates(plan: Plan, phase: str) -> Rates:
     whole: list[bool] = []
     covered: dict[int, Covered] = {}
     for number, row in enumerate(rows):
-        classes = class_path(row.op, phase, attention_path(row.op, plan.prepared.effects.attention))
+        path = attention_path(row.op, plan.prepared.effects.attention)
+        classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
         found = () if plan.calibration is None else tables_for(plan.calibration, classes)
         prior = prior_for(unit, classes)
         origins.append("calibrated" if found else "datasheet" if prior is None else "prior")

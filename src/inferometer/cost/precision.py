@@ -48,7 +48,8 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
         return Arithmetic(name=next((name for name in known if name in device.peaks), None))
     stored = binding.format(op.weights[0]).name if op.weights else key
     wanted = stored if _has_rule(effects, op.kind, stored) else key
-    candidates = effects.candidates(op.kind, wanted)
+    where = device.unit if f"{device.unit}:{wanted}" in effects.arithmetic else op.kind
+    candidates = effects.candidates(where, wanted)
     found = next((name for name in candidates if name in device.peaks), None)
     if found is None:
         raise _no_peak(device, effects, wanted, candidates)
