@@ -118,6 +118,22 @@ def test_another_format_is_refused_with_those_it_opens(case):
         case.open(format="spreadsheet")
 
 
+def test_what_cannot_be_chosen_is_refused_and_what_is_misspelt_with_those_there_are(case):
+    can = case.runtime.capabilities
+    for word, known in (("precision", can.precision), ("optimisation", can.optimisation)):
+        with pytest.raises(InferometerError, match="f23") as caught:
+            case.open(**{word: "f23"})
+        assert all(name in str(caught.value) for name in known)
+        assert case.runtime.title in str(caught.value)
+
+
+def test_a_precision_that_was_chosen_is_computed_in_or_a_note_says_why_not(case):
+    if "f32" not in case.runtime.capabilities.precision:
+        pytest.skip("the arithmetic is the file's")
+    opened = case.open(precision="f32").opened
+    assert opened.precision == "f32" or any("f32" in note for note in opened.notes)
+
+
 def test_a_file_that_is_not_there_is_named(case, tmp_path):
     with pytest.raises(InferometerError, match="nowhere"):
         case.open(path=tmp_path / "nowhere")
@@ -397,5 +413,6 @@ def test_every_installed_runtime_declares_what_it_can(tmp_path):
         assert runtime.formats
         assert set(runtime.capabilities.units) <= {"cpu", "gpu", "npu"}
         assert runtime.capabilities.arrays or runtime.capabilities.text
+        assert set(runtime.capabilities.precision) <= {"f64", "f32", "bf16", "f16"}
         with pytest.raises(InferometerError):
             runtime.open(Target(path=tmp_path / "x", format="spreadsheet"))

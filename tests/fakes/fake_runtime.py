@@ -34,6 +34,7 @@ from inferometer.runtimes.base import (
     Request,
     Stage,
     Target,
+    require_choices,
     require_format,
     require_ready,
 )
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNITS = ("cpu", "gpu")
-ABLE = Capabilities(units=UNITS, text=True, logits=True, optimisation=("none", "all"))
+ABLE = Capabilities(
+    units=UNITS, text=True, logits=True, precision=("f32", "f16"), optimisation=("none", "all")
+)  # fmt: skip
 LAYERS = (("conv1", "Conv", 1e-3), ("relu1", "Relu", 2e-4), ("pool", "MaxPool", 3e-4), ("head", "Gemm", 5e-4))
 
 
@@ -130,6 +133,7 @@ class FakeRuntime:
     def open(self, target: Target):
         require_ready(self)
         require_format(self, target)
+        require_choices(self, target)
         model = _model(target)
         unit = _unit(target)
         trouble = Trouble(options=dict(target.options))
@@ -208,7 +212,7 @@ class Engine:
             threads=self.target.threads or 1,
             unit=self.unit,
             placed={self.unit: len(self._plan())},
-            precision="f32",
+            precision=self.target.precision or "f32",
             notes=fell,
         )
 

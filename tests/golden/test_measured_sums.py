@@ -24,15 +24,16 @@ LLAMA = {
 }  # fmt: skip
 LIGHT = "backend/test/data/light/"
 OCR = {"height": 48, "width": 160}
-# package, module, file, sizes, and the least share of the time in kernels that belongs to layers of the model. What is
-# left are layout changes of the engine, which belong to no layer: ONNX Runtime makes many in nets of small layers.
+MAPPED = 0.97  # of the time in kernels belongs to layers at least; changes of layout belong to those they serve
+# package, module, file and sizes
 FILES = {
-    "resnet50": ("onnx", "onnx", f"{LIGHT}light_resnet50.onnx", {}, 0.95),
-    "ocr-rec": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", OCR, 0.8),
-    "ocr-cls": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", OCR, 0.7),
-    "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.onnx", {}, 0.9),
-    "magika": ("magika", "magika", "models/standard_v3_3/model.onnx", {}, 0.85),
-    "yolo": ("nudenet", "nudenet", "320n.onnx", {"height": 320, "width": 320}, 0.85),
+    "resnet50": ("onnx", "onnx", f"{LIGHT}light_resnet50.onnx", {}),
+    "shufflenet": ("onnx", "onnx", f"{LIGHT}light_shufflenet.onnx", {}),
+    "ocr-rec": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_PP-OCRv4_rec_infer.onnx", OCR),
+    "ocr-cls": ("rapidocr-onnxruntime", "rapidocr_onnxruntime", "models/ch_ppocr_mobile_v2.0_cls_infer.onnx", OCR),
+    "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.onnx", {}),
+    "magika": ("magika", "magika", "models/standard_v3_3/model.onnx", {}),
+    "yolo": ("nudenet", "nudenet", "320n.onnx", {"height": 320, "width": 320}),
 }
 LITE = {
     "basic-pitch": ("basic-pitch", "basic_pitch", "saved_models/icassp_2022/nmp.tflite"),
@@ -75,9 +76,9 @@ def check(profile, *, least, most_unattributed):
 @pytest.mark.parametrize("name", FILES)
 def test_an_onnx_file_is_measured_layer_by_layer(name, runtime):
     need(runtime)
-    package, module, file, sizes, least = FILES[name]
+    package, module, file, sizes = FILES[name]
     profile = measured(packaged(package, module, file), runtime, sizes=sizes)
-    check(profile, least=least, most_unattributed=0.6)
+    check(profile, least=MAPPED, most_unattributed=0.6)
     forward = profile.phase("forward")
     covered = sum(op.flops for op in forward.ops if op.flops is not None)
     assert covered >= 0.98 * forward.flops  # no layer with work is lost on the way through fusion
@@ -113,6 +114,16 @@ def test_a_synthesised_llama_is_measured_layer_by_layer(tmp_path, runtime):
     profile = measured(made.path, runtime, workload=Workload(prompt=12, generate=6))
     check(profile, least=0.8, most_unattributed=0.6)
     assert {phase.name for phase in profile.phases if phase.ops} == {"prefill", "decode"}
+
+
+@pytest.mark.slow
+def test_a_softmax_that_magnifies_rounding_is_told_from_a_wrong_layer():
+    """All weights of this file are equal and its logits about 1e9, so the last bit decides the answer, on some CPUs."""
+    need("onnxruntime")
+    need("openvino")
+    model = str(packaged("onnx", "onnx", f"{LIGHT}light_squeezenet.onnx"))
+    found = verified(Asked(model=model, runtime="openvino"), "onnxruntime")
+    assert found.status == "verified" or "Softmax 'n65', takes is right" in found.reason
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import click
 
 from inferometer.cli.bench import progress_bar as drawn_bar
 from inferometer.cli.sizes import parse_sizes
-from inferometer.errors import DomainError, EngineError, GateError
+from inferometer.errors import DomainError, EngineError, GateError, UnitError
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -86,8 +86,8 @@ def asked_of(model: str, *, command: str | None = None, words: str | None = None
         inputs=pairs(options["inputs"], "input"),
         options=pairs(options["options"], "option"),
         limits=Limits(
-            silence_s=parse_quantity(options["timeout"], "s"),
-            memory_bytes=None if memory is None else int(parse_quantity(memory, "B")),
+            silence_s=_quantity("timeout", options["timeout"], "s"),
+            memory_bytes=None if memory is None else int(_quantity("memory-limit", memory, "B")),
         ),
         shape=not options["no_shape"],
         guarded=not options["no_guard"],
@@ -97,6 +97,14 @@ def asked_of(model: str, *, command: str | None = None, words: str | None = None
             for name in ("weights", "precision", "threads", "unit", "providers", "optimisation", "seed", "strict")
         },
     )
+
+
+def _quantity(option: str, text: str, unit: str) -> float:
+    """The error says which option it was."""
+    try:
+        return parse_quantity(text, unit)
+    except UnitError as error:
+        raise UnitError(f"--{option} is {text!r}. {error.message}", remedy=error.remedy) from None
 
 
 def _cases(
@@ -142,15 +150,19 @@ def _plan(options: dict[str, Any]) -> Any:
         return None
     from inferometer.bench.plan import Plan
 
-    chosen: dict[str, Any] = {**counts, **{name: parse_quantity(text, "s") for name, text in times.items()}}
+    read = {name: _quantity(name.replace("_", "-"), text, "s") for name, text in times.items()}
+    chosen: dict[str, Any] = {**counts, **read}
     chosen.setdefault("seconds", min(1.0, chosen.get("seconds_at_most", 1.0)))
     chosen.setdefault("seconds_at_most", max(30.0, chosen["seconds"]))
     return Plan(**chosen)
 
 
 def record(recorder: Recorder, found: Measured) -> None:
-    """Into the store: the profile, what the engine printed, and each further length as a run below it."""
+    """Into the store: the profile, what the engine printed, its memory, and each further length as a run below it."""
     recorder.keep(found.profile)
+    held = found.raw.resident
+    points = {round(at_s * 1e3): float(size) for at_s, size in zip(held.at_s, held.nbytes, strict=True)}
+    recorder.series("memory_bytes", points)
     if found.raw.log:
         recorder.log(found.raw.log)
     if found.raw.environment is not None and found.raw.environment.disturbed:
@@ -161,12 +173,15 @@ def record(recorder: Recorder, found: Measured) -> None:
 
 def require_whole(found: Measured) -> None:
     """What ended early, and outputs that are wrong, are told by the exit code too."""
+    from inferometer.measure.run import remedy_of
+
     if found.raw.ended == "stopped":
         raise KeyboardInterrupt
     if not found.complete:
+        kept = "What was measured until then is above, and marked."
         raise EngineError(
             f"The measurement ended early ({found.raw.ended}): {found.raw.error}",
-            remedy="What was measured until then is above, and marked.",
+            remedy=" ".join(filter(None, (kept, found.raw.remedy or remedy_of(found.raw)))),
         )
     found.require_quiet()
     checked = found.profile.verification

@@ -123,8 +123,15 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
     if shape is None or not shape.kernels or phase.clean_s is None:
         return phase
     phase, kernels = _on_device(phase, shape.kernels)
-    found = correct(kernels, clean_s=phase.time_s, walls_s=shape.walls_s, paired_s=shape.paired_s, cost_s=shape.cost_s)
-    notes += _said(phase, found, len(kernels))
+    found = correct(
+        kernels,
+        clean_s=phase.time_s,
+        walls_s=shape.walls_s,
+        paired_s=shape.paired_s,
+        cost_s=shape.cost_s,
+        idle_s=shape.idle_s,
+    )
+    notes += [*_said(phase, found, len(kernels)), *_own(phase, found, kernels)]
     ops = measured_ops(kernels, found, layers)
     notes += _left_out(phase, ops, layers)
     return replace(phase, ops=ops, unattributed_s=found.unattributed_s)
@@ -156,12 +163,28 @@ def _said(phase: Phase, found: Corrected, kernels: int) -> Iterable[str]:
         yield f"{phase.name}: {found.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
 
 
+def _own(phase: Phase, found: Corrected, kernels: Sequence[Kernel]) -> Iterable[str]:
+    """What the engine does for layers on its own is time that another layout or precision would save."""
+    own = [(kernel.kind, time_s) for kernel, time_s in zip(kernels, found.times_s, strict=True) if kernel.own]
+    seconds, whole = sum(time_s for _, time_s in own), sum(found.times_s)
+    if seconds > _SMALL * whole:
+        kinds = _most(kind for kind, _ in own)
+        yield (
+            f"{phase.name}: {seconds / whole:.0%} of the time in kernels is in {len(own)} of the engine's own, which "
+            f"lay out or convert what layers take ({kinds}); each stands under its layer's name."
+        )
+
+
+def _most(kinds: Iterable[str]) -> str:
+    return ", ".join(kind for kind, _ in Counter(kinds).most_common(2))
+
+
 def _left_out(phase: Phase, ops: Sequence[OpTime], layers: Layers) -> Iterable[str]:
     """Kernels that belong to no layer, and work that no kernel did: both are told where they are more than a little."""
     own = [op for op in ops if op.block is None]
     seconds, whole = sum(op.time_s for op in own), sum(op.time_s for op in ops)
     if seconds > _SMALL * whole:
-        kinds = ", ".join(kind for kind, _ in Counter(op.kind for op in own).most_common(2))
+        kinds = _most(op.kind for op in own)
         yield (
             f"{phase.name}: {seconds / whole:.0%} of the time in kernels is in {len(own)} of the engine's own, which "
             f"belong to no layer of the model ({kinds})."
@@ -335,5 +358,15 @@ def _environment(raw: Raw) -> Environment:
     found = raw.environment or Environment()
     if raw.opened is None:
         return found
-    host = {**found.host, **({"placed": dict(raw.opened.placed)} if raw.opened.placed else {})}
+    told = {"placed": dict(raw.opened.placed), "memory": _memory(raw)}
+    host = {**found.host, **{name: value for name, value in told.items() if value}}
     return replace(found, versions={**found.versions, **raw.opened.versions}, threads=raw.opened.threads, host=host)
+
+
+def _memory(raw: Raw) -> dict[str, Any]:
+    """The process as a whole: before and after the model was opened, at its most, and over the steady phase."""
+    levels = {name: getattr(raw.memory, name) for name in ("before_bytes", "opened_bytes", "peak_bytes")}
+    found: dict[str, Any] = {name: value for name, value in levels.items() if value is not None}
+    if raw.resident.at_s:
+        found |= {"at_s": list(raw.resident.at_s), "resident_bytes": list(raw.resident.nbytes)}
+    return found

@@ -19,6 +19,7 @@ from inferometer.bench.processes import Tree, kill_tree
 from inferometer.measure.child import LENGTH
 from inferometer.measure.order import Order
 from inferometer.measure.raw import Raw
+from inferometer.measure.watch import Watch, resident_of
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -55,7 +56,9 @@ def isolated(
         log = Path(folder) / "engine.log"
         child = _Child(order, log)
         try:
-            raw = _listen(child, limits or Limits(), progress, clock)
+            watch = Watch(resident_of(child.process.pid), clock)
+            raw = _listen(child, limits or Limits(), progress, watch, clock)
+            raw = replace(raw, resident=watch.series)
         finally:
             child.end()
         return replace(_with_partial(raw), log=_tail(log))
@@ -115,11 +118,12 @@ def _answer(stream: IO[bytes]) -> tuple[str, Any] | None:
     return answer
 
 
-def _listen(child: _Child, limits: Limits, progress: Progress | None, clock: Callable[[], float]) -> Raw:
+def _listen(child: _Child, limits: Limits, progress: Progress | None, watch: Watch, clock: Callable[[], float]) -> Raw:
     raw, tree = Raw(ended="crashed"), Tree(child.process.pid)
     begun = heard = clock()
     try:
         while True:
+            watch.look()
             try:
                 answer = child.answers.get(timeout=_LOOK_S)
             except queue.Empty:
@@ -138,9 +142,18 @@ def _listen(child: _Child, limits: Limits, progress: Progress | None, clock: Cal
                 if progress is not None:
                     progress(value)
                 continue
+            _follow(watch, name)
             raw = _with(raw, name, value)
     except KeyboardInterrupt:
         return replace(raw, ended="stopped", error="It was stopped before it was done.")
+
+
+def _follow(watch: Watch, name: str) -> None:
+    """The steady phase is from the first step, or generation, to the end of the clean run."""
+    if name in {"first_s", "generation"}:
+        watch.begin()
+    elif name == "memory":
+        watch.end()
 
 
 def _with(raw: Raw, name: str, value: Any) -> Raw:

@@ -1,4 +1,7 @@
-"""Corrected kernels as the ops of a profile: one for each layer of the model, and one for each kernel of no layer."""
+"""Corrected kernels as the ops of a profile: one for each layer of the model, and one for each kernel of no layer.
+
+What an engine does on its own for a layer is an op beside it, in its block and under its name: `conv1/ReorderInput`.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,7 @@ class _Group:
     """The kernels of one layer. A module may run several, and an engine may split a layer."""
 
     layers: tuple[Layer, ...]
+    block: str | None
     kernels: list[Kernel] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
 
@@ -33,35 +37,38 @@ def measured_ops(kernels: Sequence[Kernel], corrected: Corrected, layers: Layers
     groups: dict[str, _Group] = {}
     for number, (kernel, seconds) in enumerate(zip(kernels, corrected.times_s, strict=True)):
         found = layers.find(kernel.layers, kind_of(kernel.kind))
-        key = main_layer(found).name if found else _unmapped(kernel, number)
-        group = groups.setdefault(key, _Group(found))
-        if len(found) > len(group.layers):
-            group.layers = found
+        main = main_layer(found) if found else None
+        mine = () if kernel.own else found
+        group = groups.setdefault(_row(kernel, main, number), _Group(mine, main.block if main else None))
+        if len(mine) > len(group.layers):
+            group.layers = mine
         group.kernels.append(kernel)
         group.times_s.append(seconds)
     return tuple(_op(name, group) for name, group in groups.items())
 
 
-def _unmapped(kernel: Kernel, number: int) -> str:
-    """A kernel of the engine's own keeps its name; the same name twice is two rows."""
+def _row(kernel: Kernel, main: Layer | None, number: int) -> str:
+    """The row a kernel belongs to. One of no layer keeps its name; the same name twice is two rows."""
+    if main is not None:
+        return f"{main.name}/{kernel.kind}" if kernel.own else main.name
     return kernel.layers[0] if len(kernel.layers) == 1 else f"{kernel.name}\0{number}"
 
 
 def _op(name: str, group: _Group) -> OpTime:
     longest = max(range(len(group.kernels)), key=lambda index: group.times_s[index])
     kernel, layers = group.kernels[longest], group.layers
-    own = kernel.layers if not layers else tuple(layer.name for layer in layers)
+    names = () if kernel.own else kernel.layers if not layers else tuple(layer.name for layer in layers)
     device = [sum(each.device_s) / len(each.device_s) for each in group.kernels if each.device_s]
     return OpTime(
         name=name.partition("\0")[0],
         kind=kind_of(kernel.kind, layers),
         time_s=sum(group.times_s),
-        block=main_layer(layers).block if layers else None,
+        block=group.block,
         unit=kernel.unit,
-        flops=sum(layer.flops for layer in layers) if layers else None,
+        flops=sum(layer.flops for layer in layers) if layers or kernel.own else None,
         bytes=sum(layer.bytes for layer in layers) if layers else kernel.bytes,
         samples_s=_samples(group),
-        layers=own if len(own) > 1 else (),
+        layers=names if len(names) > 1 else (),
         kernel=_named(group.kernels),
         provider=kernel.provider,
         device_s=sum(device) if device else None,

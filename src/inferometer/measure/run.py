@@ -20,6 +20,7 @@ from inferometer.cost.request import GENERATE, PROMPT
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
 from inferometer.measure.assemble import Subject, assemble
 from inferometer.measure.child import runtime_named
+from inferometer.measure.formats import main_format, mixture_note
 from inferometer.measure.inputs import index_limits
 from inferometer.measure.isolate import Limits, isolated
 from inferometer.measure.order import Order, TextOrder
@@ -35,12 +36,11 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Verification
     from inferometer.measure.verify import Tolerance
 
-__all__ = ["Asked", "Measured", "choose_runtime", "measure_model", "verified"]
+__all__ = ["Asked", "Measured", "choose_runtime", "measure_model", "remedy_of", "verified"]
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _WORDS = 6  # of an engine's log that are shown with an error, in lines
-_CHOOSE = ("openvino", "torch-eager", "torch-compile")  # runtimes that compute in what they are told to
 _FILE_NAME = re.compile(r"named '(.+)' in the file")
 # Which runtime opens a format, the first that is installed; None stands for a model without weights.
 _PREFERRED: dict[str | None, tuple[str, ...]] = {
@@ -114,11 +114,11 @@ def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Pat
     _require_something(raw, asked, runtime)
     subject = Subject(
         graph=prepared.graph,
-        workload=replace(workload, precision=binding.precision),
+        workload=replace(workload, precision=_stored(binding.precision, asked, prepared)),
         runtime=runtime.name,
         sizes=asked.sizes,
         facts=replace(facts, name=_model_name(asked.model, prepared)),
-        notes=prepared.notes,
+        notes=(*prepared.notes, *mixture_note(prepared.graph)),
         command=asked.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
@@ -131,6 +131,12 @@ def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Pat
         sizes=asked.sizes,
         strict=asked.strict,
     )
+
+
+def _stored(precision: Precision, asked: Asked, prepared: Prepared) -> Precision:
+    """With the weights' format as the file has it; where the file is ours it has the one that was asked for."""
+    given = asked.workload.precision.weights or prepared.precision or main_format(prepared.graph)
+    return replace(precision, weights=given or precision.weights)
 
 
 def _titled(profile: Profile) -> Profile:
@@ -171,27 +177,58 @@ def verified(
     Both get the same random inputs, and the same weights where those are made up. The reference computes in f32 where
     it can choose.
     """
-    from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
-
-    require_ready(runtime_named(reference))
+    truth = runtime_named(reference)
+    require_ready(truth)
     short = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
     runtime = asked.runtime or choose_runtime(asked.model).name
+    mine = replace(asked, runtime=runtime, plan=short, shape=False, guarded=False)
+    right = replace(
+        mine, model=model or asked.model, runtime=reference, weights="f32", providers=(), optimisation=None,
+        precision="f32" if "f32" in truth.capabilities.precision else None, options={},
+    )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
-        kept = []
-        once = replace(asked, runtime=runtime, plan=short, shape=False, guarded=False)
-        f32 = "f32" if reference in _CHOOSE else None
-        as_reference = replace(
-            once, model=model or asked.model, runtime=reference, weights="f32", precision=f32, providers=(),
-            optimisation=None, options={},
-        )  # fmt: skip
-        for number, each in enumerate((once, as_reference)):
-            kept.append(load_outputs(_outputs(each, Path(folder) / str(number))))
-    ours, theirs = kept
+        place = Path(folder)
+        found = _compared(mine, right, place, tolerance)
+        if found.status == "failed" and model is None:
+            found = _with_cause(found, mine, right, place, tolerance)
+    return found
+
+
+def _compared(mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | None) -> Verification:
+    from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
+
+    ran = [_outputs(each, folder / name) for each, name in ((mine, "mine"), (right, "right"))]
+    ours, theirs = (load_outputs(raw.kept["outputs"]) for raw in ran)
+    computed = ran[1].opened.precision if ran[1].opened else None
     compare = compare_text if "ids" in ours else compare_arrays
-    return compare(ours, theirs, against=f"{reference}, {f32}" if f32 else reference, tolerance=tolerance)
+    against = f"{right.runtime}, {computed}" if computed else str(right.runtime)
+    return compare(ours, theirs, against=against, tolerance=tolerance)
 
 
-def _outputs(asked: Asked, folder: Path) -> str:
+def _with_cause(
+    found: Verification, mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | None
+) -> Verification:
+    """Where the two part only in the last layer, that is said: it turns rounding into another answer."""
+    from inferometer.measure.cut import without_last  # noqa: PLC0415 - only a failure asks
+
+    place = folder / "cut.onnx"
+    last = without_last(Path(mine.model), place)
+    if last is None:
+        return found
+    try:
+        inner = _compared(replace(mine, model=str(place)), replace(right, model=str(place)), folder, tolerance)
+    except InferometerError:
+        return found
+    if inner.status != "verified":
+        return found
+    reason = (
+        f"{found.reason}; what the last layer, {last}, takes is right to {inner.max_rel:.1g} of its largest value, "
+        f"so the layers before it agree and this one magnifies rounding"
+    )
+    return replace(found, reason=reason)
+
+
+def _outputs(asked: Asked, folder: Path) -> Raw:
     runtime = runtime_named(asked.runtime or "")
     prepared = _prepared(asked, runtime, None, same=True)
     asked = _in_our_names(asked, prepared.graph)
@@ -201,7 +238,7 @@ def _outputs(asked: Asked, folder: Path) -> str:
     raw = isolated(order, limits=asked.limits)
     if "outputs" not in raw.kept:
         raise _failure(raw, asked, runtime)
-    return raw.kept["outputs"]
+    return raw
 
 
 def _prepared(asked: Asked, runtime: Runtime, folder: Path | None, *, same: bool = False) -> Prepared:
@@ -341,11 +378,16 @@ def _failure(raw: Raw, asked: Asked, runtime: Runtime) -> InferometerError:
     lines = [line for line in raw.log.splitlines() if line.strip()][-_WORDS:]
     words = "".join(f"\n    {line}" for line in lines)
     told = f". What it printed last:{words}\nThen:" if words else ":"
-    killed = raw.ended == "crashed" and "SIGKILL" in (raw.error or "")
     return EngineError(
         f"{asked.model!r} could not be measured on {runtime.title}{told} {raw.error or raw.ended}",
-        remedy=_REMEDIES.get("too-big" if killed else raw.ended),
+        remedy=remedy_of(raw),
     )
+
+
+def remedy_of(raw: Raw) -> str | None:
+    """What to do about a measurement that ended early."""
+    killed = raw.ended == "crashed" and "SIGKILL" in (raw.error or "")
+    return _REMEDIES.get("too-big" if killed else raw.ended)
 
 
 _REMEDIES = {

@@ -30,6 +30,8 @@ __all__ = [
 ]
 
 _TOP = 12
+_NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name in a table that people read
+_SHORT = {"median over generations of the mean step": "median of means"}
 _PHASES = (
     Column(key="name", heading="phase"),
     Column(key="time_s", heading="time", unit="s"),
@@ -39,7 +41,6 @@ _PHASES = (
     Column(key="floor_s", heading="floor", unit="s"),
     Column(key="flops", heading="work", unit="FLOP"),
     Column(key="bytes", heading="moved", unit="B"),
-    Column(key="parts", heading="of which"),
 )
 _LAYERS = (
     Column(key="name", heading="layer"),
@@ -51,7 +52,7 @@ _LAYERS = (
     Column(key="cumulative", heading="up to here"),
     Column(key="predicted_s", heading="predicted", unit="s"),
     Column(key="floor_s", heading="floor", unit="s"),
-    Column(key="efficiency", heading="of the floor"),
+    Column(key="efficiency", heading="of floor"),
     Column(key="bound", heading="bound by"),
     Column(key="kernel", heading="ran as"),
 )
@@ -189,14 +190,22 @@ def verification_card(model: str, found: Verification) -> Card:
 
 def measured_phase_table(profile: Profile) -> Table:
     rows = tuple(_phase_row(phase) for phase in profile.phases)
-    columns = tuple(column for column in _PHASES if any(row.get(column.key) is not None for row in rows))
-    return Table(columns=columns, rows=rows)
+    parts = "\n".join(f"{phase.name}: {_parts(phase)}" for phase in profile.phases if phase.parts)
+    return Table(columns=_known(_PHASES, rows), rows=rows, note=parts or None)
 
 
 def _phase_row(phase: Phase) -> dict[str, Any]:
     plain = {column.key: getattr(phase, column.key, None) for column in _PHASES}
-    parts = ", ".join(f"{name} {format_quantity(seconds, 's')}" for name, seconds in phase.parts.items())
-    return {**plain, "runs": len(phase.samples_s or ()) or None, "parts": parts or None}
+    statistic = _SHORT.get(phase.statistic or "", phase.statistic)
+    return {**plain, "statistic": statistic, "runs": len(phase.samples_s or ()) or None}
+
+
+def _parts(phase: Phase) -> str:
+    return ", ".join(f"{name} {format_quantity(seconds, 's')}" for name, seconds in phase.parts.items())
+
+
+def _known(columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> tuple[Column, ...]:
+    return tuple(column for column in columns if any(row.get(column.key) is not None for row in rows))
 
 
 def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | None = _TOP) -> Table:
@@ -211,12 +220,31 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     for op in ops:
         so_far += op.time_s
         rows.append(_layer_row(op, chosen, so_far))
-    columns = tuple(column for column in _LAYERS if any(row.get(column.key) is not None for row in rows))
+    if most is not None:
+        units, predicted = {op.unit for op in folded}, chosen.predicted_s is not None
+        rows = [_for_people(row, predicted=predicted, units=units) for row in rows]
     left = len(folded) - len(rows)
-    more = f"{left} more layers; --format json has all. " if left > 0 else ""
+    more = f"\n{left} more layers; --format json has all." if left > 0 else ""
     return Table(
-        columns=columns, rows=tuple(rows), title=f"Where {chosen.name} goes", note=f"{more}{closing_line(chosen)}"
+        columns=_known(_LAYERS, rows),
+        rows=tuple(rows),
+        title=f"Where {chosen.name} goes",
+        note=f"{closing_line(chosen)}{more}",
     )
+
+
+def _for_people(row: dict[str, Any], *, predicted: bool, units: set[str | None]) -> dict[str, Any]:
+    """What fits into a hundred columns: names cut, one unit for all not repeated, predictions before running sums."""
+    named = {"name": _cut(row["name"], _SHORTER if predicted else _NAME), "kernel": _cut(row["kernel"], _KERNEL)}
+    away = {"cumulative": None} if predicted else {}
+    return {**row, **named, **away, **({"unit": None} if len(units) == 1 else {})}
+
+
+def _cut(name: str | None, most: int) -> str | None:
+    if name is None or len(name) <= most:
+        return name
+    head = most // 3
+    return f"{name[:head]}…{name[head + 1 - most :]}"
 
 
 def fold_layers(ops: Sequence[OpTime], *, own: bool = False) -> tuple[OpTime, ...]:
@@ -258,7 +286,7 @@ def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
         "floor_s": op.floor_s,
         "efficiency": _percent(op.floor_s, op.time_s) if op.floor_s is not None else None,
         "bound": op.bound,
-        "kernel": op.kernel,
+        "kernel": op.kernel if op.kernel != op.name else None,
     }
 
 

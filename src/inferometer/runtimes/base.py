@@ -18,14 +18,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from inferometer.errors import FormatError, MissingDependencyError
+from inferometer.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
 
 if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
     "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request",
-    "Runtime", "Session", "Stage", "Target", "TextSession", "require_format", "require_ready",
+    "Runtime", "Session", "Stage", "Target", "TextSession", "require_choices", "require_format", "require_ready",
 ]  # fmt: skip
 
 
@@ -51,6 +51,7 @@ class Capabilities:
     text: bool = False  # opens language models that generate
     logits: bool = False  # a text session gives the logits of every position
     threads: bool = True  # the number of threads can be chosen
+    precision: tuple[str, ...] = ()  # arithmetics to choose from; empty where it computes in the types of the file
     optimisation: tuple[str, ...] = ()  # levels of graph optimisation, from none to all
 
 
@@ -115,6 +116,7 @@ class Kernel:
     """Something the engine ran as one piece: a node of the model, or several fused, or one of the engine's own.
 
     `layers` names the nodes of the model it stands for, as the file names them; empty where the engine does not tell.
+    One that is the engine's `own` stands for none: it lays out or converts what these layers take or give.
     One sample a step, host clock; `device_s` beside it where the device has a clock of its own.
     """
 
@@ -123,6 +125,7 @@ class Kernel:
     samples_s: tuple[float, ...]
     unit: str = "cpu"
     layers: tuple[str, ...] = ()
+    own: bool = False
     provider: str | None = None
     device_s: tuple[float, ...] | None = None
     dtype: str | None = None
@@ -263,6 +266,7 @@ class Engine:
     def open(self, target: Target) -> Session | TextSession:
         require_ready(self)
         require_format(self, target)
+        require_choices(self, target)
         opened: Session | TextSession = import_module(self.opener).open_session(target, self.name)
         return opened
 
@@ -279,4 +283,21 @@ def require_format(runtime: Runtime, target: Target) -> None:
         raise FormatError(
             f"{runtime.title} was given {str(target.path)!r}, a {target.format} model; it opens {takes}.",
             remedy="Choose a runtime that opens it (`inferometer runtimes`), or a model in another format.",
+        )
+
+
+def require_choices(runtime: Runtime, target: Target) -> None:
+    """What an engine does not let one choose is refused: it would be ignored, and the numbers be of something else."""
+    can = runtime.capabilities
+    for word, asked, known, without in (
+        ("precision", target.precision, can.precision, "It computes in the types of the file."),
+        ("optimisation", target.optimisation, can.optimisation, "It has no levels of graph optimisation."),
+    ):
+        if asked is None or asked in known:
+            continue
+        if known:
+            raise UnknownNameError(word, asked, known, listing=f"{runtime.title} has {', '.join(known)}.")
+        raise DomainError(
+            f"{runtime.title} was asked for the {word} {asked!r}. {without}",
+            remedy="Leave it out, or choose another runtime.",
         )

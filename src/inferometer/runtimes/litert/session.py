@@ -54,11 +54,6 @@ def _check(target: Target, name: str) -> None:
         )
     if target.unit is not None and target.unit.removesuffix(":0") != "cpu":
         raise EngineError(f"LiteRT has no unit {target.unit!r} here.", remedy="There is: cpu.")
-    if target.precision is not None or target.optimisation is not None:
-        raise DomainError(
-            "LiteRT computes in what the file is stored in; precision and optimisation cannot be chosen.",
-            remedy="Leave them out, or convert the model anew.",
-        )
     for option in target.options:
         raise UnknownNameError("option of LiteRT", option, (), listing="It has none: choose providers and threads.")
     for provider in target.providers:

@@ -42,8 +42,3 @@ def _check(target: Target, name: str) -> None:
         )
     if target.batch < 1:
         raise DomainError(f"A batch of {target.batch} was asked for.", remedy="Ask for one or more.")
-    if target.precision is not None or target.optimisation is not None:
-        raise DomainError(
-            "llama.cpp computes in what the file is stored in; precision and optimisation cannot be chosen.",
-            remedy="Leave them out, or quantise the file anew.",
-        )

@@ -9,18 +9,23 @@ swallowed by the kernel that makes the last of its inputs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
+
+from inferometer.runtimes.serving import served
 
 if TYPE_CHECKING:
     from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 
-__all__ = ["Fate", "Fusion", "account", "constant_nodes", "map_fusion", "map_layout", "needs_layout_step"]
+__all__ = [
+    "Fate", "Fusion", "account", "constant_nodes", "map_fusion", "map_layout", "needs_layout_step", "with_served",
+]  # fmt: skip
 
 Fate = Literal["run", "folded", "eliminated", "not run"]
 
 _LAYOUT_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
+_OWN = _REORDERS | {"Reshape", "Transpose", "Cast", "MemcpyFromHost", "MemcpyToHost"}
 _MADE_INTO_CONV = ("_bn", "_mul", "_add")  # a scale a channel becomes a depthwise convolution
 _NOTHING = frozenset({"Identity", "Dropout"})  # no work at inference: gone means gone, not fused
 _RANDOM = frozenset(
@@ -30,9 +35,13 @@ _RANDOM = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """`layers` by the name the engine prints. The rest of the original nodes were computed at load, or are gone."""
+    """`layers` by the name the engine prints. The rest of the original nodes were computed at load, or are gone.
+
+    `serves` are the layers for which kernels of the engine's own lay tensors out anew or convert them.
+    """
 
     layers: Mapping[str, tuple[str, ...]]
+    serves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     folded: frozenset[str] = frozenset()
     eliminated: frozenset[str] = frozenset()
 
@@ -196,6 +205,20 @@ def _same(kernel: NodeRow, named: Mapping[str, NodeRow], makers: Mapping[str, No
         if name in makers:
             return makers[name]
     return next((named[name] for name in stems if name in named), None)
+
+
+def with_served(optimised: Topology, fusion: Fusion) -> Fusion:
+    """The same with what the engine's own kernels serve."""
+    users: dict[str, list[str]] = {}
+    for node in optimised.nodes:
+        for name in node.inputs:
+            users.setdefault(name, []).append(node.engine_name)
+    takers = {
+        node.engine_name: [user for name in node.outputs for user in users.get(name, ())] for node in optimised.nodes
+    }
+    own = {node.engine_name for node in optimised.nodes if node.kind in _OWN}
+    found = served(takers, fusion.layers)
+    return replace(fusion, serves={kernel: names for kernel, names in found.items() if kernel in own})
 
 
 def account(original: Topology, fusion: Fusion, ran: Iterable[str]) -> dict[str, Fate]:

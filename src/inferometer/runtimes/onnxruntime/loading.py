@@ -10,7 +10,7 @@ from typing import Any
 
 import onnxruntime as ort
 
-from inferometer.errors import EngineError, FormatError, UnknownNameError
+from inferometer.errors import EngineError, FormatError
 from inferometer.runtimes.base import Opened, Stage, Target
 from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.onnx_nodes import load_model, require_sizes
@@ -59,23 +59,16 @@ class _Mark:
 
 def plan_of(target: Target) -> Plan:
     path = _file(target.path)
-    level = target.optimisation or "all"
-    if level not in _LEVELS:
-        raise UnknownNameError("level of graph optimisation", level, _LEVELS, listing=f"Known: {', '.join(_LEVELS)}.")
     if target.sizes:
         require_sizes(load_model(path), path, target.sizes)
     chosen = choose_providers(target, ort.get_available_providers())
-    notes: tuple[str, ...] = ()
-    if target.precision is not None:
-        notes = (f"ONNX Runtime computes in the types of the file; {target.precision} was asked for and not applied.",)
     plan = Plan(
         path=path,
         threads=threads_of(target.threads),
         providers=tuple(chosen),
-        level=level,
+        level=target.optimisation or "all",
         sizes=target.sizes,
         options=target.options,
-        notes=notes,
     )
     return _readable(plan)
 

@@ -17,9 +17,9 @@ from inferometer.errors import EngineError
 from inferometer.runtimes.base import Kernel, Stage
 from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.runtimes.onnxruntime.events import Table, add_run, node_times, parse_profile
-from inferometer.runtimes.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step
+from inferometer.runtimes.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
 from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load
-from inferometer.runtimes.onnxruntime.overhead import node_cost_s
+from inferometer.runtimes.onnxruntime.overhead import Timers, measure_timers
 from inferometer.runtimes.onnxruntime.providers import unit_of
 
 if TYPE_CHECKING:
@@ -53,15 +53,19 @@ class Recorder:
         place = Path(self._folder.name)
         session, stages = load(self.plan, profile=place / "profile", optimised=place / "a.onnx", clock=self._clock)
         optimised = _written(place, "a.onnx")
+        return optimised, with_served(optimised, self._fused(optimised)), session, stages
+
+    def _fused(self, optimised: Topology) -> Fusion:
         if not needs_layout_step(optimised):
-            return optimised, map_fusion(self.original, optimised), session, stages
+            return map_fusion(self.original, optimised)
+        place = Path(self._folder.name)
         load(replace(self.plan, level="extended"), optimised=place / "b.onnx")
         before = _written(place, "b.onnx")
-        return optimised, map_layout(before, optimised, map_fusion(self.original, before)), session, stages
+        return map_layout(before, optimised, map_fusion(self.original, before))
 
     @cached_property
-    def cost_per_kernel_s(self) -> float:
-        return node_cost_s(self.plan.threads, clock=self._clock)
+    def timers(self) -> Timers:
+        return measure_timers(self.plan.threads, clock=self._clock)
 
     def ready(self, runs: int, rebind: Callable[[Any], None]) -> None:
         """Before that many runs: a fresh session where the profile was read, or would be too long."""
@@ -128,7 +132,8 @@ def kernels_of(table: Table, fusion: Fusion, weights: Mapping[str, float]) -> tu
             kind=row.kind,
             samples_s=tuple(table.samples_s[name]),
             unit=unit_of(row.provider),
-            layers=fusion.layers.get(name, ()),
+            layers=fusion.layers.get(name) or fusion.serves.get(name, ()),
+            own=name in fusion.serves,
             provider=row.provider or None,
             dtype=_DTYPES.get(row.dtype, row.dtype) if row.dtype else None,
             bytes=row.bytes + weights.get(name, 0.0),

@@ -10,5 +10,5 @@ runtime = Engine(
     extra="openvino",
     formats=frozenset({"onnx", "openvino", "tflite"}),
     opener="inferometer.runtimes.openvino.session",
-    capabilities=Capabilities(units=("cpu", "gpu", "npu")),
+    capabilities=Capabilities(units=("cpu", "gpu", "npu"), precision=("f32", "f16", "bf16")),
 )

@@ -15,7 +15,6 @@ __all__ = ["choose_device", "placement_note", "precision_hint", "unit_of"]
 
 _UNITS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
 _CHOOSERS = ("AUTO", "MULTI", "HETERO", "BATCH")  # always there: they divide work among the others
-_PRECISIONS = {"f32": "f32", "f16": "f16", "bf16": "bf16"}
 
 
 def choose_device(target: Target, available: Sequence[str]) -> str:
@@ -53,13 +52,7 @@ def unit_of(device: str) -> str:
 
 def precision_hint(asked: str | None, *, all_f32: bool) -> str | None:
     """f32 for models in f32, since the engine's own choice may be f16 or bf16; None leaves it to the engine."""
-    if asked is None:
-        return "f32" if all_f32 else None
-    if asked not in _PRECISIONS:
-        raise UnknownNameError(
-            "precision", asked, _PRECISIONS, listing=f"OpenVINO computes in {', '.join(_PRECISIONS)}."
-        )
-    return _PRECISIONS[asked]
+    return asked or ("f32" if all_f32 else None)
 
 
 def placement_note(asked: str, got: Sequence[str]) -> tuple[str, ...]:

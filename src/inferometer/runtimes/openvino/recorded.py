@@ -11,6 +11,7 @@ from inferometer.runtimes.openvino.adopt import adopt
 from inferometer.runtimes.openvino.counters import Means, Reading
 from inferometer.runtimes.openvino.names import layers_of, own_names
 from inferometer.runtimes.openvino.session import ArraySession, _info
+from inferometer.runtimes.serving import served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,6 +24,7 @@ __all__ = ["RecordedSession"]
 
 _MEANS = "The CPU's counters are means over steps: each step's sample is the mean since the last reading."
 _EXECUTED = "EXECUTED"
+_OWN = frozenset({"Reorder", "Convert", "Transpose"})  # kinds of kernels that the engine puts in
 
 
 class RecordedSession(ArraySession):
@@ -85,13 +87,16 @@ class RecordedSession(ArraySession):
         if self._original is not None:
             found = adopt(self._original, listed)
             listed, self._fates = found.layers, found.fates
+        takers = {name: _consumers(op) for name, op in ops.items()}
+        serves = {name: names for name, names in served(takers, listed).items() if _kind(facts, name) in _OWN}
         return tuple(
             Kernel(
                 name=name,
-                kind=facts[name].get("layerType", "") or name,
+                kind=_kind(facts, name),
                 samples_s=samples[name],
                 unit=self._opened.unit,
-                layers=listed[name],
+                layers=listed[name] or serves.get(name, ()),
+                own=name in serves,
                 provider=facts[name].get("primitiveType") or None,
                 dtype=facts[name].get("runtimePrecision") or None,
                 shapes=_shapes(ops.get(name)),
@@ -102,6 +107,10 @@ class RecordedSession(ArraySession):
     def account(self) -> Mapping[str, Fate]:
         """What became of each node of an ONNX file, by the kernels last read."""
         return self._fates
+
+
+def _kind(facts: Mapping[str, Mapping[str, str]], name: str) -> str:
+    return facts.get(name, {}).get("layerType", "") or name
 
 
 def _original(target: Target) -> Topology | None:

@@ -18,6 +18,6 @@ eager = Engine(
     extra="torch",
     formats=frozenset({"pt2", "safetensors", "config"}),
     opener="inferometer.runtimes.torch.session",
-    capabilities=Capabilities(units=("cpu", "gpu"), text=True, logits=True),
+    capabilities=Capabilities(units=("cpu", "gpu"), text=True, logits=True, precision=("f64", "f32", "bf16", "f16")),
 )
 compiled = replace(eager, name="torch-compile", title="PyTorch, torch.compile")

@@ -269,7 +269,10 @@ def _exported(target: Target, place: Place, torch: Any) -> Module:
             model = torch.export.unflatten(program)
         except Exception as error:  # noqa: BLE001 - a program whose calls do not nest fails in many ways
             notes = (f"The program does not come apart into its modules ({error}); kernels have no layer.",)
-    precision = target.precision or _stored_precision(program)
+    precision = _stored_precision(program)
+    if target.precision not in {None, precision}:
+        kept = f"The program computes in {precision}, as it was exported; {target.precision} was asked for."
+        notes = (*notes, kept)
     ports = tuple(
         _program_port(node) for node in program.graph.nodes if node.name in program.graph_signature.user_inputs
     )

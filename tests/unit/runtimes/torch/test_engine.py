@@ -7,7 +7,16 @@ import pytest
 
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Target
-from inferometer.runtimes.torch.engine import Place, Threads, choose_place, choose_precision, refused, threads_for
+from inferometer.runtimes.torch import compiled, eager
+from inferometer.runtimes.torch.engine import (
+    PRECISIONS,
+    Place,
+    Threads,
+    choose_place,
+    choose_precision,
+    refused,
+    threads_for,
+)
 from inferometer.runtimes.torch.provenance import call_name, module_path
 
 CPU, GPU = Place(unit="cpu", device="cpu"), Place(unit="gpu", device="cuda:0")
@@ -58,9 +67,8 @@ def test_the_precision_is_the_one_asked_for_or_the_places_own(place, asked, conf
     assert choose_precision(target(precision=asked), place, config) == expected
 
 
-def test_a_precision_it_does_not_have_is_refused():
-    with pytest.raises(DomainError, match="'q4_0'; it takes f64, f32, bf16, f16"):
-        choose_precision(target(precision="q4_0"), CPU, None)
+def test_the_precisions_it_declares_are_those_it_has():
+    assert eager.capabilities.precision == compiled.capabilities.precision == tuple(PRECISIONS)
 
 
 class OutOfMemoryError(RuntimeError):

@@ -1,0 +1,46 @@
+"""A model without its last layer: whether two runtimes part there, or before it.
+
+A softmax of very large numbers gives one answer or another by their last bit. Outputs that differ then say nothing of
+the layers before it; what those give does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.errors import InferometerError
+from inferometer.runtimes.onnx_nodes import load_model, name_nodes
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["without_last"]
+
+_SUFFIX = ".onnx"
+
+
+def without_last(path: Path, place: Path) -> str | None:
+    """Write to `place` the ONNX model whose outputs are what the last layer takes, and say which layer that is.
+
+    None where there is no one such layer: several outputs, weights beside the file, or another format.
+    """
+    if path.suffix != _SUFFIX or not path.is_file():
+        return None
+    try:
+        model = load_model(path)
+    except InferometerError:
+        return None
+    graph = model.graph
+    if len(graph.output) != 1 or any(tensor.data_location for tensor in graph.initializer):
+        return None
+    name_nodes(model)
+    makers = {name: node for node in graph.node for name in node.output}
+    last = makers.get(graph.output[0].name)
+    taken = [name for name in (last.input if last else ()) if name in makers]
+    if last is None or len(taken) != 1:
+        return None
+    graph.output[0].name = taken[0]
+    graph.output[0].type.tensor_type.ClearField("shape")  # the layer before may give another
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_bytes(model.SerializeToString())
+    return f"{last.op_type} {last.name!r}"
