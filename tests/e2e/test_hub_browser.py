@@ -3,13 +3,17 @@
 import importlib.util
 import re
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from inferometer.core.run import Run
 from inferometer.hub.one_file import one_file
+from inferometer.store import Metric
 from unit.hub.samples import decoder, hostile, hub, network
 
 CHROMIUM = next(
@@ -26,6 +30,7 @@ if importlib.util.find_spec("playwright") is None or CHROMIUM is None:
     )
 
 pytestmark = pytest.mark.slow
+HELD = [Metric(name="memory_bytes", step=0, value=1e6), Metric(name="memory_bytes", step=400, value=2e6)]
 CHARTS = pytest.mark.skipif(importlib.util.find_spec("vl_convert") is None, reason="pip install 'inferometer[charts]'")
 
 
@@ -215,6 +220,73 @@ def test_live_progress_arrives(page, here):
     page.locator("#layer-chart canvas[data-ready]").wait_for()
 
 
+def test_a_real_measurement_is_watched_from_its_begin_to_its_result(page, here, tmp_path):
+    """The command as a person gives it, in a process of its own: the bar moves, and the page turns to the result."""
+    model = small_network(tmp_path / "small.onnx")
+    place = str(here[0].location)
+    profiled = [
+        sys.executable,
+        "-m",
+        "inferometer",
+        "profile",
+        str(model),
+        "--runtime",
+        "onnxruntime",
+        "--store",
+        place,
+    ]
+    page.goto("/live")
+    page.locator("#state", has_text="live").wait_for()
+    with subprocess.Popen([*profiled, "--name", "real", "--seconds", "3 s"], stdout=subprocess.DEVNULL) as process:
+        card = page.locator(".answer", has_text="real")
+        card.wait_for(timeout=60_000)
+        card.locator("a").click()
+        bar = page.locator("progress")
+        bar.wait_for()
+        first = bar.evaluate("bar => bar.value")
+        page.wait_for_function("before => { const bar = document.querySelector('progress'); "
+                               "return bar === null || bar.value > before; }", arg=first)  # fmt: skip
+        page.locator("#layer-chart canvas[data-ready]").wait_for(timeout=120_000)
+        assert process.wait(60) in {0, 1}
+    assert page.locator("h1").inner_text() == "real"
+    assert page.locator(".grid-row").count() >= 3
+    assert here[0].row("real").status == "finished"
+
+
+def small_network(path):
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(1)
+    shapes = {"conv": (32, 3, 3, 3), "deep": (32, 32, 3, 3)}
+    held = [numpy_helper.from_array(rng.standard_normal(size, dtype="float32"), name) for name, size in shapes.items()]
+    nodes = [
+        helper.make_node("Conv", ["image", "conv"], ["a"], name="first", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], name="second"),
+        helper.make_node("Conv", ["b", "deep"], ["c"], name="third", pads=[1, 1, 1, 1]),
+        helper.make_node("GlobalAveragePool", ["c"], ["out"], name="fourth"),
+    ]
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 96, 96])
+    out = helper.make_tensor_value_info("out", TensorProto.FLOAT, [1, 32, 1, 1])
+    graph = helper.make_graph(nodes, "small", [image], [out], held)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, path)
+    return path
+
+
+def test_memory_over_time_is_drawn(page, here):
+    run = here[0].begin(name="held")
+    here[0].add_series(run, "memory_bytes", {0: 1e6, 500: 3e7, 1500: 2.5e7})
+    here[0].finish(run, network(12))
+    page.goto(f"/runs/{run}")
+    canvas = page.locator("#held canvas")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + 62 + (box["width"] - 70) / 3, box["y"] + 40)
+    page.locator("#tip", has_text="30 MB").wait_for()
+    assert "500 ms" in page.locator("#tip").inner_text()
+
+
 def test_markup_in_a_model_stays_text(page, here):
     run = here[0].add(hostile(), name=hostile().model.name, tags=("<b>",))
     for path in (f"/runs/{run}", "/", f"/runs/{run}/explanation"):
@@ -233,7 +305,7 @@ def test_markup_in_a_model_stays_text(page, here):
 def test_the_report_works_from_a_file_without_a_network(browser, tmp_path, profile):
     run = Run(id="574p191w9czk", project="p", status="finished", created="2026-11-15T00:00:00+00:00", profile=profile)
     file = Path(tmp_path, "report.html")
-    file.write_text(one_file(run, profile), encoding="utf-8")
+    file.write_text(one_file(run, profile, HELD), encoding="utf-8")
     page = browser.new_context(offline=True).new_page()
     asked, troubles = [], []
     page.on("request", lambda request: asked.append(request.url))
@@ -243,6 +315,7 @@ def test_the_report_works_from_a_file_without_a_network(browser, tmp_path, profi
     page.locator("#layer-chart canvas[data-ready]").wait_for()
     page.locator(".grid-row").first.click()
     page.locator(".grid-row.chosen").wait_for()
+    assert page.locator("#held canvas").count() == 1
     assert page.evaluate("window.hacked") is None
     assert (asked, troubles) == ([file.as_uri()], [])
     page.context.close()

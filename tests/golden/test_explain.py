@@ -91,7 +91,7 @@ def test_the_fix_strategies_of_compute_and_memory_bound_are_the_advice():
     )
     assert "arithmetic" in compute.advice
     assert "lower precision" in compute.advice
-    assert "reuse" in memory.advice
+    assert "Reuse data" in memory.advice
     assert "fuse" in memory.advice
 
 

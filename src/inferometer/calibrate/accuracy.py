@@ -18,7 +18,7 @@ import numpy as np
 from inferometer.calibrate.assemble import Subject, whole_steps
 from inferometer.calibrate.bounds import bounded, unbounded
 from inferometer.calibrate.cases import Case, Peer, case_graph, family_of, step_of_case
-from inferometer.calibrate.choose import choose
+from inferometer.calibrate.choose import BY_WEIGHTS, as_calibrated, choose
 from inferometer.calibrate.files import SHIPPED
 from inferometer.calibrate.steps import whole_fit
 from inferometer.catalog import device as device_named
@@ -106,7 +106,7 @@ def judge(
 def _calibration(
     case: Case, cases: Sequence[Case], kept: dict[Any, Calibration | None], places: tuple[Any, Any]
 ) -> tuple[Calibration | None, str]:
-    key = (case.device, case.runtime, case.dtype)
+    key = _key(case)
     if key not in kept:
         kept[key] = choose(*key, folders=places[0], shipped=places[1]).calibration
     whole = kept[key]
@@ -116,10 +116,16 @@ def _calibration(
         return whole, "held out"
     without = (*key, case.model)
     if without not in kept:
-        train = [each for each in cases if (each.device, each.runtime, each.dtype) == key and each.role == "train"]
+        train = [each for each in cases if _key(each) == key and each.role == "train"]
         kept[without] = without_model(whole, train, case.model)
     refit = kept[without]
     return (whole, "seen") if refit is None else (refit, "left out")
+
+
+def _key(case: Case) -> tuple[str, str, str]:
+    """The device, the runtime and the format that a calibration is looked for by."""
+    by_weights = case.runtime in BY_WEIGHTS and case.weights is not None
+    return case.device, case.runtime, (case.weights or case.dtype) if by_weights else case.dtype
 
 
 def without_model(calibration: Calibration, train: Sequence[Case], model: str) -> Calibration | None:
@@ -162,7 +168,9 @@ def _judged(case: Case, calibration: Calibration | None, how: str) -> Judged:
 def ask_like(case: Case, calibration: Calibration | None) -> Any:
     """The prediction that a user of `predict` gets."""
     asked = case.asked
-    precision = Precision(weights=asked.pop("weights"), activations=asked.pop("activations"))
+    precision = as_calibrated(
+        case.runtime, Precision(weights=asked.pop("weights"), activations=asked.pop("activations"))
+    )
     return predict_graph(
         case_graph(case.model),
         device_named(case.device),
@@ -229,7 +237,7 @@ def groups_of(what: str) -> Callable[[Judged], tuple[str, ...]]:
         return lambda each: (each.case.model, each.case.runtime)
     if what == "op":
         return lambda each: (max(each.by_kind, key=lambda kind: each.by_kind[kind]), each.case.runtime)
-    return lambda each: (each.case.device, each.case.runtime, each.case.phase, each.case.dtype)
+    return lambda each: (each.case.device, each.case.runtime, each.case.phase, each.case.weights or each.case.dtype)
 
 
 def chart_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:

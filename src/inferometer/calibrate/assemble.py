@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import hypot
 from statistics import median
 from typing import TYPE_CHECKING
 
 from inferometer.calibrate.bounds import at_best, bounded, unbounded
+from inferometer.calibrate.choose import formats_of
 from inferometer.calibrate.files import sealed
 from inferometer.calibrate.fit import Fitted, fit_points
+from inferometer.calibrate.points import drifts, middle_of, middle_steps
 from inferometer.calibrate.steps import WholeStep, alone_note, strays, taken_apart, whole_fit
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
-from inferometer.core.workload import Precision, Workload
+from inferometer.core.workload import Workload
 from inferometer.cost.effects import RuntimeEffects
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
@@ -57,7 +60,7 @@ class Subject:
 
 def assemble(subject: Subject, points: Sequence[Point], steps: Sequence[StepPoint] = ()) -> Calibration:
     """The calibration, sealed with its hash."""
-    ours = [point for point in points if point.dtype == subject.dtype]
+    ours = middle_of(point for point in points if point.dtype == subject.dtype)
     if not any(point.floor_s > 0 for point in ours) and not any(step.dtype == subject.dtype for step in steps):
         raise DomainError(
             f"No op was measured in {subject.dtype}, so there is nothing to fit.",
@@ -84,12 +87,22 @@ def assemble(subject: Subject, points: Sequence[Point], steps: Sequence[StepPoin
         environment={**subject.environment, **_circumstances(ours)},
         notes=_thin(fitted),
     )
-    whole = whole_steps(subject, made, [step for step in steps if step.dtype == subject.dtype])
+    taken = [step for step in steps if step.dtype == subject.dtype]
+    whole = whole_steps(subject, made, middle_steps(taken))
     if whole:
         made = whole_fit(whole, _start(subject, overheads)).applied_to(
             made, source=subject.source, date=subject.created[:10]
         )
+        made = _with_drift(made, drifts(taken))
     return sealed(bounded(made))
+
+
+def _with_drift(made: Calibration, drift: Mapping[str, float]) -> Calibration:
+    """A prediction is held against another time, when the machine differs from itself: that adds to the residuals."""
+    wider = {f"step.{phase}": value for phase, value in drift.items()}
+    residuals = {name: hypot(value, wider.get(name, 0.0)) for name, value in made.residuals.items()}
+    told = {f"drift_{phase}": f"{value:.3g}" for phase, value in drift.items()}
+    return replace(made, residuals=residuals, environment={**made.environment, **told})
 
 
 def refitted(
@@ -197,7 +210,7 @@ def whole_steps(subject: Subject, calibration: Calibration, steps: Sequence[Step
     best = at_best(bare)
     found = []
     for step in steps:
-        precision = Precision(weights=step.dtype, activations=step.dtype, kv=step.dtype)
+        precision = formats_of(subject.runtime.name, step.dtype)
         workload = Workload(batch=step.batch, prompt=step.query, image=step.image, precision=precision)
         plan, least = (
             make_ready(

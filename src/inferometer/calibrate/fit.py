@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.calibration import Utilisation
+from inferometer.cost.classes import FUSED
 from inferometer.cost.utilisation import interpolate
 from inferometer.errors import DomainError
 
@@ -43,7 +44,7 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
         ("flops", "bytes", "weight_bytes"),
     ),
     "depthwise": (("bytes",), ("bytes", "channels")),
-    "vector": (("bytes",),),
+    "vector": (("elements",), ("bytes",)),
     "indexing": (("bytes",),),
     "scan": (("flops",),),
     "recurrent": (("flops",),),
@@ -77,8 +78,10 @@ def fit_points(points: Iterable[Point], *, kernel_s: float = 0.0, stream: str = 
 
 
 def class_for(point: Point) -> str:
-    """The class whose table a point goes into: attention is told apart by phase and path, other classes are not."""
+    """The class whose table a point goes into: attention is told apart by phase and path, small ops by fusion."""
     name = point.classes[-1]
+    if FUSED in point.classes:
+        return FUSED
     if name != "attention":
         return name
     return next((each for each in point.classes if each.endswith(("prefill", "decode", "masked", "padded"))), name)

@@ -16,10 +16,16 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.cost.effects import RuntimeEffects, require_effects
 from inferometer.errors import DomainError, EngineError
+from inferometer.settings import cache_folder
 
-__all__ = ["Job", "Prepared", "Result", "calibrate", "default_dtype", "prepare"]
+__all__ = [
+    "Job", "Prepared", "Result", "calibrate", "default_dtype", "default_runtime", "default_threads", "prepare",
+]  # fmt: skip
 
 LEAST_BUDGET_S = 1.0
+_CASES = 240  # times that what one case may run fits into the budget: opening and making it take as long
+_ROUNDS = 6
+_FITTING = 0.06  # of the budget that the last fit takes, at most
 _LOOK_S = 10.0  # between two looks at who else uses a GPU
 
 
@@ -34,7 +40,8 @@ class Job:
     folder: Path
     out: Path | None = None
     fresh: bool = False
-    threads: int | None = None
+    threads: int | None = None  # of a CPU; see `default_threads`
+    guarded: bool = True  # look whether others disturb
 
     def __post_init__(self) -> None:
         if not self.budget_s >= LEAST_BUDGET_S:
@@ -42,19 +49,28 @@ class Job:
 
     @property
     def journal(self) -> Journal:
-        return Journal(folder=self.folder / "journals" / f"{self.device.name}-{self.runtime}-{self.dtype}")
+        """Another number of threads is another machine, with a journal of its own."""
+        named = f"{self.device.name}-{self.runtime}-{self.dtype}"
+        many = "" if self.threads is None else f"-{self.threads}-threads"
+        return Journal(folder=self.folder / "journals" / f"{named}{many}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """An engine that is ready to be measured. `disturbed` says why the machine is not fit now, or None."""
+    """An engine that is ready to be measured. `disturbed` says why the machine is not fit now, or None.
+
+    Making it ready took `spent_s` of the budget: its ceilings are measured first.
+    """
 
     provider: Provider
+    spent_s: float = 0.0
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     disturbed: Callable[[], str | None] | None = None
     device: Device | None = None  # with what the engine itself showed of its peaks
     threads: int | None = None
+    rounds: int = 1  # that everything is measured in, where time is left
+    release: Callable[[], None] = lambda: None  # called when all is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,18 +80,83 @@ class Result:
     path: Path | None = None
 
 
-def default_dtype(device: Device) -> str:
+def default_runtime(device: Device) -> str:
+    """What is calibrated where nothing is said: an engine that most kinds of model run in there."""
+    return "torch-compile" if device.unit == "gpu" else "onnxruntime"
+
+
+def default_dtype(device: Device, runtime: str) -> str:
+    """Of llama.cpp it is the format of the weights."""
+    if runtime == "llamacpp":
+        return "q8_0"
     return "bf16" if device.unit == "gpu" and "bf16" in device.peaks else "f32"
 
 
-def prepare(job: Job) -> Prepared:
-    """The engine of a runtime. Torch on a GPU needs nothing but torch; every other engine runs probe models."""
+def default_threads(device: Device, asked: int | None) -> int | None:
+    """As many as asked for, else those an engine takes by itself; a GPU has no say in it."""
+    if device.unit != "cpu":
+        return asked
+    from inferometer.runtimes.host import threads_of  # noqa: PLC0415 - only an engine on a CPU has threads
+
+    return threads_of(asked)
+
+
+def prepare(job: Job, *, clock: Callable[[], float] = time.monotonic) -> Prepared:
+    """The engine of a runtime. Torch on a GPU needs nothing but torch; every engine on a CPU runs probe models."""
     effects = require_effects(job.runtime)
     if job.runtime.startswith("torch-") and job.device.unit == "gpu":
         return _torch(job, effects)
+    if job.device.unit == "cpu":
+        return _on_cpu(job, clock)
     raise DomainError(
         f"{job.runtime} on a {job.device.unit} has no probes to calibrate it with.",
-        remedy="Calibrate torch-eager, torch-graph or torch-compile on a GPU.",
+        remedy="Calibrate torch-eager, torch-graph or torch-compile on a GPU, or any engine on a CPU.",
+    )
+
+
+def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
+    from inferometer.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
+    from inferometer.calibrate.choose import present_here  # noqa: PLC0415 - as above
+    from inferometer.calibrate.engines import (  # noqa: PLC0415 - as above
+        Engine,
+        circumstances,
+        disturbed_by,
+        engine_provider,
+        require_quiet,
+    )
+    from inferometer.calibrate.host_readings import HostReadings  # noqa: PLC0415 - as above
+    from inferometer.calibrate.probes import CEILINGS  # noqa: PLC0415 - as above
+    from inferometer.calibrate.together import Together  # noqa: PLC0415 - as above
+    from inferometer.measure.child import runtime_named  # noqa: PLC0415 - as above
+
+    begun = clock()
+    threads = job.threads or default_threads(job.device, None) or 1
+    engine = Engine(
+        runtime=runtime_named(job.runtime),
+        device=job.device,
+        dtype=job.dtype,
+        threads=threads,
+        journal=job.journal.folder,
+        limit_s=max(0.1, min(1.0, job.budget_s / _CASES)),
+    )
+    guard = Guard()
+    if job.guarded:
+        require_quiet(guard)
+    if job.fresh:
+        job.journal.clear()
+        (job.journal.folder / CEILINGS).unlink(missing_ok=True)
+    provider = engine_provider(engine, job.journal.points())
+    beside = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
+    return Prepared(
+        provider=Together(provider, beside),
+        spent_s=clock() - begun,
+        versions=present_here(job.runtime).versions,
+        environment=circumstances(guard),
+        disturbed=disturbed_by(guard) if job.guarded else None,
+        device=provider.device,
+        threads=threads,
+        rounds=_ROUNDS,
+        release=provider.close,
     )
 
 
@@ -113,9 +194,18 @@ def calibrate(
     """Measure, fit and write. An interrupted run keeps what it measured and writes nothing."""
     if job.fresh:
         job.journal.clear()
-    outcome = calibrate_with(
-        prepared.provider, job.journal, budget_s=job.budget_s, watch=watch, disturbed=prepared.disturbed
-    )
+    left_s = (1 - _FITTING) * job.budget_s - prepared.spent_s
+    try:
+        outcome = calibrate_with(
+            prepared.provider,
+            job.journal,
+            budget_s=max(LEAST_BUDGET_S, left_s),
+            watch=watch,
+            disturbed=prepared.disturbed,
+            rounds=prepared.rounds,
+        )
+    finally:
+        prepared.release()
     if outcome.interrupted:
         return Result(outcome=outcome)
     subject = Subject(

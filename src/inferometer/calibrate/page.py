@@ -7,6 +7,7 @@ from typing import Any
 
 from inferometer.calibrate.accuracy import Judged, by_group, groups_of, judge, peer_errors
 from inferometer.calibrate.cases import read_cases, read_peers
+from inferometer.calibrate.left_out import device_standings, leave_devices_out, unseen
 from inferometer.calibrate.targets import against_aims
 
 __all__ = ["Findings", "findings"]
@@ -23,6 +24,7 @@ class Findings:
     by_family: dict[tuple[str, ...], dict[str, Any]]
     by_op: dict[tuple[str, ...], dict[str, Any]]
     priors_by_phase: dict[tuple[str, ...], dict[str, Any]]
+    devices_left_out: dict[tuple[str, ...], dict[str, Any]]
     peers: list[dict[str, Any]]
 
 
@@ -31,6 +33,7 @@ def findings() -> Findings:
     cases = read_cases()
     judged, _ = judge(cases)
     alone, _ = judge(cases, priors=True)
+    devices, _ = leave_devices_out(cases)
 
     def grouped(what: str, those: tuple[Judged, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
         names = groups_of(what)
@@ -39,10 +42,11 @@ def findings() -> Findings:
     return Findings(
         judged=judged,
         priors=alone,
-        aims=against_aims(judged, alone),
+        aims=against_aims(judged, unseen(devices)),
         by_phase=grouped("phase", judged),
         by_family=grouped("family", judged),
         by_op=grouped("op", judged),
         priors_by_phase=grouped("phase", alone),
+        devices_left_out=device_standings(devices),
         peers=peer_errors(judged, read_peers()),
     )

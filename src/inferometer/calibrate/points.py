@@ -9,8 +9,11 @@ them with seconds, be it from a kernel that was run alone or from the layers of 
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import log, sqrt
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -26,10 +29,12 @@ if TYPE_CHECKING:
     from inferometer.cost.plan import Plan
 
 __all__ = [
-    "OpWork", "Point", "StepPoint", "append_points", "measured", "overhead", "read_points", "read_steps", "works_of",
+    "OpWork", "Point", "StepPoint", "append_points", "drifts", "measured", "middle_of", "middle_steps", "overhead",
+    "read_points", "read_steps", "works_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
+_TOLD = 4  # steps that were measured again, before anything is said of drift
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +102,11 @@ class StepPoint:
             raise DomainError(f"A step of {self.model} took {self.seconds!r} s, which nothing can take.")
 
     @property
+    def key(self) -> tuple[Any, ...]:
+        """What a step of another round has in common with it."""
+        return self.model, self.phase, self.dtype, self.batch, self.query, self.context, self.image
+
+    @property
     def sizes(self) -> dict[str, int]:
         return {"batch": self.batch, "query": self.query, "context": self.context, "logits": 1}
 
@@ -123,7 +133,7 @@ def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, 
                 name=entry.name,
                 kind=entry.kind,
                 count=entry.count,
-                classes=class_path(row.op, phase, attention_path(row.op, path)),
+                classes=class_path(row.op, phase, attention_path(row.op, path), fused=row.fused.launches == 0),
                 axes={axis: float(value) for axis, value in shape.items()},
                 floor_s=float(max(compute[entry.row].item(), memory[entry.row].item())),
                 launches=row.fused.launches,
@@ -145,6 +155,59 @@ def measured(work: OpWork, seconds: float, *, dtype: str, probe: str, workload: 
         workload=workload,
         op=work.name,
     )
+
+
+def middle_of(points: Iterable[Point]) -> list[Point]:
+    """Of a probe's workload that was measured in several rounds the middle one, as a whole, at the middle of the times.
+
+    The pace of a machine drifts from minute to minute, and long steps of real models meet all of it: the fastest round
+    of a short probe would promise what no long step holds. Overheads and readings are all kept.
+    """
+    kept: list[Point] = []
+    rounds: dict[tuple[str, str, str], list[list[Point]]] = defaultdict(list)
+    seen: Counter[tuple[str, str, str, str]] = Counter()
+    for point in points:
+        if not point.workload:
+            kept.append(point)
+            continue
+        run = (point.dtype, point.probe, point.workload)
+        number = seen[*run, point.op]
+        seen[*run, point.op] += 1
+        while len(rounds[run]) <= number:
+            rounds[run].append([])
+        rounds[run][number].append(point)
+    for those in rounds.values():
+        whole = [each for each in those if len(each) == len(those[0])]
+        totals = [sum(point.seconds for point in each) for each in whole]
+        _, place = sorted((total, place) for place, total in enumerate(totals))[len(whole) // 2]
+        scale = median(totals) / totals[place]
+        kept += [replace(point, seconds=scale * point.seconds) for point in whole[place]]
+    return kept
+
+
+def middle_steps(steps: Iterable[StepPoint]) -> list[StepPoint]:
+    """The same of whole steps."""
+    rounds: dict[tuple[Any, ...], list[StepPoint]] = defaultdict(list)
+    for step in steps:
+        rounds[step.key].append(step)
+    return [replace(those[0], seconds=median(step.seconds for step in those)) for those in rounds.values()]
+
+
+def drifts(steps: Iterable[StepPoint]) -> dict[str, float]:
+    """By phase, how far a step is from itself at another time: the standard deviation of the logarithm of its seconds.
+
+    Only steps that were measured in several rounds tell; of few nothing is said.
+    """
+    rounds: dict[str, dict[tuple[Any, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
+    for step in steps:
+        rounds[step.phase][step.key].append(log(step.seconds))
+    found = {}
+    for phase, those in rounds.items():
+        again = [logs for logs in those.values() if len(logs) > 1]
+        if len(again) >= _TOLD:
+            squares = sum((value - fmean(logs)) ** 2 for logs in again for value in logs)
+            found[phase] = sqrt(squares / sum(len(logs) - 1 for logs in again))
+    return found
 
 
 def append_points(path: Path, points: Iterable[Point | StepPoint]) -> None:

@@ -10,31 +10,49 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferometer.calibrate.points import Point, overhead
-from inferometer.calibrate.probe_models import WRITES, Probe, ProbeRun, file_of, read_probes
+from inferometer.calibrate.points import Point, StepPoint, overhead
+from inferometer.calibrate.probe_models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probe_pace import Flood, Pace, quiet
 from inferometer.calibrate.probe_points import Beside, Priced, ops_of, points_of, priced
 from inferometer.calibrate.probe_steps import Ran
 from inferometer.calibrate.probe_texts import PhaseRan, TextRun, kernels_of, run_texts
+from inferometer.calibrate.probes import (
+    CEILINGS,
+    Ceilings,
+    best_of,
+    ceiling_runs,
+    ceilings_from,
+    is_rated,
+    known_ceilings,
+    with_rates,
+    write_ceilings,
+)
 from inferometer.calibrate.run import Candidate, Measured
 from inferometer.core.device import Device
+from inferometer.core.dtype import dtype
 from inferometer.core.workload import Precision, Workload
+from inferometer.cost.effects import require_effects
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Runtime, Target
+from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.runtimes.base import Kernel
 
-__all__ = ["DecoderProvider", "text_runs"]
+__all__ = ["DecoderProvider", "decoder_provider", "text_runs"]
 
+_PLAIN = "f32"  # what everything but products is computed in
 _STEPS = 8  # tokens a generation makes
 _ROOM = 16  # tokens of the cache beyond those that are asked for
-_SECONDS = 1.6  # opening twice and two workloads
+_SECONDS = 1.2  # opening twice, and steps of decoding for two workloads
+_PASSES = 5  # times that a prompt is read
+_SLOWEST = 3.0  # times its floor that it is expected to take at most, when its cost is reckoned
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,25 +84,46 @@ class DecoderProvider:
             if probe.kind == WRITES
             for run in probe.runs
         }
-        return [
-            Candidate(
-                key=key,
-                op_class="linear" if number % 2 else "attention.decode",
-                axes={},
-                seconds=_SECONDS,
-                first=probe.role == "overhead",
-            )
-            for number, (key, (probe, _)) in enumerate(self._cases.items())
-        ]
+        return [self._candidate(key, *case) for key, case in self._cases.items()]
+
+    def _candidate(self, key: str, probe: Probe, run: ProbeRun) -> Candidate:
+        """Its shape is that of the largest product over its prompt. Filling a cache is most of what a context costs."""
+        read = PhaseRan(phase="prefill", seconds=1.0, query=run.prompt or 1, context=0, runs=1, steady=1)
+        known = self.priced(graph_of(probe), read, weights=self.weights)
+        largest = max(
+            (work for work in known.works.values() if work.classes[-1] == "linear"), key=lambda work: work.floor_s
+        )
+        passes = _PASSES + (run.context or 0) / (run.prompt or 1)
+        return Candidate(
+            key=key,
+            op_class="linear",
+            axes=largest.axes,
+            seconds=_SECONDS + passes * _SLOWEST * known.floor_s,
+            floor_s=passes * known.floor_s,
+            first=probe.role != "shape",
+        )
 
     def measure(self, candidate: Candidate) -> Measured:
         probe, run = self._cases[candidate.key]
         points: list[Point] = []
-        steps = 0
+        steps: list[StepPoint] = []
+        runs = 0
         for ran in self.runs(probe, run):
             points += self.points(probe, run, ran)
-            steps = max(steps, ran.runs)
-        return Measured(points=tuple(points), runs=steps)
+            steps += [self._step(probe, ran)] if probe.role == "shape" else []
+            runs = max(runs, ran.runs)
+        return Measured(points=tuple(points), steps=tuple(steps), runs=runs)
+
+    def _step(self, probe: Probe, ran: PhaseRan) -> StepPoint:
+        return StepPoint(
+            model=probe.name,
+            phase=ran.phase,
+            seconds=ran.seconds,
+            dtype=self.weights,
+            config=dict(probe.config),
+            query=ran.query,
+            context=ran.context,
+        )
 
     def runs(self, probe: Probe, run: ProbeRun) -> list[PhaseRan]:
         """The prompt into an empty cache and steps after it; then steps after the context."""
@@ -129,12 +168,28 @@ class DecoderProvider:
             found += (overhead("kernel", each, dtype=self.weights, probe=probe.name),)
         return found
 
-    def priced(self, graph: Graph, ran: PhaseRan) -> Priced:
+    def priced(self, graph: Graph, ran: PhaseRan, weights: str | None = None) -> Priced:
+        """`weights` where the graph is none of a file, which says their format itself."""
         sizes = {"batch": 1, "query": ran.query, "context": ran.context, "logits": 1}
-        return priced(graph, self.device, self.runtime.name, workload=_workload(), sizes=sizes, phase=ran.phase)
+        workload = _workload(weights)
+        return priced(graph, self.device, self.runtime.name, workload=workload, sizes=sizes, phase=ran.phase)
 
     def _file(self, probe: Probe, run: ProbeRun) -> Path:
         return file_of(probe, run, format="gguf", weights=self.weights, folder=self.folder)
+
+    def best(self, probe: Probe, run: ProbeRun) -> tuple[float, float]:
+        """The best rates of a probe in any of its phases. The provider must have a bare device."""
+        graph = _read(str(self._file(probe, run)))
+        found = [(0.0, 0.0)]
+        for ran in self.runs(probe, run):
+            sizes = {"batch": 1, "query": ran.query, "context": ran.context, "logits": 1}
+            whole = Ran(clean_s=ran.seconds, kernels=ran.kernels, runs=ran.runs, steady=ran.steady)
+            found.append(best_of(ops_of(graph, _workload(), sizes, whole), self.priced(graph, ran)))
+        flops, moved = (max(column) for column in zip(*found, strict=True))
+        return flops, moved
+
+    def close(self) -> None:
+        """Nothing stays open."""
 
     def _rates(self) -> dict[str, float]:
         memory = self.device.memory
@@ -144,6 +199,50 @@ class DecoderProvider:
         return rates
 
 
+def decoder_provider(  # noqa: PLR0913 - what a provider is made for
+    runtime: Runtime,
+    device: Device,
+    weights: str,
+    *,
+    journal: Path,
+    threads: int,
+    folder: Path | None = None,
+    limit_s: float = 0.4,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
+) -> DecoderProvider:
+    """The provider of one format of weights. A device whose row states no peak gets the best that its probes reach.
+
+    The products of a quantised format run in an arithmetic of their own, and everything else in f32: both get the one
+    peak that was reached, for no table tells them apart.
+    """
+    name = dtype(weights).name
+    place, pace = folder or cache_folder() / "probes", Pace()
+    made = DecoderProvider(
+        runtime=runtime, device=device, weights=name, folder=place, threads=threads, limit_s=limit_s, pace=pace
+    )
+    if is_rated(device, _PLAIN):
+        return made
+    found = known_ceilings(journal, name, threads)
+    if found is None:
+        bare = replace(made, device=_rated(device, runtime, _unit_rates(name)))
+        best = [bare.best(probe, run) for probe, run in ceiling_runs(bare.probes, writes=True)]
+        found = ceilings_from(best, runtime, dtype=name, threads=threads, now=now)
+        write_ceilings(journal / CEILINGS, found)
+    return replace(made, device=_rated(device, runtime, found))
+
+
+def _unit_rates(weights: str) -> Ceilings:
+    return Ceilings(flop_per_s=1.0, bytes_per_s=1.0, dtype=weights, threads=0, source="unit rates", date="")
+
+
+def _rated(device: Device, runtime: Runtime, ceilings: Ceilings) -> Device:
+    """The peak in f32 and in what the runtime computes such weights in."""
+    first, *_ = require_effects(runtime.name).candidates("linear", ceilings.dtype)
+    for name in (_PLAIN, first):
+        device = with_rates(device, replace(ceilings, dtype=name))
+    return device
+
+
 def text_runs(run: ProbeRun) -> tuple[TextRun, ...]:
     first = TextRun(prompt=run.prompt or 1, generate=_STEPS)
     if not run.context:
@@ -151,8 +250,8 @@ def text_runs(run: ProbeRun) -> tuple[TextRun, ...]:
     return first, TextRun(prompt=1, generate=2 * _STEPS, depth=run.context)
 
 
-def _workload() -> Workload:
-    return Workload(precision=Precision(activations="f32", kv="f16"))
+def _workload(weights: str | None = None) -> Workload:
+    return Workload(precision=Precision(weights=weights, activations="f32", kv="f16"))
 
 
 def _readings(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 import numpy as np
 
-__all__ = ["Flood", "Pace", "Timed", "nearly", "quiet", "steady", "steady_seconds"]
+__all__ = ["Flood", "Pace", "Timed", "nearly", "quiet", "steady", "steady_seconds", "usual_seconds"]
 
 FAST = 1.2  # times the fastest that the piece may take beside a step that counts
 PREEMPTED = 1.03  # a step whose clock on the wall ran this much longer than its own was interrupted
 _ELEMENTS, _ROUNDS = 4096, 40  # within the first cache: some 0.15 ms
 _REWARM = 8  # rounds before the clock runs: the step that went before has taken the caches
+_FELT = 0.35  # of a change of pace that a step shows: one with the piece at twice its time took 1.3 times as long
+_SLOWEST = 2.5  # times the fastest: beyond it the piece itself was interrupted
 _LEARN_S = 0.5
 _FLOOD_BYTES = 128_000_000  # more than a core's share of any cache
 
@@ -89,6 +92,11 @@ class Pace:
     def is_fast(self, step: Timed) -> bool:
         return step.beside_s <= FAST * self.fastest_s
 
+    def felt(self, step: Timed) -> float:
+        """What a step would take at the fastest pace, over what it took."""
+        slower = min(max(1.0, step.beside_s / self.fastest_s), _SLOWEST)
+        return float(slower**-_FELT)
+
 
 def quiet(values: Sequence[float]) -> float:
     """The first decile: a busy machine only ever adds to a time."""
@@ -111,8 +119,18 @@ def nearly(steps: Sequence[Timed]) -> list[int]:
     return order[: max(1, len(order) // 4)]
 
 
+def usual_seconds(steps: Sequence[Timed], *, threads: int) -> float:
+    """The middle of all steps, at whatever pace: what a step that lasts long meets on the way."""
+    return median(step.wall_s if threads > 1 else min(step.wall_s, step.own_s) for step in steps)
+
+
 def steady_seconds(steps: Sequence[Timed], pace: Pace, *, threads: int) -> float:
-    """What a step takes when the machine is fast and ours; of one thread its own clock leaves out who came between."""
-    kept = steady(steps, pace, threads=threads) or nearly(steps)
-    own = [steps[place].wall_s if threads > 1 else min(steps[place].wall_s, steps[place].own_s) for place in kept]
-    return quiet(own)
+    """What a step takes when the machine is fast and ours; of one thread its own clock leaves out who came between.
+
+    Where no step counts, those beside which the piece took least stand in, less what the pace has added to them.
+    """
+    kept = steady(steps, pace, threads=threads)
+    own = [step.wall_s if threads > 1 else min(step.wall_s, step.own_s) for step in steps]
+    if kept:
+        return quiet([own[place] for place in kept])
+    return quiet([own[place] * pace.felt(steps[place]) for place in nearly(steps)])

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from inferometer.calibrate.probe_pace import Pace, Timed, steady, steady_seconds
+from inferometer.calibrate.probe_pace import Pace, Timed, steady, steady_seconds, usual_seconds
 from inferometer.measure.order import TextOrder
 from inferometer.measure.texts import prompt_ids
 from inferometer.runtimes.base import Kernel, Request
@@ -74,7 +74,7 @@ def run_texts(  # noqa: PLR0913 - what is run, how long, and what stands between
     return tuple(
         PhaseRan(
             phase=phase,
-            seconds=steady_seconds(steps[phase], pace, threads=threads),
+            seconds=_seconds(phase, steps[phase], pace, threads),
             query=run.prompt if phase == "prefill" else 1,
             context=round(fmean(contexts[phase])),
             runs=len(steps[phase]),
@@ -82,6 +82,11 @@ def run_texts(  # noqa: PLR0913 - what is run, how long, and what stands between
         )
         for phase in steps
     )
+
+
+def _seconds(phase: str, steps: list[Timed], pace: Pace, threads: int) -> float:
+    """A prompt of a real model takes a hundred times as long as a probe's, and meets every pace of the machine."""
+    return usual_seconds(steps, threads=threads) if phase == "prefill" else steady_seconds(steps, pace, threads=threads)
 
 
 def _once(

@@ -7,11 +7,13 @@ another stopped counts with the same.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,16 +28,19 @@ from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.workload import Precision
 from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
 from inferometer.runtimes.base import Runtime, Target
+from inferometer.runtimes.host import captured
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph
+    from inferometer.core.profile import OpTime
 
 __all__ = [
-    "Ceilings", "ProbeProvider", "bare_device", "measure_ceilings", "probe_provider", "read_ceilings", "with_rates",
-    "write_ceilings",
+    "CEILINGS", "Ceilings", "ProbeProvider", "bare_device", "best_of", "ceiling_runs", "ceilings_from", "is_rated",
+    "known_ceilings", "measure_ceilings", "probe_provider", "read_ceilings", "with_rates", "write_ceilings",
 ]  # fmt: skip
 
+CEILINGS = "ceilings.json"
 _FORMATS = ("onnx", "config")  # that probes which take arrays can be made in, the first that an engine opens
 _PRODUCTS = frozenset({"linear", "matmul", "convolution", "attention"})
 _OPENING_S = 0.4  # making, opening twice and feeding a probe of a few million weights
@@ -209,15 +214,17 @@ class ProbeProvider:
         return priced(graph, self.device, self.runtime.name, workload=workload, sizes=_sizes(run), phase="forward")
 
     def _run(self, probe: Probe, run: ProbeRun) -> Ran:
-        plain, timed = self._sessions(probe, run)
-        order = order_of(self.runtime, self._target(probe, run), graph_of(probe), run.workload())
-        return run_in_turns(
-            fed(order, plain),
-            None if timed is None else fed(order, timed),
-            self.pace,
-            limit_s=self.limit_s,
-            threads=self.threads,
-        )
+        """What engines write to stderr meanwhile (each start of the profiler of PyTorch, two lines) is dropped."""
+        with captured():
+            plain, timed = self._sessions(probe, run)
+            order = order_of(self.runtime, self._target(probe, run), graph_of(probe), run.workload())
+            return run_in_turns(
+                fed(order, plain),
+                None if timed is None else fed(order, timed),
+                self.pace,
+                limit_s=self.limit_s,
+                threads=self.threads,
+            )
 
     def _target(self, probe: Probe, run: ProbeRun) -> Target:
         kind = next(each for each in _FORMATS if each in self.runtime.formats)
@@ -254,8 +261,8 @@ def _sizes(run: ProbeRun) -> dict[str, int]:
 
 def measure_ceilings(provider: ProbeProvider, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Ceilings:
     """The best rates of the ceiling probes. `provider` must have a bare device."""
-    flops, moved = 0.0, 0.0
-    for probe, run in _ceiling_runs(provider.probes):
+    best = [(0.0, 0.0)]
+    for probe, run in ceiling_runs(provider.probes, writes=False):
         graph = graph_of(probe)
         try:
             ran = provider._run(probe, run)  # noqa: SLF001 - the ceilings are the provider's own first step
@@ -263,29 +270,69 @@ def measure_ceilings(provider: ProbeProvider, *, now: Callable[[], datetime] = l
             continue  # an engine that cannot build one of them has its ceilings from the others
         known = provider._priced(graph, run)  # noqa: SLF001 - as above
         workload = run.workload(provider._precision)  # noqa: SLF001 - as above
-        for op in ops_of(graph, workload, _sizes(run), ran):
-            works = [known.works[name] for name in op.layers or (op.name,) if name in known.works]
-            if any(work.classes[-1] in _PRODUCTS for work in works):
-                flops = max(flops, sum(work.axes["flops"] for work in works) / op.time_s)
-            moved = max(moved, sum(work.axes["bytes"] for work in works) / op.time_s)
+        best.append(best_of(ops_of(graph, workload, _sizes(run), ran), known))
+    return ceilings_from(best, provider.runtime, dtype=provider.dtype, threads=provider.threads, now=now)
+
+
+def best_of(ops: Sequence[OpTime], known: Priced) -> tuple[float, float]:
+    """Operations a second of the best product, and bytes a second of the best op. `known` is priced at unit rates.
+
+    Of an op's repetitions the middle one counts: in the last layer engines leave out what nothing reads.
+    """
+    taken: dict[tuple[str, ...], list[float]] = defaultdict(list)
+    kernels: dict[tuple[str, ...], list[OpWork]] = {}
+    for op in ops:
+        works = [known.works[name] for name in op.layers or (op.name,) if name in known.works]
+        if works:
+            key = tuple(work.name for work in works)
+            taken[key].append(op.time_s)
+            kernels[key] = works
+    flops, moved = 0.0, 0.0
+    for key, works in kernels.items():
+        seconds = median(taken[key])
+        if any(work.classes[-1] in _PRODUCTS for work in works):
+            flops = max(flops, sum(work.axes["flops"] for work in works) / seconds)
+        moved = max(moved, sum(work.axes["bytes"] for work in works) / seconds)
+    return flops, moved
+
+
+def ceilings_from(
+    best: Sequence[tuple[float, float]], runtime: Runtime, *, dtype: str, threads: int, now: Callable[[], datetime]
+) -> Ceilings:
+    """The best of all. An engine that tells nothing of its ops has none."""
+    flops, moved = (max(column) for column in zip(*best, strict=True))
     if flops <= 0 or moved <= 0:
-        raise EngineError(f"{provider.runtime.title} told no times of the ops it ran, so its peaks are not known.")
-    words = f"{provider.runtime.name}, {provider.threads} threads: the best of the ceiling probes"
+        raise EngineError(f"{runtime.title} told no times of the ops it ran, so its peaks are not known.")
+    words = f"{runtime.name}, {threads} threads: the best of the ceiling probes"
     return Ceilings(
         flop_per_s=flops,
         bytes_per_s=moved,
-        dtype=provider.dtype,
-        threads=provider.threads,
+        dtype=dtype,
+        threads=threads,
         source=words,
         date=now().date().isoformat(),
     )
 
 
-def _ceiling_runs(probes: Sequence[Probe]) -> Iterator[tuple[Probe, ProbeRun]]:
-    found = [(probe, run) for probe in probes if probe.role == "ceiling" for run in probe.runs]
+def ceiling_runs(probes: Sequence[Probe], *, writes: bool) -> Iterator[tuple[Probe, ProbeRun]]:
+    """Those of decoders, or those of probes that take arrays."""
+    ours = [probe for probe in probes if probe.role == "ceiling" and (probe.kind == WRITES) == writes]
+    found = [(probe, run) for probe in ours for run in probe.runs]
     if not found:
         raise DomainError("There is no probe for the ceilings.", remedy='Give one the role "ceiling".')
     return iter(found)
+
+
+def is_rated(device: Device, dtype: str) -> bool:
+    """Whether a row states the peak and the bandwidth."""
+    memory = device.memory
+    return dtype in device.peaks and memory is not None and memory.bandwidth_bytes_per_s is not None
+
+
+def known_ceilings(journal: Path, dtype: str, threads: int) -> Ceilings | None:
+    """Those beside a journal, where they are of this format and as many threads."""
+    found = read_ceilings(journal / CEILINGS)
+    return found if found is not None and (found.dtype, found.threads) == (dtype, threads) else None
 
 
 def probe_provider(  # noqa: PLR0913 - what a provider is made for
@@ -304,20 +351,17 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
     A device whose catalog row states the peak and the bandwidth keeps its own.
     """
     place = folder or cache_folder() / "probes"
-    memory = device.memory
-    rated = dtype in device.peaks and memory is not None and memory.bandwidth_bytes_per_s is not None
     pace = Pace()
-    if not rated:
-        path = journal / "ceilings.json"
-        found = read_ceilings(path)
-        if found is None or (found.dtype, found.threads) != (dtype, threads):
+    if not is_rated(device, dtype):
+        found = known_ceilings(journal, dtype, threads)
+        if found is None:
             bare = ProbeProvider(
                 runtime=runtime, device=bare_device(device, dtype), dtype=dtype, folder=place, threads=threads,
                 limit_s=limit_s, pace=pace,
             )  # fmt: skip
             with closing(bare):
                 found = measure_ceilings(bare)
-            write_ceilings(path, found)
+            write_ceilings(journal / CEILINGS, found)
         device = with_rates(device, found)
     return ProbeProvider(
         runtime=runtime, device=device, dtype=dtype, folder=place, threads=threads, limit_s=limit_s, known=known,

@@ -114,8 +114,9 @@ class Journal:
         path = self.folder / "steps.jsonl"
         return read_steps(path) if path.exists() else ()
 
-    def done(self) -> frozenset[str]:
-        return frozenset(self._done.read_text().splitlines()) if self._done.exists() else frozenset()
+    def done(self) -> Counter[str]:
+        """How often each was measured."""
+        return Counter(self._done.read_text().splitlines() if self._done.exists() else ())
 
     def add(self, candidate: Candidate, measured: Measured) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -132,10 +133,14 @@ def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, ho
     budget_s: float,
     watch: Callable[[Progress], None] | None = None,
     disturbed: Callable[[], str | None] | None = None,
+    rounds: int = 1,
     clock: Callable[[], float] = time.monotonic,
 ) -> Outcome:
-    """Measure until the budget is spent or nothing is left. `disturbed` says why the machine is not quiet, or None."""
-    run = _Run(provider=provider, journal=journal, budget_s=budget_s, clock=clock, begun=clock())
+    """Measure until the budget is spent or nothing is left. `disturbed` says why the machine is not quiet, or None.
+
+    With several `rounds` all is measured again where time is left: a machine's pace drifts, and the middle counts.
+    """
+    run = _Run(provider=provider, journal=journal, budget_s=budget_s, rounds=rounds, clock=clock, begun=clock())
     run.take_up()
     interrupted = False
     try:
@@ -149,7 +154,7 @@ def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, ho
         points=tuple(run.points),
         steps=tuple(run.steps),
         done=run.done,
-        left=len(run.waiting),
+        left=sum(not run.times[key] for key in run.all),
         skipped=tuple(run.skipped),
         interrupted=interrupted,
     )
@@ -162,11 +167,14 @@ class _Run:
     provider: Provider
     journal: Journal
     budget_s: float
+    rounds: int
     clock: Callable[[], float]
     begun: float
     points: list[Point] = field(default_factory=list)
     steps: list[StepPoint] = field(default_factory=list)
+    all: dict[str, Candidate] = field(default_factory=dict)
     waiting: dict[str, Candidate] = field(default_factory=dict)
+    times: Counter[str] = field(default_factory=Counter)
     skipped: list[str] = field(default_factory=list)
     taken: Counter[str] = field(default_factory=Counter)
     pace: dict[str, float] = field(default_factory=dict)
@@ -179,8 +187,16 @@ class _Run:
         """What an earlier run has left, and what is still to do."""
         before = self.journal.done()
         self.points, self.steps = list(self.journal.points()), list(self.journal.steps())
-        self.waiting = {each.key: each for each in self.provider.candidates() if each.key not in before}
-        self.done = len(before)
+        self.all = {each.key: each for each in self.provider.candidates()}
+        self.times = Counter({key: times for key, times in before.items() if key in self.all})
+        self._begin_round()
+        self.done = before.total()
+
+    def _begin_round(self) -> None:
+        """What has been measured least often, unless that is often enough."""
+        often = min((self.times[key] for key in self.all), default=self.rounds)
+        if often < self.rounds:
+            self.waiting = {key: each for key, each in self.all.items() if self.times[key] == often}
 
     def left_s(self) -> float:
         return self.budget_s - (self.clock() - self.begun)
@@ -192,6 +208,8 @@ class _Run:
 
     def next(self) -> Candidate | None:
         """The one that is worth most: doubt times share of time, over what measuring it takes."""
+        if not self.waiting:
+            self._begin_round()
         left = self.left_s()
         fitting = [each for each in self.waiting.values() if self._cost(each) <= min(left, self._most(each))]
         if not fitting or left <= 0:
@@ -251,6 +269,7 @@ class _Run:
                 found = self.provider.measure(candidate)
             except InferometerError as error:
                 self.skipped.append(f"{candidate.key}: {error.message}")
+                del self.all[candidate.key]
                 return
             reason = disturbed() if disturbed is not None else None
             if reason is None:
@@ -272,6 +291,7 @@ class _Run:
         if _is_step(candidate):
             self.on_steps_s += self.clock() - begun
         self.done += 1
+        self.times[candidate.key] += 1
 
 
 def _is_step(candidate: Candidate) -> bool:

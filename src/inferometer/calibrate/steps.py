@@ -19,7 +19,7 @@ import numpy as np
 from inferometer.calibrate.bounds import least_seconds
 from inferometer.calibrate.fit import residual_spread
 from inferometer.core.device import Sourced
-from inferometer.cost.classes import FREE, attention_path, class_path
+from inferometer.cost.classes import FREE, FUSED, attention_path, class_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,12 +128,14 @@ def _parts(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[dict[str, 
     step = plan.step(sizes, phase)
     priced, counts, path = step.priced, step.counts, plan.prepared.effects.attention
     longest = np.maximum(priced.compute_s, priced.memory_s)
+    apart = plan.calibration is not None and plan.calibration.table(FUSED) is not None
     parts: dict[str, float] = {}
     launches = 0.0
     for number, row in enumerate(plan.prepared.rows):
         if row.op_class in FREE | {"collective"}:
             continue
-        name = class_path(row.op, phase, attention_path(row.op, path))[0]
+        inside = apart and row.fused.launches == 0
+        name = class_path(row.op, phase, attention_path(row.op, path), fused=inside)[0]
         key = name.removesuffix(".narrow").removesuffix(".wide")
         parts[key] = parts.get(key, 0.0) + float(counts[number] * longest[number].sum())
         launches += float(counts[number]) * row.fused.launches

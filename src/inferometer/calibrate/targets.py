@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferometer.calibrate.accuracy import Judged, standing
+from inferometer.catalog import device
 
 __all__ = ["AIMS", "Aim", "against_aims"]
 
@@ -29,7 +30,8 @@ def _gpu(runtime: str, phase: str) -> Callable[[Judged], bool]:
 
 
 def _cpu(runtime: str) -> Callable[[Judged], bool]:
-    return lambda each: each.case.device != "nvidia-h200" and each.case.runtime == runtime
+    """Cases that a calibration speaks of: a datasheet alone has an aim of its own."""
+    return lambda each: each.case.runtime == runtime and each.how != "priors" and device(each.case.device).unit == "cpu"
 
 
 AIMS = (
@@ -39,7 +41,7 @@ AIMS = (
     Aim(what="CPU, ONNX Runtime", median=0.08, p90=0.20, holds=_cpu("onnxruntime")),
     Aim(what="CPU, llama.cpp", median=0.08, p90=0.20, holds=_cpu("llamacpp")),
 )
-PRIORS_AIM = Aim(what="datasheet and priors alone", median=0.25, p90=None, holds=lambda _: True)
+PRIORS_AIM = Aim(what="datasheet and priors alone, each device left out", median=0.25, p90=None, holds=lambda _: True)
 
 
 def against_aims(judged: Sequence[Judged], priors: Sequence[Judged]) -> list[dict[str, Any]]:

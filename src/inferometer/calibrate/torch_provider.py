@@ -8,6 +8,7 @@ from shutil import which
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.run import Provider
+from inferometer.calibrate.together import Together
 from inferometer.calibrate.torch_kernels import SIZES, Kernels, Sizes
 from inferometer.calibrate.torch_models import PROBES, ProbeModels
 from inferometer.calibrate.torch_readings import Readings
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from inferometer.cost.effects import RuntimeEffects
 
 __all__ = [
-    "Together",
     "import_torch",
     "now_and_then",
     "others_on",
@@ -32,28 +32,6 @@ __all__ = [
 ]
 
 _CONTEXT_BYTES = 3_000_000_000  # what a driver and one context of our own may hold
-
-
-@dataclass(slots=True)
-class Together:
-    """Several providers as one."""
-
-    providers: tuple[Provider, ...]
-    _owner: dict[str, Provider]
-
-    def __init__(self, *providers: Provider) -> None:
-        self.providers, self._owner = providers, {}
-
-    def candidates(self) -> list[Candidate]:
-        found = []
-        for provider in self.providers:
-            for candidate in provider.candidates():
-                self._owner[candidate.key] = provider
-                found.append(candidate)
-        return found
-
-    def measure(self, candidate: Candidate) -> Measured:
-        return self._owner[candidate.key].measure(candidate)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["command", "page"]
 
 _ALONE = (
-    "No calibration: what a device that nobody measured gets. Class priors were made from measurements on an H200, so "
-    "its own cases are seen here."
+    "No calibration: what a device that nobody measured gets. Class priors were made from measurements on an H200 and "
+    "with published speeds in sight, so those cases are seen here."
+)
+_LEFT_OUT = (
+    "The same with each device left out: what the cases of all others say of the priors is put in before it is "
+    "predicted, so that nothing of its own is in its prediction. How wide intervals are was chosen over all of them."
 )
 _PEERS = (
     "What they say of the same models and sizes on an H200. They know no runtime: each stands beside what was measured "
@@ -29,6 +33,7 @@ _GROUPS = {
     "model": ("model", "runtime", "how"),
     "op": ("longest op", "runtime", "how"),
 }
+_DEVICES = ("unit", "device", "how")
 
 
 @click.command("accuracy")
@@ -36,6 +41,7 @@ _GROUPS = {
 @click.option("--runtime", metavar="NAME", help="Cases of one runtime.")
 @click.option("--by", type=click.Choice(tuple(_GROUPS)), default="phase", show_default=True, help="How to group them.")
 @click.option("--priors", is_flag=True, help="Without calibrations: datasheets and class priors alone.")
+@click.option("--left-out", is_flag=True, help="As --priors, with each device left out of them in turn.")
 @click.option("--peers", is_flag=True, help="Other tools' errors on the same cases.")
 @click.option("--aims", is_flag=True, help="What is aimed at, and whether it is reached.")
 @click.option(
@@ -50,12 +56,14 @@ def command(form: str, by: str, chart: Path | None, **asked: Any) -> None:
     inferometer accuracy --device nvidia-h200
     inferometer accuracy --runtime torch-compile --by model --chart accuracy.svg
     inferometer accuracy --priors
+    inferometer accuracy --left-out
 
     Cases that a calibration was fitted to are predicted by one fitted again without their model.
     """
     from inferometer.calibrate.accuracy import by_group, judge, peer_errors
     from inferometer.calibrate.cases import CASES, read_cases, read_peers
     from inferometer.calibrate.files import own_folder
+    from inferometer.calibrate.left_out import device_standings, leave_devices_out, unseen
     from inferometer.report.accuracy import peer_table, standing_table, target_table
 
     if chart is not None:
@@ -63,15 +71,20 @@ def command(form: str, by: str, chart: Path | None, **asked: Any) -> None:
 
         require_form(chart)
     cases = _chosen(read_cases(asked["folder"] or CASES), asked["device"], asked["runtime"])
-    judged, refused = judge(cases, priors=asked["priors"], folders=(own_folder(),))
+    if asked["left_out"]:
+        devices, refused = leave_devices_out(cases)
+        judged = unseen(devices)
+    else:
+        judged, refused = judge(cases, priors=asked["priors"], folders=(own_folder(),))
     for reason in refused:
         say(f"inferometer: left out {reason}")
     words = form in {"table", "md"}
     if asked["aims"]:
         from inferometer.calibrate.targets import against_aims
 
-        alone = judged if asked["priors"] else judge(cases, priors=True)[0]
-        print_table(target_table(against_aims(() if asked["priors"] else judged, alone), text=words), form)
+        print_table(target_table(against_aims(judged, unseen(leave_devices_out(cases)[0])), text=words), form)
+    elif asked["left_out"]:
+        print_table(standing_table(device_standings(devices), _DEVICES, text=words), form)
     elif asked["peers"]:
         print_table(peer_table(peer_errors(judged, read_peers(asked["folder"] or CASES)), text=words), form)
     else:
@@ -98,6 +111,7 @@ def page() -> str:
                 _ALONE,
                 standing_table(found.priors_by_phase, _GROUPS["phase"]),
             ),
+            ("Devices left out", _LEFT_OUT, standing_table(found.devices_left_out, _DEVICES)),
             (
                 "Other tools",
                 _PEERS,

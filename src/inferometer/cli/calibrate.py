@@ -15,16 +15,19 @@ if TYPE_CHECKING:
 
 __all__ = ["command"]
 
+_FORMAT = "Of weights and activations; with llamacpp of the weights.  [default: bf16 on a GPU, q8_0, else f32]"
+
 
 @click.command("calibrate")
-@click.option("--runtime", default="torch-compile", show_default=True, metavar="NAME", help="The engine.")
+@click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
 @click.option("--budget", default="120s", show_default=True, metavar="TIME", help="What it may take.")
 @click.option("--device", "device_name", default="local", show_default=True, metavar="NAME", help="A catalog name.")
 @click.option("--unit", metavar="UNIT", help="cpu or gpu, of this machine.")
-@click.option("--dtype", metavar="FORMAT", help="Of weights and activations.  [default: bf16 on a GPU, else f32]")
-@click.option("--threads", type=int, metavar="N")
+@click.option("--dtype", metavar="FORMAT", help=_FORMAT)
+@click.option("--threads", type=int, metavar="N", help="Of a CPU.  [default: one a physical core]")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .json file, or a folder.")
 @click.option("--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="For journals and calibrations.")
+@click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet.")
 @click.option("--resume/--fresh", default=True, show_default=True, help="Go on with what an earlier run measured.")
 @format_option
 def command(form: str, *, resume: bool, **asked: Any) -> None:
@@ -32,6 +35,7 @@ def command(form: str, *, resume: bool, **asked: Any) -> None:
 
     \b
     inferometer calibrate --runtime onnxruntime --budget 120s
+    inferometer calibrate --runtime llamacpp --dtype q4_0
     inferometer calibrate --runtime torch-compile --device nvidia-h200 --budget 4min --out h200.json
 
     Measures ops and small models through the engine itself, the least certain first, until the budget is spent.
@@ -55,19 +59,21 @@ def command(form: str, *, resume: bool, **asked: Any) -> None:
 
 def _job(asked: dict[str, Any], *, fresh: bool) -> "Job":
     from inferometer.calibrate.files import own_folder
-    from inferometer.calibrate.job import Job, default_dtype
+    from inferometer.calibrate.job import Job, default_dtype, default_runtime, default_threads
     from inferometer.units import parse_quantity
 
     device = _device(asked["device_name"], asked["unit"])
+    runtime = asked["runtime"] or default_runtime(device)
     return Job(
         device=device,
-        runtime=asked["runtime"],
-        dtype=asked["dtype"] or default_dtype(device),
+        runtime=runtime,
+        dtype=asked["dtype"] or default_dtype(device, runtime),
         budget_s=parse_quantity(asked["budget"], "s"),
         folder=asked["folder"] or own_folder(),
         out=asked["out"],
         fresh=fresh,
-        threads=asked["threads"],
+        threads=default_threads(device, asked["threads"]),
+        guarded=not asked["no_guard"],
     )
 
 

@@ -11,6 +11,7 @@ from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.run import Run
+    from inferometer.store.values import Metric
 
 __all__ = ["command"]
 
@@ -38,14 +39,15 @@ def command(run: str, out: str, chart: str | None, store: str | None) -> None:
     .trace.json, is for Perfetto and Chrome; any other .json is the profile. Charts: layers, kinds, kinds-count, units,
     units-count, roofline, histogram, tokens, memory.
     """
+    from inferometer.hub.downloads import made
     from inferometer.hub.serving import require_web
     from inferometer.profiler.files import write_whole
 
     form = _form(Path(out), chart)
     if form == "html":
         require_web()
-    found = _found(run, store)
-    write_whole(Path(out), [_data(found, form, chart)])
+    found, metrics = _found(run, store)
+    write_whole(Path(out), [made(found, form, metrics) if chart is None else _drawn(found, chart, form)])
     say(f"Saved {out}.")
 
 
@@ -63,7 +65,7 @@ def _form(path: Path, chart: str | None) -> str:
     return form
 
 
-def _found(run: str, store: str | None) -> "Run":
+def _found(run: str, store: str | None) -> "tuple[Run, tuple[Metric, ...]]":
     path = Path(run)
     if path.suffix == ".json" and path.is_file():
         from inferometer.bench.files import load_profile
@@ -71,16 +73,15 @@ def _found(run: str, store: str | None) -> "Run":
 
         profile = load_profile(path)
         created = profile.provenance.created if profile.provenance else ""
-        return Run(id=path.stem, project="file", status="finished", created=created, profile=profile)
+        return Run(id=path.stem, project="file", status="finished", created=created, profile=profile), ()
     with open_chosen(store) as opened:
-        return opened.get(run)
+        found = opened.get(run)
+        return found, opened.metrics(found.id)
 
 
-def _data(run: "Run", form: str, name: str | None) -> bytes:
-    from inferometer.hub.downloads import chart, made
+def _drawn(run: "Run", name: str, form: str) -> bytes:
+    from inferometer.hub.downloads import chart
 
-    if name is None:
-        return made(run, form)
     if run.profile is None:
         raise DomainError(f"Run {run.id} has no profile to draw: it is {run.status}.")
     return chart(run.profile, name, form)

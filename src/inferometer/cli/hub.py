@@ -17,6 +17,7 @@ _SCOPES = ("read", "write", "admin")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A further name the hub is called by.")
 @click.option("--require-token", is_flag=True, help="Ask for tokens on this machine too, as behind a proxy.")
 @click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
+@click.option("--show", "run", metavar="RUN", help="Open the page of this run: an id, a name, or last.")
 @store_option
 @click.pass_context
 def command(
@@ -27,6 +28,7 @@ def command(
     names: tuple[str, ...],
     require_token: bool,
     opened: bool,
+    run: str | None,
     store: str | None,
 ) -> None:
     """Show runs, predictions, devices and formulas as pages in the browser, and serve them as an API.
@@ -34,6 +36,7 @@ def command(
     \b
     inferometer hub
     inferometer hub --port 9000 --open
+    inferometer hub --show last
     inferometer hub token create me --scope write
     inferometer hub --host 0.0.0.0 --allow-host bench-box
 
@@ -54,10 +57,14 @@ def command(
         shown = "127.0.0.1" if rules.everywhere else host
         link = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}/"
 
+        page = link if run is None else f"{link}runs/{runs.resolve(run)}"
+
         def ready() -> None:
             say(f"The hub is at {link} with the runs of {runs.location}. Ctrl-C ends it.")
-            if opened:
-                click.launch(link)
+            if run is not None:
+                say(f"The run is at {page}")
+            if opened or run is not None:
+                click.launch(page)
 
         serve(runs, rules, listening, ready=ready)
 

@@ -18,9 +18,10 @@ from inferometer.explain.roofline import PhaseRoof, Roofline, roofline
 if TYPE_CHECKING:
     from inferometer.core.finding import Severity
 
-__all__ = ["Case", "asked_of", "at_most", "case_of", "evidence", "faster", "graded", "more"]
+__all__ = ["Case", "asked_of", "at_most", "case_of", "evidence", "faster", "graded", "more", "named"]
 
 _STEADY = ("decode", "forward", "run", "prefill")
+_NAMES = {"decode": "decoding", "prefill": "reading the prompt", "forward": "the forward pass", "run": "the run"}
 _MUCH = 0.1  # of a request: from here on a defect is worth a warning
 
 
@@ -133,6 +134,11 @@ def case_of(
         predicted=predicted or (profile if profile.kind == "predicted" else None),
         price=price,
     )
+
+
+def named(phase: Phase) -> str:
+    """A phase inside a sentence."""
+    return _NAMES.get(phase.name, f"the phase {phase.name}")
 
 
 def asked_of(case: Case, option: str) -> str | None:

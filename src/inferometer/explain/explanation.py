@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["SCHEMA", "Explanation", "document", "explain"]
 
 SCHEMA = "inferometer.explanation/1"
+_WORK = {
+    "compute": "arithmetic", "memory": "moving bytes", "link": "moving bytes over links", "storage": "reading the disk",
+    "overhead": "overhead",
+}  # fmt: skip
 
 
 @frozen
@@ -122,12 +126,19 @@ def _headline(case: Case) -> str:
     verb = "should take" if profile.kind == "predicted" else "takes"
     parts = [f"{what[0].upper()}{what[1:]} {verb} {format_quantity(phase.time_s, 's')}"]
     if phase.floor_s:
-        parts.append(f"{phase.time_s / phase.floor_s:.2g} × its floor")
+        parts.append(_above(phase.time_s / phase.floor_s))
     known = {name: share for name, share in case.regimes(phase).items() if name != "unknown" and share >= 0.005}
-    shares = [f"{share:.0%} {name}" for name, share in sorted(known.items(), key=lambda pair: -pair[1])]
+    ranked = sorted(known.items(), key=lambda pair: -pair[1])
+    shares = [f"{share:.0%} {'is ' if not place else ''}{_WORK[name]}" for place, (name, share) in enumerate(ranked)]
     if shares:
         parts.append(f"of which {', '.join(shares)}")
     return f"{', '.join(parts)}."
+
+
+def _above(floors: float) -> str:
+    if floors < 1:
+        return "less than its floor"  # a roof that was measured while the machine was busy; a note says so
+    return f"{floors:,.0f} × its floor" if floors >= 100 else f"{floors:.2g} × its floor"
 
 
 def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterator[str]:

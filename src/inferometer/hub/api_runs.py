@@ -15,7 +15,7 @@ from inferometer.bench.compare import compare, comparison_document
 from inferometer.core.codec import decode, document
 from inferometer.core.profile import Profile
 from inferometer.core.run import Status
-from inferometer.errors import DomainError, FormatError
+from inferometer.errors import DomainError, FormatError, SchemaError
 from inferometer.hub.answers import ERRORS, Made, answer, shape
 from inferometer.hub.compare_page import profiles_of
 from inferometer.hub.failures import HubError
@@ -41,6 +41,11 @@ _PROFILE: dict[str, Any] = {"requestBody": {
 }}  # fmt: skip
 _ARCHIVE: dict[str, Any] = {"requestBody": {
     "required": True, "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
+}}  # fmt: skip
+
+
+_LINES: dict[str, Any] = {"requestBody": {
+    "required": True, "content": {"application/x-ndjson": {"schema": {"type": "string", "format": "binary"}}},
 }}  # fmt: skip
 
 
@@ -144,6 +149,23 @@ def _taking_in(made: APIRouter, store: Store, rules: Rules) -> None:
 
         return _made(request, await to_thread.run_sync(work), rules)
 
+    @made.post("/profiles/batch", tags=["runs"], status_code=201, responses={201: shape([Made])}, openapi_extra=_LINES)
+    async def add_profiles(
+        request: Request, project: Name = "default", tag: Annotated[list[Name] | None, Query(max_length=50)] = None
+    ) -> Response:
+        """Take in many profile documents, one a line: all of them or none. A line that does not hold is named."""
+        _require_type(request, "application/x-ndjson")
+        lines = [line for line in (await request.body()).split(b"\n") if line.strip()]
+        if not lines:
+            raise DomainError("There is no profile in it.", remedy="Send one document a line.")
+
+        def work() -> tuple[str, ...]:
+            profiles = [_numbered(number, line) for number, line in enumerate(lines, start=1)]
+            return store.add_all(profiles, project, tags=tuple(tag or ()), kind="import")
+
+        runs = await to_thread.run_sync(work)
+        return answer(request, [Made(id=run, link=hub_link(run, port=rules.port)) for run in runs], status=201)
+
     @made.post("/runs/import", tags=["runs"], status_code=201, responses={201: shape(Made)}, openapi_extra=_ARCHIVE)
     async def import_archive(request: Request, project: Name | None = None) -> Response:
         """Take in an archive that `inferometer runs export` made."""
@@ -182,6 +204,13 @@ def _profile(body: bytes) -> Profile:
         return decode(body, Profile)
     except RecursionError:
         raise DomainError("The document is nested too deep.") from None
+
+
+def _numbered(number: int, line: bytes) -> Profile:
+    try:
+        return _profile(line)
+    except (SchemaError, DomainError) as error:
+        raise type(error)(f"Line {number}: {error.message}", remedy=error.remedy) from None
 
 
 def _require_type(request: Request, wanted: str) -> None:

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.profile import Profile
 
-__all__ = ["device_named", "device_of", "model_named"]
+__all__ = ["device_named", "device_of", "model_named", "roofed"]
+
+_LOCAL = "local"
 
 
 def device_named(name: str) -> Device:
@@ -33,7 +35,7 @@ def model_named(name: str) -> str:
 
 def device_of(profile: Profile) -> Device | None:
     """The device a profile was taken on, where its figures are known: of the catalog, or this very machine."""
-    if profile.device.name == "local":
+    if profile.device.name == _LOCAL:
         here = _here()
         return here if here is not None and here.title == profile.device.title else None
     try:
@@ -42,12 +44,25 @@ def device_of(profile: Profile) -> Device | None:
         return None
 
 
+def roofed(device: Device) -> Device:
+    """The device with its peaks and bandwidth. This machine's are measured once, in a second, when first asked for."""
+    return _roofed_here() if device.name == _LOCAL and not device.peaks else device
+
+
+@lru_cache(maxsize=1)
+def _roofed_here() -> Device:
+    from inferometer.calibrate.ceilings import with_ceilings  # noqa: PLC0415 - numpy, where a roof is drawn
+    from inferometer.catalog import device  # noqa: PLC0415 - as above
+
+    return with_ceilings(device(_LOCAL))
+
+
 @lru_cache(maxsize=1)
 def _here() -> Device | None:
     from inferometer.catalog import device  # noqa: PLC0415 - as above
     from inferometer.errors import InferometerError  # noqa: PLC0415 - as above
 
     try:
-        return device("local")
+        return device(_LOCAL)
     except InferometerError:
         return None

@@ -8,10 +8,11 @@ from inferometer.core.codec import encode
 from inferometer.errors import DomainError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
+    from inferometer.store.values import Metric
 
 __all__ = ["FORMS", "chart", "made", "media_type"]
 
@@ -30,13 +31,16 @@ def media_type(form: str) -> str:
     return _TYPES[form]
 
 
-def made(run: Run, form: str) -> bytes:
-    """The run's profile in a form: json, csv, md, html, trace.json or svg (the dataflow drawing)."""
+def made(run: Run, form: str, metrics: Sequence[Metric] = ()) -> bytes:
+    """The run's profile in a form: json, csv, md, html, trace.json or svg (the dataflow drawing).
+
+    `metrics` are those of the run, of which the page in one file shows the memory over time.
+    """
     if form not in FORMS:
         raise UnknownNameError("form", form, FORMS, listing=f"There is: {', '.join(FORMS)}.")
     if run.profile is None:
         raise DomainError(f"Run {run.id} has no profile: it is {run.status}.", remedy="Look at its log.")
-    return FORMS[form](run, run.profile)
+    return _html(run, run.profile, metrics) if form == "html" else FORMS[form](run, run.profile)
 
 
 def _json(_run: Run, profile: Profile) -> bytes:
@@ -58,10 +62,10 @@ def _markdown(run: Run, profile: Profile) -> bytes:
     return markdown(profile, title=run.name, findings=found.findings).encode()
 
 
-def _html(run: Run, profile: Profile) -> bytes:
+def _html(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> bytes:
     from inferometer.hub.one_file import one_file  # noqa: PLC0415 - as above
 
-    return one_file(run, profile).encode()
+    return one_file(run, profile, metrics).encode()
 
 
 def _trace(_run: Run, profile: Profile) -> bytes:

@@ -7,11 +7,11 @@ The model's graph comes from the catalog alone: a profile from elsewhere may nam
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.finding import Finding
 from inferometer.errors import InferometerError
+from inferometer.hub.catalogue import roofed
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
@@ -35,28 +35,21 @@ class Explained:
 
 def explained(profile: Profile, device: Device | None, *, name: str | None = None) -> Explained:
     """What is known of a profile beyond its numbers; at the least, the findings that it carries itself."""
-    explain = _explain()
-    if explain is None:
-        return Explained(findings=profile.findings)
+    from inferometer.explain.explanation import explain  # noqa: PLC0415 - the cost model, with the first explanation
+
     try:
-        found = explain(profile, device, graph=_graph(profile, device), name=name)
+        known = None if device is None else roofed(device)
+        found = explain(profile, known, graph=_graph(profile, known), name=name)
     except _UNREADABLE:
         return Explained(findings=profile.findings)
-    known = {finding.code for finding in found.findings}
-    carried = tuple(finding for finding in profile.findings if finding.code not in known)
+    told = {finding.code for finding in found.findings}
+    carried = tuple(finding for finding in profile.findings if finding.code not in told)
     return Explained(
         headline=found.headline,
         findings=(*found.findings, *carried),
         tables=tuple(_table(each) for each in found.tables if each.rows),
         next=found.next,
     )
-
-
-def _explain() -> Any:
-    try:
-        return import_module("inferometer.explain.explanation").explain
-    except ImportError:
-        return None
 
 
 def _graph(profile: Profile, device: Device | None) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inferometer.core.run import Status
     from inferometer.hub.rules import Rules
     from inferometer.store.store import Store
+    from inferometer.store.values import Metric
 
 __all__ = ["Live", "event"]
 
@@ -105,12 +106,18 @@ class Live:
     def _one_run(self, run: str) -> Callable[[], tuple[str, Any, bool]]:
         def look() -> tuple[str, Any, bool]:
             row = self._store.row(run)
-            metrics = self._store.metrics(run)[-_MOST_METRICS:]
-            value = {"run": asdict(row), "metrics": [asdict(metric) for metric in metrics]}
+            newest = sorted(self._store.metrics(run), key=_when)[-_MOST_METRICS:]
+            value = {"run": asdict(row), "metrics": [asdict(metric) for metric in newest]}
             return "run", value, row.status not in _OPEN
 
         return look
 
     def _last(self, run: str) -> dict[str, dict[str, float]]:
-        """The last value of each metric, and its step."""
-        return {metric.name: {"value": metric.value, "step": metric.step} for metric in self._store.metrics(run)}
+        """The value of each metric that was written last, and its step."""
+        found = sorted(self._store.metrics(run), key=_when)
+        return {metric.name: {"value": metric.value, "step": metric.step} for metric in found}
+
+
+def _when(metric: Metric) -> tuple[float, int]:
+    """By time, since the parts of a measurement each count their steps from the start."""
+    return metric.at or 0.0, metric.step

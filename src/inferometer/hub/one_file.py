@@ -10,18 +10,21 @@ from inferometer.hub.catalogue import device_of
 from inferometer.hub.dataflow import dataflow_svg
 from inferometer.hub.explaining import explained
 from inferometer.hub.rendering import STATIC, render
-from inferometer.hub.run_page import run_values
+from inferometer.hub.run_page import held_of, run_values
 from inferometer.report.html_report import Parts, bundled, html_report
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
+    from inferometer.store.values import Metric
 
 __all__ = ["one_file"]
 
 
-def one_file(run: Run, profile: Profile) -> str:
-    values = run_values(run, profile)
+def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
+    values = {**run_values(run, profile), "held": held_of(metrics)}
     drawing = dataflow_svg(profile)
     found = explained(profile, device_of(profile), name=run.id)
     specs = {chart.name: chart.made() for chart in values["charts"]}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode
 
+from anyio import to_thread
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -120,7 +121,7 @@ class Pages:
         return {"spec": run_trend(rows, chosen), "metric": chosen, "known": known}
 
     def run(self, request: Request) -> Response:
-        from inferometer.hub.run_page import run_values  # noqa: PLC0415 - the list does without charts
+        from inferometer.hub.run_page import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - the list does without charts
 
         asked = request.path_params["run"]
         found, row = self._kept.get(asked)
@@ -133,7 +134,8 @@ class Pages:
         known = self._kept.explained_before(row)
         if known is not None:
             values["explained"] = known
-        return _html("run.html", "runs", row=row, metrics=metrics, **values)
+        shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
+        return _html("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **values)
 
     def explanation(self, request: Request) -> Response:
         """A part of the run page, which asks for it when it is drawn: pricing what-ifs takes a moment."""
@@ -162,7 +164,7 @@ class Pages:
         run, _ = self._kept.get(request.path_params["run"])
         name = f"inferometer-{run.id}.{form}"
         headers = {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(made(run, form), media_type=media_type(form), headers=headers)
+        return Response(made(run, form, self._store.metrics(run.id)), media_type=media_type(form), headers=headers)
 
     def chart(self, request: Request) -> Response:
         from inferometer.hub.downloads import chart, media_type  # noqa: PLC0415 - as above
@@ -236,10 +238,6 @@ def sign_in_routes(store: Store) -> list[Route]:
         to = to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
         if request.method == "GET":
             return _html("sign_in.html", "", to=to, wrong=False)
-        from urllib.parse import parse_qs  # noqa: PLC0415 - beside its only use
-
-        from anyio import to_thread  # noqa: PLC0415 - beside its only use
-
         given = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0].strip()
         token = await to_thread.run_sync(store.admitted, given) if given else None
         if token is None:

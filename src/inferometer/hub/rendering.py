@@ -29,6 +29,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {"quantity": _quantity, "capacity": format_capacity, "moment": _moment, "share": _share}
+    made.filters["evidence"] = _evidence
     made.globals |= {"version": __version__, "data_element": data_element}
     return made
 
@@ -47,6 +48,12 @@ def data_element(name: str, value: Any) -> Markup:
 
 def _quantity(value: float | None, unit: str, digits: int = 4) -> str:
     return "–" if value is None else format_quantity(value, unit, digits=digits)
+
+
+def _evidence(numbers: Mapping[str, float]) -> str:
+    from inferometer.report.explanations import evidence_text  # noqa: PLC0415 - only findings have it: it brings rich
+
+    return evidence_text(numbers)
 
 
 def _share(value: float | None) -> str:

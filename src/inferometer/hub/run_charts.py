@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import UnknownNameError
+from inferometer.hub.catalogue import roofed
 from inferometer.report.charts.layers import kind_chart, layer_chart, phases_with_ops, unit_chart
 from inferometer.report.charts.memory import memory_chart
 from inferometer.report.charts.roofline import roofline
@@ -71,11 +72,14 @@ def _samples(profile: Profile) -> list[Chart]:
 
 
 def _rooflines(profile: Profile, device: Device | None) -> list[Chart]:
-    memory = None if device is None else device.memory
-    if device is None or memory is None or memory.bandwidth_bytes_per_s is None or not device.peaks:
+    if device is None or not (_has_roof(device) or device.name == "local"):
         return []
     phases = [phase for phase in phases_with_ops(profile) if any(_placed(op, phase) for op in phase.ops)]
     return [_roofline(profile, device, phase) for phase in phases]
+
+
+def _has_roof(device: Device) -> bool:
+    return bool(device.peaks) and device.memory is not None and device.memory.bandwidth_bytes_per_s is not None
 
 
 def _placed(op: Any, phase: Phase) -> bool:
@@ -87,5 +91,5 @@ def _roofline(profile: Profile, device: Device, phase: Phase) -> Chart:
     return Chart(
         name=f"roofline-{phase.name}",
         title=f"Roofline of {phase.name}",
-        made=lambda: roofline(profile, device, phase=phase.name),
+        made=lambda: roofline(profile, roofed(device), phase=phase.name),
     )

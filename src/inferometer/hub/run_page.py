@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.hub.catalogue import device_of
 from inferometer.hub.run_charts import charts_of
-from inferometer.hub.run_view import cards_of, layers_of, memory_rows, percentile_rows, phase_rows
+from inferometer.hub.run_view import cards_of, layers_of, percentile_rows, phase_rows
+from inferometer.report.charts.memory import memory_parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
+    from inferometer.store.values import Metric
 
-__all__ = ["badges_of", "run_values"]
+__all__ = ["HELD", "PROGRESS", "badges_of", "held_of", "run_values"]
 
+PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page shows in a way of their own
 _SIZES = ("batch", "prompt", "generate", "context", "image")
 
 
@@ -30,9 +35,14 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
         "layers": layers_of(profile),
         "charts": [chart for chart in charts_of(profile, device).values() if chart.shown],
         "percentiles": percentile_rows(profile),
-        "memory": memory_rows(profile),
+        "memory": memory_parts(profile),
         "environment": environment_rows(profile),
     }
+
+
+def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:
+    """Seconds since the run began and the bytes its process held then: the steps of that metric are milliseconds."""
+    return [(metric.step / 1e3, metric.value) for metric in metrics if metric.name == HELD]
 
 
 def subtitle_of(profile: Profile) -> str:
@@ -66,7 +76,7 @@ def environment_rows(profile: Profile) -> list[tuple[str, str]]:
     if profile.environment is not None:
         environment = profile.environment
         rows += [("threads", environment.threads), ("load before", environment.load_before)]
-        rows += [("load after", environment.load_after), *(("disturbed by", reason) for reason in environment.reasons)]
+        rows += [("load after", environment.load_after), *(("disturbed", reason) for reason in environment.reasons)]
         rows += [*environment.versions.items(), *environment.host.items()]
     if profile.provenance is not None:
         made = profile.provenance

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.charts.layers import phases_with_ops
-from inferometer.report.charts.memory import memory_parts
 from inferometer.report.charts.samples import percentiles
 from inferometer.report.drawing import unit_colour
 from inferometer.units import format_quantity
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["Card", "cards_of", "layers_of", "memory_rows", "percentile_rows", "phase_rows", "steady_phase"]
+__all__ = ["Card", "cards_of", "layers_of", "percentile_rows", "phase_rows", "steady_phase"]
 
 _STEADY = ("forward", "decode", "prefill")
 _SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider")
@@ -113,7 +112,7 @@ def _floor_cards(profile: Profile) -> Iterator[Card]:
         yield Card(label="Of the floor", value=f"{100 * share:.3g}", unit="%", note=note)
     if phase is not None and phase.predicted_s and phase.time_s > 0:
         off = phase.predicted_s / phase.time_s - 1
-        note = f"{phase.name}: {off:+.0%} off the measurement"
+        note = f"{phase.name}: {abs(off):.0%} {'under' if off < 0 else 'over'} the measurement"
         yield _quantity("Predicted", phase.predicted_s, "s", note)
 
 
@@ -181,7 +180,3 @@ def phase_rows(profile: Profile) -> list[dict[str, Any]]:
 
 def percentile_rows(profile: Profile) -> dict[str, dict[str, float]]:
     return {phase.name: percentiles(phase.samples_s) for phase in profile.phases if phase.samples_s}
-
-
-def memory_rows(profile: Profile) -> dict[str, int]:
-    return memory_parts(profile)

@@ -62,7 +62,7 @@ class Guard:
             return
         request = Request(scope)
         refused = self._refusal(request) or await self._unknown(request)
-        sent = _Sent(send, "no-cache" if request.url.path.startswith("/static/") else "no-store")
+        sent = _Sent(send, "no-cache" if request.scope["path"].startswith("/static/") else "no-store")
         if refused is not None:
             await refused(scope, receive, sent)
             return
@@ -87,9 +87,9 @@ class Guard:
         return None
 
     def _most(self, request: Request) -> int:
-        if request.url.path == "/api/v1/profiles":
+        if request.scope["path"] in {"/api/v1/profiles", "/api/v1/profiles/batch"}:
             return self._rules.document_bytes
-        if request.url.path == "/api/v1/runs/import":
+        if request.scope["path"] == "/api/v1/runs/import":
             return self._rules.archive_bytes
         return self._rules.body_bytes
 
@@ -98,7 +98,7 @@ class Guard:
 
     async def _unknown(self, request: Request) -> Response | None:
         """Whoever shows no token that holds, where one is needed."""
-        if not self._rules.tokens or request.url.path.startswith(_OPEN):
+        if not self._rules.tokens or request.scope["path"].startswith(_OPEN):
             return None
         client = _client(request)
         if self._wrong.spent(client):
@@ -110,7 +110,7 @@ class Guard:
         if text:
             self._wrong.wait(client)
         if request.method in _SAFE and "text/html" in request.headers.get("accept", ""):
-            return RedirectResponse(f"/sign-in?to={quote(request.url.path)}", status_code=303)
+            return RedirectResponse(f"/sign-in?to={quote(request.scope['path'])}", status_code=303)
         words = f"A token with the scope {scope} is needed."
         return _told(request, 401, words, {"www-authenticate": "Bearer"})
 
@@ -177,6 +177,6 @@ def _token(headers: Headers) -> str | None:
 
 
 def _told(request: Request, status: int, words: str, headers: dict[str, str] | None = None) -> Response:
-    if request.url.path.startswith("/api/"):
+    if request.scope["path"].startswith("/api/"):
         return JSONResponse(problem(words), status_code=status, headers=headers)
     return PlainTextResponse(words + "\n", status_code=status, headers=headers)

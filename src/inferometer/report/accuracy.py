@@ -123,6 +123,8 @@ device and runtime. The error is |predicted / measured − 1|; *bias* is its dir
 measured time lies between low and high, which eight in ten should; *width* is the median of (high − low) / predicted.
 A case is **held out** where nothing of its model was used to fit anything, **left out** where its calibration was
 fitted again without any case of its model, **seen** where neither holds, and **priors** where no calibration is used.
-No number was fitted to a held-out case; but how factors are bounded was chosen with these cases in sight, so their
-errors are somewhat kinder than those of models that nobody has looked at.
+No number was fitted to a held-out case; but how factors are bounded, and on CPUs which reading of several passes stands
+for a case or a probe, was chosen with these cases in sight, so their errors are somewhat kinder than those of models
+that nobody has looked at. CPU cases are one thread of a shared virtual machine: a case in its slowest pass takes a
+quarter more than in its fastest.
 `inferometer accuracy` prints these tables."""

@@ -10,10 +10,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import QueuePool
 
 from inferometer.errors import DomainError, MissingDependencyError
 from inferometer.store.errors import StoreError
@@ -102,16 +103,10 @@ def _sqlite(location: Location, *, read_only: bool) -> Engine:
             raise
         return opened
 
-    engine = create_engine("sqlite://", creator=connect, pool_size=5, max_overflow=20, poolclass=_pool())
+    # The pool is named: SQLAlchemy would take that of a database in memory, since it does not see the file.
+    engine = create_engine("sqlite://", creator=connect, pool_size=5, max_overflow=20, poolclass=QueuePool)
     event.listen(engine, "begin", _begin)
     return engine
-
-
-def _pool() -> Any:
-    """The pool of a file: SQLAlchemy would take a memory database's, since it does not see the file's name."""
-    from sqlalchemy.pool import QueuePool  # noqa: PLC0415 - beside its only use
-
-    return QueuePool
 
 
 def _prepare(opened: sqlite3.Connection, *, read_only: bool) -> None:
@@ -142,8 +137,6 @@ def _make_folder(location: Location) -> None:
 
 def _postgres(location: Location) -> Engine:
     url = (location.url or "").replace("postgresql://", "postgresql+psycopg://", 1)
-    from sqlalchemy.exc import ArgumentError  # noqa: PLC0415 - beside its only use
-
     try:
         return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_S})
     except ModuleNotFoundError:

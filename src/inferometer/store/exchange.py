@@ -74,14 +74,15 @@ class Exchange(RunReading, RunWriting):
             project=project or run.project, name=run.name, kind=story.kind, tags=run.tags, parameters=run.parameters
         ).checked()
         named = [Attachment(name=a.name, source=packed.files[a.sha256], media_type=a.media_type) for a in run.artifacts]
-        belongings, columns = self._ready(run.profile, named), _columns(run, story)
+        brought = self._ready(run.profile, named)
+        columns = {**_columns(run, story), **brought.headline}
 
         def work(connection: Connection) -> str:
             parent = self._parent(connection, run.parent)
             chosen = wanted or ids.new_id(columns["created_us"] / 1e6)
             if not writing.begin(connection, chosen, draft, {**columns, "parent": parent}):
                 raise StoreError(f"Run {chosen} came into the store at this moment by another way.")
-            writing.keep(connection, chosen, belongings, now)
+            writing.keep(connection, chosen, brought, now)
             rows = [_metric(chosen, metric, now) for metric in story.metrics]
             if rows:
                 connection.execute(insert(metrics), rows)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from inferometer.errors import DomainError
 from inferometer.store.errors import StoreError
@@ -53,7 +54,7 @@ def keep(folder: Path, source: Path | bytes, *, most: int = MOST_BYTES) -> Kept:
     return kept
 
 
-def _copy(source: Path | bytes, file: "object", most: int) -> Kept:
+def _copy(source: Path | bytes, file: IO[bytes], most: int) -> Kept:
     digest, size = hashlib.sha256(), 0
     for chunk in _chunks(source):
         size += len(chunk)
@@ -61,7 +62,7 @@ def _copy(source: Path | bytes, file: "object", most: int) -> Kept:
             name = "The file" if isinstance(source, bytes) else str(source)
             raise DomainError(f"{name} is larger than the {most:,} bytes that a run's file may have.")
         digest.update(chunk)
-        file.write(chunk)  # type: ignore[attr-defined]
+        file.write(chunk)
     return Kept(sha256=digest.hexdigest(), size_bytes=size)
 
 

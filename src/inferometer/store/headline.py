@@ -26,10 +26,16 @@ def columns_of(profile: Profile) -> dict[str, Any]:
         "device": clean(profile.device.name, most=_MOST_NAME),
         "runtime": clean(profile.runtime, most=_MOST_NAME),
         "disturbed": None if environment is None else environment.disturbed,
-        "verified": getattr(profile, "verified", None),
+        "verified": _verified(profile),
         "peak_memory_bytes": _count(summary.peak_memory_bytes),
         **{name: getattr(summary, name) for name in _TIMES},
     }
+
+
+def _verified(profile: Profile) -> bool | None:
+    """None where the outputs were not compared with anything."""
+    checked = profile.verification
+    return None if checked is None or checked.status == "unchecked" else checked.status == "verified"
 
 
 def _count(value: int | None) -> int | None:

@@ -5,12 +5,23 @@ import binascii
 import json
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, exists, func, select, tuple_
+from sqlalchemy import (
+    Boolean,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    exists,
+    func,
+    literal_column,
+    select,
+    tuple_,
+)
 
 from inferometer.core.run import STATUSES
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store.finding import LIST_COLUMNS, project_id, resolve, rows_of
-from inferometer.store.tables import runs, tags
+from inferometer.store.tables import OPEN, OPEN_ONLY, runs, tags
 from inferometer.store.values import Filter, Page, sort_column, sort_value
 
 __all__ = ["MOST_ROWS", "count", "page"]
@@ -77,6 +88,8 @@ def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bo
     if wanted.status:
         _require_statuses(wanted.status)
         found.append(runs.c.status.in_(wanted.status))
+        if set(wanted.status) <= set(OPEN):
+            found.append(literal_column(OPEN_ONLY, Boolean))
     if wanted.since is not None:
         found.append(runs.c.created_us >= round(wanted.since * 1e6))
     if wanted.until is not None:

@@ -4,7 +4,7 @@ from sqlalchemy import Connection, Row, select, text, update
 
 from inferometer.store.engine import Database
 from inferometer.store.owner import Owner, gone
-from inferometer.store.tables import runs
+from inferometer.store.tables import OPEN_ONLY, runs
 
 __all__ = ["STALE_S", "reaped"]
 
@@ -14,10 +14,9 @@ _LOOKED_AT = ("id", "status", "heartbeat_us", "host", "boot", "space", "pid", "b
 
 def reaped(database: Database, here: Owner, now_us: int) -> tuple[str, ...]:
     """Nothing is written where nothing is to be told; a store for reading only is left as it is."""
-    # As the index is written, word for word: SQLite takes it for nothing less. A pending run has no process yet.
-    query = select(*(runs.c[name] for name in _LOOKED_AT)).where(text("status IN ('pending', 'running')"))
+    query = select(*(runs.c[name] for name in _LOOKED_AT)).where(text(OPEN_ONLY))
     with database.reading() as connection:
-        found = [row for row in connection.execute(query) if row.status == "running"]
+        found = [row for row in connection.execute(query) if row.status == "running"]  # a pending one has no process
     dead = {row.id: reason for row in found if (reason := _reason(row, here, now_us)) is not None}
     if not dead or database.read_only:
         return ()

@@ -127,6 +127,11 @@ class Recorder:
         if self._store is not None and self.id is not None:
             self._store.add_metrics(self.id, values, step)
 
+    def series(self, name: str, points: Mapping[int, float]) -> None:
+        """A metric over its steps, written at once: `memory_bytes` over milliseconds is drawn on the run's page."""
+        if self._store is not None and self.id is not None and points:
+            self._store.add_series(self.id, name, points)
+
     def tag(self, tags: Iterable[str]) -> None:
         if self._store is not None and self.id is not None:
             self._store.tag(self.id, *tags)

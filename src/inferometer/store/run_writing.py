@@ -11,7 +11,6 @@ from inferometer.errors import DomainError
 from inferometer.store import files, ids, names, writing
 from inferometer.store.errors import StoreError
 from inferometer.store.finding import resolve
-from inferometer.store.headline import columns_of, packed
 from inferometer.store.opened import Opened
 from inferometer.store.tables import OPEN, artifacts, runs
 from inferometer.store.values import Attachment
@@ -53,14 +52,24 @@ class RunWriting(Opened):
         **known: Unpack[Known],
     ) -> str:
         """Store a finished run in one transaction."""
-        now, draft, belongings = self._now(), self._draft(project, known), self._ready(profile, attachments)
-        times = {"created_us": now, "started_us": now, "ended_us": now, "heartbeat_us": now}
-        columns = {"status": "finished", **times, **columns_of(profile)}
+        return self._added(project, [self._ready(profile, attachments)], known)[0]
 
-        def work(connection: Connection) -> str:
-            run = self._insert(connection, draft, columns)
-            writing.keep(connection, run, belongings, now, shown=True)
-            return run
+    def add_all(
+        self, profiles: Iterable[Profile], project: str = "default", **known: Unpack[Known]
+    ) -> tuple[str, ...]:  # fmt: skip
+        """Store a finished run of each profile, all of them in one transaction or none."""
+        return self._added(project, [self._ready(profile, ()) for profile in profiles], known)
+
+    def _added(self, project: str, brought: list[writing.Belongings], known: Known) -> tuple[str, ...]:
+        now, draft = self._now(), self._draft(project, known)
+        times = {"created_us": now, "started_us": now, "ended_us": now, "heartbeat_us": now}
+
+        def work(connection: Connection) -> tuple[str, ...]:
+            made = []
+            for each in brought:
+                made.append(self._insert(connection, draft, {"status": "finished", **times, **each.headline}))
+                writing.keep(connection, made[-1], each, now)
+            return tuple(made)
 
         return self.database.write(work)
 
@@ -90,9 +99,7 @@ class RunWriting(Opened):
         given = list(attachments)
         if log is not None:
             given.append(Attachment(name="log.txt", source=log.encode("utf-8", "replace"), media_type="text/plain"))
-        kept = tuple(self._kept(each) for each in given)
-        document = None if profile is None else packed(profile)
-        return writing.Belongings(profile=profile, document=document, artifacts=kept)
+        return writing.belongings(profile, tuple(self._kept(each) for each in given))
 
     def _kept(self, each: Attachment) -> Artifact:
         name = names.artifact_name(each.name)
@@ -147,20 +154,14 @@ class RunWriting(Opened):
     ) -> None:
         self._end(run, "killed", reason, self._ready(profile, attachments, log))
 
-    def _end(self, run: str, status: Status, reason: str | None, belongings: writing.Belongings) -> None:
-        now = self._now()
-
-        def work(connection: Connection) -> None:
-            found = resolve(connection, run)
-            writing.end(connection, found, status, now_us=now, reason=reason)
-            writing.keep(connection, found, belongings, now)
-
-        self.database.write(work)
+    def _end(self, run: str, status: Status, reason: str | None, brought: writing.Belongings) -> None:
+        outcome = {"status": status, "ended_us": self._now(), "reason": names.clean(reason, most=2000)}
+        self.database.write(lambda connection: writing.end(connection, resolve(connection, run), outcome, brought))
 
     def attach(self, run: str, attachments: Iterable[Attachment]) -> tuple[Artifact, ...]:
-        belongings, now = self._ready(None, attachments), self._now()
-        self.database.write(lambda connection: writing.keep(connection, resolve(connection, run), belongings, now))
-        return belongings.artifacts
+        brought, now = self._ready(None, attachments), self._now()
+        self.database.write(lambda connection: writing.keep(connection, resolve(connection, run), brought, now))
+        return brought.artifacts
 
     def add_metric(self, run: str, name: str, value: float, step: int | None = None) -> int:
         """Give the step it was written at: the next one where none is given."""
@@ -170,6 +171,13 @@ class RunWriting(Opened):
         now = self._now()
         return self.database.write(
             lambda connection: writing.add_metrics(connection, resolve(connection, run), values, step, now)
+        )
+
+    def add_series(self, run: str, name: str, points: Mapping[int, float]) -> None:
+        """Many steps of one metric at once, as of a meter that was read while the run went on."""
+        now = self._now()
+        self.database.write(
+            lambda connection: writing.add_series(connection, resolve(connection, run), name, points, now)
         )
 
     def beat(self, run: str) -> None:

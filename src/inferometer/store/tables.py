@@ -23,6 +23,7 @@ from sqlalchemy.types import TypeEngine
 
 __all__ = [
     "OPEN",
+    "OPEN_ONLY",
     "REVISIONS",
     "VERSION_TABLE",
     "artifacts",
@@ -41,6 +42,7 @@ __all__ = [
 REVISIONS = ("0001", "0002", "0003")  # every migration, oldest first
 VERSION_TABLE = "inferometer_version"  # of our own name: a database may hold another program's alembic_version
 OPEN = ("pending", "running")
+OPEN_ONLY = "status IN ('pending', 'running')"  # word for word: SQLite uses a partial index for nothing less
 _SORTED = ("name", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes")
 
 metadata = MetaData()
@@ -108,8 +110,8 @@ runs = Table(
     Index(
         "ix_runs_open",
         "status",
-        sqlite_where=text("status IN ('pending', 'running')"),
-        postgresql_where=text("status IN ('pending', 'running')"),
+        sqlite_where=text(OPEN_ONLY),
+        postgresql_where=text(OPEN_ONLY),
     ),
     *(_where_known(f"ix_runs_{name}", name, "id", known=name) for name in _SORTED),
     *(_where_known(f"ix_runs_project_{name}", "project_id", name, "id", known=name) for name in _SORTED),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from inferometer.core.run import Status
+from inferometer.errors import UnknownNameError
 
 __all__ = [
     "SCOPES",
@@ -165,8 +166,6 @@ class Secret:
 
 def sort_column(sort: str) -> tuple[str, bool]:
     """The column and whether it falls: `-latency` is slowest first."""
-    from inferometer.errors import UnknownNameError  # noqa: PLC0415 - only needed here
-
     name = sort.removeprefix("-")
     if name not in SORTS:
         raise UnknownNameError("sort key", name, SORTS, listing=f"There is: {', '.join(SORTS)}.")

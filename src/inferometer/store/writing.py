@@ -12,7 +12,7 @@ from inferometer.core.run import Artifact
 from inferometer.errors import DomainError
 from inferometer.store import names
 from inferometer.store.errors import StoreError
-from inferometer.store.headline import columns_of, words_of
+from inferometer.store.headline import columns_of, packed, words_of
 from inferometer.store.owner import Owner
 from inferometer.store.tables import OPEN, metrics, projects, runs, tags
 from inferometer.store.upserts import put, put_new
@@ -21,7 +21,9 @@ __all__ = [
     "Belongings",
     "Draft",
     "add_metrics",
+    "add_series",
     "begin",
+    "belongings",
     "end",
     "ensure_project",
     "keep",
@@ -57,11 +59,19 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Belongings:
-    """What comes with a run, made ready: the profile with its packed document, and files that stand on the disk."""
+    """What comes with a run, made ready: what lists show of its profile, the packed document, files on the disk."""
 
-    profile: Profile | None = None
+    headline: Mapping[str, Any] = field(default_factory=dict)
+    title: str | None = None  # of the device
     document: tuple[bytes, int] | None = None
     artifacts: tuple[Artifact, ...] = ()
+
+
+def belongings(profile: Profile | None, artifacts: tuple[Artifact, ...]) -> Belongings:
+    if profile is None:
+        return Belongings(artifacts=artifacts)
+    title = names.clean(profile.device.title, most=200)
+    return Belongings(headline=columns_of(profile), title=title, document=packed(profile), artifacts=artifacts)
 
 
 def ensure_project(connection: Connection, name: str, now_us: int) -> int:
@@ -99,60 +109,63 @@ def owned_by(owner: Owner) -> dict[str, Any]:
     return {"host": owner.host, "boot": owner.boot, "space": owner.space, "pid": owner.pid, "born": owner.born}
 
 
-def end(connection: Connection, run: str, status: str, *, now_us: int, reason: str | None) -> None:
-    """A run that ended stays as it ended; only one that was taken for dead may come back and end by itself."""
-    found = connection.execute(select(runs.c.status).where(runs.c.id == run).with_for_update()).scalar()
-    if found not in {*OPEN, "killed"}:
+def end(connection: Connection, run: str, outcome: Mapping[str, Any], brought: Belongings) -> None:
+    """A run that ended stays as it ended; only one that was taken for dead may come back and end by itself.
+
+    `outcome` holds its status, when it ended and why.
+    """
+    wanted = select(runs.c.status, runs.c.name).where(runs.c.id == run).with_for_update()
+    found, now_us = connection.execute(wanted).first(), outcome["ended_us"]
+    if found is None or found.status not in {*OPEN, "killed"}:
+        was = found.status if found else "not there any more"
         raise StoreError(
-            f"Run {run} is {found or 'not there any more'}: it cannot end once more as {status}.",
-            remedy="Begin a new run.",
+            f"Run {run} is {was}: it cannot end once more as {outcome['status']}.", remedy="Begin a new run."
         )
-    connection.execute(
-        update(runs)
-        .where(runs.c.id == run)
-        .values(
-            status=status,
-            ended_us=now_us,
-            heartbeat_us=now_us,
-            reason=names.clean(reason, most=2000),
-            started_us=func.coalesce(runs.c.started_us, now_us),
-        )
-    )
+    started = func.coalesce(runs.c.started_us, now_us)
+    values = {**outcome, "heartbeat_us": now_us, "started_us": started, **brought.headline}
+    if brought.headline:
+        values["words"] = _words(connection, run, found.name, brought.headline)
+    connection.execute(update(runs).where(runs.c.id == run).values(values))
+    keep(connection, run, brought, now_us)
 
 
-def keep(connection: Connection, run: str, belongings: Belongings, now_us: int, *, shown: bool = False) -> None:
-    """Write what comes with the run. `shown` says that the run's row has what lists show of the profile already."""
-    kept = [{"run_id": run, **asdict(each)} for each in belongings.artifacts]
+def keep(connection: Connection, run: str, brought: Belongings, now_us: int) -> None:
+    """Write what comes with the run, besides what the run's own row shows of it."""
+    kept = [{"run_id": run, **asdict(each)} for each in brought.artifacts]
     if kept:
         put(connection, "artifacts", kept, over=("sha256", "size_bytes", "media_type"))
-    profile = belongings.profile
-    if profile is None or belongings.document is None:
+    if brought.document is None:
         return
-    document = {"run_id": run, "document": belongings.document[0], "size_bytes": belongings.document[1]}
+    document = {"run_id": run, "document": brought.document[0], "size_bytes": brought.document[1]}
     put(connection, "profiles", document, over=("document", "size_bytes"))
-    columns = columns_of(profile)
-    seen = {"name": columns["device"], "title": names.clean(profile.device.title, most=200)}
-    put(connection, "devices", {**seen, "first_us": now_us, "last_us": now_us}, over=("last_us",), unless_null="title")
-    if not shown:
-        connection.execute(update(runs).where(runs.c.id == run).values(columns))
-        reword(connection, run)
+    # Last: all runs of a device write this row, and wait for each other from here to the end of the transaction.
+    seen = {"name": brought.headline["device"], "title": brought.title, "first_us": now_us, "last_us": now_us}
+    put(connection, "devices", seen, over=("last_us",), unless_null="title")
 
 
 def add_metrics(connection: Connection, run: str, values: Mapping[str, float], step: int | None, now_us: int) -> int:
     """Write values of one step, over what that step had. Without a step, it is the next one."""
-    for name, value in values.items():
-        names.metric_name(name)
-        if not math.isfinite(value):
-            raise DomainError(f"Metric {name!r} is {value}, which is no number to keep.")
     if step is None:
         wanted = select(func.max(metrics.c.step)).where(metrics.c.run_id == run, metrics.c.name.in_(list(values)))
         last = connection.execute(wanted).scalar()
         step = 0 if last is None else last + 1
-    rows = [{"run_id": run, "name": n, "step": step, "value": float(v), "at_us": now_us} for n, v in values.items()]
-    if rows:
-        put(connection, "metrics", rows, over=("value", "at_us"))
+    _put_metrics(connection, run, [(name, step, value) for name, value in values.items()], now_us)
     connection.execute(update(runs).where(runs.c.id == run).values(heartbeat_us=now_us))
     return step
+
+
+def add_series(connection: Connection, run: str, name: str, points: Mapping[int, float], now_us: int) -> None:
+    _put_metrics(connection, run, [(name, step, value) for step, value in points.items()], now_us)
+
+
+def _put_metrics(connection: Connection, run: str, points: list[tuple[str, int, float]], now_us: int) -> None:
+    for name, _, value in points:
+        names.metric_name(name)
+        if not math.isfinite(value):
+            raise DomainError(f"Metric {name!r} is {value}, which is no number to keep.")
+    rows = [{"run_id": run, "name": n, "step": step, "value": float(v), "at_us": now_us} for n, step, v in points]
+    if rows:
+        put(connection, "metrics", rows, over=("value", "at_us"))
 
 
 def retag(connection: Connection, run: str, *, add: Iterable[str], remove: Iterable[str]) -> None:
@@ -167,7 +180,12 @@ def retag(connection: Connection, run: str, *, add: Iterable[str], remove: Itera
 
 def reword(connection: Connection, run: str) -> None:
     """What a search looks in, anew."""
-    wanted = select(runs.c.id, runs.c.name, *(runs.c[name] for name in _SEARCHED)).where(runs.c.id == run)
-    named = connection.execute(wanted).one()
+    wanted = select(runs.c.name, *(runs.c[name] for name in _SEARCHED)).where(runs.c.id == run)
+    named = connection.execute(wanted).mappings().one()
+    words = _words(connection, run, named["name"], named)
+    connection.execute(update(runs).where(runs.c.id == run).values(words=words))
+
+
+def _words(connection: Connection, run: str, name: str | None, shown: Mapping[Any, Any]) -> str:
     tagged = connection.execute(select(tags.c.tag).where(tags.c.run_id == run)).scalars()
-    connection.execute(update(runs).where(runs.c.id == run).values(words=words_of(*named, tags=tagged)))
+    return words_of(run, name, *(shown[each] for each in _SEARCHED), tags=tagged)

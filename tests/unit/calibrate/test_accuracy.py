@@ -4,13 +4,24 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inferometer.calibrate.accuracy import Judged, by_group, chart_rows, judge, peer_errors, standing, without_model
+from inferometer.calibrate.accuracy import (
+    Judged,
+    ask_like,
+    by_group,
+    chart_rows,
+    judge,
+    peer_errors,
+    standing,
+    without_model,
+)
 from inferometer.calibrate.bounds import unbounded
 from inferometer.calibrate.cases import CASES, Case, Peer, family_of, read_cases, read_peers, step_of_case
 from inferometer.calibrate.choose import choose
 from inferometer.calibrate.files import write_calibration
 from inferometer.calibrate.targets import against_aims
 from inferometer.cli.accuracy import command
+from inferometer.core.calibration import Calibration
+from inferometer.core.workload import Precision
 from inferometer.errors import FormatError
 from inferometer.report.accuracy import accuracy_chart, accuracy_page, peer_table, standing_table, target_table
 
@@ -166,9 +177,9 @@ def test_the_command_prints_groups_and_draws(tmp_path):
 
 
 def test_the_command_names_what_there_is():
-    found = invoke("--device", "nvidia-t4")
+    found = invoke("--device", "google-tpu-v2")
     assert found.exit_code == 1
-    assert "no measured cases of any runtime on nvidia-t4" in str(found.exception)
+    assert "no measured cases of any runtime on google-tpu-v2" in str(found.exception)
     assert "nvidia-h200 with torch-compile" in str(found.exception)
 
 
@@ -179,3 +190,22 @@ def test_peers_stand_beside_ours():
 
 def test_cases_are_data_in_the_package():
     assert (Path(CASES) / "nvidia-h200.jsonl").is_file()
+
+
+def test_a_calibration_of_the_weights_format_is_looked_for_where_they_differ(tmp_path):
+    device_name = "intel-emerald-rapids-1-vcpu"
+    asked = case(model="smollm2-135m", device=device_name, runtime="llamacpp", dtype="f32", weights="q4_0", context=64)
+    base = choose("nvidia-h200", "torch-graph", "bf16").calibration
+    linear = tuple(replace(table, residual=0.1) for table in base.tables if table.op_class == "linear")
+    for weights in ("q4_0", "q8_0"):
+        made = Calibration(
+            device=device_name, runtime="llamacpp", dtype=weights, created="2026-11-15T10:00:00+00:00", tables=linear,
+            notes=(f"of {weights}",),
+        )  # fmt: skip
+        write_calibration(made, tmp_path)
+    (found,), refused = judge([asked], folders=(tmp_path,), shipped=None)
+    assert (found.how, refused) == ("held out", ())
+    told = ask_like(asked, choose(device_name, "llamacpp", "q4_0", folders=(tmp_path,), shipped=None).calibration)
+    assert told.phase("decode").time_s == found.time_s
+    assert "of q4_0" in told.provenance.notes
+    assert told.workload.precision == Precision(weights="q4_0", activations="f32", kv="f16")

@@ -1,22 +1,38 @@
 import json
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 
-from inferometer.calibrate.choose import Present, choose, completed, differences, widened
+from inferometer.calibrate.choose import (
+    Present,
+    Use,
+    choose,
+    completed,
+    differences,
+    present_here,
+    use_for,
+    weights_of,
+    widened,
+)
 from inferometer.calibrate.files import (
     SHIPPED,
     content_hash,
     file_name,
     files_in,
+    own_folder,
     read_calibration,
     require_for,
     sealed,
     write_calibration,
 )
+from inferometer.catalog import device
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Memory, Sourced
+from inferometer.core.workload import Precision
+from inferometer.cost.precision import with_overrides
 from inferometer.errors import DomainError, FormatError
+from inferometer.readers.resolve import read
 
 
 def made(**given):
@@ -149,3 +165,62 @@ def test_every_shipped_calibration_is_whole():
     assert {read_calibration(path).device for path in paths} >= {"nvidia-h200"}
     for path in paths:
         assert path.name == file_name(read_calibration(path))
+
+
+# ---- which one a question gets --------------------------------------------------------------------------------------
+
+
+def test_a_build_of_the_same_version_is_the_same_version():
+    assert differences(made(versions={"torch": "2.11.0+cu130"}), Present(versions={"torch": "2.11.0"})) == ()
+
+
+def test_what_runs_here_is_read_without_any_engine():
+    found = present_here("onnxruntime")
+    assert found.versions["onnxruntime"] == version("onnxruntime")
+    assert found.threads >= 1
+    assert present_here("onnxruntime", 7).threads == 7
+    assert "onnxruntime" not in present_here("llamacpp").versions
+
+
+def test_weights_of_another_format_are_better_than_none(tmp_path):
+    for name in ("q8_0", "f16"):
+        write_calibration(made(runtime="llamacpp", dtype=name), tmp_path)
+    own = choose("nvidia-h200", "llamacpp", "q8_0", folders=(tmp_path,), shipped=None)
+    assert (own.calibration.dtype, own.notes) == ("q8_0", ())
+    near = choose("nvidia-h200", "llamacpp", "q6_k", folders=(tmp_path,), shipped=None)
+    assert near.calibration.dtype == "q8_0"
+    assert near.notes == ("There is no calibration of q6_k weights: that of q8_0 weights stands for it.",)
+    name = next(iter(own.calibration.residuals))
+    assert near.calibration.residuals[name] > 2 * own.calibration.residuals[name]
+
+
+def test_the_format_of_weights_is_that_of_most_bytes():
+    graph = read("smollm2-135m")
+    assert weights_of(graph, Precision(weights="q4_0")) == "q4_0"
+    assert weights_of(graph, Precision()) == "bf16"
+    mixed = with_overrides(with_overrides(graph, {"*proj*": "q4_k"}), {"*down*": "q6_k"})
+    assert weights_of(mixed, Precision()) == "q4_k"
+
+
+def test_a_question_is_answered_in_the_formats_of_its_calibration(tmp_path, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path))
+    graph, gpu = read("smollm2-135m"), device("nvidia-h200")
+    write_calibration(made(runtime="llamacpp", dtype="q8_0", versions={}), own_folder())
+    found = use_for(graph, gpu, "llamacpp", Precision(weights="q8_0"))
+    assert found.calibration.dtype == "q8_0"
+    assert (found.precision.activations, found.precision.kv) == ("f32", "f16")
+    assert use_for(graph, gpu, "openvino", Precision()) == Use(device=gpu, precision=Precision())
+
+
+def test_on_this_machine_other_threads_are_noticed(tmp_path, monkeypatch):
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path))
+    here = device("local")
+    peaks = {"f32": Sourced(value=1e11, origin="calibrated", source="a test", date="2026-11-15")}
+    write_calibration(
+        made(device="local", runtime="onnxruntime", dtype="f32", versions={}, threads=64, peaks=peaks), own_folder()
+    )
+    found = use_for(read("resnet18"), here, "onnxruntime", Precision(activations="f32"), threads=1)
+    assert found.notes == ("The calibration of 2026-11-15 was made with 64 threads; now there are 1.",)
+    same = use_for(read("resnet18"), here, "onnxruntime", Precision(activations="f32"), threads=64)
+    assert same.notes == ()
+    assert float(same.device.peaks["f32"]) == 1e11

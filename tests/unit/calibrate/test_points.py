@@ -1,6 +1,18 @@
+import math
+
 import pytest
 
-from inferometer.calibrate.points import Point, StepPoint, append_points, overhead, read_points, read_steps
+from inferometer.calibrate.points import (
+    Point,
+    StepPoint,
+    append_points,
+    drifts,
+    middle_of,
+    middle_steps,
+    overhead,
+    read_points,
+    read_steps,
+)
 from inferometer.calibrate.single import attention, convolution, linear, vector, work_of_single
 from inferometer.catalog import device
 from inferometer.errors import DomainError, FormatError
@@ -103,3 +115,43 @@ def test_depthwise_convolutions_are_a_class_of_their_own():
 def test_a_sum_reads_two_and_writes_one():
     work = work_of_single(vector("elementwise", 2**24, inputs=2), H200, runtime="ideal", dtype="bf16")
     assert work.axes["bytes"] == 3 * 2 * 2**24
+
+
+def test_of_several_rounds_the_middle_one_is_kept_as_a_whole():
+    first = [point(op="a", workload="w", seconds=1.0), point(op="b", workload="w", seconds=4.0)]
+    second = [point(op="a", workload="w", seconds=2.0), point(op="b", workload="w", seconds=2.0)]
+    third = [point(op="a", workload="w", seconds=9.0), point(op="b", workload="w", seconds=9.0)]
+    other = [point(op="a", workload="v", seconds=9.0)]
+    readings = [overhead("kernel", 1e-6, dtype="bf16", probe="p"), overhead("kernel", 2e-6, dtype="bf16", probe="p")]
+    assert middle_of([*first, *second, *third, *other, *readings]) == [*readings, *first, *other]
+    between = middle_of([*first, *second])
+    assert sum(each.seconds for each in between) == pytest.approx(4.5), "of two the mean"
+    assert between[0].seconds / between[1].seconds == pytest.approx(1 / 4)
+
+
+def test_a_round_that_has_not_all_ops_is_no_round():
+    whole = [point(op="a", workload="w", seconds=1.0), point(op="b", workload="w", seconds=4.0)]
+    assert middle_of([*whole, point(op="a", workload="w", seconds=0.5)]) == whole
+
+
+def test_kernels_that_have_no_workload_are_all_kept():
+    twice = [point(seconds=1.0), point(seconds=2.0)]
+    assert middle_of(twice) == twice
+
+
+def test_of_equal_steps_the_middle_one_is_kept():
+    long, short, mid = (StepPoint(model="m", phase="decode", seconds=each, dtype="f32") for each in (9.0, 1.0, 2.0))
+    deep = StepPoint(model="m", phase="decode", seconds=5.0, dtype="f32", context=9)
+    assert [step.seconds for step in middle_steps([long, deep, short])] == [5.0, 5.0]
+    assert middle_steps([long, deep, short, mid]) == [mid, deep]
+
+
+def test_a_machine_that_differs_from_itself_says_by_how_much():
+    steps = [
+        StepPoint(model=f"m{number}", phase="decode", seconds=seconds, dtype="f32")
+        for number in range(5)
+        for seconds in (1.0, 1.1)
+    ]
+    assert drifts(steps) == {"decode": pytest.approx(math.log(1.1) / math.sqrt(2))}
+    assert drifts(steps[:6]) == {}, "three steps say nothing"
+    assert drifts(steps[::2]) == {}, "nor do those that were measured once"

@@ -149,7 +149,7 @@ def test_a_fresh_start_forgets(tmp_path):
     run(Bench(Clock()), tmp_path)
     journal = Journal(folder=tmp_path)
     journal.clear()
-    assert (journal.points(), journal.done()) == ((), frozenset())
+    assert (journal.points(), journal.done()) == ((), {})
 
 
 def test_progress_says_how_long_still():
@@ -161,3 +161,35 @@ def test_progress_says_how_long_still():
 
 def test_nothing_is_drawn_where_nobody_sees_it():
     assert drawn(io.StringIO()) is None
+
+
+def test_what_time_is_left_goes_into_another_round(tmp_path):
+    bench = Bench(Clock(), sizes=(0, 1, 2))
+    found = run(bench, tmp_path, rounds=3)
+    assert (found.done, found.left) == (12, 0)
+    assert sorted(bench.order[:4]) == sorted(bench.order[4:8]) == sorted(bench.order[8:])
+
+
+def test_a_round_that_is_cut_short_is_taken_up_again(tmp_path):
+    bench = Bench(Clock(), sizes=(0, 1, 2))
+    assert run(bench, tmp_path, rounds=2, budget_s=6.5).done == 6
+    found = run(bench, tmp_path, rounds=2)
+    assert (found.done, found.left) == (8, 0)
+    assert {key: bench.order.count(key) for key in bench.order} == dict.fromkeys(bench.all, 2)
+    assert run(bench, tmp_path, rounds=2).done == 8, "often enough"
+
+
+def test_what_cannot_be_measured_is_tried_once_and_stops_no_round(tmp_path):
+    bench = Bench(Clock(), sizes=(0, 1))
+    usual = bench.measure
+
+    def measure(candidate):
+        if candidate.key == "copy 1":
+            bench.order.append(candidate.key)
+            raise EngineError("no such kernel")
+        return usual(candidate)
+
+    bench.measure = measure
+    found = run(bench, tmp_path, rounds=2)
+    assert bench.order.count("copy 1") == 1
+    assert (found.done, found.left, found.skipped) == (4, 0, ("copy 1: no such kernel",))

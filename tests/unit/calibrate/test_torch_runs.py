@@ -3,6 +3,7 @@
 import pytest
 
 from inferometer.calibrate.job import Job, Prepared, calibrate
+from inferometer.calibrate.steps import alone_note
 from inferometer.calibrate.torch_kernels import Sizes
 from inferometer.calibrate.torch_models import TINY
 from inferometer.calibrate.torch_provider import torch_environment, torch_provider
@@ -35,7 +36,10 @@ def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
     assert expected <= classes
     assert {name.partition(".")[0] for name in classes} == {name.partition(".")[0] for name in expected}
     assert {"h2d", "d2h"} <= set(found.calibration.bandwidths)
-    # Steps of a CPU held against a GPU's peaks may fit nothing: then their factors are dropped, and that is said.
-    kept = set(found.calibration.fitted_on)
-    assert kept == set(TINY) or (not kept and found.calibration.notes)
+    # Steps of a CPU held against a GPU's peaks may explain nothing: their phase is then dropped, and that is said.
+    steps = found.outcome.steps
+    assert {step.model for step in steps} == set(TINY)
+    dropped = {step.phase for step in steps if alone_note(step.phase) in found.calibration.notes}
+    assert set(found.calibration.fitted_on) == {step.model for step in steps if step.phase not in dropped}
+    assert not {f"linear.{phase}" for phase in dropped} & set(found.calibration.factors)
     assert found.calibration.versions["torch"] == torch.__version__

@@ -7,8 +7,9 @@ import pytest
 
 from inferometer.calibrate.job import Job, prepare
 from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.together import Together
 from inferometer.calibrate.torch_kernels import torch_dtype
-from inferometer.calibrate.torch_provider import Together, _Careful, now_and_then, others_on, require_cuda
+from inferometer.calibrate.torch_provider import _Careful, now_and_then, others_on, require_cuda
 from inferometer.calibrate.torch_timing import Clock
 from inferometer.catalog import device
 from inferometer.errors import DomainError, EngineError, UnknownNameError

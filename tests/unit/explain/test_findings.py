@@ -82,6 +82,20 @@ def test_of_two_alike_the_one_with_more_at_stake_comes_first():
     assert codes.index("layout.moves") < codes.index("host.gap")
 
 
+@pytest.mark.parametrize(
+    ("reasons", "title"),
+    [
+        (("during the runs, 2 times: other programs used 40% of all CPUs (cpu-busy). Stop them.",),
+         "The measurement was disturbed during the runs, 2 times: other programs used 40% of all CPUs"),
+        (("the load rose",), "The measurement was disturbed: the load rose"),
+        ((), "The machine was not quiet while it was measured"),
+    ],
+)  # fmt: skip
+def test_what_disturbed_a_run_is_a_sentence(reasons, title):
+    found = sampled(steady(40), environment=Environment(disturbed=True, reasons=reasons))
+    assert FINDERS["environment.noisy"](case_of(found)).title == title
+
+
 def test_a_disturbed_run_is_said_before_anything_it_casts_doubt_on():
     found = noisy(disturbed=True)
     found = replace(found, phases=(replace(found.phases[0], ops=(op("t", "copy", 0.009),)),))
@@ -189,6 +203,32 @@ def test_the_dispatch_of_pytorch_is_no_fallback():
 def test_a_host_op_that_starts_a_kernel_is_no_fallback():
     ops = (op("a", "linear", 0.5, unit="gpu"), op("b", "linear", 0.5, device_s=0.4))
     assert FINDERS["placement.fallback"](case_of(profile(forward(*ops)))) is None
+
+
+def test_what_the_prediction_leaves_open_is_not_slow():
+    """Four times the prediction: slow against an interval up to three times, not against one up to five."""
+    found = PAIRS["utilisation.low"][0]
+    phase = found.phase("forward")
+    middle = phase.predicted_s
+
+    def case(high):
+        guessed = replace(phase, time_s=middle, low_s=middle / 2, high_s=high * middle)
+        return case_of(found, CPU, predicted=replace(found, kind="predicted", phases=(guessed,)))
+
+    assert FINDERS["utilisation.low"](case(5.0)) is None
+    slow = FINDERS["utilisation.low"](case(3.0))
+    assert slow.gain_low == pytest.approx(phase.time_s / middle / 3)
+    assert slow.gain_low > 1
+
+
+def test_a_change_that_gains_nothing_is_not_proposed():
+    fires, _, on = PAIRS["memory.bound"]
+    worth, idle = (
+        FINDERS["memory.bound"](case_of(fires, on, price=lambda c, p, g=gain: replace(priced(c, p), gain=g)))
+        for gain in (2.0, 1.01)
+    )
+    assert (worth.gain, bool(worth.changes)) == (2.0, True)
+    assert (idle.gain, idle.changes) == (None, ())
 
 
 def test_fewer_threads_are_no_low_utilisation():

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
@@ -42,6 +43,27 @@ def test_the_hub_says_where_it_is_and_serves_until_it_is_told_to_end(place):
             hub.terminate()
         assert hub.wait(20) in {0, -15, 143}
         assert "Traceback" not in hub.stderr.read()
+
+
+def test_without_a_browser_the_hub_says_where_the_run_is_and_serves_on(place, monkeypatch):
+    for name in ("PATH", "BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    words = [sys.executable, "-c", START, "--port", "0", "--store", str(place), "--show", "one"]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as hub:
+        try:
+            hub.stderr.readline()
+            link = re.search(r"http://127\.0\.0\.1:\d+/runs/\w{12}$", hub.stderr.readline().strip())[0]
+            with urllib.request.urlopen(link) as page:  # noqa: S310 - our own address
+                assert b"<h1>one</h1>" in page.read()
+        finally:
+            hub.send_signal(signal.SIGINT)
+        assert hub.wait(20) == 0
+        assert "Traceback" not in hub.stderr.read()
+
+
+def test_a_run_that_is_not_there_is_told_before_anything_is_served(place):
+    with pytest.raises(UnknownNameError, match="two"):
+        run(hub_command, "--show", "two", "--port", 0, "--store", place)
 
 
 def test_a_hub_for_others_asks_for_a_token_first(place):

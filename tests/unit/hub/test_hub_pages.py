@@ -11,7 +11,8 @@ import pytest
 from inferometer.core.codec import decode
 from inferometer.core.profile import Profile
 from inferometer.errors import MissingDependencyError, UnknownNameError
-from inferometer.hub import assets, explaining
+from inferometer.explain import explanation
+from inferometer.hub import assets
 from inferometer.hub.catalogue import device_of
 from inferometer.hub.explaining import explained
 from inferometer.hub.rendering import data_element
@@ -111,19 +112,14 @@ def test_explaining_is_a_part_of_its_own(here, run):
     assert "findings-slot" not in again
 
 
-def test_without_explain_the_findings_of_the_profile_still_show(monkeypatch):
-    monkeypatch.setattr(explaining, "_explain", lambda: None)
-    found = explained(network(), None)
-    assert [finding.title for finding in found.findings] == ["A finding it carries"]
-    assert found.tables == ()
-
-
 def test_an_explanation_that_fails_leaves_the_page_whole(monkeypatch):
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(explaining, "_explain", lambda: broken)
-    assert explained(network(), None).headline is None
+    monkeypatch.setattr(explanation, "explain", broken)
+    found = explained(network(), None)
+    assert found.headline is None
+    assert [finding.title for finding in found.findings] == ["A finding it carries"]
 
 
 def test_attribution_closes():
@@ -299,7 +295,7 @@ def test_run_values_are_the_same_for_page_and_report():
     run = Run(id="x", project="p", status="finished", created="2026-11-15T00:00:00+00:00", profile=network())
     values = run_values(run, network())
     assert values["title"] == "tiny-cnn on NVIDIA T4"
-    assert ("disturbed by", "the load rose") in values["environment"]
+    assert ("disturbed", "the load rose") in values["environment"]
 
 
 def test_without_vl_convert_the_page_says_what_to_install(monkeypatch, tmp_path):

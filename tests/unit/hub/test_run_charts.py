@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from inferometer.bench.compare import compare
+from inferometer.catalog import device
 from inferometer.core import statistics
 from inferometer.errors import DomainError
+from inferometer.hub import run_charts
 from inferometer.report.charts.layers import kind_chart, layer_chart, unit_chart
 from inferometer.report.charts.memory import memory_chart, memory_parts
 from inferometer.report.charts.runs import difference_chart, metric_chart, run_trend
@@ -128,3 +130,19 @@ def test_vega_draws_them(profile):
 
     for chart in (layer_chart, kind_chart, unit_chart, histogram, memory_chart):
         assert render(chart(profile), "svg").startswith(b"<svg")
+
+
+def test_a_run_of_this_machine_has_a_roofline_that_is_measured_when_it_is_drawn(monkeypatch):
+    asked = []
+
+    def roofed(found):
+        asked.append(found.name)
+        return device("nvidia-t4")
+
+    monkeypatch.setattr(run_charts, "roofed", roofed)
+    here = replace(device("nvidia-t4"), name="local", peaks={})
+    known = run_charts.charts_of(network(), here)
+    assert asked == []
+    assert known["roofline-forward"].made()["layer"]
+    assert asked == ["local"]
+    assert "roofline-forward" not in run_charts.charts_of(network(), replace(here, name="unknown-board"))

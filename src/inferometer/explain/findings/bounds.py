@@ -6,7 +6,7 @@ from math import ceil, log2
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.finding import Finding
-from inferometer.explain.case import Case, asked_of, evidence, faster, graded, more
+from inferometer.explain.case import Case, asked_of, evidence, faster, graded, more, named
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
@@ -19,10 +19,11 @@ _LEAST = 0.3
 _BYTE = 9.0  # bits a weight of an 8-bit format with its scales, and a little
 _NARROW = 6.0  # bits a weight below which few formats save more
 _FEW_MORE = 4  # times the batch, where nothing else is left to try
-_WORTH_BATCHING = 1.2
+_WORTH_BATCHING, _WORTH_TRYING = 1.2, 1.05
 _BATCH_STEP = 32  # how many times the batch is raised at most
 _SLOWER, _ABOVE_FLOOR = 1.5, 3.0
 _FASTER_PEAK = 1.5
+_TOGETHER = "batch requests, so that each read of them serves several"
 _FORMATS = ("bf16", "f16", "i8", "f8e4m3")  # arithmetic to move to, the safest first
 
 
@@ -34,15 +35,16 @@ def memory_bound(case: Case) -> Finding | None:
     weights = _weight_share(case, phase)
     changes, way = _lighter(case, weights)
     gained = _gained(case, phase, changes[0])
+    if gained and gained["gain"] < _WORTH_TRYING:
+        gained, changes = {}, ()
     return Finding(
         code="memory.bound",
         severity="info",
-        title=f"{_named(phase)} is bound by memory: {share:.0%} of it is moving bytes",
+        title=f"{_begun(phase)} is bound by memory: {share:.0%} of it is moving bytes",
         evidence=evidence(
             memory_share=share, **_indicators(case, phase), weight_bits=case.weight_bits, weight_share=weights
         ),
-        advice=f"{way}: also batch requests, so that each read of the weights serves several, reuse data in caches and "
-        "fuse ops that only pass it on; or take a device with more bandwidth.",
+        advice=f"{way}. Reuse data in caches, fuse ops that only pass it on, or take a device with more bandwidth.",
         **gained,
         phase=phase.name,
         stake_s=case.stake(phase, share * phase.time_s),
@@ -64,7 +66,7 @@ def compute_bound(case: Case) -> Finding | None:
     return Finding(
         code="compute.bound",
         severity="info",
-        title=f"{_named(phase)} is bound by arithmetic: {share:.0%} of it is computing",
+        title=f"{_begun(phase)} is bound by arithmetic: {share:.0%} of it is computing",
         evidence=evidence(
             compute_share=share,
             **_indicators(case, phase),
@@ -131,6 +133,8 @@ def utilisation_low(case: Case) -> Finding | None:
             continue
         if phase.floor_s and phase.time_s < _ABOVE_FLOOR * phase.floor_s:
             continue
+        if phase.time_s <= (_expected_bounds(case, phase, expected)[1] or 0.0):
+            continue  # within what the prediction itself leaves open
         stake = case.stake(phase, phase.time_s - expected)
         if worst is None or stake > worst[0]:
             worst = stake, phase, expected
@@ -141,7 +145,7 @@ def utilisation_low(case: Case) -> Finding | None:
     return Finding(
         code="utilisation.low",
         severity=graded(case.share(stake)),
-        title=f"{_named(phase)} takes {phase.time_s / expected:.2g} times what this device should take for it",
+        title=f"{_begun(phase)} takes {phase.time_s / expected:.2g} times what this device should take for it",
         evidence=evidence(
             time_s=phase.time_s,
             expected_s=expected,
@@ -152,7 +156,7 @@ def utilisation_low(case: Case) -> Finding | None:
         advice=f"Look at {_slowest(phase)} first; check threads, power mode, the build of the engine (does it use this "
         "machine's instructions?) and its graph optimisation level, and measure on a quiet machine.",
         gain=phase.time_s / expected,
-        gain_low=max(phase.time_s / high, 1.0) if high else None,
+        gain_low=phase.time_s / high if high else None,
         gain_high=phase.time_s / low if low else None,
         gain_of="latency",
         phase=phase.name,
@@ -210,11 +214,11 @@ def _lighter(case: Case, weights: float | None) -> tuple[tuple[str, ...], str]:
     if weights is not None and weights < _MOST:
         form = case.profile.workload.precision.activations
         changes = ("precision=f16",) if form == "f32" else batch
-        return changes, "Most of the bytes are activations, so keep them in a smaller format"
+        return changes, "Most of the bytes are activations: keep them in a smaller format"
     if bits is None or bits <= _NARROW:
-        return batch, "Its weights are small already, so do more with each read of them"
+        return batch, f"Its weights are small already: {_TOGETHER}"
     narrow, byte = ("q4_0", "q8_0") if runtime == "llamacpp" else ("i4", "i8")
-    words = f"Quantise the weights from {bits:.3g} bits each to fewer"
+    words = f"Quantise the weights from {bits:.3g} bits each to fewer, and {_TOGETHER}"
     if case.profile.phase("decode") is None:
         return ((f"weights={byte}",) if bits > _BYTE else batch), words
     return ((f"weights={narrow}", f"weights={byte}") if bits > _BYTE else (f"weights={narrow}",)), words
@@ -260,7 +264,7 @@ def _slowest(phase: Phase) -> str:
     return max(known, key=lambda op: op.time_s - (op.predicted_s or 0.0)).name
 
 
-def _named(phase: Phase) -> str:
-    return {"decode": "Decoding", "prefill": "Reading the prompt", "forward": "The forward pass"}.get(
-        phase.name, f"The phase {phase.name}"
-    )  # fmt: skip
+def _begun(phase: Phase) -> str:
+    """A phase at the beginning of a sentence."""
+    words = named(phase)
+    return f"{words[0].upper()}{words[1:]}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.finding import Finding
 from inferometer.cost.effects import runtime_effects
 from inferometer.errors import UnknownNameError
-from inferometer.explain.case import Case, at_most, evidence, faster, graded
+from inferometer.explain.case import Case, at_most, evidence, faster, graded, named
 
 if TYPE_CHECKING:
     from inferometer.core.profile import OpTime, Phase
@@ -30,6 +30,14 @@ _MANY_OPS = 20
 _TILE = 128  # rows that a matrix unit of a GPU takes at once in its large kernels
 _ACROSS = re.compile(r"memcpy|h2d|d2h|htod|dtoh|host.?to.?device|device.?to.?host", re.IGNORECASE)
 _COPY_PARTS = ("write", "read")
+_FUSE = (
+    "Fuse them (graph optimisation, torch.compile), capture the step as one graph (CUDA graphs), or give each more to "
+    "do with a larger batch."
+)
+_FUSE_ON_CPU = (
+    "Fuse them (graph optimisation, an engine that compiles), try fewer threads, since every op waits for all of them, "
+    "or give each more to do with a larger batch."
+)
 
 
 def launch_bound(case: Case) -> Finding | None:
@@ -47,7 +55,7 @@ def launch_bound(case: Case) -> Finding | None:
     return Finding(
         code="launch.bound",
         severity=graded(case.share(case.stake(phase, seconds))),
-        title=f"{count} small ops take {share:.0%} of {phase.name}, and have hardly any work",
+        title=f"{count} small ops take {share:.0%} of {named(phase)}, and have hardly any work",
         evidence=evidence(
             small_ops=count,
             share=share,
@@ -56,8 +64,7 @@ def launch_bound(case: Case) -> Finding | None:
             launch_s=case.device.launch_s.value if case.device and case.device.launch_s else None,
             speedup_at_most=limit,
         ),
-        advice="Fuse them (graph optimisation, torch.compile), capture the step as one graph (CUDA graphs), or give "
-        "each more to do with a larger batch.",
+        advice=_FUSE_ON_CPU if case.unit in {None, "cpu"} else _FUSE,
         **faster(gain),
         phase=phase.name,
         stake_s=case.stake(phase, seconds),
@@ -79,7 +86,7 @@ def host_gap(case: Case) -> Finding | None:
     return Finding(
         code="host.gap",
         severity=graded(case.share(case.stake(phase, seconds))),
-        title=f"{share:.0%} of {phase.name} is in no op",
+        title=f"{share:.0%} of {named(phase)} is in no op",
         evidence=evidence(
             gap_s=seconds, share=share, gap_per_op_s=seconds / max(count, 1), ops=count, speedup_at_most=at_most(share)
         ),
@@ -110,7 +117,7 @@ def layout_moves(case: Case) -> Finding | None:
     return Finding(
         code="layout.moves",
         severity=graded(case.share(case.stake(phase, seconds))),
-        title=f"Transposes, copies and casts take {share:.0%} of {phase.name}",
+        title=f"Transposes, copies and casts take {share:.0%} of {named(phase)}",
         evidence=evidence(
             share=share,
             time_s=seconds,
@@ -147,7 +154,7 @@ def host_copies(case: Case) -> Finding | None:
     return Finding(
         code="host.copies",
         severity=graded(case.share(case.stake(phase, seconds))),
-        title=f"Copies between host and device take {share:.0%} of {phase.name}",
+        title=f"Copies between host and device take {share:.0%} of {named(phase)}",
         evidence=evidence(
             share=share,
             time_s=seconds,
@@ -179,7 +186,7 @@ def communication_bound(case: Case) -> Finding | None:
     return Finding(
         code="communication.bound",
         severity=graded(case.share(case.stake(phase, seconds))),
-        title=f"{parallel.devices} devices exchange results for {share:.0%} of {phase.name}",
+        title=f"{parallel.devices} devices exchange results for {share:.0%} of {named(phase)}",
         evidence=evidence(share=share, time_s=seconds, devices=parallel.devices, speedup_at_most=at_most(share)),
         advice="Split over fewer devices, or between layers instead of inside them (pipeline for tensor parallel), use "
         "a faster link, or let communication overlap with computing.",
@@ -201,7 +208,7 @@ def quantisation_overhead(case: Case) -> Finding | None:
     return Finding(
         code="quantisation.overhead",
         severity=graded(case.share(case.stake(phase, seconds))),
-        title=f"Converting number formats takes {share:.0%} of {phase.name}"
+        title=f"Converting number formats takes {share:.0%} of {named(phase)}"
         if seconds
         else f"{case.profile.runtime} writes {case.profile.workload.precision.weights} weights out before it uses them",
         evidence=evidence(
@@ -241,7 +248,7 @@ def padding_waste(case: Case) -> Finding | None:
     return Finding(
         code="padding.waste",
         severity=graded(case.share(stake)),
-        title=f"{waste:.0%} of the rows of {phase.name} are padding",
+        title=f"{waste:.0%} of the rows of {named(phase)} are padding",
         evidence=evidence(rows=real, padded_rows=padded, waste=waste, speedup_at_most=at_most(waste * part)),
         advice="Group requests of like length, use buckets or ragged batches, or lengths and batches that are whole "
         f"multiples of {_TILE} where the kernels take that many rows at once.",

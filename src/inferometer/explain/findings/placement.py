@@ -6,7 +6,7 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
-from inferometer.explain.case import Case, asked_of, at_most, evidence, graded
+from inferometer.explain.case import Case, asked_of, at_most, evidence, graded, named
 
 if TYPE_CHECKING:
     from inferometer.core.profile import OpTime, Phase
@@ -35,9 +35,9 @@ def placement_fallback(case: Case) -> Finding | None:
     return Finding(
         code="placement.fallback",
         severity=graded(case.share(case.stake(phase, seconds))),
-        title=f"Nothing ran on the {wanted}: every op fell back to the CPU"
+        title=f"Nothing ran on the {wanted.upper()}: every op fell back to the CPU"
         if everything
-        else f"{_counted(ops)} ran on the CPU instead of the {wanted}: {share:.0%} of {phase.name}",
+        else f"{_counted(ops)} ran on the CPU instead of the {wanted.upper()}: {share:.0%} of {named(phase)}",
         evidence=evidence(
             share=share,
             time_s=seconds,
@@ -45,8 +45,9 @@ def placement_fallback(case: Case) -> Finding | None:
             ops=sum(op.count for op in phase.ops),
             speedup_at_most=None if everything else at_most(share),
         ),
-        advice=f"The engine has no kernel for these ops on the {wanted}, or was not built for it: {kinds}. Replace or "
-        "re-export them, use a newer engine or another provider, or run all of it on the CPU to save the copies.",
+        advice=f"The engine has no kernel for these ops on the {wanted.upper()}, or was not built for it: {kinds}. "
+        "Replace or re-export them, use a newer engine or another provider, or run all of it on the CPU to save the "
+        "copies.",
         phase=phase.name,
         stake_s=case.stake(phase, seconds),
         changes=() if everything else ("unit=cpu",),

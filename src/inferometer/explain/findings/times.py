@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 from math import fsum
+from typing import TYPE_CHECKING
 
 from inferometer.bench.statistics import drift
 from inferometer.core import statistics as plain
 from inferometer.core.finding import Finding
 from inferometer.cost.priors import storage_prior
 from inferometer.explain.attribution import one_time
-from inferometer.explain.case import Case, evidence
+from inferometer.explain.case import Case, evidence, named
 from inferometer.explain.samples import level_samples
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "environment_noisy",
@@ -30,6 +34,8 @@ _FEW = 5
 _ONCE_REQUESTS, _ONCE_S = 5.0, 1.0
 _NORMAL = 1.4826  # standard deviations in a median absolute deviation
 _NEAR = 0.5  # of the slowest such disk: what comes more slowly waits for something else
+_CODE = re.compile(r" \([a-z]+(?:-[a-z]+)*\)$")
+_WHEN = ("before the runs", "during the runs", "after the runs")
 _HOT = re.compile(r"throttl|temperature|thermal|clock", re.IGNORECASE)
 
 
@@ -46,7 +52,7 @@ def latency_tail(case: Case) -> Finding | None:
     return Finding(
         code="latency.tail",
         severity="warning",
-        title=f"The {100 * level:.0f}th percentile of {phase.name} is {high / middle:.2g} times the median",
+        title=f"The {100 * level:.0f}th percentile of {named(phase)} is {high / middle:.2g} times the median",
         evidence=evidence(**{f"p{level * 100:.0f}_s": high}, p50_s=middle, ratio=high / middle, runs=len(samples)),
         advice="Look for what comes and goes: garbage collection, threads that compete for a core, other programs, "
         "power saving, allocations inside the loop. Pin threads, allocate once, and watch the slow runs in a trace.",
@@ -93,11 +99,7 @@ def environment_noisy(case: Case) -> Finding | None:
     return Finding(
         code="environment.noisy",
         severity="warning",
-        title=f"The measurement was disturbed {reasons[0].partition('. ')[0].rstrip('.')}"
-        if disturbed and reasons
-        else "The machine was not quiet"
-        if disturbed
-        else f"The times scatter by {scatter:.0%} of their median",
+        title=_disturbed_by(reasons) if disturbed else f"The times scatter by {scatter:.0%} of their median",
         evidence=evidence(
             disturbed=float(disturbed),
             variation=scatter,
@@ -110,6 +112,14 @@ def environment_noisy(case: Case) -> Finding | None:
         phase=phase.name if phase else None,
         stake_s=case.request_s,
     )
+
+
+def _disturbed_by(reasons: Sequence[str]) -> str:
+    """The first reason without its remedy and its code. The guard's own begin with when it was."""
+    if not reasons:
+        return "The machine was not quiet while it was measured"
+    first = _CODE.sub("", reasons[0].partition(". ")[0].rstrip("."))
+    return f"The measurement was disturbed{'' if first.startswith(_WHEN) else ':'} {first}"
 
 
 def _scatter(samples: tuple[float, ...]) -> float:

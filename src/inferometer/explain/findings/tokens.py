@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from inferometer.core.finding import Finding
-from inferometer.explain.case import Case, at_most, evidence, faster, graded
+from inferometer.explain.case import Case, at_most, evidence, faster, graded, named
 from inferometer.explain.samples import growth
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def attention_grows(case: Case) -> Finding | None:
     return Finding(
         code="attention.grows",
         severity="info",
-        title=f"Attention takes {part:.0%} of {phase.name} at {context or 'this many'} tokens, and grows with them",
+        title=f"Attention takes {part:.0%} of {named(phase)} at {context or 'this many'} tokens, and grows with them",
         evidence=evidence(
             attention_share=share or None,
             step_growth_share=grown or None,

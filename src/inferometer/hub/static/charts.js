@@ -44,6 +44,7 @@ async function embed(figure, spec) {
   await vega();
   const themed = { ...inked(untitled(spec)), background: null, padding: 4 };
   const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !figure.dataset.chart.startsWith("roofline");
+  if ("wide" in figure.dataset && !narrow) Object.assign(themed, { width: figure.clientWidth - 24, autosize: { type: "fit-x", contains: "padding" } });
   if (narrow) Object.assign(themed, { width: figure.clientWidth - 20, autosize: { type: "fit-x", contains: "padding" }, config: { ...themed.config, legend: { ...themed.config?.legend, orient: "bottom", columns: 2 } } });
   await window.vegaEmbed(figure, themed, { ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip });
   figure.dataset.drawn = "true";

@@ -1,6 +1,7 @@
 // Live runs: the hub tells when something changes, and the clock here counts on in between.
 import { byId, element } from "./dom.js";
-import { digitsOf, quantity } from "./format.js";
+import { quantity } from "./format.js";
+import { written } from "./metrics.js";
 
 let open = [];
 
@@ -9,11 +10,13 @@ function took(row) {
 }
 
 function card(row) {
+  const { progress, ...metrics } = row.metrics || {};
   return element("article", { class: "answer", "data-run": row.id },
     element("header", {}, element("a", { href: `/runs/${row.id}` }, row.name || row.id), element("span", { class: "badge busy" }, row.status)),
     element("p", { class: "quiet" }, [row.kind, row.project, row.model].filter(Boolean).join(" · ")),
     element("p", { class: "value", "data-clock": row.id }, took(row)),
-    element("dl", {}, ...Object.entries(row.metrics || {}).flatMap(([name, metric]) => [element("dt", {}, name), element("dd", {}, digitsOf(metric.value), element("small", {}, `  step ${metric.step}`))])));
+    progress ? element("progress", { max: 1, value: progress.value, "aria-label": "How far it is" }) : null,
+    element("dl", {}, ...Object.entries(metrics).flatMap(([name, metric]) => [element("dt", {}, name), element("dd", {}, written(name, metric.value))])));
 }
 
 function show(found) {

@@ -4,7 +4,7 @@ import { digitsOf, quantity } from "./format.js";
 
 const UNITS = [[/_s$/, "s"], [/_bytes$/, "B"], [/_j$/, "J"], [/_w$/, "W"]];
 
-function written(name, value) {
+export function written(name, value) {
   const known = UNITS.find(([ending]) => ending.test(name));
   return known ? quantity(value, known[1]) : digitsOf(value);
 }
@@ -38,6 +38,6 @@ export function drawMetrics(box, metrics) {
     const last = points[points.length - 1];
     return element("div", { class: "metric", "data-metric": name },
       element("h3", {}, name), element("p", { class: "value" }, written(name, last.value)),
-      points.length > 1 ? spark(points) : null, element("p", { class: "quiet" }, `step ${last.step}`));
+      points.length > 1 ? spark(points) : null);
   }));
 }

@@ -11,8 +11,13 @@ if (box) {
   stream.addEventListener("run", (event) => {
     const found = JSON.parse(event.data);
     started = found.run.started;
-    drawMetrics(byId("metrics"), found.metrics);
-    byId("status").textContent = found.run.status;
+    const far = found.metrics.filter((metric) => metric.name === "progress").pop();
+    byId("progress").hidden = !far;
+    if (far) byId("progress").value = far.value;
+    drawMetrics(byId("metrics"), found.metrics.filter((metric) => metric.name !== "progress"));
+    const badge = byId("status").querySelector(".badge");
+    badge.textContent = found.run.status;
+    badge.className = `badge ${found.run.status === "running" ? "busy" : "quiet"}`;
     if (!["running", "pending"].includes(found.run.status)) { stream.close(); window.location.reload(); }
   });
   setInterval(() => { if (started) byId("elapsed").textContent = quantity(Math.max(0, Date.now() / 1000 - started), "s", 3); }, 250);

@@ -5,6 +5,7 @@ import { byId, colour, dataOf, debounced, element, writeMoments } from "./dom.js
 import { count, quantity, share } from "./format.js";
 import { Grid } from "./grid.js";
 import { LayerChart } from "./layer_chart.js";
+import { drawLine } from "./line.js";
 import { drawMetrics } from "./metrics.js";
 
 const PHASE_INKS = ["cpu", "npu", "gpu", "dsp", "tpu"];
@@ -160,6 +161,8 @@ if (memory && byId("memory")) {
   const inks = { weights: "cpu", "KV cache": "tpu" };
   drawBars(byId("memory"), Object.entries(memory).map(([name, value]) => ({ name, value })), (value) => quantity(value, "B", 3), (name) => colour(inks[name] || "rest"));
 }
+const held = dataOf("held-data");
+if (held && byId("held")) drawLine(byId("held"), held, "B", "Memory that the process held while it was measured");
 const metrics = dataOf("metrics-data");
 if (metrics) drawMetrics(byId("metrics"), metrics);
 openDrawing();

@@ -63,7 +63,7 @@ function draw() {
   byId("told").textContent = `${count(rows.length)} rows · ${count(found.length)} that can be · ${count(best.length)} on the front`;
   if (!found.length) { list([]); return; }
   const ends = (name) => { const values = found.map((point) => point[name]); const [low, most] = [Math.min(...values), Math.max(...values)]; return [low / 1.2, most * 1.2]; };
-  const plane = { x: ends("x"), y: ends("y"), wide: wide - LEFT - 14, high: high - BOTTOM - 10 };
+  const plane = { x: ends("x"), y: ends("y"), wide: wide - LEFT - 26, high: high - BOTTOM - 10 };
   plane.at = (point) => [LEFT + plane.wide * Math.log(point.x / plane.x[0]) / Math.log(plane.x[1] / plane.x[0]), 10 + plane.high * (1 - Math.log(point.y / plane.y[0]) / Math.log(plane.y[1] / plane.y[0]))];
   axes(pen, plane, x, y, high);
   const inks = legend(found);

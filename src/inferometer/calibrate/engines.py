@@ -1,0 +1,89 @@
+"""Engines on a CPU made ready for a calibration: probe models to run through them, and who disturbs meanwhile."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from inferometer.bench.guard import Guard, host_record
+from inferometer.calibrate.probe_decoders import DecoderProvider, decoder_provider
+from inferometer.calibrate.probes import ProbeProvider, probe_provider
+from inferometer.core.device import Device
+from inferometer.errors import DomainError, EngineError
+from inferometer.runtimes.base import Runtime, require_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from inferometer.calibrate.points import Point
+
+__all__ = ["Engine", "circumstances", "disturbed_by", "engine_provider", "require_quiet"]
+
+PROBED = "f32"  # that probes which take arrays are made in
+_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 5.0  # after a case that was disturbed, longer each time
+_LOOKS = 6  # at a machine that is not quiet, before it is refused: some seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """What is calibrated. For a runtime that opens GGUF files `dtype` is the format of the weights."""
+
+    runtime: Runtime
+    device: Device
+    dtype: str
+    threads: int
+    journal: Path
+    folder: Path | None = None  # where probe models are kept
+    limit_s: float = 0.6
+
+
+def engine_provider(engine: Engine, known: Sequence[Point] = ()) -> ProbeProvider | DecoderProvider:
+    """The provider, its ceilings measured or taken from beside the journal. `known` points are those it has."""
+    require_ready(engine.runtime)
+    if "gguf" in engine.runtime.formats:
+        return decoder_provider(
+            engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
+            folder=engine.folder, limit_s=engine.limit_s,
+        )  # fmt: skip
+    if engine.dtype != PROBED:
+        raise DomainError(
+            f"{engine.runtime.title} was to be calibrated in {engine.dtype}; its probe models are made in {PROBED}.",
+            remedy=f"Leave out --dtype, or give --dtype {PROBED}.",
+        )
+    return probe_provider(
+        engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
+        folder=engine.folder, limit_s=engine.limit_s, known=known,
+    )  # fmt: skip
+
+
+def require_quiet(guard: Guard, looks: int = _LOOKS) -> None:
+    """Look until nothing disturbs, a few times at most; then refuse, and say why."""
+    found = guard.before(retries=looks).disturbances
+    if found:
+        raise EngineError(
+            f"The machine is not quiet: {'; '.join(each.found for each in found)}.",
+            remedy=found[0].remedy or "Calibrate when nothing else runs, or give --no-guard.",
+        )
+
+
+def disturbed_by(guard: Guard, sleep: Callable[[float], None] = time.sleep) -> Callable[[], str | None]:
+    """Each call says what disturbed since the one before, or None. What passes by itself is waited for, in the call."""
+    mark, often = guard.mark(), 0
+
+    def look() -> str | None:
+        nonlocal mark, often
+        found = guard.since(mark)
+        often = often + 1 if found else 0
+        if found:
+            sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * often))
+        mark = guard.mark()
+        return "; ".join(each.found for each in found) or None
+
+    return look
+
+
+def circumstances(guard: Guard) -> dict[str, str]:
+    """The machine in words, for the calibration's file."""
+    return {name: str(value) for name, value in host_record(guard.host).items()}

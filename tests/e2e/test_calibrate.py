@@ -1,0 +1,99 @@
+"""`inferometer calibrate` with a real engine and probes that take a moment, and a prediction that uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from inferometer.calibrate import probe_models
+from inferometer.calibrate.choose import use_for
+from inferometer.catalog import device
+from inferometer.cli.calibrate import command
+from inferometer.core.workload import Precision
+from inferometer.cost.predict import predict_graph
+from inferometer.readers.resolve import read
+
+pytest.importorskip("onnxruntime")
+
+PROBES = """
+[families.bert]
+model_type = "bert"
+architectures = ["BertModel"]
+max_position_embeddings = 128
+type_vocab_size = 2
+hidden_act = "gelu"
+layer_norm_eps = 1e-12
+torch_dtype = "float32"
+
+[probes.top]
+family = "bert"
+role = "ceiling"
+runs = [[1, 64]]
+config = { hidden_size = 96, intermediate_size = 384, num_hidden_layers = 1, num_attention_heads = 3, vocab_size = 90 }
+
+[probes.tiny]
+family = "bert"
+role = "overhead"
+runs = [[1, 4]]
+config = { hidden_size = 16, intermediate_size = 32, num_hidden_layers = 2, num_attention_heads = 2, vocab_size = 64 }
+
+[probes.one]
+family = "bert"
+runs = [[1, 16], [2, 32]]
+config = { hidden_size = 64, intermediate_size = 160, num_hidden_layers = 1, num_attention_heads = 2, vocab_size = 80 }
+
+[probes.two]
+family = "bert"
+runs = [[1, 24]]
+config = { hidden_size = 128, intermediate_size = 320, num_hidden_layers = 1, num_attention_heads = 4, vocab_size = 70 }
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    table = tmp_path / "probes.toml"
+    table.write_text(PROBES)
+    monkeypatch.setattr(probe_models.read_probes, "__defaults__", (table,))
+    monkeypatch.setenv("INFEROMETER_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "data"))
+    return tmp_path
+
+
+def calibrated(budget: str, *more: str) -> dict:
+    asked = ["--runtime", "onnxruntime", "--threads", "1", "--budget", budget, "--no-guard", "--format", "json", *more]
+    found = CliRunner().invoke(command, asked, catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def test_a_real_engine_is_calibrated_and_predictions_for_this_machine_use_it(small: Path):
+    made = calibrated("6s")
+    assert Path(made["path"]).parent == small / "data" / "calibrations"
+    assert {"linear", "attention.prefill", "vector"} <= {table["op_class"] for table in made["tables"]}
+    assert made["threads"] == 1
+    assert made["versions"]["onnxruntime"]
+    assert made["peaks"]["f32"]["value"] > 0
+    used = use_for(read("all-minilm-l6-v2"), device("local"), "onnxruntime", Precision(activations="f32"), threads=1)
+    assert used.calibration is not None
+    assert used.notes == ()
+    assert used.device.memory.bandwidth_bytes_per_s is not None
+    told = predict_graph(
+        read("all-minilm-l6-v2"), used.device, runtime="onnxruntime", calibration=used.calibration
+    ).phase("forward")
+    assert {op.origin for op in told.ops if op.kind == "linear"} == {"calibrated"}
+
+
+def test_a_second_run_goes_on_where_the_first_stopped_and_counts_with_the_same_peaks(small: Path):
+    first = calibrated("4s")
+    journal = next((small / "data" / "calibrations" / "journals").glob("local-onnxruntime-f32-1-threads"))
+    done, ceilings = ((journal / name).read_text() for name in ("done.txt", "ceilings.json"))
+    again = calibrated("3s")
+    assert (journal / "done.txt").read_text().startswith(done)
+    assert (journal / "ceilings.json").read_text() == ceilings
+    assert again["points"] >= first["points"]
+    calibrated("3s", "--fresh")
+    assert not (journal / "done.txt").read_text().startswith(done + done[:1]), "everything is measured anew"
+    assert (journal / "ceilings.json").read_text() != ceilings
