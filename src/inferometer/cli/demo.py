@@ -14,7 +14,8 @@ _CASES = (("nvidia-h200", "bf16"), ("nvidia-jetson-orin-nano-super", "bf16"), ("
 
 
 @click.command("demo")
-def command() -> None:
+@click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet, nor wait until it is.")
+def command(*, no_guard: bool) -> None:
     """Show the main job: a real architecture measured on this machine, with its prediction beside it.
 
     Its weights are made up at the exact shapes, so nothing is downloaded.
@@ -29,7 +30,7 @@ def command() -> None:
     from inferometer.verbs import predict
 
     print_text(machine_part())
-    asked = Asked(model=_MEASURED, runtime=_RUNTIME, command="inferometer demo")
+    asked = Asked(model=_MEASURED, runtime=_RUNTIME, command="inferometer demo", guarded=not no_guard)
     say(f"\nMeasuring {_MEASURED} on {_RUNTIME} …")
     recorder = recording("demo", name=_MEASURED, kind="profile")
     try:

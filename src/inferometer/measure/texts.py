@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.bench.guard import FirstLook, Guard, NoGuard
@@ -208,7 +209,7 @@ def _shape_of(order: Order, text: TextOrder, session: TextSession, tell: Tell, *
     paired = [] if clean is None else [*_generated(clean, ids, short)]
     events = [*_generated(session, ids, short)]
     paired += [] if clean is None else [*_generated(clean, ids, short)]
-    cost = getattr(session, "cost_per_kernel_s", None)
+    cost, idle = (getattr(session, name, None) for name in ("cost_per_kernel_s", "idle_per_step_s"))
     walls, beside = _by_phase(events), _by_phase(paired)
     for phase, kernels in session.kernels().items():
         tell(
@@ -219,15 +220,26 @@ def _shape_of(order: Order, text: TextOrder, session: TextSession, tell: Tell, *
                 walls_s=walls.get(phase, ()),
                 paired_s=beside.get(phase, ()),
                 cost_s=cost,
+                idle_s=_idle(paired, phase, idle),
                 order=text,
             ),
         )
 
 
+_KINDS = {"prefill": "prefill", "decode": "token"}
+
+
 def _by_phase(events: Iterable[Event]) -> dict[str, tuple[float, ...]]:
-    kinds = {"prefill": "prefill", "decode": "token"}
     events = list(events)
-    return {phase: tuple(_seconds(event) for event in events if event.kind == kind) for phase, kind in kinds.items()}
+    return {phase: tuple(_seconds(event) for event in events if event.kind == kind) for phase, kind in _KINDS.items()}
+
+
+def _idle(clean: Iterable[Event], phase: str, in_run_s: float | None) -> float | None:
+    """What a step takes outside of all kernels: all but the engine's run, and what of that is known to be in none."""
+    around = [
+        _seconds(event) - event.parts["run"] for event in clean if event.kind == _KINDS[phase] and "run" in event.parts
+    ]
+    return None if in_run_s is None or not around else median(around) + in_run_s
 
 
 def _seconds(event: Event) -> float:

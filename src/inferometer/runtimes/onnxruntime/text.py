@@ -19,6 +19,7 @@ from inferometer.runtimes.base import Event, Kernel, Opened, Request, Target
 from inferometer.runtimes.onnxruntime.decoder import Decoder, decoder_of, empty_shape, feeds
 from inferometer.runtimes.onnxruntime.faults import fault_of
 from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load, opened_of
+from inferometer.runtimes.onnxruntime.providers import CPU
 from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
 from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
 
@@ -64,6 +65,11 @@ class DecoderSession:
     @property
     def cost_per_kernel_s(self) -> float | None:
         return self._recorder.timers.node_s if self._recorder else None
+
+    @property
+    def idle_per_step_s(self) -> float | None:
+        """Of the part `run` of a step, where every kernel ran on the CPU, one after another."""
+        return self._recorder.timers.step_s if self._recorder and self._plan.providers[0][0] == CPU else None
 
     @cached_property
     def vocabulary(self) -> int:
