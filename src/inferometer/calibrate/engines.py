@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.bench.guard import Guard, host_record
 from inferometer.calibrate.probe_decoders import DecoderProvider, decoder_provider
-from inferometer.calibrate.probes import ProbeProvider, probe_provider
+from inferometer.calibrate.probes import Opener, ProbeProvider, probe_provider
 from inferometer.core.device import Device
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Runtime, require_ready
@@ -54,8 +54,17 @@ def engine_provider(engine: Engine, known: Sequence[Point] = ()) -> ProbeProvide
         )
     return probe_provider(
         engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
-        folder=engine.folder, limit_s=engine.limit_s, known=known,
+        folder=engine.folder, limit_s=engine.limit_s, known=known, opener=_opener(engine.runtime),
     )  # fmt: skip
+
+
+def _opener(runtime: Runtime) -> Opener | None:
+    """PyTorch has no file of a network that none of its libraries builds: those probes are made in the process."""
+    if "config" not in runtime.formats:
+        return None
+    from inferometer.calibrate.torch_graphs import open_probe  # noqa: PLC0415 - only who runs torch needs it
+
+    return open_probe
 
 
 def require_quiet(guard: Guard, looks: int = _LOOKS) -> None:

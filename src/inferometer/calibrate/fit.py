@@ -44,7 +44,7 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
         ("flops", "bytes", "weight_bytes"),
     ),
     "depthwise": (("bytes",), ("bytes", "channels")),
-    "vector": (("elements",), ("bytes",)),
+    "vector": (("elements",), ("bytes",), ("elements", "bytes")),
     "indexing": (("bytes",),),
     "scan": (("flops",),),
     "recurrent": (("flops",),),
@@ -53,6 +53,7 @@ RISING = frozenset({"vector", "indexing", "depthwise"})  # larger ops of these c
 LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by as much
 _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings
 _NODES = {1: 24, 2: 12, 3: 8}  # grid points an axis, at most
+_FINE = {"vector": 24}  # … of classes whose kinds differ in how many bytes an element takes, by little
 _WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in units of log-shape: tried, and the best by probe kept
 
 
@@ -95,7 +96,8 @@ def fit_class(
         raise DomainError(f"There is no point of {name} to fit a table to.")
     known = _Known(points=points, kernel_s=kernel_s)
     kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
-    grid = tuple(_nodes(column, len(kept)) for column in shapes.T)
+    most = _FINE.get(name.partition(".")[0], _NODES[min(len(kept), 3)])
+    grid = tuple(_nodes(column, most) for column in shapes.T)
     values = _values(name, grid, (shapes, known.shares, known.weights, width))
     residual = residual_spread(errors)
     return Fitted(
@@ -157,10 +159,9 @@ def _range(points: Sequence[Point]) -> dict[str, tuple[float, float]]:
     return found
 
 
-def _nodes(column: Any, axes: int) -> tuple[float, ...]:
+def _nodes(column: Any, most: int) -> tuple[float, ...]:
     """Grid points of one axis: the measured values themselves where they are few, else as many spread evenly."""
     distinct = sorted({round(float(value), 9) for value in column})
-    most = _NODES[min(axes, 3)]
     if len(distinct) > most:
         distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
     found = [float(np.exp(value)) for value in distinct]

@@ -23,7 +23,7 @@ __all__ = ["PROBES", "ROLES", "Probe", "ProbeRun", "file_of", "graph_of", "read_
 PROBES = Path(__file__).with_name("probes.toml")
 ROLES = ("ceiling", "overhead", "shape")
 SEES, READS, WRITES = "image", "encoder", "decoder"
-_SUFFIXES = {"onnx": ".onnx", "gguf": ".gguf"}
+_SUFFIXES = {"onnx": ".onnx", "gguf": ".gguf", "tflite": ".tflite"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
     An image's side is fixed in it, as exporters fix it.
     """
     if format == "config":
-        return _config_folder(probe, folder)
+        return _config_folder(probe, run, folder)
     from inferometer.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
     sizes = {} if run.image is None else {"image": run.image}
@@ -130,10 +130,12 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
     return path
 
 
-def _config_folder(probe: Probe, folder: Path) -> Path:
-    place = folder / probe.name
+def _config_folder(probe: Probe, run: ProbeRun, folder: Path) -> Path:
+    """A config says how large images are, so that another size is another config."""
+    sized = {} if run.image is None else {"image_size": run.image}
+    place = folder / "-".join(str(part) for part in (probe.name, *sized.values()))
     _made(place)
-    (place / "config.json").write_text(json.dumps(dict(probe.config), indent=1), encoding="utf-8")
+    (place / "config.json").write_text(json.dumps({**probe.config, **sized}, indent=1), encoding="utf-8")
     return place
 
 

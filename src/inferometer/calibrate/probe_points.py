@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Beside", "Priced", "ops_of", "points_of", "priced"]
 
 _LEAST_PART = 0.3  # of a kernel that stays its large op's, whatever its small ones are said to take
+_LEAST_INSIDE = 0.5  # of the time that is in ops of the graph: with less, names do not fit and the rest is guessing
 _FEW = 8  # points of a class before its table is believed
 _BESIDES = frozenset({"vector", "indexing"})
 
@@ -76,9 +77,10 @@ def priced(  # noqa: PLR0913 - what a price depends on
     named: dict[str, OpWork] = {}
     for block in graph.blocks:
         for op in block.ops:
-            work = known.get(block.full_name(op.name))
-            if work is not None:
-                named |= {block.full_name(op.name, number): work for number in range(block.count)}
+            first = known.get(block.full_name(op.name))
+            for name in (block.full_name(op.name, number) for number in range(block.count)):
+                if (work := known.get(name, first)) is not None:
+                    named[name] = work
     return Priced(
         works=named,
         launches=float(sum(work.count * work.launches for work in known.values())),
@@ -112,10 +114,12 @@ def points_of(  # noqa: PLR0913 - an op is measured, priced and named
     workload: str,
     rates: Mapping[str, float],
 ) -> tuple[Point, ...]:
-    """One point an op of the graph: the median over its repetitions."""
+    """One point an op of the graph: the median over its repetitions. None where most of the time is in no op of it."""
     groups = [(op, [known.works[name] for name in op.layers or (op.name,) if name in known.works]) for op in ops]
-    inside = sum(op.time_s for op, works in groups if works)
-    spread = sum(op.time_s for op in ops) / inside if inside > 0 else 1.0
+    inside, whole_s = sum(op.time_s for op, works in groups if works), sum(op.time_s for op in ops)
+    if inside < _LEAST_INSIDE * whole_s:
+        return ()
+    spread = whole_s / inside if inside > 0 else 1.0
     seconds: dict[tuple[str, ...], list[float]] = defaultdict(list)
     mains: dict[tuple[str, ...], tuple[OpWork, ...]] = {}
     for op, works in groups:

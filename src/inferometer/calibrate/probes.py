@@ -41,9 +41,10 @@ __all__ = [
 ]  # fmt: skip
 
 CEILINGS = "ceilings.json"
-_FORMATS = ("onnx", "config")  # that probes which take arrays can be made in, the first that an engine opens
+_FORMATS = ("onnx", "tflite", "config")  # that probes which take arrays can be made in, the first that an engine opens
 _PRODUCTS = frozenset({"linear", "matmul", "convolution", "attention"})
 _OPENING_S = 0.4  # making, opening twice and feeding a probe of a few million weights
+Opener = Callable[[Runtime, Target, Probe, ProbeRun], Any]
 _SLOWEST = 8.0  # times its floor that a probe is expected to take at most, when its cost is reckoned
 
 
@@ -117,6 +118,7 @@ class ProbeProvider:
     probes: Sequence[Probe] = field(default_factory=read_probes)
     known: Sequence[Point] = ()
     pace: Pace = field(default_factory=Pace)
+    opener: Opener | None = None  # where probes are opened otherwise than as files
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
     _open: tuple[Path, ExitStack, Any, Any] | None = None
@@ -126,7 +128,7 @@ class ProbeProvider:
             raise DomainError(
                 f"{self.runtime.title} opens {', '.join(sorted(self.runtime.formats))}; probe models can be made as "
                 f"{' or '.join(_FORMATS)} only.",
-                remedy="Calibrate onnxruntime, openvino, torch-eager or llamacpp, or give models of your own.",
+                remedy="Calibrate onnxruntime, openvino, litert, torch-eager or llamacpp, or give models of your own.",
             )
         self._beside.add(self.known)
         if self.pace.fastest_s == float("inf"):
@@ -169,7 +171,7 @@ class ProbeProvider:
         workload = run.workload(precision)
         known = self._priced(graph, run)
         points = points_of(
-            ops_of(graph, workload, sizes, ran),
+            _told(ops_of(graph, workload, sizes, ran)),
             known,
             self._beside,
             dtype=self.dtype,
@@ -239,20 +241,28 @@ class ProbeProvider:
         self.close()
         stack = ExitStack()
         try:
-            plain = stack.enter_context(closing(self.runtime.open(target)))
+            plain = stack.enter_context(closing(self._opened(target, probe, run)))
             timed = None
             if self.runtime.capabilities.per_op:
-                timed = stack.enter_context(closing(self.runtime.open(replace(target, instrument=True))))
+                timed = stack.enter_context(closing(self._opened(replace(target, instrument=True), probe, run)))
         except BaseException:
             stack.close()
             raise
         self._open = (target.path, stack, plain, timed)
         return plain, timed
 
+    def _opened(self, target: Target, probe: Probe, run: ProbeRun) -> Any:
+        return self.runtime.open(target) if self.opener is None else self.opener(self.runtime, target, probe, run)
+
     def close(self) -> None:
         if self._open is not None:
             self._open[1].close()
             self._open = None
+
+
+def _told(ops: Sequence[OpTime]) -> tuple[OpTime, ...]:
+    """Without those too short for the engine's clock: LiteRT's counts whole microseconds."""
+    return tuple(op for op in ops if op.time_s > 0)
 
 
 def _sizes(run: ProbeRun) -> dict[str, int]:
@@ -270,7 +280,7 @@ def measure_ceilings(provider: ProbeProvider, *, now: Callable[[], datetime] = l
             continue  # an engine that cannot build one of them has its ceilings from the others
         known = provider._priced(graph, run)  # noqa: SLF001 - as above
         workload = run.workload(provider._precision)  # noqa: SLF001 - as above
-        best.append(best_of(ops_of(graph, workload, _sizes(run), ran), known))
+        best.append(best_of(_told(ops_of(graph, workload, _sizes(run), ran)), known))
     return ceilings_from(best, provider.runtime, dtype=provider.dtype, threads=provider.threads, now=now)
 
 
@@ -345,6 +355,7 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
     folder: Path | None = None,
     limit_s: float = 0.6,
     known: Sequence[Point] = (),
+    opener: Opener | None = None,
 ) -> ProbeProvider:
     """The provider of an engine that runs probe models. Its ceilings are those beside the journal, else measured.
 
@@ -357,7 +368,7 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
         if found is None:
             bare = ProbeProvider(
                 runtime=runtime, device=bare_device(device, dtype), dtype=dtype, folder=place, threads=threads,
-                limit_s=limit_s, pace=pace,
+                limit_s=limit_s, pace=pace, opener=opener,
             )  # fmt: skip
             with closing(bare):
                 found = measure_ceilings(bare)
@@ -365,5 +376,5 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
         device = with_rates(device, found)
     return ProbeProvider(
         runtime=runtime, device=device, dtype=dtype, folder=place, threads=threads, limit_s=limit_s, known=known,
-        pace=pace,
+        pace=pace, opener=opener,
     )  # fmt: skip

@@ -12,10 +12,10 @@ __all__ = ["command"]
 
 @click.command("synth")
 @click.argument("model")
-@click.option("-o", "--out", required=True, metavar="FILE", help="Ends in .onnx, .gguf, .safetensors; or a folder.")
+@click.option("-o", "--out", required=True, metavar="FILE", help=".onnx, .gguf, .tflite, .safetensors; or a folder.")
 @click.option("--weights", default="f32", show_default=True, metavar="FORMAT", help="f16, bf16, q8_0, q4_0, q4_k …")
 @click.option("--seed", default=0, show_default=True, metavar="N", help="The same seed gives the same weights.")
-@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Fix a size that an ONNX file would leave open.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Fix a size that the file would leave open.")
 @click.option("--part", metavar="NAME", help="One part of a model in several, such as encoder.")
 @click.option("--overwrite", is_flag=True, help="Replace the file where it exists.")
 @format_option
@@ -33,6 +33,7 @@ def command(
 
     \b
     inferometer synth resnet50 -o resnet50.onnx
+    inferometer synth mobilenet-v2 -o mobilenet.tflite
     inferometer synth llama-3.2-1b -o llama.gguf --weights q4_0
     inferometer synth whisper-small -o encoder.onnx --part encoder
 

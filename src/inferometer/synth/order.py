@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.core.graph import Graph
+from inferometer.errors import DomainError, UnknownNameError
 
-__all__ = ["Order"]
+__all__ = ["Order", "require_sizes"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,3 +22,14 @@ class Order:
     seed: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
     overwrite: bool = False
+
+
+def require_sizes(order: Order) -> None:
+    """Sizes must be of symbols that the graph has, and whole numbers."""
+    known = order.graph.symbols
+    for name, size in order.sizes.items():
+        if name not in known:
+            listing = f"Its sizes: {', '.join(sorted(known)) or 'none'}."
+            raise UnknownNameError(f"open size of {order.graph.name}", name, known, listing=listing)
+        if isinstance(size, bool) or size < 1:
+            raise DomainError(f"The size {name} must be a whole number of 1 or more, and is {size!r}.")

@@ -54,6 +54,22 @@ def test_shares_rise_with_size_where_the_class_says_so():
     assert all(a <= b + 1e-12 for a, b in pairwise(values))
 
 
+def test_kinds_that_move_other_bytes_an_element_are_told_apart():
+    """PyTorch's max pooling on a CPU: twenty bytes an element and a hundredth of the share that a ReLU reaches."""
+    points = [
+        point(probe=f"{kind} {n:.0f}", elements=n, bytes=each * n, floor_s=each * n / 7e10,
+              seconds=each * n / 7e10 / share)
+        for n in np.logspace(3.5, 6, 16)
+        for kind, each, share in (("relu", 8.0, 0.5), ("max", 20.0, 0.01))
+    ]  # fmt: skip
+    fitted = fit_class("vector", points)
+    assert fitted.table.axes == ("elements", "bytes")
+    for n in (7e3, 9e4, 6e5):
+        relu, most = (interpolate(fitted.table, {"elements": n, "bytes": each * n}) for each in (8.0, 20.0))
+        assert relu > 0.25
+        assert most < 0.03
+
+
 @settings(deadline=None, max_examples=30)
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.floats(1e3, 1e9), st.floats(0.001, 3.0)), min_size=1, max_size=25))
 def test_a_share_lies_in_what_was_measured_and_never_above_one(found):

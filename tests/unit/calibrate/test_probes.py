@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from math import isclose
 from typing import TYPE_CHECKING
@@ -112,6 +113,16 @@ def test_a_file_is_made_once_and_again_for_another_image(tmp_path: Path):
     assert first.stat().st_mtime_ns == made
     assert file_of(NARROW, ProbeRun(image=64), format="onnx", weights="f32", folder=tmp_path) != first
     assert not list(tmp_path.glob("part-*"))
+
+
+def test_a_config_says_the_image_of_the_run(tmp_path: Path):
+    """PyTorch is fed what the config says, so that one config for all sizes would measure the first of them only."""
+    sides = {}
+    for side in (32, 64):
+        folder = file_of(NARROW, ProbeRun(image=side), format="config", weights="f32", folder=tmp_path)
+        sides[folder] = json.loads((folder / "config.json").read_text(encoding="utf-8"))["image_size"]
+    assert sorted(sides.values()) == [32, 64]
+    assert len(sides) == 2
 
 
 # ---- the pace -------------------------------------------------------------------------------------------------------
@@ -281,6 +292,25 @@ def test_small_ops_inside_a_kernel_leave_the_large_one_what_their_own_table_does
     assert isclose(point.seconds, whole - known.works[inside].floor_s)
 
 
+def test_where_most_of_the_time_is_in_no_op_of_the_graph_there_are_no_points():
+    device, run = with_rates(DEVICE, RATES), ProbeRun(image=64)
+    sizes = {"batch": 1, "query": 1, "context": 0, "logits": 1}
+    known = priced(graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward")
+
+    def points(named_s: float):
+        kernels = (
+            Kernel(name="k", kind="Conv", samples_s=(named_s,), layers=("layer1.0.conv1",)),
+            Kernel(name="x", kind="Conv", samples_s=(1 - named_s,), layers=("of.another.name",)),
+        )
+        ran = Ran(clean_s=1.0, kernels=kernels, runs=3, steady=3)
+        ops = ops_of(graph_of(NARROW), run.workload(F32), sizes, ran)
+        return points_of(ops, known, Beside(), dtype="f32", probe="p", workload="w", rates={})
+
+    assert points(0.3) == ()
+    (point,) = points(0.7)
+    assert isclose(point.seconds, 1.0)  # what is in no op is spread over those that are
+
+
 # ---- the provider ---------------------------------------------------------------------------------------------------
 
 
@@ -379,8 +409,8 @@ def test_ceilings_that_were_cut_off_are_an_error_that_says_so(tmp_path: Path):
 
 def test_an_engine_that_opens_nothing_we_can_make_says_what_it_opens(tmp_path: Path):
     runtime = FakeRuntime(Clocks(), 1e9)
-    runtime.formats = frozenset({"tflite"})
-    with pytest.raises(DomainError, match="opens tflite"):
+    runtime.formats = frozenset({"pt2"})
+    with pytest.raises(DomainError, match="opens pt2"):
         ProbeProvider(
             runtime=runtime, device=DEVICE, dtype="f32", folder=tmp_path, threads=1, pace=Clocks().pace()
         )  # fmt: skip

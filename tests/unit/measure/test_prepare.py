@@ -44,6 +44,16 @@ def test_a_config_is_made_once_and_again_when_it_changes(config, tmp_path):
     assert made(config, tmp_path).path != first.path
 
 
+def test_a_config_says_the_size_of_pictures_that_is_asked_for(tmp_path):
+    sides = {
+        side: json.loads(
+            (prepare("resnet18", opens("config"), Making(folder=tmp_path, image=side)).path / "config.json").read_text()
+        )
+        for side in (96, 224)
+    }
+    assert {side: config["image_size"] for side, config in sides.items()} == {96: 96, 224: 224}
+
+
 def test_a_picture_model_is_made_at_the_size_asked_for(tmp_path):
     onnx = pytest.importorskip("onnx")
     found = prepare("squeezenet1.1", opens("onnx"), Making(folder=tmp_path, image=64))

@@ -87,20 +87,22 @@ def test_an_unknown_part_names_the_known_ones(tmp_path):
         synthesise(WHISPER, tmp_path / "m.safetensors", part="middle")
 
 
-@pytest.mark.parametrize(("format_", "some"), [("onnx", "f16"), ("gguf", "q4_k_m"), ("safetensors", "bf16")])
+@pytest.mark.parametrize(
+    ("format_", "some"), [("onnx", "f16"), ("gguf", "q4_k_m"), ("tflite", "f32"), ("safetensors", "bf16")]
+)
 def test_each_format_says_what_weights_it_can_have(format_, some):
     assert some in weight_formats(format_)
 
 
 def test_an_unknown_ending_is_refused(tmp_path):
     with pytest.raises(InferometerError, match="does not follow from its name") as caught:
-        synthesise(LLAMA, tmp_path / "m.tflite")
+        synthesise(LLAMA, tmp_path / "m.engine")
     assert ".onnx" in caught.value.remedy
 
 
 def test_an_unknown_format_is_refused(tmp_path):
-    with pytest.raises(UnknownNameError, match="tflite"):
-        synthesise(LLAMA, tmp_path / "m", format="tflite")
+    with pytest.raises(UnknownNameError, match="engine"):
+        synthesise(LLAMA, tmp_path / "m", format="engine")
 
 
 def test_an_unknown_model_suggests_the_nearest(tmp_path):

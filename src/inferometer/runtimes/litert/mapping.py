@@ -71,11 +71,12 @@ _FREE = frozenset({"RESHAPE", "EXPAND_DIMS", "SQUEEZE"})  # another view of what
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """An operator of the file, under the name its first output has."""
+    """An operator of the file, under the name its first output has, and the names of what was `fused` into it."""
 
     index: int
     name: str
     type: str
+    fused: tuple[str, ...] = ()
     inputs: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
 
@@ -109,7 +110,7 @@ def layers_of(
     found: list[list[str]] = [[] for _ in ran]
     for operator in operators:
         if operator.index in kernel_of:
-            found[kernel_of[operator.index]].append(operator.name)
+            found[kernel_of[operator.index]] += [operator.name, *operator.fused]
     for row in range(1, len(ran)):  # an activation inside an operator can be a kernel of its own
         if not found[row] and ran[row].kind.startswith(_ACTIVATION) and found[row - 1]:
             found[row] = found[row - 1][-1:]

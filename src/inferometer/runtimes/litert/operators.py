@@ -18,23 +18,21 @@ _ONCE = frozenset({"DENSIFY"})
 
 def operators_of(details: Sequence[Mapping[str, Any]], tensors: Mapping[int, str]) -> tuple[Operator, ...]:
     """Those of the file, under the names its reader gives them; what a delegate put beside them is left out."""
-    return tuple(
-        Operator(
-            index=int(each["index"]),
-            name=_name(each, tensors),
-            type=str(each["op_name"]),
-            inputs=tuple(int(place) for place in each["inputs"]),
-            outputs=tuple(int(place) for place in each["outputs"]),
-        )
-        for each in details
-        if each["op_name"] not in {_DELEGATE, *_ONCE}
-    )
+    return tuple(_operator(each, tensors) for each in details if each["op_name"] not in {_DELEGATE, *_ONCE})
 
 
-def _name(each: Mapping[str, Any], tensors: Mapping[int, str]) -> str:
-    """An operator has no name of its own: its first output's, up to the names that were fused into it."""
+def _operator(each: Mapping[str, Any], tensors: Mapping[int, str]) -> Operator:
+    """An operator has no name of its own: its first output's, which lists what was fused into it after semicolons."""
     first = next((tensors.get(int(place), "") for place in each["outputs"] if int(place) >= 0), "")
-    return first.partition(";")[0] or f"{str(each['op_name']).lower()}_{each['index']}"
+    name, *fused = first.split(";")
+    return Operator(
+        index=int(each["index"]),
+        name=name or f"{str(each['op_name']).lower()}_{each['index']}",
+        type=str(each["op_name"]),
+        fused=tuple(fused),
+        inputs=tuple(int(place) for place in each["inputs"]),
+        outputs=tuple(int(place) for place in each["outputs"]),
+    )
 
 
 def placed(

@@ -29,7 +29,7 @@ _TORCHVISION = frozenset(
     "alexnet convnext densenet efficientnet mobilenet_v2 mobilenet_v3 resnet squeezenet vgg".split()  # noqa: SIM905 - a list of names reads better as text
 )
 _STAGED = frozenset({"stem", "blocks", "stages", "block_config", "layers"})  # no configuration class reads these
-_DTYPES = frozenset({"dtype", "torch_dtype"})
+_FREE = frozenset({"dtype", "torch_dtype", "image_size"})  # what a network of one name may differ in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +94,7 @@ def torchvision_name(config: Mapping[str, Any]) -> str | None:
     if config.get("model_type") not in _TORCHVISION:
         return None
     for row in models().values():
-        same = all(config.get(key) == value for key, value in row.config.items() if key not in _DTYPES)
+        same = all(config.get(key) == value for key, value in row.config.items() if key not in _FREE)
         if same and row.config.get("model_type") == config.get("model_type"):
             return next((name[12:] for name in row.aliases if name.startswith("torchvision/")), None)
     return None

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.errors import DomainError, InferometerError, UnknownNameError
+from inferometer.errors import InferometerError
 from inferometer.synth.files import landing
 from inferometer.synth.onnx import attention, dense, norms, planes, pointwise
 from inferometer.synth.onnx.lowering import lower, numbers_of
 from inferometer.synth.onnx.write import data_bytes, require_onnx, write_data, write_model
+from inferometer.synth.order import require_sizes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +36,7 @@ def save(order: Order, *, inline_bytes: int = INLINE_BYTES) -> tuple[Path, ...]:
         )
     require_onnx()
     graph, path, seed = order.graph, order.path, order.seed
-    _require_sizes(order)
+    require_sizes(order)
     suggested = graph.metadata.get("default_sizes", {})
     sizes = {name: size for name, size in suggested.items() if name not in STAY_OPEN} | dict(order.sizes)
     nodes = lower(graph, numbers_of(order.config), sizes, float_type=FORMATS[order.weights])
@@ -47,14 +48,3 @@ def save(order: Order, *, inline_bytes: int = INLINE_BYTES) -> tuple[Path, ...]:
         with partial[-1].open("wb") as file:
             write_model(file, nodes, graph, seed, data=beside.name if beside else None)
     return paths
-
-
-def _require_sizes(order: Order) -> None:
-    """Sizes must be of symbols that the graph has, and whole numbers."""
-    known = order.graph.symbols
-    for name, size in order.sizes.items():
-        if name not in known:
-            listing = f"Its sizes: {', '.join(sorted(known)) or 'none'}."
-            raise UnknownNameError(f"open size of {order.graph.name}", name, known, listing=listing)
-        if isinstance(size, bool) or size < 1:
-            raise DomainError(f"The size {name} must be a whole number of 1 or more, and is {size!r}.")
