@@ -32,6 +32,9 @@ __all__ = ["command"]
 def command(what: str, device: str | None, trying: bool, store: str | None, form: str) -> None:
     """Explain a profile: where the time goes, what bounds it, what to do, and what that would gain.
 
+    Where a prediction stands beside a measurement, it says which ops carry the difference, and whether the device, the
+    runtime or the model seems at fault.
+
     \b
     inferometer profile resnet50 -o resnet50.json && inferometer explain resnet50.json
     inferometer explain last --try
@@ -162,11 +165,22 @@ def _document(found: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:
     from inferometer.explain.explanation import document
     from inferometer.explain.trying import trial_document
 
-    plain = document(found)
+    plain = document(found) | {"residual": _residual(found.profile)}
     if not trials:
         return plain
     left = [line for line in plain["next"] if not line.endswith("--try")]
     return {**plain, "next": left, "tried": trial_document(trials)}
+
+
+def _residual(profile: Profile) -> list[dict[str, Any]]:
+    """What a measurement says of the prediction beside it, by phase; nothing where there is none."""
+    from dataclasses import asdict
+
+    from inferometer.calibrate.residual import explain_residual
+
+    if profile.kind != "measured" or not any(phase.predicted_s and phase.ops for phase in profile.phases):
+        return []
+    return [asdict(story) for story in explain_residual(profile)]
 
 
 def _show(documents: list[dict[str, Any]], form: str) -> None:

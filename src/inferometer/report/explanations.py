@@ -21,12 +21,14 @@ __all__ = [
     "finding_lines",
     "findings_table",
     "page_text",
+    "residual_lines",
     "roofline_lines",
     "share_table",
     "trial_table",
 ]
 
 _TOP = 8
+_MOST_KINDS = 3  # of a difference from the prediction
 _WORTH_SAYING = 5e-4  # less of a remainder rounds to 0.0 %
 _MARKS = {"critical": "✗", "warning": "!", "info": "·"}
 _SHARES = (
@@ -85,6 +87,8 @@ def explanation_page(plain: Mapping[str, Any], form: str = "table") -> str:
         parts += finding_lines(finding, number, form)
     if not plain["findings"]:
         parts.append("Nothing that stands out.")
+    if plain.get("residual"):
+        parts += ["", *_section("Against the prediction", form), *_listed(residual_lines(plain["residual"]), form)]
     if plain.get("tried"):
         parts += ["", *_headed(trial_table(plain["tried"]), form)]
     if plain["next"]:
@@ -92,6 +96,21 @@ def explanation_page(plain: Mapping[str, Any], form: str = "table") -> str:
     if plain["notes"]:
         parts += ["", *_listed(plain["notes"], form)]
     return "\n".join(parts)
+
+
+def residual_lines(stories: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each phase, and after one that is off the kinds of op that carry most of the difference."""
+    lines = []
+    for story in stories:
+        lines.append(story["sentence"])
+        if story["blame"] != "none":
+            lines += [_gap_line(kind) for kind in story["kinds"][:_MOST_KINDS]]
+    return lines
+
+
+def _gap_line(kind: Mapping[str, Any]) -> str:
+    got, due = (format_quantity(kind[key], "s", digits=3) for key in ("measured_s", "predicted_s"))
+    return f"  {kind['kind']}: {got}, predicted {due}, {kind['share']:.0%} of the difference"
 
 
 def _title(plain: Mapping[str, Any], form: str) -> str:

@@ -1,6 +1,11 @@
+import json
+
 import pytest
+from click.testing import CliRunner
 
 from inferometer.calibrate.residual import explain_residual
+from inferometer.cli.explain import command
+from inferometer.core.codec import encode
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError
@@ -66,3 +71,29 @@ def test_a_profile_without_a_prediction_is_refused():
                       phases=(phase,), summary=Headline())  # fmt: skip
     with pytest.raises(DomainError, match="no prediction beside"):
         explain_residual(profile)
+
+
+def test_the_command_tells_what_the_prediction_missed(tmp_path):
+    ops = (op("a", "linear", 3.0, 1.0), op("b", "norm", 0.5, 0.5), op("c", "attention", 0.5, 0.5))
+    phase = Phase(name="forward", time_s=4.0, predicted_s=2.0, ops=ops)
+    profile = Profile(kind="measured", model=ModelFacts(name="m"), device=DeviceFacts(name="nvidia-l4"),
+                      workload=Workload(), phases=(phase,), summary=Headline())  # fmt: skip
+    path = tmp_path / "profile.json"
+    path.write_bytes(encode(profile))
+    told = CliRunner().invoke(command, [str(path), "--format", "json"])
+    assert told.exit_code == 0, told.output
+    (found,) = json.loads(told.stdout)["residual"]
+    assert (found["blame"], found["kinds"][0]["kind"]) == ("model", "linear")
+    page = CliRunner().invoke(command, [str(path)]).stdout
+    assert "Against the prediction" in page
+    assert "linear: 3 s, predicted 1 s, 100% of the difference" in page
+
+
+def test_a_measurement_without_a_prediction_has_no_such_part(tmp_path):
+    phase = Phase(name="forward", time_s=4.0, ops=(OpTime(name="a", kind="linear", time_s=4.0),))
+    profile = Profile(kind="measured", model=ModelFacts(name="m"), device=DeviceFacts(name="nvidia-l4"),
+                      workload=Workload(), phases=(phase,), summary=Headline())  # fmt: skip
+    path = tmp_path / "profile.json"
+    path.write_bytes(encode(profile))
+    assert json.loads(CliRunner().invoke(command, [str(path), "--format", "json"]).stdout)["residual"] == []
+    assert "Against the prediction" not in CliRunner().invoke(command, [str(path)]).stdout
