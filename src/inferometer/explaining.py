@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.calibrate.ceilings import with_ceilings
+from inferometer.calibrate.ceilings import raised, with_ceilings
 from inferometer.calibrate.choose import choose
 from inferometer.explain.explanation import Explanation, explain
 from inferometer.explain.resolve import device_of, graph_of
@@ -22,7 +22,7 @@ def explained(profile: Profile, *, on: str | None = None, name: str | None = Non
 
     `on` names the device of the catalog that it ran on, where the profile does not say.
     """
-    device, unknown = device_of(profile, on, ceilings=with_ceilings)
+    device, unknown = device_of(profile, on, ceilings=lambda here: raised(with_ceilings(here), profile))
     graph, unread = graph_of(profile)
     calibration, said = _calibration(profile, device)
     notes = tuple(filter(None, (unknown, unread, *said)))

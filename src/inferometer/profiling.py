@@ -115,25 +115,37 @@ def _value(number: Any) -> float:
 
 
 def _beside(measured: Profile, found: Measured, device: Device) -> Profile:
-    """A model that cannot be predicted is still measured: the profile says why it stands alone."""
+    """A model that cannot be predicted is still measured: the profile says why it stands alone.
+
+    A calibration of the device stands before its roof, as in every prediction.
+    """
+    from inferometer.calibrate.ceilings import raised  # noqa: PLC0415 - only predictions need it
+    from inferometer.calibrate.choose import use_for  # noqa: PLC0415 - as above
+    from inferometer.catalog import device as device_named  # noqa: PLC0415 - as above
     from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
     from inferometer.cost.options import Options  # noqa: PLC0415 - as above
     from inferometer.cost.predict import predict_graph  # noqa: PLC0415 - as above
     from inferometer.measure.beside import beside, remarks  # noqa: PLC0415 - as above
 
+    runtime, threads = measured.runtime or "ideal", measured.environment.threads if measured.environment else None
+    bare = device_named("local") if device.name == "local" else device
+    use = use_for(found.graph, bare, runtime, measured.workload.precision, threads)
+    if use.calibration is None:
+        use = replace(use, device=raised(device, measured))
     try:
         expected = predict_graph(
             found.graph,
-            device,
-            runtime=measured.runtime or "ideal",
-            workload=measured.workload,
+            use.device,
+            runtime=runtime,
+            workload=replace(measured.workload, precision=use.precision),
+            calibration=use.calibration,
             options=Options(sizes=dict(found.sizes)),
         )
     except InferometerError as error:
         return _noted(measured, f"No prediction: {error}")
     both = beside(measured, expected, found.graph)
     cores = detect_host().cpu.physical_cores if device.name == "local" else None
-    return _noted(both, *remarks(both, cores=cores))
+    return _noted(both, *use.notes, *remarks(both, cores=cores))
 
 
 def _noted(profile: Profile, *notes: str) -> Profile:

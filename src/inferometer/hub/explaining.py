@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferometer.calibrate.ceilings import raised
 from inferometer.core.finding import Finding
 from inferometer.errors import InferometerError
 from inferometer.hub.catalogue import roofed
@@ -38,7 +39,7 @@ def explained(profile: Profile, device: Device | None, *, name: str | None = Non
     from inferometer.explain.explanation import explain  # noqa: PLC0415 - the cost model, with the first explanation
 
     try:
-        known = None if device is None else roofed(device)
+        known = None if device is None else raised(roofed(device), profile)
         found = explain(profile, known, graph=_graph(profile, known), name=name)
     except _UNREADABLE:
         return Explained(findings=profile.findings)
