@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.calibrate.points import Point, StepPoint, overhead
 from inferometer.calibrate.probe_models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probe_pace import Flood, Pace, quiet
-from inferometer.calibrate.probe_points import Beside, Priced, ops_of, points_of, priced
+from inferometer.calibrate.probe_points import Beside, Priced, ops_of, points_of, priced, rates_of
 from inferometer.calibrate.probe_steps import Ran
 from inferometer.calibrate.probe_texts import PhaseRan, TextRun, kernels_of, run_texts
 from inferometer.calibrate.probes import (
@@ -160,7 +160,7 @@ class DecoderProvider:
             dtype=self.weights,
             probe=probe.name,
             workload=words,
-            rates=self._rates(),
+            rates=rates_of(self.device, self.device.peaks.keys()),
         )
         if probe.role == "overhead" and ran.phase == "decode":
             each = max(1e-9, ran.seconds - 3 * known.floor_s) / known.launches
@@ -190,13 +190,6 @@ class DecoderProvider:
 
     def close(self) -> None:
         """Nothing stays open."""
-
-    def _rates(self) -> dict[str, float]:
-        memory = self.device.memory
-        rates = {f"peak:{name}": float(peak) for name, peak in self.device.peaks.items()}
-        if memory is not None and memory.bandwidth_bytes_per_s is not None:
-            rates[f"bandwidth:{memory.level}"] = float(memory.bandwidth_bytes_per_s)
-        return rates
 
 
 def decoder_provider(  # noqa: PLR0913 - what a provider is made for

@@ -8,7 +8,7 @@ to no op of the graph (layout changes, shape arithmetic) are spread over those t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime
     from inferometer.core.workload import Workload
 
-__all__ = ["Beside", "Priced", "ops_of", "points_of", "priced"]
+__all__ = ["Beside", "Priced", "ops_of", "points_of", "priced", "rates_of"]
 
 _LEAST_PART = 0.3  # of a kernel that stays its large op's, whatever its small ones are said to take
 _LEAST_INSIDE = 0.5  # of the time that is in ops of the graph: with less, names do not fit and the rest is guessing
@@ -86,6 +86,15 @@ def priced(  # noqa: PLR0913 - what a price depends on
         launches=float(sum(work.count * work.launches for work in known.values())),
         floor_s=sum(work.count * work.floor_s for work in known.values()),
     )
+
+
+def rates_of(device: Device, formats: Collection[str]) -> dict[str, float]:
+    """The peaks that floors are counted with, for every point: a calibration takes them over."""
+    memory = device.memory
+    rates = {f"peak:{name}": float(peak) for name, peak in device.peaks.items() if name in formats}
+    if memory is not None and memory.bandwidth_bytes_per_s is not None:
+        rates[f"bandwidth:{memory.level}"] = float(memory.bandwidth_bytes_per_s)
+    return rates
 
 
 def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: Ran) -> tuple[OpTime, ...]:

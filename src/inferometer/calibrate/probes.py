@@ -21,7 +21,7 @@ import msgspec
 from inferometer.calibrate.points import OpWork, Point, StepPoint, overhead
 from inferometer.calibrate.probe_models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probe_pace import Pace
-from inferometer.calibrate.probe_points import Beside, Priced, ops_of, points_of, priced
+from inferometer.calibrate.probe_points import Beside, Priced, ops_of, points_of, priced, rates_of
 from inferometer.calibrate.probe_steps import Ran, fed, order_of, run_in_turns
 from inferometer.calibrate.run import Candidate, Measured
 from inferometer.core.device import Device, Memory, Sourced
@@ -177,7 +177,7 @@ class ProbeProvider:
             dtype=self.dtype,
             probe=probe.name,
             workload=run.words,
-            rates=self._rates(),
+            rates=rates_of(self.device, {self.dtype}),
         )
         if probe.role == "overhead":
             self._beside.kernel_s = ran.clean_s / known.launches
@@ -202,14 +202,6 @@ class ProbeProvider:
     @property
     def _precision(self) -> Precision:
         return Precision(weights=self.dtype, activations=self.dtype, kv=self.dtype)
-
-    def _rates(self) -> dict[str, float]:
-        """The peaks that floors are counted with, on every point: a calibration takes them over."""
-        memory = self.device.memory
-        rates = {f"peak:{name}": float(peak) for name, peak in self.device.peaks.items() if name == self.dtype}
-        if memory is not None and memory.bandwidth_bytes_per_s is not None:
-            rates[f"bandwidth:{memory.level}"] = float(memory.bandwidth_bytes_per_s)
-        return rates
 
     def _priced(self, graph: Graph, run: ProbeRun) -> Priced:
         workload = run.workload(self._precision)

@@ -124,7 +124,8 @@ def page() -> str:
 def _chosen(cases: "Sequence[Any]", device: str | None, runtime: str | None) -> list[Any]:
     found = [case for case in cases if device in {None, case.device} and runtime in {None, case.runtime}]
     if not found:
-        known = sorted({f"{case.device} with {case.runtime}" for case in cases})
+        there = [case for case in cases if case.device == device]  # then only the runtime is another
+        known = sorted({case.runtime for case in there} or {case.device for case in cases})
         raise DomainError(
             f"There are no measured cases of {runtime or 'any runtime'} on {device or 'any device'}.",
             remedy=f"There are some of {', '.join(known)}." if known else "Give a folder with cases: --cases.",
