@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.bench.guard import Guard
-from inferometer.calibrate.probe_pace import Pace
-from inferometer.calibrate.probe_steps import fed, order_of, run_plain
-from inferometer.calibrate.probe_texts import TextRun, run_texts
+from inferometer.calibrate.probes.pace import Pace
+from inferometer.calibrate.probes.steps import fed, order_of, run_plain
+from inferometer.calibrate.probes.texts import TextRun, run_texts
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.measure.child import runtime_named

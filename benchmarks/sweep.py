@@ -15,8 +15,8 @@ from figure import Figure
 
 from inferometer.catalog import device
 from inferometer.core.profile import Headline
-from inferometer.cost.sweep import sweep
 from inferometer.readers.resolve import read
+from inferometer.sweep import sweep
 
 MODELS = ("llama-3.2-1b", "llama-3.1-8b")
 DEVICES = ("nvidia-h200", "nvidia-a100-80gb", "nvidia-l4", "raspberry-pi-5")
@@ -31,7 +31,7 @@ MEASURE = """
 import resource, sys
 from pathlib import Path
 from inferometer.catalog import device
-from inferometer.cost.sweep import stream, study_of
+from inferometer.sweep import stream, study_of
 from inferometer.readers.resolve import read
 axes = {"models": [read(sys.argv[2])], "devices": [device(sys.argv[3])], "batch": range(1, 17),
         "prompt": range(1, 129), "context": range(1, 1 + int(sys.argv[4]))}

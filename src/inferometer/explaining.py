@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.calibrate.ceilings import raised, with_ceilings
-from inferometer.calibrate.choose import choose
+from inferometer.asking.calibrations import choose
+from inferometer.asking.roof import raised, with_ceilings
 from inferometer.explain.explanation import Explanation, explain
 from inferometer.explain.resolve import device_of, graph_of
 

@@ -93,7 +93,7 @@ def _device(on: str | Device | None) -> Device:
 
     if on is not None:
         return device_named(on) if isinstance(on, str) else on
-    from inferometer.calibrate.ceilings import with_ceilings  # noqa: PLC0415 - as above
+    from inferometer.asking.roof import with_ceilings  # noqa: PLC0415 - as above
 
     return with_ceilings(device_named("local"))
 
@@ -119,8 +119,8 @@ def _beside(measured: Profile, found: Measured, device: Device) -> Profile:
 
     A calibration of the device stands before its roof, as in every prediction.
     """
-    from inferometer.calibrate.ceilings import raised  # noqa: PLC0415 - only predictions need it
-    from inferometer.calibrate.choose import use_for  # noqa: PLC0415 - as above
+    from inferometer.asking.calibrations import use_for  # noqa: PLC0415 - as above
+    from inferometer.asking.roof import raised  # noqa: PLC0415 - only predictions need it
     from inferometer.catalog import device as device_named  # noqa: PLC0415 - as above
     from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - as above
     from inferometer.cost.options import Options  # noqa: PLC0415 - as above

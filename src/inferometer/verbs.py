@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from inferometer.asking.change import Change, changed_device, parse_change
 from inferometer.catalog import device as device_named
 from inferometer.catalog.files import row_named
 from inferometer.core.calibration import Calibration
@@ -16,7 +17,6 @@ from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.effects import RuntimeEffects, default_runtime
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
-from inferometer.cost.whatif import Change, changed_device, parse_change
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from inferometer.core.profile import Phase, Profile
-    from inferometer.cost.fit import Fit
-    from inferometer.cost.sweep import Rows
+    from inferometer.cost.memory.fit import Fit
+    from inferometer.sweep import Rows
 
 __all__ = ["Question", "ask", "fit", "gains", "predict", "steady", "sweep", "what_if"]
 
@@ -49,7 +49,7 @@ class Question:
         device, workload, calibration = self.device, self.workload, self.calibration
         notes: tuple[str, ...] = ()
         if calibration is None and self.calibrated:
-            from inferometer.calibrate.choose import use_for  # noqa: PLC0415 - not every question wants one
+            from inferometer.asking.calibrations import use_for  # noqa: PLC0415 - not every question wants one
 
             name = self.runtime if isinstance(self.runtime, str) else self.runtime.name
             found = use_for(self.graph, device, name, workload.precision)
@@ -138,7 +138,7 @@ def predict(model: Any, *, on: str | Device, **asked: Any) -> Profile:
 
 def fit(model: Any, *, on: str | Device, **asked: Any) -> Fit:
     """Whether a model fits into a device's memory, and the longest context and largest batch that do."""
-    from inferometer.cost.fit import fit as fit_graph  # noqa: PLC0415 - a name of its own inside this module
+    from inferometer.cost.memory.fit import fit as fit_graph  # noqa: PLC0415 - a name of its own inside this module
 
     question = ask(model, on=on, **asked)
     return fit_graph(
@@ -163,7 +163,7 @@ def sweep(
 
     Models and devices are names, paths or values. The rows are columns of numpy arrays; one that cannot be says why.
     """
-    from inferometer.cost.sweep import sweep as sweep_graphs  # noqa: PLC0415 - a name of its own inside this module
+    from inferometer.sweep import sweep as sweep_graphs  # noqa: PLC0415 - a name of its own inside this module
 
     return sweep_graphs(
         [model if isinstance(model, Graph) else _read(model) for model in _listed(models)],

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inferometer.calibrate import probe_models
-from inferometer.calibrate.choose import use_for
+from inferometer.asking.calibrations import use_for
+from inferometer.calibrate.probes import models as probe_models
 from inferometer.catalog import device
 from inferometer.cli.calibrate import command
 from inferometer.core.workload import Precision

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from inferometer import predict, sweep
-from inferometer.cost.sweep import read_rows
+from inferometer.sweep import read_rows
 
 HAS_DASK = importlib.util.find_spec("distributed") is not None
 HAS_CHARTS = importlib.util.find_spec("vl_convert") is not None

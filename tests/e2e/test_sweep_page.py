@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.cost.sweep import AXES, COLUMNS, DETAILS
-from inferometer.cost.sweep.spec import parse_spec
+from inferometer.sweep import AXES, COLUMNS, DETAILS
+from inferometer.sweep.spec import parse_spec
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(console|python|toml)\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from inferometer.calibrate.probe_models import file_of, graph_of, read_probes
+from inferometer.calibrate.probes.models import file_of, graph_of, read_probes
 from inferometer.readers.resolve import read
 from inferometer.readers.tflite.read import read_tflite
 from inferometer.synth import synthesise

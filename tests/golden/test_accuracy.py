@@ -4,9 +4,9 @@ from functools import cache
 
 import pytest
 
-from inferometer.calibrate.accuracy import ask_like, judge, peer_errors, standing
-from inferometer.calibrate.cases import read_cases, read_peers
-from inferometer.calibrate.choose import calibration_for
+from inferometer.accuracy.cases import read_cases, read_peers
+from inferometer.accuracy.judge import ask_like, judge, peer_errors, standing
+from inferometer.asking.calibrations import calibration_for
 
 
 @cache

@@ -8,8 +8,8 @@ from functools import cache
 
 import pytest
 
-from inferometer.calibrate.accuracy import judge, standing
-from inferometer.calibrate.cases import family_of, read_cases
+from inferometer.accuracy.cases import family_of, read_cases
+from inferometer.accuracy.judge import judge, standing
 
 DEVICE = "intel-emerald-rapids-1-vcpu"
 

@@ -10,13 +10,13 @@ from inferometer.catalog import device
 from inferometer.core import Precision, Workload
 from inferometer.cost.disaggregate import predict_disaggregated
 from inferometer.cost.effects import runtime_effects
-from inferometer.cost.fit import fit
+from inferometer.cost.memory.fit import fit
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.ready import make_layout
 from inferometer.cost.request import decode_context, last_tokens, start_tokens
-from inferometer.cost.sweep import sweep
 from inferometer.readers.resolve import read
+from inferometer.sweep import sweep
 from unit.cost.machines import WIRE
 
 T5, WHISPER, H200 = read("t5-small"), read("whisper-tiny"), device("nvidia-h200")

@@ -2,8 +2,8 @@
 
 from golden.packaged import packaged
 from inferometer.core.binding import Binding
-from inferometer.cost.count import coverage
-from inferometer.cost.memory import footprint
+from inferometer.cost.memory.footprint import footprint
+from inferometer.cost.work.count import coverage
 from inferometer.readers.gguf import reader
 
 # huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct: 134,515,008 parameters, 30 layers, 8,192 tokens.

@@ -14,7 +14,7 @@ import pytest
 from golden.packaged import packaged
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol, evaluate
-from inferometer.cost.count import coverage, graph_work
+from inferometer.cost.work.count import coverage, graph_work
 from inferometer.readers.onnx import reader
 from inferometer.readers.onnx.reader import read_bytes
 from inferometer.readers.onnx.tables import rows_of

@@ -5,7 +5,7 @@ import pytest
 
 from inferometer.catalog import device
 from inferometer.core import Parallel, Precision, Workload
-from inferometer.cost.fit import fit
+from inferometer.cost.memory.fit import fit
 from inferometer.cost.predict import predict_graph
 from inferometer.readers.resolve import read
 

@@ -1,7 +1,7 @@
 """Published safetensors files."""
 
 from golden.packaged import packaged
-from inferometer.cost.count import coverage
+from inferometer.cost.work.count import coverage
 from inferometer.readers.safetensors import reader
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from golden.packaged import packaged
 from inferometer.core.binding import Binding
-from inferometer.cost.count import coverage, op_works
+from inferometer.cost.work.count import coverage, op_works
 from inferometer.readers.tflite import reader
 
 ONE = Binding(sizes={"batch": 1})

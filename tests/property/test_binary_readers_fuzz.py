@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferometer.core.graph import Graph
-from inferometer.cost.count import coverage
+from inferometer.cost.work.count import coverage
 from inferometer.errors import InferometerError
 from inferometer.readers.base import look
 from inferometer.readers.gguf import reader as gguf

@@ -10,9 +10,9 @@ from inferometer.core import Calibration, Parallel, Precision, Utilisation, Work
 from inferometer.cost.effects import runtime_effects
 from inferometer.cost.options import Offload, Options
 from inferometer.cost.predict import predict_graph
-from inferometer.cost.sweep import run_study, study_of
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
+from inferometer.sweep import run_study, study_of
 
 # Dense and windowed decoders, experts, a latent cache, states, an encoder, encoder–decoders, a CNN, diffusion, vision.
 MODELS = (

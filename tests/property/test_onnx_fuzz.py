@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from inferometer.core.binding import Binding
 from inferometer.core.graph import Graph
-from inferometer.cost.count import coverage, op_works
+from inferometer.cost.work.count import coverage, op_works
 from inferometer.errors import FormatError
 from inferometer.readers.base import Peek
 from inferometer.readers.onnx import reader

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from inferometer.core import Block, Device, Graph, Link, Memory, Parallel, Precision, Sourced, Workload
 from inferometer.cost import footprint
 from inferometer.cost.effects import _every
-from inferometer.cost.estimate import estimate_op
+from inferometer.cost.memory.residency import residency_of
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import place
-from inferometer.cost.polynomial import Polynomial
 from inferometer.cost.predict import predict_graph
-from inferometer.cost.prepare import Terms, prepare, quantities_of
-from inferometer.cost.residency import residency_of
+from inferometer.cost.price.estimate import estimate_op
+from inferometer.cost.work.polynomial import Polynomial
+from inferometer.cost.work.prepare import Terms, prepare, quantities_of
 from unit.cost.decoders import BF16, at, decoder
 from unit.cost.examples import EXAMPLES
 

@@ -15,9 +15,9 @@ from inferometer.cost.effects import default_runtime
 from inferometer.cost.headline import request_times
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph
-from inferometer.cost.sweep import DETAILS, run_study, study_of
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
+from inferometer.sweep import DETAILS, run_study, study_of
 
 # Dense, gated and windowed decoders, experts, a latent cache, states, encoders, an encoder–decoder, CNNs, diffusion.
 MODELS = (

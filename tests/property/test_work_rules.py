@@ -9,8 +9,8 @@ from inferometer.core import Block, Graph, Op, Tensor
 from inferometer.core.work import STREAMS
 from inferometer.cost import footprint, graph_work, work_of
 from inferometer.cost.exact import ceil_log2, larger, smaller
-from inferometer.cost.liveness import live_bytes
-from inferometer.cost.rules.attention import causal_pairs, mutual_pairs
+from inferometer.cost.memory.liveness import live_bytes
+from inferometer.cost.work.rules.attention import causal_pairs, mutual_pairs
 from unit.cost.decoders import LLAMA_3_1_8B, at, attend
 from unit.cost.examples import EXAMPLES, IDS
 

@@ -1,9 +1,9 @@
 import pytest
 
 import inferometer as im
+from inferometer.asking.change import changed_device, parse_change
 from inferometer.core import Profile
 from inferometer.core.codec import decode, encode
-from inferometer.cost.whatif import changed_device, parse_change
 from inferometer.errors import DomainError, UnitError, UnknownNameError
 from inferometer.verbs import ask, gains, what_if
 

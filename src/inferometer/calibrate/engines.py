@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.bench.guard import Guard, host_record
-from inferometer.calibrate.probe_decoders import DecoderProvider, decoder_provider
-from inferometer.calibrate.probes import Opener, ProbeProvider, probe_provider
+from inferometer.calibrate.probes.decoders import DecoderProvider, decoder_provider
+from inferometer.calibrate.probes.provider import Opener, ProbeProvider, probe_provider
 from inferometer.core.device import Device
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Runtime, require_ready
@@ -17,7 +17,7 @@ from inferometer.runtimes.base import Runtime, require_ready
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from inferometer.calibrate.points import Point
+    from inferometer.calibrate.fitting.points import Point
 
 __all__ = ["Engine", "circumstances", "disturbed_by", "engine_provider", "require_quiet"]
 
@@ -62,7 +62,7 @@ def _opener(runtime: Runtime) -> Opener | None:
     """PyTorch has no file of a network that none of its libraries builds: those probes are made in the process."""
     if "config" not in runtime.formats:
         return None
-    from inferometer.calibrate.torch_graphs import open_probe  # noqa: PLC0415 - only who runs torch needs it
+    from inferometer.calibrate.torch.graphs import open_probe  # noqa: PLC0415 - only who runs torch needs it
 
     return open_probe
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from inferometer.calibrate.assemble import Subject, assemble
-from inferometer.calibrate.files import write_calibration
+from inferometer.asking.files import write_calibration
+from inferometer.calibrate.fitting.assemble import Subject, assemble
 from inferometer.calibrate.run import Journal, Outcome, Progress, Provider, calibrate_with
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
@@ -115,8 +115,8 @@ def prepare(job: Job, *, clock: Callable[[], float] = time.monotonic) -> Prepare
 
 
 def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
+    from inferometer.asking.calibrations import present_here  # noqa: PLC0415 - as above
     from inferometer.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
-    from inferometer.calibrate.choose import present_here  # noqa: PLC0415 - as above
     from inferometer.calibrate.engines import (  # noqa: PLC0415 - as above
         Engine,
         circumstances,
@@ -124,8 +124,8 @@ def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
         engine_provider,
         require_quiet,
     )
-    from inferometer.calibrate.host_readings import HostReadings  # noqa: PLC0415 - as above
-    from inferometer.calibrate.probes import CEILINGS  # noqa: PLC0415 - as above
+    from inferometer.calibrate.probes.host_readings import HostReadings  # noqa: PLC0415 - as above
+    from inferometer.calibrate.probes.provider import CEILINGS  # noqa: PLC0415 - as above
     from inferometer.calibrate.together import Together  # noqa: PLC0415 - as above
     from inferometer.measure.child import runtime_named  # noqa: PLC0415 - as above
 
@@ -161,7 +161,7 @@ def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
 
 
 def _torch(job: Job, effects: RuntimeEffects) -> Prepared:
-    from inferometer.calibrate.torch_provider import (  # noqa: PLC0415 - only torch needs it
+    from inferometer.calibrate.torch.provider import (  # noqa: PLC0415 - only torch needs it
         import_torch,
         now_and_then,
         others_on,

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from inferometer.calibrate.fit import Fitted, class_for, doubts, fit_points
-from inferometer.calibrate.points import Point, StepPoint, append_points, read_points, read_steps
+from inferometer.calibrate.fitting.fit import Fitted, class_for, doubts, fit_points
+from inferometer.calibrate.fitting.points import Point, StepPoint, append_points, read_points, read_steps
 from inferometer.errors import EngineError, InferometerError
 
 __all__ = ["SHARES", "Candidate", "Journal", "Measured", "Outcome", "Progress", "Provider", "calibrate_with"]

@@ -11,7 +11,7 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.calibrate.accuracy import Judged
+    from inferometer.accuracy.judge import Judged
 
 __all__ = ["command", "page"]
 
@@ -60,10 +60,10 @@ def command(form: str, by: str, chart: Path | None, **asked: Any) -> None:
 
     Cases that a calibration was fitted to are predicted by one fitted again without their model.
     """
-    from inferometer.calibrate.accuracy import by_group, judge, peer_errors
-    from inferometer.calibrate.cases import CASES, read_cases, read_peers
-    from inferometer.calibrate.files import own_folder
-    from inferometer.calibrate.left_out import device_standings, leave_devices_out, unseen
+    from inferometer.accuracy.cases import CASES, read_cases, read_peers
+    from inferometer.accuracy.judge import by_group, judge, peer_errors
+    from inferometer.accuracy.left_out import device_standings, leave_devices_out, unseen
+    from inferometer.asking.files import own_folder
     from inferometer.report.accuracy import peer_table, standing_table, target_table
 
     if chart is not None:
@@ -80,7 +80,7 @@ def command(form: str, by: str, chart: Path | None, **asked: Any) -> None:
         say(f"inferometer: left out {reason}")
     words = form in {"table", "md"}
     if asked["aims"]:
-        from inferometer.calibrate.targets import against_aims
+        from inferometer.accuracy.targets import against_aims
 
         print_table(target_table(against_aims(judged, unseen(leave_devices_out(cases)[0])), text=words), form)
     elif asked["left_out"]:
@@ -96,7 +96,7 @@ def command(form: str, by: str, chart: Path | None, **asked: Any) -> None:
 
 def page() -> str:
     """docs/accuracy.md: every shipped case, with the shipped calibrations and with priors alone."""
-    from inferometer.calibrate.page import findings
+    from inferometer.accuracy.page import findings
     from inferometer.report.accuracy import accuracy_page, peer_table, standing_table, target_table
 
     found = findings()
@@ -134,14 +134,14 @@ def _chosen(cases: "Sequence[Any]", device: str | None, runtime: str | None) -> 
 
 
 def _group(by: str) -> Any:
-    from inferometer.calibrate.accuracy import groups_of
+    from inferometer.accuracy.judge import groups_of
 
     names = groups_of(by)
     return lambda each: (*names(each), each.how)
 
 
 def _draw(judged: "Sequence[Judged]", path: Path) -> None:
-    from inferometer.calibrate.accuracy import chart_rows
+    from inferometer.accuracy.judge import chart_rows
     from inferometer.report.accuracy import accuracy_chart
     from inferometer.report.charts.render import save
 

@@ -58,7 +58,7 @@ def command(form: str, *, resume: bool, **asked: Any) -> None:
 
 
 def _job(asked: dict[str, Any], *, fresh: bool) -> "Job":
-    from inferometer.calibrate.files import own_folder
+    from inferometer.asking.files import own_folder
     from inferometer.calibrate.job import Job, default_dtype, default_runtime, default_threads
     from inferometer.units import parse_quantity
 

@@ -176,7 +176,7 @@ def _residual(profile: Profile) -> list[dict[str, Any]]:
     """What a measurement says of the prediction beside it, by phase; nothing where there is none."""
     from dataclasses import asdict
 
-    from inferometer.calibrate.residual import explain_residual
+    from inferometer.explain.residual import explain_residual
 
     if profile.kind != "measured" or not any(phase.predicted_s and phase.ops for phase in profile.phases):
         return []

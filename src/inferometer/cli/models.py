@@ -68,7 +68,7 @@ def show(
     inferometer models show model.onnx --size sequence=128
     """
     from inferometer.core.workload import Precision, Workload
-    from inferometer.cost.inventory import inventory
+    from inferometer.cost.memory.inventory import inventory
     from inferometer.readers.resolve import published_parameters, read
     from inferometer.readers.sizes import bind
     from inferometer.report.inventories import inventory_card, inventory_document, layer_table

@@ -14,7 +14,7 @@ from inferometer.units import format_quantity
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from inferometer.cost.sweep import Progress, Rows, RowSource, Spec, Study
+    from inferometer.sweep import Progress, Rows, RowSource, Spec, Study
 
 __all__ = ["command"]
 
@@ -78,7 +78,7 @@ def command(
     _require_questions(asked)
     if source is not None and source.suffix.lower() in _FILES:
         _require_alone(source, axes, out)
-        from inferometer.cost.sweep import Saved
+        from inferometer.sweep import Saved
 
         _answer(Saved(source), asked, form)
         return
@@ -90,15 +90,15 @@ def command(
         return
     _write(study, out, engine, resume=resume)
     if asked["pareto"] or asked["cheapest"] or asked["chart"]:
-        from inferometer.cost.sweep import Saved
+        from inferometer.sweep import Saved
 
         _answer(Saved(out), asked, form)
 
 
 def _require_questions(asked: dict[str, Any]) -> None:
     """What cannot be answered is said before anything is computed."""
-    from inferometer.cost.sweep import parse_condition
-    from inferometer.cost.sweep.columns import column_named
+    from inferometer.sweep import parse_condition
+    from inferometer.sweep.columns import column_named
 
     columns, cells = _split(asked["pareto"]), _split(asked["heatmap"])
     for name in (*columns, *cells, asked["by"]):
@@ -122,7 +122,7 @@ def _require_questions(asked: dict[str, Any]) -> None:
 
 def _asks_details(asked: dict[str, Any]) -> bool:
     """Whether a question is about a column that only rows with details have."""
-    from inferometer.cost.sweep import DETAILS, parse_condition
+    from inferometer.sweep import DETAILS, parse_condition
 
     limited = (parse_condition(text).column for text in asked["cheapest"])
     return not DETAILS.keys().isdisjoint((*_split(asked["pareto"]), *_split(asked["heatmap"]), asked["by"], *limited))
@@ -135,7 +135,7 @@ def _require_alone(source: Path, axes: dict[str, str | None], out: Path | None) 
 
 
 def _spec(source: Path | None) -> "Spec":
-    from inferometer.cost.sweep import Spec, parse_spec
+    from inferometer.sweep import Spec, parse_spec
 
     if source is None:
         return Spec()
@@ -150,8 +150,8 @@ def _spec(source: Path | None) -> "Spec":
 def _study(spec: "Spec", given: dict[str, str | None], *, details: bool) -> "Study":
     """Lists on the command line stand above the spec's."""
     from inferometer.catalog import device
-    from inferometer.cost.sweep import parse_axis, study_of
     from inferometer.readers.resolve import read
+    from inferometer.sweep import parse_axis, study_of
 
     lists = {name: parse_axis(name, text) for name, text in given.items() if text is not None}
     axes: dict[str, Any] = {**spec.axes, **lists}
@@ -163,7 +163,7 @@ def _study(spec: "Spec", given: dict[str, str | None], *, details: bool) -> "Stu
 
 
 def _computed(study: "Study", engine: str) -> "Rows":
-    from inferometer.cost.sweep import run_study
+    from inferometer.sweep import run_study
 
     bar = _progress_bar()
     try:
@@ -173,7 +173,7 @@ def _computed(study: "Study", engine: str) -> "Rows":
 
 
 def _write(study: "Study", out: Path, engine: str, *, resume: bool) -> None:
-    from inferometer.cost.sweep import stream
+    from inferometer.sweep import stream
 
     bar = _progress_bar()
     try:
@@ -227,8 +227,8 @@ def _show(rows: "RowSource", form: str, most: int, title: str | None) -> None:
 
 
 def _csv(rows: "RowSource") -> "Iterator[str]":
-    from inferometer.cost.sweep import COLUMNS
-    from inferometer.cost.sweep.formats import as_csv, csv_head
+    from inferometer.sweep import COLUMNS
+    from inferometer.sweep.formats import as_csv, csv_head
 
     columns: Iterable[str] | None = None
     for part in rows.parts:

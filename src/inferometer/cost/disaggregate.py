@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.profile import DeviceFacts, Phase, Profile
 from inferometer.core.workload import Parallel
-from inferometer.cost.collectives import message_floor, message_seconds
 from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
+from inferometer.cost.price.collectives import message_floor, message_seconds
 from inferometer.cost.ready import make_layout
 from inferometer.cost.request import start_tokens
 from inferometer.errors import DomainError

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.cost.priors import power_prior
+from inferometer.cost.price.priors import power_prior
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.workload import Parallel
-from inferometer.cost.classes import class_of
+from inferometer.cost.work.classes import class_of
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:

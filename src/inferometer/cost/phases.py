@@ -10,8 +10,8 @@ import numpy as np
 from inferometer.core.profile import OpTime, Phase
 from inferometer.cost.energy import PowerModel, power_model
 from inferometer.cost.parallel import stage_share
-from inferometer.cost.price import bound_names
-from inferometer.cost.priors import storage_prior
+from inferometer.cost.price.price import bound_names
+from inferometer.cost.price.priors import storage_prior
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Parallel
     from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.options import Options
-    from inferometer.cost.plan import Plan, Step
+    from inferometer.cost.price.plan import Plan, Step
     from inferometer.cost.ready import Ready
 
 __all__ = ["LOOSE", "Site", "constant_phase", "first_run_phase", "load_phase", "outside_notes", "phase_of", "site_of"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Precision
-from inferometer.cost.classes import MATRIX, class_of
+from inferometer.cost.work.classes import MATRIX, class_of
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.workload import Workload
 from inferometer.cost.effects import RuntimeEffects, require_effects
-from inferometer.cost.fit import capacity_of, peak_use, reserve_of
 from inferometer.cost.headline import phase_repeats, request_times, tokens_gained
+from inferometer.cost.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import replica_batch

@@ -13,18 +13,18 @@ from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision
-from inferometer.cost.collect import collect
-from inferometer.cost.count import coverage, unknown_sizes
 from inferometer.cost.finite import require_finite
 from inferometer.cost.kept import Kept
+from inferometer.cost.memory.residency import Residency, residency_of, timelines_of, weights_of
 from inferometer.cost.parallel import is_layer, layer_count, place
-from inferometer.cost.plan import Plan, plan_of
 from inferometer.cost.precision import UNSTATED, resolved_precision, with_overrides
-from inferometer.cost.prepare import Prepared, Terms, prepare
+from inferometer.cost.price.plan import Plan, plan_of
 from inferometer.cost.request import is_generative
-from inferometer.cost.residency import Residency, residency_of, timelines_of, weights_of
-from inferometer.cost.substitute import with_sizes
-from inferometer.cost.symbolic import SYMBOLIC, Memo
+from inferometer.cost.work.collect import collect
+from inferometer.cost.work.count import coverage, unknown_sizes
+from inferometer.cost.work.prepare import Prepared, Terms, prepare
+from inferometer.cost.work.substitute import with_sizes
+from inferometer.cost.work.symbolic import SYMBOLIC, Memo
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:

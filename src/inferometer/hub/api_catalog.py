@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from inferometer.core.codec import document
 from inferometer.core.profile import Profile
-from inferometer.cost.sweep.columns import COLUMNS
 from inferometer.errors import DomainError, InferometerError
 from inferometer.formulas.listing import calculation_record, formula_document, formula_records
 from inferometer.formulas.registry import find_formula
@@ -20,6 +19,7 @@ from inferometer.hub.catalog_pages import device_rows, model_rows
 from inferometer.hub.catalogue import device_named, model_named
 from inferometer.hub.failures import HubError
 from inferometer.hub.rules import Rules
+from inferometer.sweep.columns import COLUMNS
 from inferometer.units import format_capacity
 from inferometer.version import __version__
 
@@ -154,7 +154,7 @@ def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
 
 
 def _fit(question: Any) -> dict[str, Any] | None:
-    from inferometer.cost.fit import fit  # noqa: PLC0415 - as above
+    from inferometer.cost.memory.fit import fit  # noqa: PLC0415 - as above
 
     try:
         found = fit(
@@ -167,7 +167,7 @@ def _fit(question: Any) -> dict[str, Any] | None:
 
 
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
-    from inferometer.cost.sweep.rows import plain  # noqa: PLC0415 - as above
+    from inferometer.sweep.rows import plain  # noqa: PLC0415 - as above
     from inferometer.verbs import sweep  # noqa: PLC0415 - as above
 
     axes: dict[str, Any] = {

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from inferometer.catalog import devices, models
 from inferometer.catalog.files import row_named
 from inferometer.core.dtype import DTYPES
-from inferometer.cost.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
 from inferometer.errors import UnitError
 from inferometer.formulas.listing import formula_document
 from inferometer.formulas.registry import SECTIONS, all_formulas, find_formula
 from inferometer.report.charts.theme import COLOURS, column_title
 from inferometer.report.records import device_record, model_record
+from inferometer.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
 from inferometer.units import format_quantity, parse_quantity
 
 if TYPE_CHECKING:

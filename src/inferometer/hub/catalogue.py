@@ -51,7 +51,7 @@ def roofed(device: Device) -> Device:
 
 @lru_cache(maxsize=1)
 def _roofed_here() -> Device:
-    from inferometer.calibrate.ceilings import with_ceilings  # noqa: PLC0415 - numpy, where a roof is drawn
+    from inferometer.asking.roof import with_ceilings  # noqa: PLC0415 - numpy, where a roof is drawn
     from inferometer.catalog import device  # noqa: PLC0415 - as above
 
     return with_ceilings(device(_LOCAL))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from inferometer.calibrate.ceilings import raised
+from inferometer.asking.roof import raised
 from inferometer.core.finding import Finding
 from inferometer.errors import InferometerError
 from inferometer.hub.catalogue import roofed

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from inferometer.cost.count import op_works
+from inferometer.cost.work.count import op_works
 from inferometer.importers.words import kind_of as engine_word
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from inferometer.catalog.files import row_named
 from inferometer.catalog.zoo import model as catalog_model
 from inferometer.core.graph import Graph
 from inferometer.core.profile import ModelFacts
-from inferometer.cost.memory import footprint
+from inferometer.cost.memory.footprint import footprint
 from inferometer.cost.request import is_generative
 from inferometer.errors import FormatError, InferometerError
 from inferometer.plugins import load_all

@@ -11,7 +11,7 @@ from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from inferometer.core.workload import Precision
-    from inferometer.cost.inventory import Inventory, Layer
+    from inferometer.cost.memory.inventory import Inventory, Layer
     from inferometer.report.cards import Fact
 
 __all__ = ["inventory_card", "inventory_document", "layer_table"]

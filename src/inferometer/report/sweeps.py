@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from inferometer.cost.sweep.columns import COLUMNS, INPUTS
 from inferometer.report.table import Column, Table
+from inferometer.sweep.columns import COLUMNS, INPUTS
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from inferometer.cost.sweep.rows import RowSource
+    from inferometer.sweep.rows import RowSource
 
 __all__ = ["sweep_table"]
 

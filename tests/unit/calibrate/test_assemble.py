@@ -3,13 +3,13 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from inferometer.calibrate.assemble import Subject, assemble, best_rates, overheads_of, refitted
-from inferometer.calibrate.choose import calibration_for
-from inferometer.calibrate.files import content_hash
+from inferometer.asking.calibrations import calibration_for
+from inferometer.asking.files import content_hash
+from inferometer.calibrate.fitting.assemble import Subject, assemble, best_rates, overheads_of, refitted
+from inferometer.calibrate.fitting.points import Point, StepPoint, measured, overhead
+from inferometer.calibrate.fitting.single import linear, vector, work_of_single
 from inferometer.calibrate.job import Job, Prepared, calibrate
-from inferometer.calibrate.points import Point, StepPoint, measured, overhead
 from inferometer.calibrate.run import Candidate, Measured
-from inferometer.calibrate.single import linear, vector, work_of_single
 from inferometer.catalog import device
 from inferometer.cli.calibrate import command
 from inferometer.core.workload import Precision, Workload

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.calibrate.bounds import at_best, bounded, least_seconds, unbounded
+from inferometer.calibrate.fitting.bounds import at_best, bounded, least_seconds, unbounded
 from inferometer.core.calibration import Calibration, Utilisation
-from inferometer.cost.utilisation import factor_for, tables_for
+from inferometer.cost.price.utilisation import factor_for, tables_for
 
 LINEAR = Utilisation(
     op_class="linear", stream="floor", axes=("rows", "weight_bytes"), grid=((1.0, 4096.0), (1e5, 1e9)),

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inferometer.bench.disturbance import Disturbance
-from inferometer.calibrate import probe_decoders
 from inferometer.calibrate.engines import Engine, disturbed_by, engine_provider, require_quiet
 from inferometer.calibrate.job import Job, default_dtype, default_runtime, default_threads, prepare
-from inferometer.calibrate.probe_decoders import decoder_provider
-from inferometer.calibrate.probe_models import read_probes
-from inferometer.calibrate.probe_points import priced
-from inferometer.calibrate.probe_texts import PhaseRan
-from inferometer.calibrate.probes import Ceilings, ceiling_runs, with_rates
+from inferometer.calibrate.probes import decoders as probe_decoders
+from inferometer.calibrate.probes.decoders import decoder_provider
+from inferometer.calibrate.probes.models import read_probes
+from inferometer.calibrate.probes.points import priced
+from inferometer.calibrate.probes.provider import Ceilings, ceiling_runs, with_rates
+from inferometer.calibrate.probes.texts import PhaseRan
 from inferometer.catalog import device
 from inferometer.core.device import Device, Memory
 from inferometer.errors import DomainError, EngineError, MissingDependencyError

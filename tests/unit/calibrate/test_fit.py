@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.calibrate.fit import (
+from inferometer.calibrate.fitting.fit import (
     class_for,
     doubts,
     fit_class,
@@ -14,8 +14,8 @@ from inferometer.calibrate.fit import (
     residual_spread,
     robust_line,
 )
-from inferometer.calibrate.points import Point
-from inferometer.cost.utilisation import interpolate
+from inferometer.calibrate.fitting.points import Point
+from inferometer.cost.price.utilisation import interpolate
 from inferometer.errors import DomainError
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from inferometer.calibrate.assemble import Subject, assemble
-from inferometer.calibrate.fit import class_for
-from inferometer.calibrate.points import measured, works_of
-from inferometer.calibrate.steps import taken_apart
+from inferometer.calibrate.fitting.assemble import Subject, assemble
+from inferometer.calibrate.fitting.fit import class_for
+from inferometer.calibrate.fitting.points import measured, works_of
+from inferometer.calibrate.fitting.steps import taken_apart
 from inferometer.catalog import device
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.classes import FUSED, class_path
 from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.ready import make_ready
+from inferometer.cost.work.classes import FUSED, class_path
 
 CPU = device("intel-xeon-8480plus")
 F32 = Precision(weights="f32", activations="f32", kv="f32")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inferometer.calibrate.assemble import best_rates
-from inferometer.calibrate.choose import completed
-from inferometer.calibrate.host_readings import HostReadings, read_bytes_per_s, stream_bytes, stream_bytes_per_s
+from inferometer.asking.calibrations import completed
+from inferometer.calibrate.fitting.assemble import best_rates
+from inferometer.calibrate.probes.host_readings import HostReadings, read_bytes_per_s, stream_bytes, stream_bytes_per_s
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.errors import EngineError

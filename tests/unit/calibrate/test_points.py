@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from inferometer.calibrate.points import (
+from inferometer.calibrate.fitting.points import (
     Point,
     StepPoint,
     append_points,
@@ -13,7 +13,7 @@ from inferometer.calibrate.points import (
     read_points,
     read_steps,
 )
-from inferometer.calibrate.single import attention, convolution, linear, vector, work_of_single
+from inferometer.calibrate.fitting.single import attention, convolution, linear, vector, work_of_single
 from inferometer.catalog import device
 from inferometer.errors import DomainError, FormatError
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.calibrate.probe_models import PROBES, Probe, ProbeRun, file_of, graph_of, read_probes
-from inferometer.calibrate.probe_pace import Pace, Timed, quiet, steady, steady_seconds
-from inferometer.calibrate.probe_points import Beside, ops_of, points_of, priced
-from inferometer.calibrate.probe_steps import Ran, run_in_turns, run_plain
-from inferometer.calibrate.probes import (
+from inferometer.calibrate.probes.models import PROBES, Probe, ProbeRun, file_of, graph_of, read_probes
+from inferometer.calibrate.probes.pace import Pace, Timed, quiet, steady, steady_seconds
+from inferometer.calibrate.probes.points import Beside, ops_of, points_of, priced
+from inferometer.calibrate.probes.provider import (
     Ceilings,
     ProbeProvider,
     bare_device,
@@ -24,6 +23,7 @@ from inferometer.calibrate.probes import (
     read_ceilings,
     with_rates,
 )
+from inferometer.calibrate.probes.steps import Ran, run_in_turns, run_plain
 from inferometer.catalog.zoo import models
 from inferometer.core.device import Device, Memory
 from inferometer.core.workload import Precision
@@ -358,7 +358,7 @@ def test_candidates_say_their_class_and_ceilings_come_first(tmp_path: Path):
 
 
 def test_a_measured_candidate_gives_points_and_a_whole_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("inferometer.calibrate.probes.fed", lambda _order, session: session)
+    monkeypatch.setattr("inferometer.calibrate.probes.provider.fed", lambda _order, session: session)
     made = provider(tmp_path)
     candidate = made.candidates()[0]
     found = made.measure(candidate)
@@ -371,7 +371,7 @@ def test_a_measured_candidate_gives_points_and_a_whole_step(tmp_path: Path, monk
 
 
 def test_sessions_are_closed_when_another_file_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("inferometer.calibrate.probes.fed", lambda _order, session: session)
+    monkeypatch.setattr("inferometer.calibrate.probes.provider.fed", lambda _order, session: session)
     made = provider(tmp_path)
     for candidate in made.candidates():
         made.measure(candidate)
@@ -380,7 +380,7 @@ def test_sessions_are_closed_when_another_file_is_opened(tmp_path: Path, monkeyp
 
 
 def test_the_ceilings_are_the_best_rates_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("inferometer.calibrate.probes.fed", lambda _order, session: session)
+    monkeypatch.setattr("inferometer.calibrate.probes.provider.fed", lambda _order, session: session)
     clocks = Clocks()
     bare = ProbeProvider(
         runtime=FakeRuntime(clocks, 1e9), device=bare_device(DEVICE, "f32"), dtype="f32", folder=tmp_path, threads=1,

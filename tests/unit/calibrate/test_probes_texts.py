@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from inferometer.calibrate.probe_decoders import DecoderProvider, text_runs
-from inferometer.calibrate.probe_models import ProbeRun
-from inferometer.calibrate.probe_pace import Flood, Pace
-from inferometer.calibrate.probe_texts import TextRun, kernels_of, run_texts
+from inferometer.calibrate.probes.decoders import DecoderProvider, text_runs
+from inferometer.calibrate.probes.models import ProbeRun
+from inferometer.calibrate.probes.pace import Flood, Pace
+from inferometer.calibrate.probes.texts import TextRun, kernels_of, run_texts
 from inferometer.core.device import Device
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Event, Kernel, Request

@@ -2,7 +2,7 @@ import io
 
 import pytest
 
-from inferometer.calibrate.points import Point, StepPoint
+from inferometer.calibrate.fitting.points import Point, StepPoint
 from inferometer.calibrate.progress import drawn, line_of
 from inferometer.calibrate.run import Candidate, Journal, Measured, Progress, calibrate_with
 from inferometer.errors import EngineError

@@ -4,7 +4,7 @@ from math import log
 import numpy as np
 import pytest
 
-from inferometer.calibrate.steps import WholeStep, explained, fit_steps, leave_one_out, whole_fit
+from inferometer.calibrate.fitting.steps import WholeStep, explained, fit_steps, leave_one_out, whole_fit
 from inferometer.core.calibration import Calibration
 
 START = {"kernel": 1e-6, "step": 2e-5}

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.calibrate.probe_models import Probe, ProbeRun, graph_of, read_probes
+from inferometer.calibrate.probes.models import Probe, ProbeRun, graph_of, read_probes
 from inferometer.core.binding import Binding
 from inferometer.core.workload import Precision
-from inferometer.cost.count import op_works
+from inferometer.cost.work.count import op_works
 from inferometer.errors import EngineError
 from inferometer.measure.child import runtime_named
 from inferometer.runtimes.base import Target
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its probes are not made")
 
-from inferometer.calibrate.torch_graphs import module_of, open_graph, open_probe  # noqa: E402 - needs torch
+from inferometer.calibrate.torch.graphs import module_of, open_graph, open_probe  # noqa: E402 - needs torch
 
 SEEN = [probe for probe in read_probes() if probe.kind == "image"]
 FAMILIES = list({probe.config["model_type"]: probe for probe in SEEN}.values())

@@ -2,11 +2,11 @@
 
 import pytest
 
+from inferometer.calibrate.fitting.steps import alone_note
 from inferometer.calibrate.job import Job, Prepared, calibrate
-from inferometer.calibrate.steps import alone_note
-from inferometer.calibrate.torch_kernels import Sizes
-from inferometer.calibrate.torch_models import TINY
-from inferometer.calibrate.torch_provider import torch_environment, torch_provider
+from inferometer.calibrate.torch.kernels import Sizes
+from inferometer.calibrate.torch.models import TINY
+from inferometer.calibrate.torch.provider import torch_environment, torch_provider
 from inferometer.catalog import device
 from inferometer.cost.effects import require_effects
 

@@ -8,9 +8,9 @@ import pytest
 from inferometer.calibrate.job import Job, prepare
 from inferometer.calibrate.run import Candidate, Measured
 from inferometer.calibrate.together import Together
-from inferometer.calibrate.torch_kernels import torch_dtype
-from inferometer.calibrate.torch_provider import _Careful, now_and_then, others_on, require_cuda
-from inferometer.calibrate.torch_timing import Clock
+from inferometer.calibrate.torch.kernels import torch_dtype
+from inferometer.calibrate.torch.provider import _Careful, now_and_then, others_on, require_cuda
+from inferometer.calibrate.torch.timing import Clock
 from inferometer.catalog import device
 from inferometer.errors import DomainError, EngineError, UnknownNameError
 
@@ -106,7 +106,7 @@ def test_a_gpu_whose_memory_others_hold_is_shared():
 
 
 def test_processes_that_the_driver_lists_are_told(monkeypatch):
-    monkeypatch.setattr("inferometer.calibrate.torch_provider.which", lambda _: "/usr/bin/nvidia-smi")
+    monkeypatch.setattr("inferometer.calibrate.torch.provider.which", lambda _: "/usr/bin/nvidia-smi")
     torch = SimpleNamespace(cuda=FakeCuda())
 
     def listed(text):

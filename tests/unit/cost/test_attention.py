@@ -2,7 +2,7 @@ import pytest
 
 from inferometer.core import Precision
 from inferometer.cost import work_of
-from inferometer.cost.rules.attention import causal_pairs, mutual_pairs
+from inferometer.cost.work.rules.attention import causal_pairs, mutual_pairs
 from unit.cost.decoders import CONTEXT, QUERY, at, attend, tokens
 from unit.cost.examples import cross, encoder, mla, op
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from inferometer.core import Binding, Precision
-from inferometer.cost.rules import work_of
+from inferometer.cost.work.rules import work_of
 from inferometer.readers.resolve import read
 
 DEEPSEEK = read("deepseek-v3")

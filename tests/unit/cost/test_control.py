@@ -3,7 +3,7 @@ import pytest
 from inferometer.core import Op, Work
 from inferometer.core.graph import KINDS
 from inferometer.cost import covered, work_of
-from inferometer.cost.rules import RULES, rule
+from inferometer.cost.work.rules import RULES, rule
 from inferometer.errors import FormatError, UnknownNameError
 from unit.cost.decoders import QUERY, at, project, tensor
 from unit.cost.examples import EXAMPLES, op, same

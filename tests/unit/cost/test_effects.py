@@ -2,9 +2,9 @@ import pytest
 
 from inferometer.catalog import device, devices
 from inferometer.core.device import UNITS
-from inferometer.cost.classes import CLASSES, class_of, class_path
 from inferometer.cost.effects import _every, default_runtime, require_effects, runtime_effects
-from inferometer.cost.priors import known_priors, power_prior, prior_for, storage_prior
+from inferometer.cost.price.priors import known_priors, power_prior, prior_for, storage_prior
+from inferometer.cost.work.classes import CLASSES, class_of, class_path
 from inferometer.errors import DomainError, UnknownNameError
 from unit.cost.decoders import LLAMA_3_1_8B, attend
 from unit.cost.examples import EXAMPLES, op

@@ -1,7 +1,7 @@
 import pytest
 
 from inferometer.cost import work_of
-from inferometer.cost.rules.experts import share_touched
+from inferometer.cost.work.rules.experts import share_touched
 from unit.cost.decoders import at, tokens, weight
 from unit.cost.examples import experts, op
 

@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.core import Calibration, Memory, Utilisation, Workload
 from inferometer.cost.effects import Overheads, RuntimeEffects
-from inferometer.cost.fit import fit
+from inferometer.cost.memory.fit import fit
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError

@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core import Memory, Parallel, Precision, Workload
 from inferometer.cost.effects import Overheads, RuntimeEffects
-from inferometer.cost.fit import fit
+from inferometer.cost.memory.fit import fit
 from inferometer.cost.options import Options
 from inferometer.errors import DomainError
 from unit.cost.decoders import LLAMA_3_1_8B

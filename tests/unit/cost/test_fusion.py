@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core import Block, Graph, Op
 from inferometer.cost.effects import RuntimeEffects
-from inferometer.cost.fusion import fuse
+from inferometer.cost.work.fusion import fuse
 from unit.cost.decoders import LLAMA_3_1_8B, add, project, rms_norm, tokens
 
 CHAINS = RuntimeEffects(name="c", title="c", fusion="chains", fused=frozenset({"norm", "elementwise", "activation"}))

@@ -3,7 +3,7 @@ import pytest
 
 from inferometer.core import Binding, Block, Graph, Op, Precision, Tensor
 from inferometer.cost import footprint
-from inferometer.cost.liveness import live_bytes
+from inferometer.cost.memory.liveness import live_bytes
 from inferometer.formulas.llm import kv_bytes_per_token
 from unit.cost.decoders import LLAMA_3_1_8B, at, attend, decoder, tensor, tokens, weight
 from unit.cost.examples import cross, experts, mla, op, state

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from inferometer.core import Block, Graph, Parallel
-from inferometer.cost.collectives import between_devices, message_floor, message_seconds, sent_bytes
 from inferometer.cost.parallel import is_layer, layer_count, place, replica_batch, stage_share
+from inferometer.cost.price.collectives import between_devices, message_floor, message_seconds, sent_bytes
 from inferometer.errors import DomainError
 from inferometer.formulas.distributed import all_to_all, ring_allreduce, tp_communication_bytes
 from unit.cost.decoders import LLAMA_3_1_8B, project, rms_norm

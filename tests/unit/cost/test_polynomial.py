@@ -1,7 +1,13 @@
 import numpy as np
 import pytest
 
-from inferometer.cost.polynomial import NotPolynomialError, Polynomial, coefficients, monomials_of, spread_monomials
+from inferometer.cost.work.polynomial import (
+    NotPolynomialError,
+    Polynomial,
+    coefficients,
+    monomials_of,
+    spread_monomials,
+)
 
 N, M = Polynomial.symbol("n"), Polynomial.symbol("m")
 

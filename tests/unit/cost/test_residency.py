@@ -8,9 +8,9 @@ import pytest
 from inferometer.core import Block, Graph, Parallel
 from inferometer.cost import footprint
 from inferometer.cost.effects import runtime_effects
+from inferometer.cost.memory.residency import residency_of
 from inferometer.cost.parallel import place
-from inferometer.cost.prepare import Terms
-from inferometer.cost.residency import residency_of
+from inferometer.cost.work.prepare import Terms
 from unit.cost.decoders import BF16, LLAMA_3_1_8B, at, decoder, tensor, tokens
 from unit.cost.examples import cross, experts, mla, op, state
 

@@ -2,7 +2,7 @@ import pytest
 
 from inferometer.core import Block, Graph, Symbol
 from inferometer.cost import graph_work
-from inferometer.cost.substitute import with_sizes
+from inferometer.cost.work.substitute import with_sizes
 from unit.cost.decoders import BATCH, LLAMA_3_1_8B, at, tensor
 from unit.cost.examples import EXAMPLES, IDS, op
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from inferometer.core import Calibration, Utilisation
-from inferometer.cost.utilisation import interpolate, is_compute, residual_of, tables_for
+from inferometer.cost.price.utilisation import interpolate, is_compute, residual_of, tables_for
 from inferometer.errors import DomainError
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from inferometer.core import Workload
-from inferometer.cost.inventory import inventory
+from inferometer.cost.memory.inventory import inventory
 from inferometer.errors import DomainError, FormatError, UnknownNameError
 from inferometer.readers.resolve import published_parameters, read
 from inferometer.readers.sizes import bind

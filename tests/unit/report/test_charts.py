@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from inferometer import device, predict
-from inferometer.cost.sweep import Rows, run_study
 from inferometer.errors import DomainError, MissingDependencyError, UnknownNameError
 from inferometer.report.charts import heatmap, pareto_scatter, roofline
 from inferometer.report.charts.pareto import thinned
 from inferometer.report.charts.render import FORMS, render, save
 from inferometer.report.charts.theme import log_ticks
 from inferometer.report.sweeps import sweep_table
-from unit.cost.sweep.studies import small
+from inferometer.sweep import Rows, run_study
+from unit.sweep.studies import small
 
 NEEDS_CONVERTER = pytest.mark.skipif(
     importlib.util.find_spec("vl_convert") is None,

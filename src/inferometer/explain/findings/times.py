@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from inferometer.bench.statistics import drift
 from inferometer.core import statistics as plain
 from inferometer.core.finding import Finding
-from inferometer.cost.priors import storage_prior
+from inferometer.cost.price.priors import storage_prior
 from inferometer.explain.attribution import one_time
 from inferometer.explain.case import Case, evidence, named
 from inferometer.explain.samples import level_samples

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.cost.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, column_named, unit_of
-from inferometer.cost.sweep.rows import Rows
 from inferometer.errors import DomainError
 from inferometer.report.charts.theme import INK, column_title, log_ticks, number_text, spec, tooltip
+from inferometer.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, column_named, unit_of
+from inferometer.sweep.rows import Rows
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from inferometer.cost.sweep.rows import Part, RowSource
+    from inferometer.sweep.rows import Part, RowSource
 
 __all__ = ["best_by", "heatmap"]
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.cost.sweep.columns import HIGHER_IS_BETTER, column_named
-from inferometer.cost.sweep.rows import Rows
 from inferometer.errors import DomainError
 from inferometer.report.charts.theme import COLOURS, INK, column_title, log_axis, number_text, spec, tooltip
+from inferometer.sweep.columns import HIGHER_IS_BETTER, column_named
+from inferometer.sweep.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from inferometer.cost.sweep.rows import Part, RowSource
+    from inferometer.sweep.rows import Part, RowSource
 
 __all__ = ["pareto_scatter", "thinned"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from inferometer.cost.sweep.columns import unit_of
 from inferometer.errors import DomainError
 from inferometer.report.charts.theme import COLOURS, column_title, number_text, spec, tooltip
+from inferometer.sweep.columns import unit_of
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:

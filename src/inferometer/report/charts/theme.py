@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Any
 
-from inferometer.cost.sweep.columns import unit_of
+from inferometer.sweep.columns import unit_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

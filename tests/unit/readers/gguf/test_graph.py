@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.core.binding import Binding
-from inferometer.cost.count import coverage, graph_work
+from inferometer.cost.work.count import coverage, graph_work
 from inferometer.errors import FormatError
 from inferometer.readers.base import look
 from inferometer.readers.gguf import reader

@@ -3,7 +3,7 @@
 import pytest
 
 from inferometer.core.graph import KINDS
-from inferometer.cost.rules import RULES
+from inferometer.cost.work.rules import RULES
 from inferometer.readers.onnx.tables import rows_of, table
 from unit.readers.onnx.onnx_bytes import node, only, read, value
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from inferometer.cost.count import coverage
+from inferometer.cost.work.count import coverage
 from inferometer.errors import FormatError
 from inferometer.readers.base import look
 from inferometer.readers.huggingface.graph import graph_from_config

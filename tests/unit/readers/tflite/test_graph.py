@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol
-from inferometer.cost.count import coverage, graph_work
+from inferometer.cost.work.count import coverage, graph_work
 from inferometer.errors import FormatError
 from inferometer.readers.tflite.graph import graph_of
 from inferometer.readers.tflite.model import parse_model

@@ -1,0 +1,52 @@
+"""The accuracy page's sections: who is judged how, in plain rows for the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from inferometer.accuracy.cases import read_cases, read_peers
+from inferometer.accuracy.judge import Judged, by_group, groups_of, judge, peer_errors
+from inferometer.accuracy.left_out import device_standings, leave_devices_out, unseen
+from inferometer.accuracy.targets import against_aims
+
+__all__ = ["Findings", "findings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findings:
+    """Everything that the page shows."""
+
+    judged: tuple[Judged, ...]
+    priors: tuple[Judged, ...]
+    aims: list[dict[str, Any]]
+    by_phase: dict[tuple[str, ...], dict[str, Any]]
+    by_family: dict[tuple[str, ...], dict[str, Any]]
+    by_op: dict[tuple[str, ...], dict[str, Any]]
+    priors_by_phase: dict[tuple[str, ...], dict[str, Any]]
+    devices_left_out: dict[tuple[str, ...], dict[str, Any]]
+    peers: list[dict[str, Any]]
+
+
+def findings() -> Findings:
+    """All shipped cases, predicted with the shipped calibrations and with priors alone."""
+    cases = read_cases()
+    judged, _ = judge(cases)
+    alone, _ = judge(cases, priors=True)
+    devices, _ = leave_devices_out(cases)
+
+    def grouped(what: str, those: tuple[Judged, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
+        names = groups_of(what)
+        return by_group(those, lambda each: (*names(each), each.how))
+
+    return Findings(
+        judged=judged,
+        priors=alone,
+        aims=against_aims(judged, unseen(devices)),
+        by_phase=grouped("phase", judged),
+        by_family=grouped("family", judged),
+        by_op=grouped("op", judged),
+        priors_by_phase=grouped("phase", alone),
+        devices_left_out=device_standings(devices),
+        peers=peer_errors(judged, read_peers()),
+    )

@@ -1,0 +1,1 @@
+"""From measured points and whole steps to a Calibration."""

@@ -1,0 +1,261 @@
+"""The fit: points → utilisation tables, overheads, residuals. Values in, values out; numpy only.
+
+Each class of op gets a table over one or two axes of its shape (`AXES_OF`), logarithmic in all of them. A grid point is
+a locally weighted straight line through the measured points around it, held between the least and the greatest of
+those, so that it never overshoots and never passes 1. What the tables are off by is tried with the probe left out that
+is predicted, a whole probe at a time, because points of one probe err together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.calibration import Utilisation
+from inferometer.cost.price.utilisation import interpolate
+from inferometer.cost.work.classes import FUSED
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.calibrate.fitting.points import Point
+
+__all__ = [
+    "AXES_OF", "LEAST_RESIDUAL", "Fitted", "class_for", "doubts", "fit_class", "fit_points", "predicted_seconds",
+    "residual_spread", "robust_line",
+]  # fmt: skip
+
+# The axes that a class's table may have, by its name or the first part of it. The set that predicts left-out probes
+# best is taken; of two that do equally well, the one that stands first.
+AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
+    "linear": (("rows", "weight_bytes"), ("rows", "in_features", "out_features")),
+    "matmul": (("flops",), ("flops", "rows")),
+    "experts": (("rows", "weight_bytes"),),
+    "attention": (("flops",), ("flops", "query"), ("bytes", "flops"), ("flops", "query", "head_dim")),
+    "attention.decode": (("kv_bytes",), ("kv_bytes", "sequences"), ("kv_bytes", "keys")),
+    "convolution": (
+        ("flops",), ("flops", "channels"), ("flops", "in_features"), ("flops", "weight_bytes"),
+        ("flops", "bytes", "weight_bytes"),
+    ),
+    "depthwise": (("bytes",), ("bytes", "channels")),
+    "vector": (("elements",), ("bytes",), ("elements", "bytes")),
+    "indexing": (("bytes",),),
+    "scan": (("flops",),),
+    "recurrent": (("flops",),),
+}  # fmt: skip
+RISING = frozenset({"vector", "indexing", "depthwise"})  # larger ops of these come nearer to the peak, never further
+LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by as much
+_EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings
+_NODES = {1: 24, 2: 12, 3: 8}  # grid points an axis, at most
+_FINE = {"vector": 24}  # … of classes whose kinds differ in how many bytes an element takes, by little
+_WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in units of log-shape: tried, and the best by probe kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """The table of a class with what it was made of. `residual` is a ratio at one standard deviation."""
+
+    table: Utilisation
+    residual: float
+    bias: float  # mean logarithm of measured over predicted, each probe left out in turn
+    points: int
+    probes: int
+    valid: Mapping[str, tuple[float, float]]
+
+
+def fit_points(points: Iterable[Point], *, kernel_s: float = 0.0, stream: str = "floor") -> tuple[Fitted, ...]:
+    """A table for every class that the points belong to. Points without a floor (nothing computed) are left out."""
+    groups: dict[str, list[Point]] = defaultdict(list)
+    for point in points:
+        if point.floor_s > 0:
+            groups[class_for(point)].append(point)
+    return tuple(fit_class(name, group, kernel_s=kernel_s, stream=stream) for name, group in sorted(groups.items()))
+
+
+def class_for(point: Point) -> str:
+    """The class whose table a point goes into: attention is told apart by phase and path, small ops by fusion."""
+    name = point.classes[-1]
+    if FUSED in point.classes:
+        return FUSED
+    if name != "attention":
+        return name
+    return next((each for each in point.classes if each.endswith(("prefill", "decode", "masked", "padded"))), name)
+
+
+def fit_class(
+    name: str, points: Sequence[Point], *, kernel_s: float = 0.0, stream: str = "floor", axes: tuple[str, ...] = ()
+) -> Fitted:
+    """The table of one class. `axes` where others than `AXES_OF` are wanted."""
+    if not points:
+        raise DomainError(f"There is no point of {name} to fit a table to.")
+    known = _Known(points=points, kernel_s=kernel_s)
+    kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
+    most = _FINE.get(name.partition(".")[0], _NODES[min(len(kept), 3)])
+    grid = tuple(_nodes(column, most) for column in shapes.T)
+    values = _values(name, grid, (shapes, known.shares, known.weights, width))
+    residual = residual_spread(errors)
+    return Fitted(
+        table=Utilisation(op_class=name, stream=stream, axes=kept, grid=grid, values=values, residual=residual),
+        residual=residual,
+        bias=float(np.mean(errors)) if len(errors) else 0.0,
+        points=len(points),
+        probes=len(set(known.probes)),
+        valid=_range(points),
+    )
+
+
+class _Known:
+    """Points as columns. A point whose time is mostly its launch says little of its share, and weighs little."""
+
+    def __init__(self, *, points: Sequence[Point], kernel_s: float) -> None:
+        self.points = points
+        self.probes = np.array([point.probe for point in points])
+        self.shares = np.log(np.array([point.share(kernel_s) for point in points]))
+        self.seconds = np.array([point.seconds for point in points])
+        self.floors = np.array([point.floor_s for point in points])
+        self.launched = np.array([kernel_s * point.launches for point in points])
+        working = np.clip(1 - self.launched / self.seconds, 0.0, 1.0)
+        self.weights = np.maximum(working**2, 1e-4)
+
+    def errors(self, shares: Any, places: Any) -> Any:
+        """log(measured / predicted) in time, for predicted shares of some of the points."""
+        predicted = self.floors[places] / np.exp(shares) + self.launched[places]
+        return np.log(self.seconds[places] / predicted)
+
+
+def _axes_for(name: str, points: Sequence[Point], wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The sets to try: those whose axes every point has."""
+    sets = (wanted,) if wanted else AXES_OF.get(name) or AXES_OF[name.partition(".")[0]]
+    had = [axes for axes in sets if all(point.axes.get(axis, 0) > 0 for point in points for axis in axes)]
+    return had or [("bytes",)]
+
+
+def _best_axes(sets: list[tuple[str, ...]], known: _Known) -> tuple[tuple[str, ...], Any, float, Any]:
+    best: tuple[float, tuple[str, ...], Any, float, Any] | None = None
+    for axes in sets:
+        logs = [[max(point.axes.get(axis, 1.0), 1e-9) for axis in axes] for point in known.points]
+        shapes = np.log(np.array(logs))
+        width, errors = _best_width(shapes, known)
+        loss = float(np.mean(np.abs(errors))) if len(errors) else 0.0
+        if best is None or loss < 0.95 * best[0]:  # one more axis has to pay
+            best = (loss, axes, shapes, width, errors)
+    if best is None:
+        raise DomainError("There are no axes to fit a table over.")
+    return best[1:]
+
+
+def _range(points: Sequence[Point]) -> dict[str, tuple[float, float]]:
+    found: dict[str, tuple[float, float]] = {}
+    for axis in sorted({axis for point in points for axis in point.axes}):
+        values = [point.axes[axis] for point in points if point.axes.get(axis, 0) > 0]
+        if values:
+            found[axis] = (min(values), max(values))
+    return found
+
+
+def _nodes(column: Any, most: int) -> tuple[float, ...]:
+    """Grid points of one axis: the measured values themselves where they are few, else as many spread evenly."""
+    distinct = sorted({round(float(value), 9) for value in column})
+    if len(distinct) > most:
+        distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
+    found = [float(np.exp(value)) for value in distinct]
+    return tuple(value for place, value in enumerate(found) if place == 0 or value > found[place - 1] * (1 + 1e-9))
+
+
+def _values(name: str, grid: tuple[tuple[float, ...], ...], known: tuple[Any, Any, Any, float]) -> tuple[float, ...]:
+    mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(each) for each in grid), indexing="ij")], axis=1)
+    values = np.array([_near(place, *known) for place in mesh])
+    if name.partition(".")[0] in RISING and len(grid) == 1:
+        values = _rising(values)
+    return tuple(float(value) for value in np.clip(np.exp(values), 1e-9, 1.0))
+
+
+def _near(place: Any, shapes: Any, shares: Any, worth: Any, width: float) -> float:
+    """The locally weighted line at a place, held within what its neighbours have."""
+    distance = np.sqrt((((shapes - place) / width) ** 2).sum(axis=1))
+    nearest = np.sort(distance)[min(len(distance) - 1, shapes.shape[1] + 1)]
+    weights = worth * np.exp(-0.5 * (distance / max(1.0, nearest)) ** 2)
+    around = weights > 0.02 * weights.max()
+    columns = np.column_stack([np.ones(len(shapes)), shapes - place])
+    scale = np.sqrt(weights)
+    ridge = 1e-3 * np.sqrt(weights.sum()) * np.eye(columns.shape[1])
+    ridge[0, 0] = 0.0
+    left = np.vstack([columns * scale[:, None], ridge])
+    right = np.concatenate([shares * scale, np.zeros(columns.shape[1])])
+    found = float(np.linalg.lstsq(left, right, rcond=None)[0][0])
+    return float(np.clip(found, shares[around].min(), min(0.0, shares[around].max())))
+
+
+def _rising(values: Any) -> Any:
+    """The nearest sequence that never falls: pools of neighbours that would, each at their mean."""
+    pools: list[list[float]] = []
+    for value in values:
+        pools.append([float(value), 1.0])
+        while len(pools) > 1 and pools[-2][0] > pools[-1][0]:
+            (above, many), (below, more) = pools[-1], pools[-2]
+            pools[-2:] = [[(above * many + below * more) / (many + more), many + more]]
+    return np.concatenate([np.full(int(many), value) for value, many in pools])
+
+
+def _best_width(shapes: Any, known: _Known) -> tuple[float, Any]:
+    """The neighbourhood that predicts left-out probes best, and the errors it makes with them."""
+    tried = [(width, _left_out(shapes, known, width)) for width in _WIDTHS]
+    return min(tried, key=lambda pair: float(np.mean(np.abs(pair[1]))) if len(pair[1]) else 0.0)
+
+
+def _left_out(shapes: Any, known: _Known, width: float) -> Any:
+    """log(measured / predicted) of every point, from the other probes, or the other points of the only one."""
+    alone = len(set(known.probes)) == 1
+    places, shares = [], []
+    for number, probe in enumerate(known.probes):
+        rest = np.arange(len(known.probes)) != number if alone else known.probes != probe
+        if rest.any():
+            places.append(number)
+            shares.append(_near(shapes[number], shapes[rest], known.shares[rest], known.weights[rest], width))
+    return known.errors(np.array(shares), places) if places else np.array([])
+
+
+def residual_spread(errors: Any) -> float:
+    """The standard deviation whose eight-in-ten interval holds eight in ten of the errors (logarithms of ratios)."""
+    if len(errors) == 0:
+        return log(2.0)  # one point: nothing says how far another may lie
+    wide = float(np.quantile(np.abs(errors), 0.8)) / _EIGHT_IN_TEN
+    few = 1 + 2 / len(errors)  # few errors show too little of their spread
+    return max(LEAST_RESIDUAL, wide * few)
+
+
+def doubts(fitted: Fitted | None, shapes: Sequence[Mapping[str, float]], points: Sequence[Point]) -> Any:
+    """How wide the interval would be at each shape: the residual, more the further the nearest measured point lies.
+
+    Of a class without a table nothing is known: 1 everywhere.
+    """
+    if fitted is None or not points:
+        return np.ones(len(shapes))
+    axes = fitted.table.axes
+    asked, known = (
+        np.log(np.array([[max(each.get(axis, 1.0), 1e-9) for axis in axes] for each in group]))
+        for group in (shapes, [point.axes for point in points])
+    )
+    nearest = np.abs(asked[:, None, :] - known[None, :, :]).sum(axis=2).min(axis=1)
+    return fitted.residual * (0.2 + nearest)
+
+
+def robust_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
+    """Slope and intercept by Theil and Sen: the median of the slopes of all pairs, which outliers do not move."""
+    pairs = [(i, j) for i in range(len(x)) for j in range(i) if x[i] != x[j]]
+    if not pairs:
+        raise DomainError("A line needs points at two places at least.")
+    slope = float(np.median([(y[i] - y[j]) / (x[i] - x[j]) for i, j in pairs]))
+    return slope, float(np.median([b - slope * a for a, b in zip(x, y, strict=True)]))
+
+
+def predicted_seconds(fitted: Fitted, point: Point, kernel_s: float) -> float:
+    """What the table says of a point."""
+    share = interpolate(fitted.table, point.axes)
+    return float(point.floor_s / share + kernel_s * point.launches)

@@ -1,0 +1,278 @@
+"""Whole steps: what the ops of a model take together, beside what they take alone.
+
+Kernels that follow each other inside a model share caches, power and the launch queue, and a runtime does things
+between them that no table of ops has. A step that was measured whole is taken apart into the seconds of its op classes,
+as the tables price them, and the number of kernels; the fit finds factors for the classes, the cost of a kernel, of a
+launch by the host and of a step that explain all steps together. Every factor is drawn towards 1 by how well its class
+is known, so that few steps move it little, and large errors count less than their square.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import exp, log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.calibrate.fitting.bounds import least_seconds
+from inferometer.calibrate.fitting.fit import residual_spread
+from inferometer.core.device import Sourced
+from inferometer.cost.work.classes import FREE, FUSED, attention_path, class_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from inferometer.core.calibration import Calibration
+    from inferometer.cost.price.plan import Plan
+
+__all__ = [
+    "FREEDOM", "Steps", "WholeStep", "alone_note", "explained", "fit_steps", "leave_one_out", "strays", "taken_apart",
+    "whole_fit",
+]  # fmt: skip
+
+# How far the factor of a class may reasonably be from 1, as a standard deviation of its logarithm.
+FREEDOM = {
+    "linear": 0.15, "matmul": 0.3, "attention": 0.6, "convolution": 0.3, "depthwise": 0.3, "vector": 0.6,
+    "indexing": 0.6, "kernel": 0.3, "host": 1.0, "step": 0.3,
+}  # fmt: skip
+_NOISE = 0.05  # what single steps are off by for reasons of their own
+_QUIET = 0.35  # the quantile of what steps that wait for their host take a kernel
+_SHORTEST = 0.1
+_FAR = 2.0  # noises: errors beyond it pull no harder
+_STRAY = 2.33  # freedoms: a factor further from 1 than 98 in 100 explains something that the model has no word for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WholeStep:
+    """One measured step. `parts` are seconds on the device by class, launches left out; `model` is left out together.
+
+    `launches` are kernels; `queued` those that the host starts one by one while the device works.
+    """
+
+    model: str
+    phase: str
+    seconds: float
+    parts: Mapping[str, float]
+    launches: float
+    queued: float = 0.0
+    workload: str = ""
+    least: Mapping[str, float] = field(default_factory=dict)  # of parts: what no factor takes them below
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """What the fit found: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase.
+
+    Phases of which the fit makes no sense are `left` out: their ops stay as they were measured alone.
+    """
+
+    factors: Mapping[str, float]
+    overheads: Mapping[str, float]
+    residuals: Mapping[str, float]
+    errors: tuple[tuple[WholeStep, float], ...]  # log(measured / explained), the model of each step left out
+    start: Mapping[str, float]  # overheads as they were measured alone
+    left: tuple[str, ...] = ()
+
+    def applied_to(self, calibration: Calibration, *, source: str, date: str) -> Calibration:
+        """The calibration with these factors and overheads, and what whole steps are off by."""
+        alone = {f"alone.{name}": value for name, value in self.start.items()}  # to begin another fit with
+        made = {
+            name: Sourced(value=value, origin="calibrated", source=source, date=date)
+            for name, value in {**self.overheads, **alone}.items()
+        }
+        models = tuple(sorted({step.model for step, _ in self.errors}))
+        return replace(
+            calibration,
+            factors={**calibration.factors, **self.factors},
+            overheads={**calibration.overheads, **made},
+            residuals={**calibration.residuals, **self.residuals},
+            steps=len(self.errors),
+            fitted_on=models,
+            notes=(*calibration.notes, *(alone_note(phase) for phase in self.left)),
+        )
+
+
+def alone_note(phase: str) -> str:
+    return f"Whole steps of {phase} are not explained by its op classes, so that its ops count as they do alone."
+
+
+def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
+    plan: Plan,
+    sizes: Mapping[str, Any],
+    phase: str,
+    *,
+    model: str,
+    seconds: float,
+    workload: str = "",
+    best: Plan | None = None,
+) -> WholeStep:
+    """A step as the plan prices it, by class. The plan must have no factors yet; `best` prices what none goes below."""
+    parts, launches = _parts(plan, sizes, phase)
+    queued = 0.0 if phase in plan.overheads.captured or plan.overheads.host_s is None else launches
+    return WholeStep(
+        model=model,
+        phase=phase,
+        seconds=seconds,
+        parts=parts,
+        launches=launches,
+        queued=queued,
+        workload=workload,
+        least={} if best is None else _parts(best, sizes, phase)[0],
+    )
+
+
+def _parts(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[dict[str, float], float]:
+    """Seconds by class, and the number of kernels."""
+    step = plan.step(sizes, phase)
+    priced, counts, path = step.priced, step.counts, plan.prepared.effects.attention
+    longest = np.maximum(priced.compute_s, priced.memory_s)
+    apart = plan.calibration is not None and plan.calibration.table(FUSED) is not None
+    parts: dict[str, float] = {}
+    launches = 0.0
+    for number, row in enumerate(plan.prepared.rows):
+        if row.op_class in FREE | {"collective"}:
+            continue
+        inside = apart and row.fused.launches == 0
+        name = class_path(row.op, phase, attention_path(row.op, path), fused=inside)[0]
+        key = name.removesuffix(".narrow").removesuffix(".wide")
+        parts[key] = parts.get(key, 0.0) + float(counts[number] * longest[number].sum())
+        launches += float(counts[number]) * row.fused.launches
+    return parts, launches
+
+
+def explained(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> float:
+    """Seconds of a step: its ops and kernels, or the host where that takes longer, and the step's own."""
+    device, host = _both(step, factors, overheads)
+    return max(device, host) + overheads.get("step", 0.0)
+
+
+def _both(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> tuple[float, float]:
+    device = least_seconds(step.parts, factors, step.least)
+    return device + overheads.get("kernel", 0.0) * step.launches, overheads.get("host", 0.0) * step.queued
+
+
+def fit_steps(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    """Factors by class and overheads. `start` has the overheads to begin with, in seconds; only those are fitted.
+
+    The host is fitted apart, to the steps that wait for it: what disturbs a host only ever adds time, so a low quantile
+    of what it takes a kernel is nearer to the truth than the middle.
+    """
+    overheads, factors = dict(start), dict[str, float]()
+    queued = [step.seconds / step.queued for step in steps if step.queued]
+    if queued and "host" in overheads:  # no step is shorter than its host takes: the shortest bound it from above
+        overheads["host"] = float(np.quantile(queued, _SHORTEST))
+    for _ in range(3):
+        waits = [step for step in steps if _waits(step, factors, overheads)]
+        if waits and "host" in overheads:
+            taken = [(step.seconds - overheads.get("step", 0.0)) / step.queued for step in waits]
+            overheads["host"] = max(1e-9, float(np.quantile(taken, _QUIET)))
+        busy = [step for step in steps if not _waits(step, factors, overheads)]
+        if busy:
+            factors, found = _fit_busy(busy, {name: start[name] for name in start if name != "host"})
+            overheads |= found
+    return factors, overheads
+
+
+def _waits(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> bool:
+    """Whether a step is bound by its host."""
+    device, host = _both(step, factors, overheads)
+    return host > device
+
+
+def _fit_busy(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+    classes = sorted({name for step in steps for name, seconds in step.parts.items() if seconds > 0})
+    names = [*classes, *start]
+    freedom = np.array([FREEDOM.get(name.partition(".")[0], 0.5) for name in names])
+
+    def values(moved: Any) -> tuple[dict[str, float], dict[str, float]]:
+        factors = {name: exp(moved[place]) for place, name in enumerate(classes)}
+        return factors, {name: start[name] * exp(moved[len(classes) + place]) for place, name in enumerate(start)}
+
+    def errors(moved: Any) -> Any:
+        factors, overheads = values(moved)
+        return np.array([log(step.seconds / explained(step, factors, overheads)) for step in steps])
+
+    return values(_solve(errors, freedom))
+
+
+def _solve(errors: Callable[[Any], Any], freedom: Any) -> Any:
+    """Gauss and Newton's steps on errors in units of noise, drawn to 0 by freedom, with Huber's weights."""
+    moved = np.zeros(len(freedom))
+    for _ in range(30):
+        found = errors(moved)
+        weights = np.minimum(1.0, _FAR * _NOISE / np.maximum(np.abs(found), 1e-12))
+        slopes = np.stack([(errors(moved + nudge) - found) / 1e-4 for nudge in 1e-4 * np.eye(len(moved))], axis=1)
+        scaled = np.sqrt(weights)[:, None] / _NOISE
+        left = np.vstack([slopes * scaled, np.diag(1 / freedom)])
+        right = np.concatenate([found * scaled[:, 0], moved / freedom])
+        change = np.linalg.lstsq(left, -right, rcond=None)[0]
+        change = np.clip(change, -0.5, 0.5)
+        moved = moved + change
+        if float(np.abs(change).max()) < 1e-5:
+            break
+    return moved
+
+
+def leave_one_out(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[tuple[WholeStep, float, bool], ...]:
+    """log(measured / explained) of every step, from the steps of the other models; whether it waits for its host."""
+    found: list[tuple[WholeStep, float, bool]] = []
+    for model in dict.fromkeys(step.model for step in steps):
+        others = [step for step in steps if step.model != model]
+        factors, overheads = fit_steps(others, start) if others else ({}, dict(start))
+        for step in steps:
+            if step.model == model:
+                error = log(step.seconds / explained(step, factors, overheads))
+                found.append((step, error, _waits(step, factors, overheads)))
+    return tuple(found)
+
+
+def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> Steps:
+    """Everything from all steps; the residuals from leaving each model out in turn.
+
+    Steps that wait for their host have a residual of their own, `host`: it is mostly the host's noise.
+    """
+    factors, overheads = fit_steps(steps, start)
+    left = _strayed(steps, factors, overheads.get("kernel", 0.0) / start.get("kernel", 1.0))
+    if left:
+        steps = [step for step in steps if step.phase not in left]
+        host = {name: value for name, value in overheads.items() if name == "host"}
+        factors, overheads = fit_steps(steps, start) if steps else ({}, {**start, **host})
+    left_out = leave_one_out(steps, start)
+    residuals = {}
+    for phase in dict.fromkeys(step.phase for step in steps):
+        errors = [error for step, error, waits in left_out if step.phase == phase and not waits]
+        if errors:
+            residuals[f"step.{phase}"] = residual_spread(np.array(errors))
+    waiting = [error for _, error, waits in left_out if waits]
+    if waiting:
+        residuals["host"] = residual_spread(np.array(waiting))
+    return Steps(
+        factors=factors,
+        overheads=overheads,
+        residuals=residuals,
+        errors=tuple((step, error) for step, error, _ in left_out),
+        start=dict(start),
+        left=left,
+    )
+
+
+def _strayed(steps: Sequence[WholeStep], factors: Mapping[str, float], kernel: float) -> tuple[str, ...]:
+    """Phases with a class whose factor lies further from 1 than can be believed.
+
+    All of them where a kernel takes that much more inside a model than alone: then kernels are not what takes it.
+    """
+    phases = tuple(dict.fromkeys(step.phase for step in steps))
+    if kernel > 1 and strays("kernel", {"kernel": kernel}):
+        return phases
+    return tuple(
+        phase
+        for phase in phases
+        if any(strays(name, factors) for step in steps if step.phase == phase for name in step.parts)
+    )
+
+
+def strays(name: str, factors: Mapping[str, float]) -> bool:
+    freedom = FREEDOM.get(name.partition(".")[0], 0.5)
+    return abs(log(factors.get(name, 1.0))) > _STRAY * freedom

@@ -1,0 +1,135 @@
+"""Running a probe: a plain session for the truth and an instrumented one for the shape, in turns, for a short while."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from inferometer.bench.plan import Plan
+from inferometer.calibrate.probes.pace import Pace, Timed, nearly, quiet, steady, steady_seconds
+from inferometer.core.dims import evaluate
+from inferometer.measure.arrays import feed
+from inferometer.measure.inputs import index_limits
+from inferometer.measure.order import Order
+from inferometer.readers.sizes import bind
+from inferometer.runtimes.base import Kernel
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Workload
+    from inferometer.runtimes.base import Runtime, Session, Target
+
+__all__ = ["Ran", "fed", "order_of", "run_in_turns", "run_plain"]
+
+_TURN = 2  # steps of each session before it is the other's turn
+_FEWEST = 3
+_MOST = 40
+_OVERTIME = 2.0  # times the limit that is spent at most to find steps that count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """What a probe took: a clean step, and the kernels of instrumented ones, one reading each."""
+
+    clean_s: float
+    kernels: tuple[Kernel, ...] = ()
+    cost_s: float | None = None
+    idle_s: float | None = None
+    runs: int
+    steady: int  # clean steps that counted
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_plain(session: Session, pace: Pace, *, limit_s: float, threads: int, most: int = _MOST) -> Ran:
+    """Clean steps alone."""
+    session.step()
+    steps = _until_enough(session, None, pace, limit_s=limit_s, threads=threads, most=most)[0]
+    return _ran(steps, pace, threads, session)
+
+
+def run_in_turns(  # noqa: PLR0913 - both sessions, and how long
+    plain: Session, instrumented: Session | None, pace: Pace, *, limit_s: float, threads: int, most: int = _MOST
+) -> Ran:
+    """Steps of both for `limit_s`, three that count of each unless finding them takes twice as long."""
+    plain.step()
+    if instrumented is None:
+        return _ran(
+            _until_enough(plain, None, pace, limit_s=limit_s, threads=threads, most=most)[0], pace, threads, plain
+        )
+    instrumented.step()
+    with suppress(KeyError):
+        instrumented.kernels()
+    steps, timed = _until_enough(plain, instrumented, pace, limit_s=limit_s, threads=threads, most=most)
+    good = steady(timed, pace, threads=threads) or nearly(timed)
+    kernels = instrumented.kernels().get("forward", ())
+    return replace(
+        _ran(steps, pace, threads, plain),
+        kernels=tuple(_reading(kernel, good, len(timed)) for kernel in kernels),
+        cost_s=getattr(instrumented, "cost_per_kernel_s", None),
+        idle_s=getattr(instrumented, "idle_per_step_s", None),
+    )
+
+
+def _ran(steps: Sequence[Timed], pace: Pace, threads: int, session: Session) -> Ran:
+    return Ran(
+        clean_s=steady_seconds(steps, pace, threads=threads),
+        runs=len(steps),
+        steady=len(steady(steps, pace, threads=threads)),
+        versions=dict(session.opened.versions),
+    )
+
+
+def _until_enough(  # noqa: PLR0913 - both sessions, and when it is enough
+    plain: Session, instrumented: Session | None, pace: Pace, *, limit_s: float, threads: int, most: int
+) -> tuple[list[Timed], list[Timed]]:
+    steps, timed = [pace.timed(plain.step)], []
+    if instrumented is not None:
+        timed.append(pace.timed(instrumented.step))
+    begun = pace.clock()
+    while len(steps) < most:
+        spent = pace.clock() - begun
+        counted = len(steady(steps, pace, threads=threads))
+        if spent > _OVERTIME * limit_s or (spent > limit_s and counted >= _FEWEST):
+            break
+        steps += [pace.timed(plain.step) for _ in range(_TURN)]
+        if instrumented is not None:
+            timed += [pace.timed(instrumented.step) for _ in range(_TURN)]
+    return steps, timed
+
+
+def _reading(kernel: Kernel, good: Sequence[int], steps: int) -> Kernel:
+    """One reading a kernel, from the steps that count: what it takes when nothing comes between."""
+
+    def chosen(samples: Sequence[float]) -> tuple[float]:
+        kept = [samples[place] for place in good] if len(samples) == steps else list(samples)
+        return (quiet(kept),)
+
+    device = None if kernel.device_s is None else chosen(kernel.device_s)
+    return replace(kernel, samples_s=chosen(kernel.samples_s), device_s=device)
+
+
+def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload) -> Order:
+    """What a session is fed: the shapes of the workload, random numbers, and ids the tables have."""
+    binding = bind(graph, workload)
+    shapes = {
+        tensor.name: tuple(int(evaluate(dim, binding.sizes)) for dim in tensor.shape)
+        for tensor in graph.inputs
+        if tensor.symbols <= binding.sizes.keys()
+    }
+    return Order(
+        runtime=runtime.name,
+        target=target,
+        plan=Plan(),
+        shapes=shapes,
+        sizes={name: int(size) for name, size in binding.sizes.items()},
+        limits=index_limits(graph),
+    )
+
+
+def fed(order: Order, session: Any) -> Session:
+    """The session with its inputs in place."""
+    found = cast("Session", session)
+    feed(order, found)
+    return found

@@ -1,0 +1,161 @@
+"""Torch on a CUDA device as a provider: its kernels and its probe models, and whether the device is ours alone."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+from inferometer.calibrate.run import Provider
+from inferometer.calibrate.together import Together
+from inferometer.calibrate.torch.kernels import SIZES, Kernels, Sizes
+from inferometer.calibrate.torch.models import PROBES, ProbeModels
+from inferometer.calibrate.torch.readings import Readings
+from inferometer.calibrate.torch.timing import Clock
+from inferometer.errors import EngineError, MissingDependencyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from inferometer.calibrate.run import Candidate, Measured
+    from inferometer.core.device import Device
+    from inferometer.cost.effects import RuntimeEffects
+
+__all__ = [
+    "import_torch",
+    "now_and_then",
+    "others_on",
+    "require_cuda",
+    "torch_environment",
+    "torch_provider",
+]
+
+_CONTEXT_BYTES = 3_000_000_000  # what a driver and one context of our own may hold
+
+
+@dataclass(frozen=True, slots=True)
+class _Careful:
+    """A provider whose errors of torch are errors of ours: out of memory or not supported leaves out one case."""
+
+    provider: Provider
+    clock: Clock
+
+    def candidates(self) -> list[Candidate]:
+        return list(self.provider.candidates())
+
+    def measure(self, candidate: Candidate) -> Measured:
+        try:
+            return self.provider.measure(candidate)
+        except (RuntimeError, ValueError, TypeError) as error:
+            self.clock.tidy()
+            words = str(error).strip().splitlines() or [type(error).__name__]
+            raise EngineError(f"torch cannot run it: {words[0][:200]}") from error
+
+
+def torch_provider(  # noqa: PLR0913 - what a provider is made for
+    torch: Any,
+    device: Device,
+    runtime: RuntimeEffects,
+    dtype: str,
+    *,
+    place: str = "cuda",
+    limit_s: float = 2.0,
+    sizes: Sizes = SIZES,
+    probes: Mapping[str, dict[str, Any]] | None = None,
+    most: int | None = None,
+) -> Provider:
+    """Kernels and probe models. `sizes`, `probes` and `most` make it small, for trying it out."""
+    clock = Clock(torch=torch, place=place, limit_s=limit_s)
+    models = ProbeModels(
+        clock=clock, runtime=runtime, dtype=dtype, probes=PROBES if probes is None else probes, most=most
+    )
+    kernels = Kernels(clock, device, runtime, dtype, sizes=sizes)
+    readings = Readings(clock=clock, dtype=dtype)
+    return Together(*(_Careful(each, clock) for each in (readings, kernels, models)))
+
+
+def import_torch() -> Any:
+    try:
+        import torch  # noqa: PLC0415, TID251 - heavy; calibrating it is an edge of its own
+    except ImportError:
+        raise MissingDependencyError(
+            "torch is not installed, and a torch runtime was to be calibrated.",
+            remedy="pip install 'inferometer[torch]'",
+        ) from None
+    return torch
+
+
+def require_cuda(torch: Any) -> None:
+    if not torch.cuda.is_available():
+        raise EngineError(
+            "torch finds no CUDA device here.",
+            remedy="Run this on a machine with a GPU and its driver, or give --unit cpu.",
+        )
+
+
+def now_and_then(look: Callable[[], str | None], every_s: float, now: Callable[[], float]) -> Callable[[], str | None]:
+    """A look that is taken so often and no oftener: asking the driver takes longer than a kernel."""
+    last = now()
+
+    def looked() -> str | None:
+        nonlocal last
+        if now() - last < every_s:
+            return None
+        last = now()
+        return look()
+
+    return looked
+
+
+def others_on(torch: Any, run: Callable[..., Any] = subprocess.run) -> str | None:
+    """Why the GPU is not ours alone, or None. Looks at the memory in use and at the processes the driver lists."""
+    free, total = torch.cuda.mem_get_info()
+    foreign = total - free - torch.cuda.memory_reserved()
+    if foreign > _CONTEXT_BYTES:
+        return f"others hold {foreign / 1e9:.1f} GB of the GPU's memory"
+    tool = which("nvidia-smi")
+    if tool is None:
+        return None
+    asked = [tool, "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
+    try:
+        listed = run(asked, capture_output=True, text=True, timeout=10, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    lines = [line for line in listed.splitlines() if line.strip()]
+    return f"{len(lines)} processes use the GPU: {'; '.join(lines[:4])}" if len(lines) > 1 else None
+
+
+def torch_environment(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """Versions that a calibration depends on, and the circumstances it was made in."""
+    versions = {"torch": str(torch.__version__)}
+    if torch.version.cuda:
+        versions["cuda"] = str(torch.version.cuda)
+    cudnn = torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None
+    if cudnn:
+        versions["cudnn"] = str(cudnn)
+    circumstances: dict[str, str] = {}
+    if torch.cuda.is_available():
+        seen = torch.cuda.get_device_properties(0)
+        circumstances = {
+            "gpu": str(seen.name),
+            "memory_bytes": str(seen.total_memory),
+            "multiprocessors": str(seen.multi_processor_count),
+            "gpus": str(torch.cuda.device_count()),
+        }
+        driver = _driver()
+        if driver:
+            versions["driver"] = driver
+    return versions, circumstances
+
+
+def _driver() -> str | None:
+    tool = which("nvidia-smi")
+    if tool is None:
+        return None
+    asked = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        told = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603 - a fixed command
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next(iter(told.stdout.split()), None)

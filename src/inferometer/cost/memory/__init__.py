@@ -1,0 +1,1 @@
+"""How much memory a graph needs, and whether a device has it."""

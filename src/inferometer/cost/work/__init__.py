@@ -1,0 +1,1 @@
+"""Op → Work: what is computed and moved, exactly, for any sizes."""

@@ -1,0 +1,276 @@
+"""A graph made ready to be priced many times: its distinct ops, and their work as polynomials in the sizes.
+
+A row's quantities are polynomials in batch, query, context and logits where its rule is one; the others are counted
+with numbers each time. Nothing here knows a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.binding import Binding
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph, Op
+from inferometer.core.work import Work
+from inferometer.core.workload import Precision
+from inferometer.cost.effects import RuntimeEffects
+from inferometer.cost.exact import larger
+from inferometer.cost.work.classes import is_padded
+from inferometer.cost.work.collect import Collected, Entry, Row, collect
+from inferometer.cost.work.count import unknown_sizes
+from inferometer.cost.work.polynomial import (
+    NotPolynomialError,
+    Polynomial,
+    coefficients,
+    monomials_of,
+    spread_monomials,
+)
+from inferometer.cost.work.rules import work_of
+from inferometer.cost.work.rules.attention import attention_pairs, sequences
+from inferometer.cost.work.rules.streams import streams
+from inferometer.cost.work.symbolic import NAMES, SYMBOLIC, Memo, SymbolicBinding, remembered
+
+if TYPE_CHECKING:
+    from inferometer.cost.parallel import Placed
+
+__all__ = ["Prepared", "Quantities", "Terms", "prepare", "quantities_of"]
+
+# A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
+# written by mask and softmax, searched for rows that are all masked, and read: nine passes of 4 bytes.
+PADDED_BYTES = 36
+_PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "flops", "bytes")
+
+
+@frozen
+class Terms:
+    """On what terms a graph is run: formats, runtime, the sizes that stay what they are, pipeline stages.
+
+    `offloaded` are the places (block, op) whose weights lie elsewhere.
+    """
+
+    precision: Precision
+    effects: RuntimeEffects
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    stages: int = 1
+    offloaded: frozenset[tuple[int, int]] = frozenset()
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)  # shared by all terms for a graph
+
+    def symbolic(self) -> Binding:
+        """A binding in which the sizes that change are names."""
+        return SymbolicBinding(sizes={**self.fixed, **NAMES}, precision=self.precision, memo=self.memo)
+
+
+@frozen
+class Quantities:
+    """Of each row, for one device: arrays [rows, n] for n workloads (sizes that are arrays, flattened).
+
+    `flops_by` has the operations by arithmetic format. `activations` are what fusion leaves of them. The extras are
+    what the runtime does on top: they take time, and are no part of the floor. `flops` and `bytes` are the op's own,
+    whatever runs it: the sum over all devices.
+    """
+
+    flops_by: Mapping[str, Any]
+    weights: Any
+    activations: Any
+    kv: Any
+    link: Any
+    extra_bytes: Any
+    extra_flops: Any
+    flops: Any
+    bytes: Any
+
+
+@frozen
+class Prepared:
+    graph: Graph
+    rows: tuple[Row, ...]
+    entries: tuple[Entry, ...]
+    terms: Terms
+    keys: tuple[str, ...]
+    monomials: tuple[tuple[str, ...], ...]
+    matrix: Any  # [quantities · rows, monomials]
+    loose: tuple[int, ...]  # rows that are no polynomials
+    repeats: tuple[Any, Any]  # how often each row runs: at every step, once a request
+    tables: Mapping[int, float]  # rows that look up: the bytes of their tables, of which they read no more than all
+
+    def binding(self, sizes: Mapping[str, Any]) -> Binding:
+        return Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
+
+    @property
+    def effects(self) -> RuntimeEffects:
+        return self.terms.effects
+
+    def counts(self, *, once: bool) -> Any:
+        """How often each row runs in a step; those that run once a request are counted apart."""
+        return self.repeats[once]
+
+    def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
+        """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
+        known = {name: sizes[name] for name in SYMBOLIC if name in sizes}
+        shape = np.broadcast_shapes(*(np.shape(value) for value in sizes.values()))
+        values = self.matrix @ spread_monomials(self.monomials, known, shape)
+        table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), -1)
+        if self.loose:
+            binding = self.binding(sizes)
+            for number in self.loose:
+                found = _in_first(quantities_of(self.rows[number], binding, self.effects), self.rows[number])
+                for place, name in enumerate((*self.keys, *_PARTS)):
+                    if name in found:
+                        table[place, number] = np.ravel(np.broadcast_to(found[name], shape)) if shape else found[name]
+        parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
+        for number, most in self.tables.items():
+            over = np.maximum(0.0, parts["weights"][number] - most)
+            parts["weights"][number] -= over
+            parts["bytes"][number] -= over
+        flops_by = {key.removeprefix("flops:"): parts.pop(key) for key in self.keys}
+        return Quantities(flops_by=flops_by, **parts)
+
+
+def _in_first(found: dict[str, Any], row: Row) -> dict[str, Any]:
+    """All operations of a loose row under the first format it is counted in."""
+    counted = [name for name in found if name.startswith("flops:")]
+    total = sum(found.pop(name) for name in counted)
+    return {**found, f"flops:{row.arithmetic[0]}": total}
+
+
+def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: Collected | None = None) -> Prepared:
+    """`collected` are the graph's distinct ops for this runtime and plan, where they were found before."""
+    binding = terms.symbolic()
+    if collected is None:
+        unknown = unknown_sizes(graph, binding)
+        collected = collect(graph, placed, terms.effects, unknown=unknown, offloaded=terms.offloaded)
+    rows, found, loose, tables = [], [], [], {}
+    for number, row in enumerate(collected.rows):
+        make = partial(_polynomials, row, binding, terms.effects)
+        quantities = remembered("quantities", row, row.op, binding, make)
+        if quantities is not None and row.op.kind == "embedding":
+            tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
+        if quantities is None:
+            loose.append(number)
+        counted = [name.removeprefix("flops:") for name in quantities or () if name.startswith("flops:")]
+        rows.append(replace(row, arithmetic=tuple(counted) or (binding.arithmetic(row.op),)))
+        found.append(quantities or {})
+    keys = tuple(dict.fromkeys(f"flops:{name}" for row in rows for name in row.arithmetic))
+    ordered = [Polynomial.of(each.get(name, 0)) for name in (*keys, *_PARTS) for each in found]
+    monomials = monomials_of(ordered)
+    return Prepared(
+        graph=graph,
+        rows=tuple(rows),
+        entries=collected.entries,
+        terms=terms,
+        keys=keys,
+        monomials=monomials,
+        matrix=coefficients(ordered, monomials),
+        loose=tuple(loose),
+        repeats=collected.repeats,
+        tables=tables,
+    )
+
+
+def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
+    """The row's quantities with names for sizes; None where they are no polynomials, or the size is not bound yet."""
+    try:
+        return quantities_of(row, binding, effects)
+    except (NotPolynomialError, TypeError):
+        return None
+
+
+def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any]:
+    """A row's quantities by name, with `flops:FORMAT` for each format: plain arithmetic, as in the rules."""
+    if row.part is None:
+        return {}
+    part = row.part
+    whole = remembered("work", part, part, binding, lambda: _work(part, binding))
+    if row.op.kind == "collective":
+        message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
+        return {"link": message}
+    work = whole if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
+    activations = _activations(row, work, binding)
+    extra_bytes = _extra_bytes(row, work, binding, effects) + max(0, row.fused.launches - 1) * activations
+    flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
+    return {
+        **flops,
+        "weights": row.scale.weights * work.weights,
+        "activations": activations,
+        "kv": row.scale.kv * (work.kv_reads + work.kv_writes),
+        "link": row.scale.weights * work.weights if row.offloaded else 0,
+        "extra_bytes": extra_bytes,
+        "extra_flops": _extra_flops(row, binding, effects),
+        "flops": whole.total_flops,
+        "bytes": whole.bytes,
+    }
+
+
+def _work(op: Op, binding: Binding) -> Work:
+    return _looked_up(op, binding) if op.kind == "embedding" else work_of(op, binding)
+
+
+def _looked_up(op: Op, binding: Binding) -> Work:
+    """As the rule, but for the limit that no more than the whole table is read, which no polynomial can say."""
+    ids = binding.elements(op.inputs[0]) if op.inputs else None
+    if not isinstance(ids, Polynomial):
+        return work_of(op, binding)
+    rows_bytes = sum(-(-binding.nbytes(weight) // binding.size(weight.shape[0])) for weight in op.weights)
+    return Work(**streams(op, binding) | {"weights": rows_bytes * ids})
+
+
+def _wider(binding: Binding, times: int) -> Binding:
+    return Binding(sizes={**binding.sizes, "batch": times * binding.sizes["batch"]}, precision=binding.precision)
+
+
+def _activations(row: Row, work: Work, binding: Binding) -> Any:
+    """Activations that move: those that the op's group does not keep to itself."""
+    kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
+    kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
+    reads = row.scale.reads * (work.reads - kept_in)
+    writes = row.scale.writes * (work.writes - kept_out)
+    moved = reads + writes
+    return moved if isinstance(moved, Polynomial) else larger(0, moved)
+
+
+def _extra_bytes(row: Row, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
+    """Bytes that the runtime moves beyond the op's own: an expanded cache, masks and scores, widened weights."""
+    op = row.op
+    if op.kind == "attention":
+        times = 0.0 if effects.cache_moves is None else effects.cache_moves.value - 1
+        shared = op["heads"] // op.get("kv_heads", op["heads"])
+        if effects.cache == "repeated" and shared > 1:
+            times = times + shared * (2 if effects.repeat_moves is None else effects.repeat_moves.value)
+        return row.scale.kv * times * work.kv_reads + row.scale.reads * _score_bytes(op, binding, effects)
+    if op.weights and effects.expanded and op.kind != "embedding":
+        stored, wide = binding.format(op.weights[0]), binding.format(op.inputs[0]) if op.inputs else None
+        if wide is not None and stored.name in effects.expanded:
+            return row.scale.weights * 2 * wide.nbytes(binding.elements(op.weights[0]))
+    return 0
+
+
+def _score_bytes(op: Op, binding: Binding, effects: RuntimeEffects) -> Any:
+    """Masked attention reads a mask; materialised attention also moves its scores, before and after the softmax."""
+    if effects.attention != "flash" and is_padded(op):
+        return sequences(op, binding) * _rectangle(op, binding) * op["heads"] * PADDED_BYTES
+    if effects.attention == "flash" or not op.get("cached"):
+        return 0
+    width = binding.format(op.inputs[0]).block_bytes
+    pairs = sequences(op, binding) * _rectangle(op, binding) * width
+    return pairs if effects.attention == "masked" else pairs * (1 + 4 * op["heads"])
+
+
+def _rectangle(op: Op, binding: Binding) -> Any:
+    """(query, key) pairs without leaving any out."""
+    query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
+    return query * (context if op.get("cross") else context + query)
+
+
+def _extra_flops(row: Row, binding: Binding, effects: RuntimeEffects) -> Any:
+    """What a path with a mask computes for pairs that the mask then drops."""
+    op = row.op
+    if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):
+        return 0
+    width = op["head_dim"] + op.get("value_dim", op["head_dim"])
+    dropped = _rectangle(op, binding) - attention_pairs(op, binding)
+    return row.scale.flops * 2 * width * op["heads"] * sequences(op, binding) * dropped

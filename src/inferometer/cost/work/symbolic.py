@@ -1,0 +1,66 @@
+"""A binding in which the sizes that change are names: what work rules are run with once, instead of for every workload.
+
+A graph is prepared for each runtime and format that is asked for, and rules ask for the same tensors again and again:
+how many elements a tensor has, and what work an op is, is remembered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from inferometer.core.binding import Binding
+from inferometer.cost.work.polynomial import Polynomial
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.graph import Op, Tensor
+
+__all__ = ["NAMES", "SYMBOLIC", "Memo", "SymbolicBinding", "remembered"]
+
+T = TypeVar("T")
+
+SYMBOLIC = ("batch", "query", "context", "logits")
+NAMES = {name: Polynomial.symbol(name) for name in SYMBOLIC}
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What is known of a graph's tensors and ops, by identity: each stands beside its answer, so that it stays."""
+
+    elements: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    made: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)  # inherits, which `frozen` does not
+class SymbolicBinding(Binding):
+    memo: Memo = field(default_factory=Memo, repr=False, compare=False)
+
+    def elements(self, tensor: Tensor) -> Any:
+        found = self.memo.elements.get(id(tensor))
+        if found is None:
+            total: Any = 1
+            for dim in sorted(tensor.shape, key=lambda dim: not isinstance(dim, int)):  # numbers first: they are quick
+                total = total * self.size(dim)
+            found = self.memo.elements[id(tensor)] = (tensor, total)
+        return found[1]
+
+
+def remembered(what: str, thing: Any, op: Op, binding: Binding, make: Callable[[], T]) -> T:
+    """What is made of a thing (an op, or a row of one), once for the formats that matter to its op."""
+    if not isinstance(binding, SymbolicBinding):
+        return make()
+    precision = binding.precision
+    formats = (precision.activations, precision.kv, precision.weights if _stores(op) else None)
+    key = (what, id(thing), formats)
+    found = binding.memo.made.get(key)
+    if found is None:
+        found = binding.memo.made[key] = (thing, make())
+    made: T = found[1]
+    return made
+
+
+def _stores(op: Op) -> bool:
+    """Whether the format of weights can matter to an op."""
+    return bool(op.weights) or op.kind == "control" or any(tensor.role == "weight" for tensor in op.inputs)
