@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from inferometer.core.codec import decode, encode
     from inferometer.errors import InferometerError
     from inferometer.profiler import Profiler
-    from inferometer.profiling import profile, verify
     from inferometer.readers.resolve import read
     from inferometer.units import format_quantity, parse_quantity
-    from inferometer.verbs import fit, predict, sweep
+    from inferometer.verbs.measurements import profile, verify
+    from inferometer.verbs.questions import fit, predict, sweep
 
 _HOMES = {
     "inferometer.bench": ("bench",),
@@ -29,9 +29,9 @@ _HOMES = {
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
     "inferometer.profiler": ("Profiler",),
-    "inferometer.profiling": ("profile", "verify"),
     "inferometer.readers.resolve": ("read",),
-    "inferometer.verbs": ("fit", "predict", "sweep"),
+    "inferometer.verbs.measurements": ("profile", "verify"),
+    "inferometer.verbs.questions": ("fit", "predict", "sweep"),
     "inferometer.units": ("format_quantity", "parse_quantity"),
 }
 

@@ -5,12 +5,10 @@ import pytest
 import inferometer as im
 from inferometer.catalog import device
 from inferometer.core.finding import CODES, SEVERITIES
-from inferometer.explain.case import case_of
-from inferometer.explain.explanation import explain
 from inferometer.explain.findings import FINDERS, find
 from inferometer.explain.pages import PARTS, page, pages
 from inferometer.readers.resolve import read
-from unit.explain.explain_cases import PAIRS, told_padding
+from unit.explain.explain_cases import PAIRS, case_of, explain, told_padding
 
 
 def codes_of(profile, on):

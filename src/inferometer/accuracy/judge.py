@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.accuracy.cases import Case, Peer, case_graph, family_of, step_of_case
-from inferometer.asking.calibrations import BY_WEIGHTS, as_calibrated, choose
+from inferometer.asking.ask import ask
+from inferometer.asking.calibrations import BY_WEIGHTS, choose
 from inferometer.asking.files import SHIPPED
 from inferometer.calibrate.fitting.assemble import Subject, whole_steps
 from inferometer.calibrate.fitting.bounds import bounded, unbounded
 from inferometer.calibrate.fitting.steps import whole_fit
 from inferometer.catalog import device as device_named
-from inferometer.core.workload import Precision, Workload
 from inferometer.cost.effects import require_effects
-from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError, InferometerError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from inferometer.core.calibration import Calibration
+    from inferometer.core.profile import Profile
 
 __all__ = [
     "Judged",
@@ -165,19 +165,13 @@ def _judged(case: Case, calibration: Calibration | None, how: str) -> Judged:
     return Judged(case=case, time_s=phase.time_s, low_s=phase.low_s, high_s=phase.high_s, how=how, by_kind=kinds)
 
 
-def ask_like(case: Case, calibration: Calibration | None) -> Any:
-    """The prediction that a user of `predict` gets."""
-    asked = case.asked
-    precision = as_calibrated(
-        case.runtime, Precision(weights=asked.pop("weights"), activations=asked.pop("activations"))
-    )
-    return predict_graph(
-        case_graph(case.model),
-        device_named(case.device),
-        runtime=case.runtime,
-        workload=Workload(precision=precision, **asked),
-        calibration=calibration,
-    )
+def ask_like(case: Case, calibration: Calibration | None) -> Profile:
+    """The prediction that a user of `predict` gets, with this calibration or none."""
+    question = ask(
+        case_graph(case.model), on=case.device, runtime=case.runtime, calibration=calibration, calibrated=False,
+        **case.asked,
+    )  # fmt: skip
+    return question.answer()
 
 
 def by_group(judged: Sequence[Judged], group: Callable[[Judged], tuple[str, ...]]) -> dict[tuple[str, ...], Standing]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.asking.files import SHIPPED, files_in, name_start, own_folder, read_calibration
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device
+from inferometer.core.device import Device, Sourced
 from inferometer.core.dims import product
 from inferometer.core.dtype import dtype as dtype_named
 from inferometer.core.workload import Precision
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 __all__ = [
-    "BY_WEIGHTS", "Choice", "Present", "Use", "as_calibrated", "calibration_for", "choose", "completed", "differences",
-    "formats_of", "present_here", "use_for", "weights_of", "widened",
+    "BY_WEIGHTS", "Choice", "Present", "as_calibrated", "calibration_for", "choose", "chosen_for", "completed",
+    "differences", "format_key", "formats_of", "present_here", "reached", "weights_of", "widened",
 ]  # fmt: skip
 
 _OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")
@@ -188,30 +188,17 @@ def _chosen(
     return choose(*asked, folders=(folder,), present=present)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Use:
-    """How a question is answered: on which device, with which calibration and in which formats; and what is said."""
-
-    device: Device
-    precision: Precision
-    calibration: Calibration | None = None
-    notes: tuple[str, ...] = ()
-
-
-def use_for(graph: Graph, device: Device, runtime: str, precision: Precision, threads: int | None = None) -> Use:
+def chosen_for(graph: Graph, device: Device, runtime: str, precision: Precision, threads: int | None = None) -> Choice:
     """The newest calibration for a question. On this machine it is held against what runs here now."""
     present = present_here(runtime, threads) if device.name == "local" else None
-    activations = precision.activations or graph.precision or "f32"
-    stored = weights_of(graph, precision) if runtime in BY_WEIGHTS else activations
-    found = calibration_for(device.name, runtime, stored, present)
-    if found.calibration is None:
-        return Use(device=device, precision=precision)
-    return Use(
-        device=completed(device, found.calibration),
-        precision=as_calibrated(runtime, precision),
-        calibration=found.calibration,
-        notes=found.notes,
-    )
+    return calibration_for(device.name, runtime, format_key(graph, runtime, precision), present)
+
+
+def format_key(graph: Graph, runtime: str, precision: Precision) -> str:
+    """The number format that a calibration for a question is of: of its weights or, mostly, of its activations."""
+    if runtime in BY_WEIGHTS:
+        return weights_of(graph, precision)
+    return precision.activations or graph.precision or "f32"
 
 
 def weights_of(graph: Graph, precision: Precision) -> str:
@@ -256,6 +243,22 @@ def completed(device: Device, calibration: Calibration) -> Device:
     if peaks == device.peaks and memories == device.memories:
         return device
     return replace(device, peaks=peaks, memories=memories)
+
+
+def reached(device: Device, calibration: Calibration) -> dict[str, Sourced]:
+    """The best that any op of a calibration reached: operations a second by format, bytes a second by memory level."""
+    bandwidths = {memory.level: memory.bandwidth_bytes_per_s for memory in device.memories}
+    shares: dict[str, float] = {}
+    for table in calibration.tables:
+        shares[table.stream] = max(shares.get(table.stream, 0.0), *table.values)
+    date = calibration.created[:10]
+    source = f"the best that {calibration.runtime} reached, {date}"
+    rates = {
+        stream: Sourced(value=share * peak.value, origin="calibrated", source=source, date=date)
+        for stream, share in shares.items()
+        if (peak := device.peaks.get(stream) or bandwidths.get(stream)) is not None
+    }
+    return {**rates, **calibration.peaks, **calibration.bandwidths}
 
 
 def _named_for(paths: Iterable[Path], device: str, runtime: str) -> list[Path]:

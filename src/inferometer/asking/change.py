@@ -1,13 +1,14 @@
-"""What if: one change to a device or a workload, written as text.
+"""A change, written as text: `weights=q4_0`, `batch=8`, `memory.bandwidth*=2`, `threads=4`.
 
-`weights=q4_0` and `batch=8` change what is asked; `memory.bandwidth*=2` and `peak.bf16=500TFLOP/s` change the device.
+One vocabulary for all who change one thing and look again: what-ifs, the gains of findings, and `explain --try`.
+A change of a question or a device can be predicted; one of a run (`threads`, `optimisation` …) can only be measured.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
@@ -19,12 +20,19 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device, Memory
 
-__all__ = ["ASKED", "DEVICE_KEYS", "Change", "changed_device", "parse_change"]
+__all__ = ["DEVICE_KEYS", "KEYS", "Change", "Changed", "changed_device", "parse_change"]
 
-ASKED = (
-    "weights", "activations", "kv", "batch", "prompt", "generate", "context", "image", "tp", "pp", "ep", "dp",
-    "runtime", "on",
-)  # fmt: skip
+Changed = Literal["format", "size", "plan", "option", "runtime", "device", "run"]
+# What each key is a change of. `peak.FORMAT` is a device's too.
+KEYS: Mapping[str, Changed] = {
+    **dict.fromkeys(("weights", "activations", "kv", "precision"), "format"),
+    **dict.fromkeys(("batch", "prompt", "generate", "context", "image"), "size"),
+    **dict.fromkeys(("tp", "pp", "ep", "dp"), "plan"),
+    **dict.fromkeys(("cached_prefix", "chunk"), "option"),
+    "runtime": "runtime",
+    **dict.fromkeys(("on", "memory.bandwidth", "memory.capacity", "peak", "power", "launch"), "device"),
+    **dict.fromkeys(("threads", "optimisation", "unit", "provider"), "run"),
+}
 DEVICE_KEYS: Mapping[str, str] = {
     "memory.bandwidth": "B/s",
     "memory.capacity": "B",
@@ -47,8 +55,15 @@ class Change:
         return f"{self.key}{'*=' if self.times else '='}{self.value}"
 
     @property
-    def of_device(self) -> bool:
-        return self.key not in ASKED
+    def of(self) -> Changed:
+        return "device" if self.key.startswith("peak.") else KEYS[self.key]
+
+    @property
+    def whole(self) -> int:
+        """The value as a whole number."""
+        if not self.value.isdecimal():
+            raise DomainError(f"{self.key} must be a whole number, and is {self.value!r}.")
+        return int(self.value)
 
 
 def parse_change(text: str) -> Change:
@@ -56,11 +71,11 @@ def parse_change(text: str) -> Change:
     if match is None:
         raise DomainError(f"{text!r} is not a change.", remedy="Write KEY=VALUE or KEY*=FACTOR, as in batch=8.")
     key, sign, value = match.groups()
-    change = Change(key=key, value=value, times=sign == "*=")
-    if change.of_device and key not in DEVICE_KEYS and not key.startswith("peak."):
-        known = (*ASKED, *DEVICE_KEYS, "peak.bf16")
+    if key not in KEYS and not key.startswith("peak."):
+        known = (*KEYS, "peak.bf16")
         raise UnknownNameError("thing to change", key, known, listing=f"Known: {', '.join(known)}.")
-    if change.times and not change.of_device:
+    change = Change(key=key, value=value, times=sign == "*=")
+    if change.times and (change.of != "device" or key == "on"):
         raise DomainError(f"{key} cannot be multiplied.", remedy=f"Say {key}=….")
     return change
 

@@ -1,79 +1,122 @@
-"""The roof of this machine, measured in a second: how fast it multiplies matrices and how fast it copies memory.
+"""The roof of this machine: how fast it multiplies matrices and copies memory, measured in a second and kept.
 
-It is no calibration: it says what the machine can do through numpy, and nothing of any runtime. It gives a machine that
-no catalog row describes peaks to hold a measurement against.
+It is no calibration: it says what the machine can do through numpy, and nothing of any engine. It gives a machine that
+no catalog row describes peaks to predict with and to judge a run by. A run never raises the roof it is judged by: an
+engine that does better than numpy is then seen above its floor's price, and the page says so.
 """
 
 from __future__ import annotations
 
+import platform
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferometer.core.device import Device, Memory, Sourced
+from inferometer.asking.files import name_start
+from inferometer.core.codec import decode, encode
+from inferometer.core.device import Device, Sourced
+from inferometer.core.roof import Roof
+from inferometer.errors import InferometerError
+from inferometer.settings import data_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-    from inferometer.core.profile import Profile
-
-__all__ = ["copy_bytes_per_s", "product_flop_per_s", "raised", "with_ceilings"]
+__all__ = ["copy_bytes_per_s", "machine_roof", "measured_roof", "needs_roof", "product_flop_per_s", "with_roof"]
 
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to be done many times a second
 _COPY_BYTES = 256_000_000  # beyond any cache
 _SHARE_S = 0.4
-_TELLING = 0.01  # of a phase: an op that takes less is read too coarsely to lift a roof
+_FRESH = timedelta(days=1)  # after which a run measures the roof again: the first time may have been a busy moment
 
 
-def with_ceilings(
-    device: Device, *, clock: Callable[[], float] = time.perf_counter, share_s: float = _SHARE_S
-) -> Device:
-    """The device with a peak of f32 and the bandwidth of its main memory, where it has none."""
-    date = datetime.now(tz=UTC).date().isoformat()
-
-    def measured(value: float, what: str) -> Sourced:
-        return Sourced(value=value, origin="measured", source=f"numpy {np.__version__}: {what}", date=date)
-
-    peaks, memories = dict(device.peaks), device.memories
-    if not peaks:
-        best = product_flop_per_s(clock=clock, seconds=share_s)
-        peaks["f32"] = measured(best, f"the best of several products of {_SIDE} × {_SIDE} matrices")
-    if memories and memories[0].bandwidth_bytes_per_s is None:
-        rate = copy_bytes_per_s(clock=clock, seconds=share_s)
-        words = f"the best of several copies of {_COPY_BYTES // 1_000_000} MB, read and written bytes"
-        memories = (_with_bandwidth(memories[0], measured(rate, words)), *memories[1:])
-    return replace(device, peaks=peaks, memories=memories)
+def needs_roof(device: Device) -> bool:
+    """Whether the row leaves open what a prediction stands on. Only this machine's may: it can be measured."""
+    memory = device.memory
+    return device.name == "local" and (not device.peaks or memory is None or memory.bandwidth_bytes_per_s is None)
 
 
-def raised(device: Device, profile: Profile) -> Device:
-    """The device with its measured peak at least as high as what the profile's ops reached.
+def with_roof(device: Device, roof: Roof) -> Device:
+    """The device with what its own row leaves open."""
+    main, *caches = device.memories
+    if main.bandwidth_bytes_per_s is None:
+        main = replace(main, bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s)
+    return replace(device, peaks=device.peaks or roof.peaks, memories=(main, *caches))
 
-    An engine may multiply faster than numpy, and numpy may have had the machine in a slow moment: what was reached can
-    be reached, so nothing is quicker than its floor.
+
+def machine_roof(
+    device: Device,
+    *,
+    fresh: bool = False,
+    folder: Path | None = None,
+    measure: Callable[[str], Roof] | None = None,
+    now: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
+) -> Roof:
+    """The roof that is kept for this machine, measured where there is none yet.
+
+    With `fresh`, as before a run, one older than a day is measured again. The better of the two is kept: a roof is the
+    best the machine has shown.
     """
-    peak = device.peaks.get("f32")
-    if peak is None or peak.origin != "measured":
-        return device
-    reached = max(
-        (
-            op.flops / op.time_s
-            for phase in profile.phases
-            for op in phase.ops
-            if op.flops and op.time_s > _TELLING * phase.time_s
-        ),
-        default=0.0,
+    machine = name_start(platform.node(), device.title)
+    path = (folder or data_folder() / "roofs") / f"{machine}.json"
+    kept = _read(path)
+    if kept is not None and not (fresh and now() - datetime.fromisoformat(kept.created) > _FRESH):
+        return kept
+    roof = _better(kept, (measure or measured_roof)(machine))
+    _write(path, roof)
+    return roof
+
+
+def _read(path: Path) -> Roof | None:
+    """What cannot be read is measured again."""
+    try:
+        return decode(path.read_bytes(), Roof)
+    except (OSError, InferometerError):
+        return None
+
+
+def _write(path: Path, roof: Roof) -> None:
+    """A folder that cannot be written loses nothing but the second that measuring takes."""
+    partial = path.with_suffix(".part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(encode(roof, indent=1))
+        partial.replace(path)
+    except OSError:
+        return
+
+
+def _better(kept: Roof | None, roof: Roof) -> Roof:
+    if kept is None:
+        return roof
+    peaks = {
+        name: max(peak, kept.peaks[name], key=float) if name in kept.peaks else peak
+        for name, peak in roof.peaks.items()
+    }
+    bandwidth = max(roof.bandwidth_bytes_per_s, kept.bandwidth_bytes_per_s, key=float)
+    return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth)
+
+
+def measured_roof(machine: str, *, clock: Callable[[], float] = time.perf_counter, share_s: float = _SHARE_S) -> Roof:
+    """A peak of f32 and the bandwidth of main memory, by the best of several products and copies."""
+    moment = datetime.now(tz=UTC)
+
+    def best(value: float, what: str) -> Sourced:
+        source = f"numpy {np.__version__}: the best of several {what}"
+        return Sourced(value=value, origin="measured", source=source, date=moment.date().isoformat())
+
+    products = product_flop_per_s(clock=clock, seconds=share_s)
+    copies = copy_bytes_per_s(clock=clock, seconds=share_s)
+    return Roof(
+        machine=machine,
+        created=moment.isoformat(timespec="seconds"),
+        peaks={"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")},
+        bandwidth_bytes_per_s=best(copies, f"copies of {_COPY_BYTES // 1_000_000} MB, read and written bytes"),
     )
-    if reached <= float(peak):
-        return device
-    found = replace(peak, value=reached, source=f"{profile.runtime or 'the engine'}: the best of the ops it ran")
-    return replace(device, peaks={**device.peaks, "f32": found})
-
-
-def _with_bandwidth(memory: Memory, rate: Sourced) -> Memory:
-    return replace(memory, bandwidth_bytes_per_s=rate)
 
 
 def product_flop_per_s(*, clock: Callable[[], float], seconds: float, side: int = _SIDE) -> float:

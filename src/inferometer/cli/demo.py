@@ -22,12 +22,10 @@ def command(*, no_guard: bool) -> None:
     """
     from inferometer.errors import MissingDependencyError
     from inferometer.explain.explanation import document
-    from inferometer.explaining import explained
     from inferometer.measure.run import Asked
-    from inferometer.profiling import profile_asked
     from inferometer.report.demo import findings_part, machine_part, measured_part, predicted_part
     from inferometer.store.recording import recording
-    from inferometer.verbs import predict
+    from inferometer.verbs import explained, measure_and_judge, predict
 
     print_text(machine_part())
     asked = Asked(model=_MEASURED, runtime=_RUNTIME, command="inferometer demo", guarded=not no_guard)
@@ -35,7 +33,7 @@ def command(*, no_guard: bool) -> None:
     recorder = recording("demo", name=_MEASURED, kind="profile")
     try:
         with recorder, progress_bar(recorder) as progress:
-            found = profile_asked(asked, predicted=True, progress=progress)
+            found = measure_and_judge(asked, progress=progress)
             record(recorder, found)
         print_text(measured_part(found.profile))
         print_text(findings_part(document(explained(found.profile))))

@@ -54,7 +54,7 @@ def command(what: str, device: str | None, trying: bool, store: str | None, form
     profiles = _profiles(what, store)
     if trying and len(profiles) > 1:
         raise DomainError(f"{what} holds {len(profiles)} results, and --try takes one.")
-    from inferometer.explaining import explained
+    from inferometer.verbs import explained
 
     documents = []
     for profile in profiles:

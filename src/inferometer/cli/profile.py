@@ -20,8 +20,10 @@ __all__ = ["command"]
 @measuring_options
 @storing_options
 @click.option("--text", "words", metavar="WORDS", help="A prompt of your own, in place of random tokens.")
-@click.option("--predict", "predicted", is_flag=True, help="The prediction and the floor beside each layer.")
-@click.option("--on", "device", metavar="DEVICE", help="With --predict: the catalog device this machine is.")
+@click.option(
+    "--predict/--no-predict", default=True, help="The prediction and the floor beside each layer.  [default: on]"
+)
+@click.option("--on", "device", metavar="DEVICE", help="The catalog device this machine is, to predict it as that.")
 @click.option("--verify", "reference", metavar="RUNTIME", help="Compare the outputs with those of another runtime.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
 @click.option("--dataflow", is_flag=True, help="The end-to-end walk of a generation, with its tables.")
@@ -31,7 +33,7 @@ __all__ = ["command"]
 @format_option
 def command(
     model: str,
-    predicted: bool,
+    predict: bool,
     device: str | None,
     reference: str | None,
     reference_model: str | None,
@@ -45,7 +47,7 @@ def command(
     """Measure how fast a model runs here: every layer, every token, on the real runtime.
 
     \b
-    inferometer profile model.onnx --predict
+    inferometer profile model.onnx
     inferometer profile resnet50 --runtime onnxruntime --batch 8
     inferometer profile smollm2-135m --runtime llamacpp --prompt 512 --generate 64
     inferometer profile smollm2-135m --prompt 128,512 --depth 0,1024 --generate 32
@@ -53,7 +55,7 @@ def command(
     MODEL is a file, a folder with a config.json, or a name of the catalog, whose weights are then made up at the exact
     shapes. A clean run gives the times; a second run with the engine's own timers says where they go.
     """
-    from inferometer.profiling import profile_asked
+    from inferometer.verbs import measure_and_judge
 
     if reference_model is not None and reference is None:
         raise DomainError(
@@ -67,11 +69,11 @@ def command(
     asked = asked_of(model, command=shlex.join(["inferometer", *sys.argv[1:]]), **options)
     with recorder:
         with progress_bar(recorder) as progress:
-            found = profile_asked(
+            found = measure_and_judge(
                 asked,
-                predicted=predicted or device is not None,
+                predict=predict,
                 on=device,
-                verify=reference,
+                reference=reference,
                 reference_model=reference_model,
                 progress=progress,
             )

@@ -14,13 +14,14 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
+from inferometer.core.roof import Roof
 from inferometer.core.run import Run
 from inferometer.core.trace import Trace
 from inferometer.errors import InferometerError, SchemaError
 
 __all__ = ["SCHEMAS", "Schema", "decode", "document", "encode"]
 
-T = TypeVar("T", Profile, Calibration, Device, Run, Trace)
+T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace)
 
 
 @frozen
@@ -36,6 +37,7 @@ SCHEMAS: dict[type, Schema] = {
     Profile: Schema(name="inferometer.profile", version=1),
     Calibration: Schema(name="inferometer.calibration", version=1),
     Device: Schema(name="inferometer.device", version=1),
+    Roof: Schema(name="inferometer.roof", version=1),
     Run: Schema(name="inferometer.run", version=1),
     Trace: Schema(name="inferometer.trace", version=1),
 }

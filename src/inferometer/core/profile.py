@@ -7,16 +7,18 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
-from inferometer.core.device import Origin
+from inferometer.core.device import Device, Origin, Sourced
 from inferometer.core.estimate import Bound
 from inferometer.core.finding import Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
 
 __all__ = [
-    "DeviceFacts", "Environment", "Headline", "Kind", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance",
-    "Verification", "Verified",
+    "CalibrationMark", "DeviceFacts", "Environment", "Headline", "JudgedBy", "Kind", "ModelFacts", "OpTime", "Phase",
+    "Profile", "Provenance", "Verification", "Verified",
 ]  # fmt: skip
+
+STEADY = ("decode", "forward", "run", "prefill")  # phases that repeat; the first that is there counts
 
 Kind = Literal["predicted", "measured"]
 Verified = Literal["verified", "failed", "unchecked"]
@@ -147,6 +149,30 @@ class Provenance:
 
 
 @frozen
+class CalibrationMark:
+    """Which calibration it was: enough to find the file again, and to tell two apart."""
+
+    device: str
+    runtime: str
+    dtype: str
+    created: str
+    content_hash: str | None = None
+
+
+@frozen
+class JudgedBy:
+    """What a run was judged by, kept with it: a later reader measures nothing and chooses nothing.
+
+    `device` has the peaks and bandwidths as they were before the run. `reached` is the best that the calibration saw
+    there, by number format or level of memory: lower roofs, drawn beside the device's own.
+    """
+
+    device: Device
+    calibration: CalibrationMark | None = None
+    reached: Mapping[str, Sourced] = field(default_factory=dict)
+
+
+@frozen
 class Profile:
     kind: Kind
     model: ModelFacts
@@ -159,6 +185,13 @@ class Profile:
     provenance: Provenance | None = None
     findings: tuple[Finding, ...] = ()
     verification: Verification | None = None
+    judged_by: JudgedBy | None = None
+
+    @property
+    def steady(self) -> Phase | None:
+        """The phase that repeats: what a person means by how fast it is."""
+        phases = (self.phase(name) for name in STEADY)
+        return next((phase for phase in phases if phase is not None and phase.time_s > 0), None)
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)

@@ -7,20 +7,19 @@ from dataclasses import field
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.explain.attribution import by_phase, repeats
-from inferometer.explain.gains import Gain, Price, unpriced
+from inferometer.explain.gains import Price, unpriced
 from inferometer.explain.roofline import PhaseRoof, Roofline, roofline
 
 if TYPE_CHECKING:
+    from inferometer.asking.gains import Gain
+    from inferometer.core.device import Device
     from inferometer.core.finding import Severity
 
 __all__ = ["Case", "asked_of", "at_most", "case_of", "evidence", "faster", "graded", "more", "named"]
 
-_STEADY = ("decode", "forward", "run", "prefill")
 _NAMES = {"decode": "decoding", "prefill": "reading the prompt", "forward": "the forward pass", "run": "the run"}
 _MUCH = 0.1  # of a request: from here on a defect is worth a warning
 
@@ -31,16 +30,17 @@ class Case:
 
     profile: Profile
     roof: Roofline
-    device: Device | None = None
-    calibration: Calibration | None = None
     predicted: Profile | None = None
     price: Price = field(default=unpriced)
 
     @property
+    def device(self) -> Device | None:
+        """What the profile is judged by."""
+        return self.profile.judged_by.device if self.profile.judged_by else None
+
+    @property
     def steady(self) -> Phase | None:
-        """The phase that repeats."""
-        found = (self.profile.phase(name) for name in _STEADY)
-        return next((phase for phase in found if phase is not None and phase.time_s > 0), None)
+        return self.profile.steady
 
     @property
     def repeating(self) -> tuple[Phase, ...]:
@@ -118,19 +118,10 @@ class Case:
         return None if gain is None or gain.fits is False else gain
 
 
-def case_of(
-    profile: Profile,
-    device: Device | None = None,
-    *,
-    calibration: Calibration | None = None,
-    predicted: Profile | None = None,
-    price: Price = unpriced,
-) -> Case:
+def case_of(profile: Profile, *, predicted: Profile | None = None, price: Price = unpriced) -> Case:
     return Case(
         profile=profile,
-        roof=roofline(profile, device, calibration),
-        device=device,
-        calibration=calibration,
+        roof=roofline(profile),
         predicted=predicted or (profile if profile.kind == "predicted" else None),
         price=price,
     )

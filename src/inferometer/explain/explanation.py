@@ -1,30 +1,22 @@
-"""Profile × Device → Explanation: where the time goes, what bounds it, what was noticed, what to do next."""
+"""A judged profile → Explanation: where the time goes, what bounds it, what was noticed, what to do next."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.finding import CODES, Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
-from inferometer.cost.effects import runtime_effects
-from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.explain.attribution import Breakdown, attribution, one_time
 from inferometer.explain.case import Case, case_of
-from inferometer.explain.findings import find
-from inferometer.explain.gains import Price, Question, priced, unpriced
 from inferometer.explain.roofline import Roofline
-from inferometer.measure.beside import beside
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from inferometer.core.calibration import Calibration
-    from inferometer.core.device import Device
-    from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime
 
 __all__ = ["SCHEMA", "Explanation", "document", "explain"]
@@ -38,7 +30,7 @@ _WORK = {
 
 @frozen
 class Explanation:
-    """`profile` has predictions and floors beside its ops, where they could be made. `next` are commands to run."""
+    """`next` are commands to run."""
 
     profile: Profile
     headline: str
@@ -49,59 +41,21 @@ class Explanation:
     notes: tuple[str, ...]
 
 
-def explain(  # noqa: PLR0913 - what is known beside the profile
-    profile: Profile,
-    device: Device | None = None,
-    *,
-    graph: Graph | None = None,
-    calibration: Calibration | None = None,
-    notes: tuple[str, ...] = (),
-    name: str | None = None,
-) -> Explanation:
-    """Explain a profile. With the device there is a roofline; with the graph too, gains are priced.
+def explain(profile: Profile, *, notes: tuple[str, ...] = (), name: str | None = None) -> Explanation:
+    """Explain a profile as it was judged: nothing is measured, chosen or predicted here.
 
     `name` is what the user calls the profile, for the commands to run next.
     """
-    predicted, price, said = _priced(profile, device, graph, calibration)
-    whole = profile
-    if predicted is not None and graph is not None and _bare(profile):
-        whole = beside(profile, predicted, graph)
-    case = case_of(whole, device, calibration=calibration, predicted=predicted, price=price)
-    findings = find(case)
+    case = case_of(profile)
     return Explanation(
-        profile=replace(whole, findings=findings),
+        profile=profile,
         headline=_headline(case),
-        tables=attribution(whole, bound=_regimes(case)),
+        tables=attribution(profile, bound=_regimes(case)),
         roof=case.roof,
-        findings=findings,
-        next=tuple(dict.fromkeys(_next(case, findings, name))),
-        notes=(*notes, *said, *(profile.provenance.notes if profile.provenance else ())),
+        findings=profile.findings,
+        next=tuple(dict.fromkeys(_next(case, profile.findings, name))),
+        notes=(*notes, *(profile.provenance.notes if profile.provenance else ())),
     )
-
-
-def _bare(profile: Profile) -> bool:
-    """Measured without predictions beside it; those it has are of the machine as it was then, and stay."""
-    return profile.kind == "measured" and all(phase.predicted_s is None for phase in profile.phases)
-
-
-def _priced(
-    profile: Profile, device: Device | None, graph: Graph | None, calibration: Calibration | None
-) -> tuple[Profile | None, Price, tuple[str, ...]]:
-    """The cost model's own answer, and prices of changes to it."""
-    if device is None or graph is None:
-        return None, unpriced, ()
-    said: tuple[str, ...] = ()
-    try:
-        runtime = runtime_effects(profile.runtime or "ideal")
-    except UnknownNameError:
-        runtime = runtime_effects("ideal")
-        said = (f"{profile.runtime} is not known: gains are those of an ideal runtime.",)
-    question = Question(graph=graph, device=device, runtime=runtime, workload=profile.workload, calibration=calibration)
-    try:
-        predicted = question.answer()
-    except InferometerError as error:
-        return None, unpriced, (*said, f"Gains are not priced: {error}")
-    return predicted, priced(question, predicted), said
 
 
 def _regimes(case: Case) -> Callable[[OpTime], str]:
@@ -119,7 +73,8 @@ def _regimes(case: Case) -> Callable[[OpTime], str]:
 
 def _headline(case: Case) -> str:
     """One sentence: how long, how far from the floor, what it is."""
-    phase, profile = case.steady, case.profile
+    profile = case.profile
+    phase = profile.steady
     if phase is None:
         return f"{profile.model.name}: no time of a run is known."
     what = {"decode": "a token", "forward": "a forward pass", "prefill": "reading the prompt"}.get(phase.name, "a run")

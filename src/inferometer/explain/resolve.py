@@ -5,76 +5,58 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferometer.asking.ask import model_graph
 from inferometer.catalog import device as device_named
 from inferometer.catalog.files import row_named
 from inferometer.errors import InferometerError
-from inferometer.readers.resolve import read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph
     from inferometer.core.profile import Profile
 
-__all__ = ["device_of", "graph_of"]
-
-_LOCAL = "local"
+__all__ = ["device_behind", "graph_behind"]
 
 
-def graph_of(profile: Profile) -> tuple[Graph | None, str | None]:
+def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | None]:
     """The model's graph, and why there is none.
 
-    The catalog may know the name and the file may still be there. The one whose layers the profile's ops are named
-    after is the one that was measured; of two that know as many, the file.
+    Of two that may be it, the one whose layers the profile's ops are named after. Only with `files` is the model's own
+    file read: a profile from elsewhere may name any file of this machine.
     """
-    found: list[Graph] = []
-    problems: list[str] = []
-    for source in dict.fromkeys(filter(None, (_file(profile), _row(profile)))):
+    name, source = profile.model.name, profile.model.source
+    sources = [source] if files and source and Path(source).exists() else []
+    if row_named("models", name) is not None:
+        sources.append(name)
+    graphs, problems = [], []
+    for each in sources:
         try:
-            found.append(read(source))
+            graphs.append(model_graph(each))
         except InferometerError as error:
             problems.append(str(error))
-    if not found:
-        why = problems[0] if problems else f"the catalog has no {profile.model.name!r}, and its file is not here"
+    if not graphs:
+        why = problems[0] if problems else f"the catalog has no {name!r}"
         return None, f"Gains are not priced: {why.rstrip('.')}."
-    return max(found, key=lambda graph: _known(profile, graph)), None
+    return max(graphs, key=lambda graph: _shared_layers(profile, graph)), None
 
 
-def _file(profile: Profile) -> str | None:
-    source = profile.model.source
-    return source if source and Path(source).exists() else None
-
-
-def _row(profile: Profile) -> str | None:
-    return profile.model.name if row_named("models", profile.model.name) is not None else None
-
-
-def _known(profile: Profile, graph: Graph) -> int:
-    """How many of the profile's ops the graph has."""
-    names = {
-        block.full_name(op.name, repetition) for block, op in graph.ops() for repetition in range(block.count)
-    }  # fmt: skip
+def _shared_layers(profile: Profile, graph: Graph) -> int:
+    names = {block.full_name(op.name, repetition) for block, op in graph.ops() for repetition in range(block.count)}
     return sum(op.name in names for phase in profile.phases for op in phase.ops)
 
 
-def device_of(
-    profile: Profile, on: str | None = None, *, ceilings: Callable[[Device], Device] | None = None
-) -> tuple[Device | None, str | None]:
-    """The device the profile is of, and why it is not known. `on` names it; `ceilings` measures this machine's roof.
+def device_behind(profile: Profile, on: str | None = None) -> tuple[Device | None, str | None]:
+    """The device the profile is of, and why it is not known. `on` names it, else what it was judged by counts.
 
-    A profile of a machine that calls itself local is explained with this machine's roof only where it has the name of
-    this one.
+    Nothing is measured here: a machine whose roof was not kept with the run has none.
     """
-    if on is not None and on != _LOCAL:
+    if on is not None:
         return device_named(on), None
+    if profile.judged_by is not None:
+        return profile.judged_by.device, None
     name = profile.device.name
-    if on is None and name != _LOCAL:
-        try:
-            return device_named(name), None
-        except InferometerError:
-            return None, f"The catalog has no device {name!r}: `--on DEVICE` says which it is."
-    here = device_named(_LOCAL)
-    if on is None and profile.device.title not in {None, here.title}:
-        return None, f"It was measured on another machine ({profile.device.title}): `--on DEVICE` says which it is."
-    return (ceilings(here) if ceilings else here), None
+    if name == "local":
+        return None, "No roof of the machine was kept with it: `--on DEVICE` says which device it is."
+    if row_named("devices", name) is None:  # never a path: it would read this machine's files for a guest
+        return None, f"The catalog has no device {name!r}: `--on DEVICE` says which it is."
+    return device_named(name), None

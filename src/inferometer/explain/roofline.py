@@ -22,10 +22,9 @@ from inferometer.explain.attribution import ONCE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inferometer.core.calibration import Calibration
-    from inferometer.core.profile import OpTime, Phase, Profile
+    from inferometer.core.profile import JudgedBy, OpTime, Phase, Profile
 
-__all__ = ["REGIMES", "Ceiling", "PhaseRoof", "Point", "Regime", "Roofline", "regime_of", "roofed", "roofline"]
+__all__ = ["REGIMES", "Ceiling", "PhaseRoof", "Point", "Regime", "Roofline", "drawn_roofs", "regime_of", "roofline"]
 
 Regime = Literal["compute", "memory", "link", "storage", "overhead", "unknown"]
 REGIMES: tuple[Regime, ...] = ("compute", "memory", "link", "storage", "overhead", "unknown")
@@ -92,13 +91,13 @@ class Roofline:
         return next((each for each in self.phases if each.point.name == name), None)
 
 
-def roofline(profile: Profile, device: Device | None, calibration: Calibration | None = None) -> Roofline:
-    """All phases that repeat. Without a device, what the profile itself says of bounds still gives the regimes."""
-    count = profile.device.count
-    ceilings = tuple(_ceilings(device, calibration, count)) if device else ()
+def roofline(profile: Profile) -> Roofline:
+    """All phases that repeat, under the roofs that the profile is judged by. Without any, its own bounds count."""
+    ceilings = tuple(_ceilings(profile.judged_by, profile.device.count)) if profile.judged_by else ()
+    device = profile.judged_by.device if profile.judged_by else None
     roof = Roofline(
         ceilings=ceilings,
-        peak=_peak(profile, device, ceilings),
+        peak=_peak(profile, ceilings),
         memory=_main(device, ceilings),
         phases=(),
         ops=(),
@@ -217,46 +216,25 @@ def _rate(work: float | None, seconds: float) -> float | None:
     return rate if isfinite(rate) else None
 
 
-def _ceilings(device: Device, calibration: Calibration | None, count: int) -> Iterator[Ceiling]:
-    """Of all the profile's devices together."""
-    for name, peak in device.peaks.items():
+def _ceilings(judged_by: JudgedBy, count: int) -> Iterator[Ceiling]:
+    """Of all the profile's devices together: the device's own, then what a calibration reached on it."""
+    for name, peak in judged_by.device.peaks.items():
         yield _ceiling("compute", name, peak, count)
-    for memory in device.memories:
+    for memory in judged_by.device.memories:
         if memory.bandwidth_bytes_per_s is not None:
             yield _ceiling("memory", memory.level, memory.bandwidth_bytes_per_s, count)
-    if calibration is None:
-        return
-    reached = _reached(device, calibration)
-    for level, number in {**reached, **calibration.peaks, **calibration.bandwidths}.items():
-        of: Literal["compute", "memory"] = "compute" if level in DTYPES else "memory"
-        yield _ceiling(of, level, number, count)
+    for level, rate in judged_by.reached.items():
+        yield _ceiling("compute" if level in DTYPES else "memory", level, rate, count)
 
 
 def _ceiling(of: Literal["compute", "memory"], level: str, number: Sourced, count: int) -> Ceiling:
     return Ceiling(of=of, level=level, value=count * number.value, origin=number.origin, source=number.source)
 
 
-def _reached(device: Device, calibration: Calibration) -> dict[str, Sourced]:
-    """The best share of a peak that any op reached, times the peak."""
-    bandwidths = {memory.level: memory.bandwidth_bytes_per_s for memory in device.memories}
-    best: dict[str, float] = {}
-    for table in calibration.tables:
-        best[table.stream] = max(best.get(table.stream, 0.0), *table.values)
-    found = {}
-    for stream, share in best.items():
-        whole = device.peaks.get(stream) or bandwidths.get(stream)
-        if whole is not None:
-            words = f"the best that {calibration.runtime} reached, {calibration.created[:10]}"
-            found[stream] = Sourced(
-                value=share * whole.value, origin="calibrated", source=words, date=calibration.created[:10]
-            )
-    return found
-
-
-def _peak(profile: Profile, device: Device | None, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:
+def _peak(profile: Profile, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:
     """Of the format that the runtime computes in, as far as that is known; the only one, where there is but one."""
     peaks = {each.level: each for each in reversed(ceilings) if each.of == "compute"}  # the device's own over others
-    if device is None or not peaks:
+    if not peaks:
         return None
     for name in _arithmetic(profile):
         if name in peaks:
@@ -282,15 +260,15 @@ def _main(device: Device | None, ceilings: tuple[Ceiling, ...]) -> Ceiling | Non
     return next((each for each in ceilings if each.of == "memory" and each.level == level), None)
 
 
-def roofed(device: Device, calibration: Calibration | None) -> Device:
-    """The device with a calibration's ceilings beside its own, for the chart: `bf16, calibrated`."""
-    if calibration is None:
+def drawn_roofs(judged_by: JudgedBy) -> Device:
+    """The device with what a calibration reached beside its own roofs, for the chart: `bf16, calibrated`."""
+    device = judged_by.device
+    if not judged_by.reached:
         return device
-    extra = {**_reached(device, calibration), **calibration.peaks, **calibration.bandwidths}
-    peaks = {f"{level}, calibrated": number for level, number in extra.items() if level in DTYPES}
+    peaks = {f"{level}, calibrated": rate for level, rate in judged_by.reached.items() if level in DTYPES}
     levels = tuple(
-        Memory(level=f"{level}, calibrated", bandwidth_bytes_per_s=number)
-        for level, number in extra.items()
+        Memory(level=f"{level}, calibrated", bandwidth_bytes_per_s=rate)
+        for level, rate in judged_by.reached.items()
         if level not in DTYPES
     )
     return replace(device, peaks={**device.peaks, **peaks}, memories=(*device.memories, *levels))

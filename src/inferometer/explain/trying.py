@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from inferometer.asking.change import Change, parse_change
 from inferometer.bench.verdict import Criteria, judge
 from inferometer.catalog.files import row_named
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.errors import DomainError, InferometerError
-from inferometer.explain.case import case_of
 from inferometer.measure.run import Asked
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _overlap(trial: Trial, low: float | None, high: float | None) -> bool | None
 
 def _items(profile: Profile) -> tuple[float, ...]:
     """Seconds of one item of the batch, in each run of the phase that repeats."""
-    phase = case_of(profile).steady
+    phase = profile.steady
     return tuple(seconds / profile.workload.batch for seconds in (phase.samples_s or ())) if phase else ()
 
 
@@ -170,67 +170,46 @@ def _notes(profile: Profile) -> tuple[str, ...]:
     return profile.provenance.notes if profile.provenance else ()
 
 
-def changed(asked: Asked, change: str, can: Capabilities) -> Asked | str:
+def changed(asked: Asked, text: str, can: Capabilities) -> Asked | str:
     """The same measurement with one thing changed, or why it cannot be made here."""
-    key, _, value = change.partition("=")
-    make = _CHANGES.get(key)
-    if make is None:
+    change = parse_change(text)
+    refusal = _refusal(asked, change, can)
+    if refusal is not None:
+        return refusal
+    fields: dict[str, Any] = {change.key: change.value}
+    if change.key == "threads":
+        fields = {"threads": change.whole}
+    elif change.key == "batch":
+        fields = {"workload": replace(asked.workload, batch=change.whole)}
+    elif change.key == "unit":
+        fields["providers"] = ()
+    elif change.key == "provider":
+        fields = {"providers": (change.value,), "unit": None}
+    return replace(asked, **fields)
+
+
+_ON_THE_SPOT = frozenset({
+    "threads", "batch", "optimisation", "precision", "weights", "unit", "provider", "runtime",
+})  # fmt: skip
+
+
+def _refusal(asked: Asked, change: Change, can: Capabilities) -> str | None:
+    key, value = change.key, change.value
+    reasons = {
+        "threads": "this engine chooses its threads itself" if not can.threads
+        else f"it had {value} threads already" if str(asked.threads) == value else None,
+        "optimisation": "this engine has no levels of graph optimisation" if value not in can.optimisation
+        # engines optimise all they can unless told otherwise
+        else f"it was measured with graph optimisation {value} already"
+        if (asked.optimisation or can.optimisation[-1]) == value else None,
+        "precision": "it was asked for already" if asked.precision == value else None,
+        "weights": f"the file has its weights: convert it to {value} with its engine's own tool, and profile that"
+        if row_named("models", asked.model) is None else None,
+        "unit": f"this engine does not run on {value}" if value not in can.units else None,
+    }  # fmt: skip
+    if key not in _ON_THE_SPOT:
         return f"{key} is not something that an engine can be told on the spot"
-    return make(asked, value, can)
-
-
-def _threads(asked: Asked, value: str, can: Capabilities) -> Asked | str:
-    if not can.threads:
-        return "this engine chooses its threads itself"
-    return f"it had {value} threads already" if asked.threads == int(value) else replace(asked, threads=int(value))
-
-
-def _batch(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
-    return replace(asked, workload=replace(asked.workload, batch=int(value)))
-
-
-def _optimisation(asked: Asked, value: str, can: Capabilities) -> Asked | str:
-    if value not in can.optimisation:
-        return "this engine has no levels of graph optimisation"
-    if (asked.optimisation or can.optimisation[-1]) == value:  # engines optimise all they can unless told otherwise
-        return f"it was measured with graph optimisation {value} already"
-    return replace(asked, optimisation=value)
-
-
-def _precision(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
-    return "it was asked for already" if asked.precision == value else replace(asked, precision=value)
-
-
-def _weights(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
-    if row_named("models", asked.model) is None:
-        return f"the file has its weights: convert it to {value} with its engine's own tool, and profile that"
-    return replace(asked, weights=value)
-
-
-def _unit(asked: Asked, value: str, can: Capabilities) -> Asked | str:
-    if value not in can.units:
-        return f"this engine does not run on {value}"
-    return replace(asked, unit=value, providers=())
-
-
-def _provider(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
-    return replace(asked, providers=(value,), unit=None)
-
-
-def _runtime(asked: Asked, value: str, can: Capabilities) -> Asked | str:  # noqa: ARG001 - as all changes
-    return replace(asked, runtime=value)
-
-
-_CHANGES: dict[str, Callable[[Asked, str, Any], Asked | str]] = {
-    "threads": _threads,
-    "batch": _batch,
-    "optimisation": _optimisation,
-    "precision": _precision,
-    "weights": _weights,
-    "unit": _unit,
-    "provider": _provider,
-    "runtime": _runtime,
-}
+    return reasons.get(key)
 
 
 def trial_document(trials: Iterable[Trial]) -> list[dict[str, Any]]:

@@ -154,13 +154,8 @@ def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
 
 
 def _fit(question: Any) -> dict[str, Any] | None:
-    from inferometer.cost.memory.fit import fit  # noqa: PLC0415 - as above
-
     try:
-        found = fit(
-            question.graph, question.device, workload=question.workload, runtime=question.runtime,
-            options=question.options,
-        )  # fmt: skip
+        found = question.fit()
     except (InferometerError, OverflowError):
         return None
     return {**asdict(found), "capacity": format_capacity(found.capacity_bytes) if found.capacity_bytes else None}

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from inferometer.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
-    from inferometer.core.profile import Profile
+    from inferometer.core.profile import JudgedBy, Profile
 
-__all__ = ["device_named", "device_of", "model_named", "roofed"]
-
-_LOCAL = "local"
+__all__ = ["device_named", "model_named", "roofs_of"]
 
 
 def device_named(name: str) -> Device:
@@ -33,36 +30,13 @@ def model_named(name: str) -> str:
     return name
 
 
-def device_of(profile: Profile) -> Device | None:
-    """The device a profile was taken on, where its figures are known: of the catalog, or this very machine."""
-    if profile.device.name == _LOCAL:
-        here = _here()
-        return here if here is not None and here.title == profile.device.title else None
+def roofs_of(profile: Profile) -> JudgedBy | None:
+    """What a profile was judged by, else the catalog's row of its device. This machine's own roof is nobody else's."""
+    if profile.judged_by is not None or profile.device.name == "local":
+        return profile.judged_by
+    from inferometer.core.profile import JudgedBy  # noqa: PLC0415 - as above
+
     try:
-        return device_named(profile.device.name)
+        return JudgedBy(device=device_named(profile.device.name))
     except UnknownNameError:
-        return None
-
-
-def roofed(device: Device) -> Device:
-    """The device with its peaks and bandwidth. This machine's are measured once, in a second, when first asked for."""
-    return _roofed_here() if device.name == _LOCAL and not device.peaks else device
-
-
-@lru_cache(maxsize=1)
-def _roofed_here() -> Device:
-    from inferometer.asking.roof import with_ceilings  # noqa: PLC0415 - numpy, where a roof is drawn
-    from inferometer.catalog import device  # noqa: PLC0415 - as above
-
-    return with_ceilings(device(_LOCAL))
-
-
-@lru_cache(maxsize=1)
-def _here() -> Device | None:
-    from inferometer.catalog import device  # noqa: PLC0415 - as above
-    from inferometer.errors import InferometerError  # noqa: PLC0415 - as above
-
-    try:
-        return device(_LOCAL)
-    except InferometerError:
         return None

@@ -54,11 +54,10 @@ def _csv(_run: Run, profile: Profile) -> bytes:
 
 
 def _markdown(run: Run, profile: Profile) -> bytes:
-    from inferometer.hub.catalogue import device_of  # noqa: PLC0415 - as above
     from inferometer.hub.explaining import explained  # noqa: PLC0415 - as above
     from inferometer.report.exports import markdown  # noqa: PLC0415 - as above
 
-    found = explained(profile, device_of(profile), name=run.id)
+    found = explained(profile, name=run.id)
     return markdown(profile, title=run.name, findings=found.findings).encode()
 
 
@@ -92,8 +91,7 @@ FORMS: dict[str, Callable[[Run, Profile], bytes]] = {
 
 def chart(profile: Profile, name: str, form: str) -> bytes:
     """One chart of a profile as SVG, PNG or its Vega-Lite spec."""
-    from inferometer.hub.catalogue import device_of  # noqa: PLC0415 - as above
     from inferometer.hub.run_charts import chart_of  # noqa: PLC0415 - as above
     from inferometer.report.charts.render import render  # noqa: PLC0415 - as above
 
-    return render(chart_of(profile, device_of(profile), name), form)
+    return render(chart_of(profile, name), form)

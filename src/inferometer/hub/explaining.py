@@ -1,7 +1,6 @@
 """The seam to `explain`: where the time goes and what to do, where that can be had, and nothing where it cannot.
 
 A page must show even where the explanation of one odd profile fails, so what goes wrong there is left out, not raised.
-The model's graph comes from the catalog alone: a profile from elsewhere may name any file of this machine as its model.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from inferometer.asking.roof import raised
 from inferometer.core.finding import Finding
 from inferometer.errors import InferometerError
-from inferometer.hub.catalogue import roofed
 
 if TYPE_CHECKING:
-    from inferometer.core.device import Device
     from inferometer.core.profile import Profile
 
 __all__ = ["Explained", "explained"]
@@ -34,35 +30,20 @@ class Explained:
     next: tuple[str, ...] = ()
 
 
-def explained(profile: Profile, device: Device | None, *, name: str | None = None) -> Explained:
+def explained(profile: Profile, *, name: str | None = None) -> Explained:
     """What is known of a profile beyond its numbers; at the least, the findings that it carries itself."""
-    from inferometer.explain.explanation import explain  # noqa: PLC0415 - the cost model, with the first explanation
+    from inferometer.verbs.explanations import explained as explain  # noqa: PLC0415 - with the first explanation
 
     try:
-        known = None if device is None else raised(roofed(device), profile)
-        found = explain(profile, known, graph=_graph(profile, known), name=name)
+        found = explain(profile, name=name)
     except _UNREADABLE:
         return Explained(findings=profile.findings)
-    told = {finding.code for finding in found.findings}
-    carried = tuple(finding for finding in profile.findings if finding.code not in told)
     return Explained(
         headline=found.headline,
-        findings=(*found.findings, *carried),
+        findings=found.findings,
         tables=tuple(_table(each) for each in found.tables if each.rows),
         next=found.next,
     )
-
-
-def _graph(profile: Profile, device: Device | None) -> Any:
-    from inferometer.catalog.files import row_named  # noqa: PLC0415 - only where something is explained
-    from inferometer.verbs import ask  # noqa: PLC0415 - as above
-
-    if device is None or row_named("models", profile.model.name) is None:
-        return None
-    try:
-        return ask(profile.model.name, on=device).graph
-    except InferometerError:
-        return None
 
 
 def _table(found: Any) -> dict[str, Any]:

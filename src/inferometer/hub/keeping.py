@@ -7,7 +7,6 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.hub.catalogue import device_of
 from inferometer.hub.explaining import Explained, explained
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class Kept:
         with self._lock:
             found = self._explained.get(key)
         if found is None:
-            found = explained(run.profile, device_of(run.profile), name=run.id)
+            found = explained(run.profile, name=run.id)
             with self._lock:
                 self._explained[key] = found
                 while len(self._explained) > _MOST:

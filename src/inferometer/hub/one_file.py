@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from inferometer.errors import MissingDependencyError
 from inferometer.hub.assets import vega_bundle
-from inferometer.hub.catalogue import device_of
 from inferometer.hub.dataflow import dataflow_svg
 from inferometer.hub.explaining import explained
 from inferometer.hub.rendering import STATIC, render
@@ -26,7 +25,7 @@ __all__ = ["one_file"]
 def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
     values = {**run_values(run, profile), "held": held_of(metrics)}
     drawing = dataflow_svg(profile)
-    found = explained(profile, device_of(profile), name=run.id)
+    found = explained(profile, name=run.id)
     specs = {chart.name: chart.made() for chart in values["charts"]}
     body = render("report.html", {**values, "drawing": drawing, "specs": specs, "explained": found})
     modules = {path.name: path.read_text(encoding="utf-8") for path in STATIC.glob("*.js")}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import UnknownNameError
-from inferometer.hub.catalogue import roofed
+from inferometer.explain.roofline import drawn_roofs
+from inferometer.hub.catalogue import roofs_of
 from inferometer.report.charts.layers import kind_chart, layer_chart, phases_with_ops, unit_chart
 from inferometer.report.charts.memory import memory_chart
 from inferometer.report.charts.roofline import roofline
@@ -30,17 +31,17 @@ class Chart:
     shown: bool = True
 
 
-def charts_of(profile: Profile, device: Device | None) -> dict[str, Chart]:
+def charts_of(profile: Profile) -> dict[str, Chart]:
     found = [*_layers(profile), *_samples(profile)]
     if profile.summary.peak_memory_bytes:
         found.append(Chart(name="memory", title="Peak memory", made=lambda: memory_chart(profile), shown=False))
-    found += _rooflines(profile, device)
+    found += _rooflines(profile)
     return {chart.name: chart for chart in found}
 
 
-def chart_of(profile: Profile, device: Device | None, name: str) -> dict[str, Any]:
+def chart_of(profile: Profile, name: str) -> dict[str, Any]:
     """One of them; `roofline` alone is that of the last phase."""
-    known = charts_of(profile, device)
+    known = charts_of(profile)
     if name == "roofline":
         name = next((each for each in reversed(known) if each.startswith("roofline-")), name)
     if name not in known:
@@ -71,9 +72,11 @@ def _samples(profile: Profile) -> list[Chart]:
     return found
 
 
-def _rooflines(profile: Profile, device: Device | None) -> list[Chart]:
-    if device is None or not (_has_roof(device) or device.name == "local"):
+def _rooflines(profile: Profile) -> list[Chart]:
+    roofs = roofs_of(profile)
+    if roofs is None or not _has_roof(roofs.device):
         return []
+    device = drawn_roofs(roofs)
     phases = [phase for phase in phases_with_ops(profile) if any(_placed(op, phase) for op in phase.ops)]
     return [_roofline(profile, device, phase) for phase in phases]
 
@@ -91,5 +94,5 @@ def _roofline(profile: Profile, device: Device, phase: Phase) -> Chart:
     return Chart(
         name=f"roofline-{phase.name}",
         title=f"Roofline of {phase.name}",
-        made=lambda: roofline(profile, roofed(device), phase=phase.name),
+        made=lambda: roofline(profile, device, phase=phase.name),
     )

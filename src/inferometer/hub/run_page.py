@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.hub.catalogue import device_of
 from inferometer.hub.run_charts import charts_of
 from inferometer.hub.run_view import cards_of, layers_of, percentile_rows, phase_rows
 from inferometer.report.charts.memory import memory_parts
@@ -23,7 +22,6 @@ _SIZES = ("batch", "prompt", "generate", "context", "image")
 
 
 def run_values(run: Run, profile: Profile) -> dict[str, Any]:
-    device = device_of(profile)
     return {
         "run": run,
         "profile": profile,
@@ -33,7 +31,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
         "cards": cards_of(profile),
         "phases": phase_rows(profile),
         "layers": layers_of(profile),
-        "charts": [chart for chart in charts_of(profile, device).values() if chart.shown],
+        "charts": [chart for chart in charts_of(profile).values() if chart.shown],
         "percentiles": percentile_rows(profile),
         "memory": memory_parts(profile),
         "environment": environment_rows(profile),

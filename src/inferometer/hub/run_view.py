@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["Card", "cards_of", "layers_of", "percentile_rows", "phase_rows", "steady_phase"]
+__all__ = ["Card", "cards_of", "layers_of", "percentile_rows", "phase_rows"]
 
-_STEADY = ("forward", "decode", "prefill")
 _SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider")
 _TIMES = ("time_s", "predicted_s", "floor_s")
 _ADDED = ("flops", "bytes")
@@ -32,12 +31,6 @@ class Card:
     unit: str = ""
     note: str = ""
     tone: str = "plain"
-
-
-def steady_phase(profile: Profile) -> Phase | None:
-    """The phase that repeats: what a person means by how fast it is."""
-    found = (profile.phase(name) for name in _STEADY)
-    return next((phase for phase in found if phase is not None), None)
 
 
 def cards_of(profile: Profile) -> tuple[Card, ...]:
@@ -105,7 +98,7 @@ def _by_unit(profile: Profile, weight: Callable[[OpTime], float]) -> dict[str, f
 
 
 def _floor_cards(profile: Profile) -> Iterator[Card]:
-    phase = steady_phase(profile)
+    phase = profile.steady
     if phase is not None and phase.floor_s and phase.time_s > 0:
         share = phase.floor_s / phase.time_s
         note = f"{phase.name}: the floor is {format_quantity(phase.floor_s, 's', digits=3)}"

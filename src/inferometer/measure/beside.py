@@ -92,7 +92,7 @@ def _why(quick: Sequence[OpTime]) -> str:
         reasons.append(f"{memory} are bound by memory, and what they read was still in the caches")
     if memory < len(quick):
         reasons.append(
-            f"{len(quick) - memory} are bound by compute, and did better than the roof, which was measured before and "
-            f"after with numpy in f32: the machine was busier then, or the engine has better instructions or fewer bits"
+            f"{len(quick) - memory} are bound by compute, and did better than the roof, which is numpy's best in f32: "
+            f"the engine has better instructions, an algorithm with fewer operations, or fewer bits"
         )
     return "; ".join(reasons)

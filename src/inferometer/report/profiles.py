@@ -72,7 +72,9 @@ _MEASURED = ("forward", "decode", "prefill")
 def profile_card(profile: Profile) -> Card:
     facts = [*_times(profile), *_circumstances(profile)]
     notes = profile.provenance.notes if profile.provenance else ()
-    warnings = tuple(f"! {finding.title}: {finding.advice}" for finding in profile.findings)
+    warnings = tuple(
+        f"! {finding.title}: {finding.advice}" for finding in profile.findings if finding.severity == "critical"
+    )
     where = profile.device.title or profile.device.name
     return Card(
         title=f"{profile.model.name} on {where}",

@@ -6,12 +6,10 @@ import pytest
 
 from inferometer.asking.calibrations import (
     Present,
-    Use,
     choose,
     completed,
     differences,
     present_here,
-    use_for,
     weights_of,
     widened,
 )
@@ -26,10 +24,11 @@ from inferometer.asking.files import (
     sealed,
     write_calibration,
 )
+from inferometer.asking.question import Basis, Question
 from inferometer.catalog import device
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Memory, Sourced
-from inferometer.core.workload import Precision
+from inferometer.core.workload import Precision, Workload
 from inferometer.cost.precision import with_overrides
 from inferometer.errors import DomainError, FormatError
 from inferometer.readers.resolve import read
@@ -206,10 +205,13 @@ def test_a_question_is_answered_in_the_formats_of_its_calibration(tmp_path, monk
     monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path))
     graph, gpu = read("smollm2-135m"), device("nvidia-h200")
     write_calibration(made(runtime="llamacpp", dtype="q8_0", versions={}), own_folder())
-    found = use_for(graph, gpu, "llamacpp", Precision(weights="q8_0"))
+    found = Question(
+        graph=graph, device=gpu, runtime="llamacpp", workload=Workload(precision=Precision(weights="q8_0"))
+    ).basis()
     assert found.calibration.dtype == "q8_0"
     assert (found.precision.activations, found.precision.kv) == ("f32", "f16")
-    assert use_for(graph, gpu, "openvino", Precision()) == Use(device=gpu, precision=Precision())
+    bare = Question(graph=graph, device=gpu, runtime="openvino").basis()
+    assert bare == Basis(device=gpu, precision=Precision())
 
 
 def test_on_this_machine_other_threads_are_noticed(tmp_path, monkeypatch):
@@ -219,8 +221,9 @@ def test_on_this_machine_other_threads_are_noticed(tmp_path, monkeypatch):
     write_calibration(
         made(device="local", runtime="onnxruntime", dtype="f32", versions={}, threads=64, peaks=peaks), own_folder()
     )
-    found = use_for(read("resnet18"), here, "onnxruntime", Precision(activations="f32"), threads=1)
+    question = Question(graph=read("resnet18"), device=here, runtime="onnxruntime", threads=1)
+    found = question.basis()
     assert found.notes == ("The calibration of 2026-11-15 was made with 64 threads; now there are 1.",)
-    same = use_for(read("resnet18"), here, "onnxruntime", Precision(activations="f32"), threads=64)
+    same = replace(question, threads=64).basis()
     assert same.notes == ()
     assert float(same.device.peaks["f32"]) == 1e11

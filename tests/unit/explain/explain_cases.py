@@ -8,6 +8,7 @@ from inferometer.core.profile import (
     DeviceFacts,
     Environment,
     Headline,
+    JudgedBy,
     ModelFacts,
     OpTime,
     Phase,
@@ -16,6 +17,8 @@ from inferometer.core.profile import (
     Verification,
 )
 from inferometer.core.workload import Parallel, Precision, Workload
+from inferometer.explain import case, explanation, roofline
+from inferometer.explain.judging import judge
 
 
 def told(value):
@@ -35,6 +38,25 @@ GPU = Device(
     peaks={"bf16": told(1000e12), "i8": told(2000e12)}, launch_s=told(5e-6),
     memories=(Memory(level="hbm", capacity_bytes=told(80e9), bandwidth_bytes_per_s=told(4e12)),),
 )  # fmt: skip
+
+
+def judged_on(profile, device, **more):
+    """As if it had been judged by the device's own figures."""
+    return replace(profile, judged_by=None if device is None else JudgedBy(device=device, **more))
+
+
+def case_of(profile, device=None, **more):
+    return case.case_of(judged_on(profile, device), **more)
+
+
+def roofline_of(profile, device, **more):
+    return roofline.roofline(judged_on(profile, device, **more))
+
+
+def explain(profile, device, *, graph=None, name=None):
+    """Judged on the device and explained: what the command does with `--on`."""
+    judged, notes = judge(profile, device, graph=graph)
+    return explanation.explain(judged, notes=notes, name=name)
 
 
 def op(name, kind, seconds, **more):

@@ -7,20 +7,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferometer.asking.gains import Gain
 from inferometer.core.finding import CODES, SEVERITIES
 from inferometer.core.profile import Environment, Headline, OpTime, Phase, Provenance
 from inferometer.core.workload import Workload
-from inferometer.explain.case import case_of
-from inferometer.explain.explanation import document, explain
+from inferometer.explain.explanation import document
 from inferometer.explain.findings import FINDERS, find
-from inferometer.explain.gains import Gain
 from inferometer.explain.samples import growth, level_samples
 from inferometer.report.explanations import explanation_page
 from unit.explain.explain_cases import (
     CPU,
     GPU,
     PAIRS,
+    case_of,
     computing,
+    explain,
     forward,
     moving,
     noisy,

@@ -2,11 +2,12 @@
 
 import pytest
 
+from inferometer.asking.question import Question
 from inferometer.catalog import device
 from inferometer.core.workload import Workload
 from inferometer.cost.predict import predict_graph
-from inferometer.errors import DomainError
-from inferometer.explain.gains import Question, change_of, priced, unpriced
+from inferometer.errors import DomainError, UnknownNameError
+from inferometer.explain.gains import priced, unpriced
 from inferometer.readers.resolve import read
 
 
@@ -28,7 +29,7 @@ def price(question):
 def test_a_gain_is_before_over_after(question, price):
     found = price("weights=i4", "decode")
     again = predict_graph(
-        question.graph, question.device, runtime="torch-compile", workload=change_of(question, "weights=i4").workload
+        question.graph, question.device, runtime="torch-compile", workload=question.changed("weights=i4").workload
     )
     assert found.after_s == again.phase("decode").time_s
     assert found.gain == pytest.approx(found.before_s / found.after_s)
@@ -66,11 +67,26 @@ def test_a_phase_that_is_not_there_has_no_price(price):
 
 
 def test_every_kind_of_change_is_made(question):
-    assert change_of(question, "runtime=torch-eager").runtime == "torch-eager"
-    made = change_of(question, "precision=f16").workload.precision
+    assert question.changed("runtime=torch-eager").runtime == "torch-eager"
+    made = question.changed("precision=f16").workload.precision
     assert (made.weights, made.activations) == ("f16", "f16")
-    assert change_of(question, "kv=i8").workload.precision.kv == "i8"
-    assert change_of(question, "context=4096").workload.context == 4096
-    assert change_of(question, "chunk=64").options.chunk == 64
-    with pytest.raises(DomainError, match="no change"):
-        change_of(question, "colour=red")
+    assert question.changed("kv=i8").workload.precision.kv == "i8"
+    assert question.changed("context=4096").workload.context == 4096
+    assert question.changed("tp=4").workload.parallel.tp == 4
+    assert question.changed("chunk=64").options.chunk == 64
+    assert question.changed("on=nvidia-t4").device.name == "nvidia-t4"
+    assert float(question.changed("memory.bandwidth*=2").device.memory.bandwidth_bytes_per_s) == 2 * 300e9
+    with pytest.raises(UnknownNameError, match="colour"):
+        question.changed("colour=red")
+    with pytest.raises(DomainError, match="no prediction knows"):
+        question.changed("threads=4")
+
+
+def test_another_engine_is_asked_with_its_own_calibration():
+    eager = Question(graph=read("llama-3.2-1b"), device=device("nvidia-h200"), runtime="torch-eager")
+    compiled = eager.changed("runtime=torch-compile")
+    assert eager.basis().calibration.runtime == "torch-eager"
+    assert compiled.basis().calibration.runtime == "torch-compile"
+    assert compiled.answer().phases == Question(
+        graph=eager.graph, device=eager.device, runtime="torch-compile"
+    ).answer().phases  # fmt: skip

@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.explain.explanation import document, explain
+from inferometer.explain.explanation import document
 from inferometer.report.explanations import (
     evidence_text,
     explanation_page,
@@ -13,7 +13,18 @@ from inferometer.report.explanations import (
     share_table,
     trial_table,
 )
-from unit.explain.explain_cases import CPU, GPU, computing, forward, moving, on_gpu, op, profile, text
+from unit.explain.explain_cases import (
+    CPU,
+    GPU,
+    computing,
+    explain,
+    forward,
+    moving,
+    on_gpu,
+    op,
+    profile,
+    text,
+)
 
 
 def plain_of(found, on=CPU):

@@ -7,10 +7,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferometer.asking.calibrations import reached
 from inferometer.core.calibration import Calibration, Utilisation
-from inferometer.explain.roofline import roofed, roofline
+from inferometer.explain.roofline import drawn_roofs
 from inferometer.report.charts.roofline import roofline as chart
-from unit.explain.explain_cases import CPU, GPU, computing, forward, moving, on_gpu, op, profile, told
+from unit.explain.explain_cases import (
+    CPU,
+    GPU,
+    computing,
+    forward,
+    judged_on,
+    moving,
+    on_gpu,
+    op,
+    profile,
+    roofline_of,
+    told,
+)
 from unit.explain.strategies import profiles
 
 CALIBRATION = Calibration(
@@ -24,7 +37,7 @@ CALIBRATION = Calibration(
 
 def test_a_point_has_its_intensity_its_rate_and_what_it_could_reach():
     # 1 GFLOP and 0.1 GB in 0.1 s: 10 FLOP a byte under a ridge of 5, so 100 GFLOP/s are attainable and 10 are reached.
-    roof = roofline(profile(forward(op("fc", "linear", 0.1, flops=1e9, bytes=1e8), seconds=0.1)), CPU)
+    roof = roofline_of(profile(forward(op("fc", "linear", 0.1, flops=1e9, bytes=1e8), seconds=0.1)), CPU)
     (point,) = roof.ops
     assert roof.ridge == 5.0
     assert point.intensity == 10.0
@@ -37,29 +50,29 @@ def test_a_point_has_its_intensity_its_rate_and_what_it_could_reach():
 
 
 def test_left_of_the_ridge_the_slope_is_the_roof():
-    roof = roofline(profile(forward(op("add", "elementwise", 1.0, flops=1e9, bytes=2e9))), CPU)
+    roof = roofline_of(profile(forward(op("add", "elementwise", 1.0, flops=1e9, bytes=2e9))), CPU)
     assert roof.ops[0].attainable_flop_per_s == pytest.approx(0.5 * 20e9)
     assert roof.ops[0].regime == "memory"
 
 
 def test_a_phases_shares_add_up_and_its_gap_is_overhead():
-    (phase,) = roofline(profile(forward(computing(0.5), moving(0.3))), CPU).phases
+    (phase,) = roofline_of(profile(forward(computing(0.5), moving(0.3))), CPU).phases
     assert phase.regimes == pytest.approx({"compute": 0.5, "memory": 0.3, "overhead": 0.2})
 
 
 def test_a_short_op_with_little_work_is_overhead_and_a_long_one_is_not():
     short, long = (op("x", "norm", seconds, flops=1.0, bytes=1.0) for seconds in (1e-5, 1e-2))
-    roof = roofline(profile(forward(short, long, seconds=0.01001)), CPU)
+    roof = roofline_of(profile(forward(short, long, seconds=0.01001)), CPU)
     assert [point.regime for point in roof.ops] == ["overhead", "memory"]
 
 
 def test_a_prediction_knows_its_own_bounds():
     one = op("x", "norm", 1e-5, flops=1.0, bytes=1.0, bound="memory")
-    assert roofline(profile(forward(one, seconds=1e-5), kind="predicted"), CPU).ops[0].regime == "memory"
+    assert roofline_of(profile(forward(one, seconds=1e-5), kind="predicted"), CPU).ops[0].regime == "memory"
 
 
 def test_ceilings_are_of_every_format_and_level_and_of_the_calibration():
-    roof = roofline(profile(forward(computing(1.0))), CPU, CALIBRATION)
+    roof = roofline_of(profile(forward(computing(1.0))), CPU, reached=reached(CPU, CALIBRATION))
     known = {(ceiling.level, ceiling.origin): ceiling.value for ceiling in roof.ceilings}
     assert known == {
         ("f32", "datasheet"): 100e9, ("dram", "datasheet"): 20e9, ("l2", "datasheet"): 200e9,
@@ -71,18 +84,18 @@ def test_ceilings_are_of_every_format_and_level_and_of_the_calibration():
 def test_several_devices_have_several_times_the_roof():
     one = profile(forward(computing(1.0)))
     four = replace(one, device=replace(one.device, count=4))
-    assert roofline(four, CPU).peak.value == 4 * roofline(one, CPU).peak.value
+    assert roofline_of(four, CPU).peak.value == 4 * roofline_of(one, CPU).peak.value
 
 
 def test_the_peak_is_of_the_format_it_computes_in():
-    assert roofline(on_gpu("compute", 500), GPU).peak.level == "bf16"
+    assert roofline_of(on_gpu("compute", 500), GPU).peak.level == "bf16"
     unstated = on_gpu("compute", 500)
     unstated = replace(unstated, workload=replace(unstated.workload, precision=type(unstated.workload.precision)()))
-    assert roofline(unstated, GPU).peak is None  # two formats, and nothing says which
+    assert roofline_of(unstated, GPU).peak is None  # two formats, and nothing says which
 
 
 def test_without_a_device_bounds_still_tell_the_regimes():
-    roof = roofline(profile(forward(op("x", "linear", 1.0, bound="memory"))), None)
+    roof = roofline_of(profile(forward(op("x", "linear", 1.0, bound="memory"))), None)
     assert roof.phases[0].regimes == {"memory": 1.0}
     assert roof.ridge is None
 
@@ -90,19 +103,22 @@ def test_without_a_device_bounds_still_tell_the_regimes():
 @settings(max_examples=25)
 @given(profiles(), st.sampled_from([None, CPU, GPU]))
 def test_shares_of_every_phase_add_up_to_one(found, on):
-    for phase in roofline(found, on).phases:
+    for phase in roofline_of(found, on).phases:
         assert isclose(sum(phase.regimes.values()), 1.0, rel_tol=1e-9)
 
 
 def test_the_chart_is_fed_with_the_calibrations_roofs_too():
     found = profile(forward(computing(0.5), moving(0.5, "head")))
-    drawn = str(chart(found, roofed(CPU, CALIBRATION)))
+    drawn = str(chart(found, drawn_roofs(judged_on(found, CPU, reached=reached(CPU, CALIBRATION)).judged_by)))
     assert "f32, calibrated" in drawn
     assert "dram, calibrated" in drawn
-    assert roofed(CPU, None) is CPU
+    assert drawn_roofs(judged_on(found, CPU).judged_by) is CPU
 
 
 def test_a_calibrations_own_peaks_are_ceilings():
     own = replace(CALIBRATION, tables=(), peaks={"f32": told(55e9)}, bandwidths={"dram": told(11e9)})
-    values = {ceiling.value for ceiling in roofline(profile(forward(computing(1.0))), CPU, own).ceilings}
+    values = {
+        ceiling.value
+        for ceiling in roofline_of(profile(forward(computing(1.0))), CPU, reached=reached(CPU, own)).ceilings
+    }
     assert {55e9, 11e9} <= values

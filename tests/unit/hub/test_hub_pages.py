@@ -11,14 +11,13 @@ import pytest
 from inferometer.core.codec import decode
 from inferometer.core.profile import Profile
 from inferometer.errors import MissingDependencyError, UnknownNameError
-from inferometer.explain import explanation
 from inferometer.hub import assets
-from inferometer.hub.catalogue import device_of
 from inferometer.hub.explaining import explained
 from inferometer.hub.rendering import data_element
 from inferometer.hub.run_charts import chart_of, charts_of
 from inferometer.hub.run_page import badges_of, run_values
 from inferometer.hub.run_view import cards_of, layers_of
+from inferometer.verbs import explanations
 from unit.hub.samples import HOSTILE, decoder, hub, network
 
 
@@ -116,28 +115,28 @@ def test_an_explanation_that_fails_leaves_the_page_whole(monkeypatch):
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(explanation, "explain", broken)
-    found = explained(network(), None)
+    monkeypatch.setattr(explanations, "explain", broken)
+    found = explained(network())
     assert found.headline is None
     assert [finding.title for finding in found.findings] == ["A finding it carries"]
 
 
 def test_attribution_closes():
-    for table in explained(network(), device_of(network())).tables:
+    for table in explained(network()).tables:
         shares = sum(row["time_s"] for row in table["rows"]) + table["remainder_s"]
         assert shares == pytest.approx(table["whole_s"])
 
 
 def test_charts_are_those_the_profile_can_fill():
-    known = charts_of(network(), device_of(network()))
+    known = charts_of(network())
     assert {"layers", "kinds", "kinds-count", "units", "histogram", "memory", "roofline-forward"} <= set(known)
     assert "tokens" not in known
-    assert {"tokens", "histogram"} <= set(charts_of(decoder(), None))
+    assert {"tokens", "histogram"} <= set(charts_of(decoder()))
     for chart in known.values():
         assert chart.made()["$schema"].endswith("v5.json")
-    assert chart_of(network(), device_of(network()), "roofline")["layer"]
+    assert chart_of(network(), "roofline")["layer"]
     with pytest.raises(UnknownNameError, match="histogram"):
-        chart_of(network(), None, "histogramm")
+        chart_of(network(), "histogramm")
 
 
 def test_charts_come_as_specs_and_pictures(here, run):

@@ -7,6 +7,7 @@ import pytest
 from inferometer.bench.compare import compare
 from inferometer.catalog import device
 from inferometer.core import statistics
+from inferometer.core.profile import JudgedBy
 from inferometer.errors import DomainError
 from inferometer.hub import run_charts
 from inferometer.report.charts.layers import kind_chart, layer_chart, unit_chart
@@ -132,17 +133,11 @@ def test_vega_draws_them(profile):
         assert render(chart(profile), "svg").startswith(b"<svg")
 
 
-def test_a_run_of_this_machine_has_a_roofline_that_is_measured_when_it_is_drawn(monkeypatch):
-    asked = []
-
-    def roofed(found):
-        asked.append(found.name)
-        return device("nvidia-t4")
-
-    monkeypatch.setattr(run_charts, "roofed", roofed)
-    here = replace(device("nvidia-t4"), name="local", peaks={})
-    known = run_charts.charts_of(network(), here)
-    assert asked == []
+def test_a_roofline_has_the_roofs_that_were_kept_with_the_run():
+    kept = replace(device("nvidia-t4"), name="local")
+    here = replace(network(), device=replace(network().device, name="local"))
+    assert "roofline-forward" not in run_charts.charts_of(here)
+    known = run_charts.charts_of(replace(here, judged_by=JudgedBy(device=kept)))
     assert known["roofline-forward"].made()["layer"]
-    assert asked == ["local"]
-    assert "roofline-forward" not in run_charts.charts_of(network(), replace(here, name="unknown-board"))
+    bare = JudgedBy(device=replace(kept, peaks={}))
+    assert "roofline-forward" not in run_charts.charts_of(replace(here, judged_by=bare))

@@ -9,8 +9,8 @@ from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, asked_of, evidence, faster, graded, more, named
 
 if TYPE_CHECKING:
+    from inferometer.asking.gains import Gain
     from inferometer.core.profile import Phase
-    from inferometer.explain.gains import Gain
 
 __all__ = ["batch_small", "compute_bound", "memory_bound", "utilisation_low"]
 

@@ -1,0 +1,88 @@
+"""From names to a Question: the model and the device are found, the engine and the roof chosen where none is given."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from inferometer.asking.question import Question
+from inferometer.asking.roof import machine_roof, needs_roof
+from inferometer.catalog import device as device_named
+from inferometer.catalog.files import row_named
+from inferometer.core.graph import Graph
+from inferometer.core.workload import Parallel, Precision, Workload
+from inferometer.cost.effects import default_runtime
+from inferometer.cost.options import Options
+from inferometer.readers.resolve import read
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
+    from inferometer.core.device import Device
+    from inferometer.core.roof import Roof
+    from inferometer.cost.effects import RuntimeEffects
+
+__all__ = ["ask", "device_for", "model_graph", "roof_for"]
+
+
+def ask(  # noqa: PLR0913 - everything a prediction depends on
+    model: Any,
+    *,
+    on: str | Device,
+    runtime: RuntimeEffects | str | None = None,
+    weights: str | None = None,
+    activations: str | None = None,
+    kv: str | None = None,
+    batch: int = 1,
+    prompt: int | None = None,
+    generate: int | None = None,
+    context: int | None = None,
+    image: int | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    ep: int = 1,
+    dp: int = 1,
+    calibration: Calibration | None = None,
+    calibrated: bool = True,
+    options: Options | None = None,
+) -> Question:
+    """Find the model and the device by name, and put the question."""
+    graph, device = model_graph(model), device_for(on)
+    return Question(
+        graph=graph,
+        device=device,
+        runtime=runtime or default_runtime(device, graph),
+        workload=Workload(
+            batch=batch,
+            prompt=prompt,
+            generate=generate,
+            context=context,
+            image=image,
+            precision=Precision(weights=weights, activations=activations, kv=kv),
+            parallel=Parallel(tp=tp, pp=pp, ep=ep, dp=dp),
+        ),
+        options=options or Options(),
+        calibrated=calibrated,
+        calibration=calibration,
+        roof=roof_for(device),
+    )
+
+
+def model_graph(model: Any) -> Graph:
+    """A catalog model is read once: pricing keeps what it prepared for a graph with the graph itself."""
+    if isinstance(model, Graph):
+        return model
+    return _catalog_graph(model) if isinstance(model, str) and row_named("models", model) else read(model)
+
+
+@cache
+def _catalog_graph(name: str) -> Graph:
+    return read(name)
+
+
+def device_for(on: str | Device) -> Device:
+    return device_named(on) if isinstance(on, str) else on
+
+
+def roof_for(device: Device, *, fresh: bool = False) -> Roof | None:
+    """The kept roof of this machine, for a device that stands for it; a row with figures needs none."""
+    return machine_roof(device, fresh=fresh) if needs_roof(device) else None

@@ -1,0 +1,203 @@
+"""The one door to a prediction.
+
+A `Question` is everything a prediction depends on. `basis` settles what was left open: which calibration answers it and
+which figures of the device count. `answer` prices the graph on that basis. Whatever predicts goes through here:
+commands, sweeps, what-ifs, findings, the hub, accuracy. So one question has one answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+from inferometer.asking.calibrations import as_calibrated, chosen_for, completed, format_key, reached
+from inferometer.asking.change import Change, changed_device, parse_change
+from inferometer.asking.roof import with_roof
+from inferometer.catalog import device as device_named
+from inferometer.core.calibration import Calibration
+from inferometer.core.device import Device
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
+from inferometer.core.profile import CalibrationMark, JudgedBy
+from inferometer.core.roof import Roof
+from inferometer.core.workload import Precision, Workload
+from inferometer.cost.effects import RuntimeEffects
+from inferometer.cost.kept import Kept
+from inferometer.cost.options import Options
+from inferometer.cost.predict import predict_graph
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
+    from inferometer.cost.memory.fit import Fit
+
+__all__ = ["Basis", "Question"]
+
+
+@frozen
+class Basis:
+    """What a question is answered with. `notes` say what a reader should know of the choice."""
+
+    device: Device
+    precision: Precision
+    calibration: Calibration | None = None
+    notes: tuple[str, ...] = ()
+
+    def judged_by(self) -> JudgedBy:
+        """The same as a value to keep with a profile."""
+        device, calibration = self.device, self.calibration
+        if calibration is None:
+            return JudgedBy(device=device)
+        return _judged_by.get_or_make(
+            (id(device), id(calibration)), (device, calibration), lambda: _marked(device, calibration)
+        )
+
+
+@frozen
+class Question:
+    """How fast a model runs on a device.
+
+    With `calibrated` the newest calibration that fits is used, unless `calibration` names one. `roof` gives a machine
+    without a datasheet its peaks. `threads` are those the engine will have: a calibration made with others is widened.
+    """
+
+    graph: Graph
+    device: Device
+    runtime: RuntimeEffects | str
+    workload: Workload = field(default_factory=Workload)
+    options: Options = field(default_factory=Options)
+    calibrated: bool = True
+    calibration: Calibration | None = None
+    roof: Roof | None = None
+    threads: int | None = None
+
+    @property
+    def runtime_name(self) -> str:
+        return self.runtime if isinstance(self.runtime, str) else self.runtime.name
+
+    def basis(self) -> Basis:
+        """The calibration, the device's figures and the formats that answer the question."""
+        precision, calibration = self.workload.precision, self.calibration
+        notes: tuple[str, ...] = ()
+        if calibration is None and self.calibrated:
+            choice = chosen_for(self.graph, self.device, self.runtime_name, precision, self.threads)
+            calibration, notes = choice.calibration, choice.notes
+        device = _figures(self.device, calibration, self.roof)
+        if calibration is not None:
+            precision = as_calibrated(self.runtime_name, precision)
+        return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
+
+    def answer(self) -> Profile:
+        """The prediction."""
+        basis = self.basis()
+        profile = predict_graph(
+            self.graph,
+            basis.device,
+            runtime=self.runtime,
+            workload=_in_formats(self.workload, basis.precision),
+            calibration=basis.calibration,
+            options=self.options,
+        )
+        provenance = profile.provenance
+        if basis.notes and provenance is not None:
+            provenance = replace(provenance, notes=(*provenance.notes, *basis.notes))
+        return replace(profile, judged_by=basis.judged_by(), provenance=provenance)
+
+    def fit(self) -> Fit:
+        """Whether the model fits into the device's memory, and the longest context and largest batch that do."""
+        from inferometer.cost.memory.fit import fit  # noqa: PLC0415 - few questions are about memory alone
+
+        basis = self.basis()
+        return fit(
+            self.graph,
+            basis.device,
+            workload=_in_formats(self.workload, basis.precision),
+            runtime=self.runtime,
+            options=self.options,
+        )
+
+    def changed(self, change: Change | str) -> Question:
+        """The same question with one thing changed; see `asking.change` for what can be."""
+        change = parse_change(change) if isinstance(change, str) else change
+        return _CHANGES[change.of](self, change)
+
+
+def _in_formats(workload: Workload, precision: Precision) -> Workload:
+    return workload if precision == workload.precision else replace(workload, precision=precision)
+
+
+_devices, _judged_by = Kept(), Kept()
+
+
+def _figures(device: Device, calibration: Calibration | None, roof: Roof | None) -> Device:
+    """The device with what its row leaves open: what a calibration reached there, then a measured roof.
+
+    The same arguments give the same value, so that what pricing prepared for it is found again.
+    """
+    if calibration is None and roof is None:
+        return device
+
+    def fill() -> Device:
+        filled = device if calibration is None else completed(device, calibration)
+        return filled if roof is None else with_roof(filled, roof)
+
+    return _devices.get_or_make((id(device), id(calibration), id(roof)), (device, calibration, roof), fill)
+
+
+def _change_device(question: Question, change: Change) -> Question:
+    if change.key == "on":
+        return replace(question, device=device_named(change.value), roof=None)
+    return replace(question, device=changed_device(question.device, change))
+
+
+def _change_runtime(question: Question, change: Change) -> Question:
+    return replace(question, runtime=change.value, calibration=None)
+
+
+def _change_formats(question: Question, change: Change) -> Question:
+    """`precision=f16` is weights and activations. A calibration that was named serves the formats it is of."""
+    names = ("weights", "activations") if change.key == "precision" else (change.key,)
+    before = question.workload.precision
+    after = replace(before, **dict.fromkeys(names, change.value))
+    keys = {format_key(question.graph, question.runtime_name, precision) for precision in (before, after)}
+    calibration = question.calibration if len(keys) == 1 else None
+    return replace(question, workload=replace(question.workload, precision=after), calibration=calibration)
+
+
+def _change_size(question: Question, change: Change) -> Question:
+    size: dict[str, Any] = {change.key: change.whole}
+    return replace(question, workload=replace(question.workload, **size))
+
+
+def _change_plan(question: Question, change: Change) -> Question:
+    parallel = replace(question.workload.parallel, **{change.key: change.whole})
+    return replace(question, workload=replace(question.workload, parallel=parallel))
+
+
+def _change_option(question: Question, change: Change) -> Question:
+    option: dict[str, Any] = {change.key: change.whole}
+    return replace(question, options=replace(question.options, **option))
+
+
+def _refuse(question: Question, change: Change) -> Question:
+    raise DomainError(
+        f"{change} changes how {question.graph.name} is run, which no prediction knows of.",
+        remedy="Measure it: `inferometer profile`, then `inferometer explain last --try`.",
+    )
+
+
+_CHANGES = {
+    "device": _change_device, "runtime": _change_runtime, "format": _change_formats, "size": _change_size,
+    "plan": _change_plan, "option": _change_option, "run": _refuse,
+}  # fmt: skip
+
+
+def _marked(device: Device, calibration: Calibration) -> JudgedBy:
+    mark = CalibrationMark(
+        device=calibration.device,
+        runtime=calibration.runtime,
+        dtype=calibration.dtype,
+        created=calibration.created,
+        content_hash=calibration.content_hash,
+    )
+    return JudgedBy(device=device, calibration=mark, reached=reached(device, calibration))

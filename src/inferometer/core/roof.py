@@ -1,0 +1,21 @@
+"""Roof: the best a machine has shown, for one that no datasheet describes."""
+
+from collections.abc import Mapping
+
+from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
+
+__all__ = ["Roof"]
+
+
+@frozen
+class Roof:
+    """Measured by one method, kept, and stored with every run that is judged by it.
+
+    `peaks` are operations per second by arithmetic format; `bandwidth_bytes_per_s` is of main memory.
+    """
+
+    machine: str
+    created: str
+    peaks: Mapping[str, Sourced]
+    bandwidth_bytes_per_s: Sourced

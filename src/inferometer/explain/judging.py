@@ -1,0 +1,106 @@
+"""A profile judged: what it is held against is chosen once and kept with it.
+
+Judging puts the roofs, the prediction beside each op and the findings with their priced gains into the profile.
+Explaining then only reads. So a stored run is explained alike by whoever reads it, wherever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.asking.question import Question
+from inferometer.core.profile import JudgedBy
+from inferometer.cost.effects import runtime_effects
+from inferometer.cost.options import Options
+from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.explain.case import case_of
+from inferometer.explain.findings import find
+from inferometer.explain.gains import priced, unpriced
+from inferometer.measure.beside import beside
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+    from inferometer.core.profile import Profile
+    from inferometer.core.roof import Roof
+    from inferometer.explain.gains import Price
+
+__all__ = ["judge"]
+
+Notes = tuple[str, ...]
+
+
+def judge(
+    profile: Profile,
+    device: Device | None,
+    *,
+    graph: Graph | None = None,
+    roof: Roof | None = None,
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[Profile, Notes]:
+    """The profile with what it is judged by, and what a reader should know of that.
+
+    Without a device there are no roofs; without the graph no prediction, and gains have no price.
+    """
+    if device is None or graph is None:
+        judged_by = None if device is None else JudgedBy(device=device)
+        return _with_findings(replace(profile, judged_by=judged_by), None, unpriced), ()
+    question, notes = _question_behind(profile, graph, device, roof=roof, sizes=sizes or {})
+    basis = question.basis()
+    judged = replace(profile, judged_by=basis.judged_by())
+    missing = _missing_calibration(profile, judged)
+    if missing is not None:
+        return _with_findings(replace(profile, judged_by=profile.judged_by), None, unpriced), (*notes, missing)
+    try:
+        predicted = question.answer()
+    except InferometerError as error:
+        return _with_findings(judged, None, unpriced), (*notes, *basis.notes, f"There is no prediction: {error}")
+    if profile.kind == "measured":
+        judged = beside(judged, predicted, graph)
+    return _with_findings(judged, predicted, priced(question, predicted)), (*notes, *basis.notes)
+
+
+def _question_behind(
+    profile: Profile, graph: Graph, device: Device, *, roof: Roof | None, sizes: Mapping[str, int]
+) -> tuple[Question, Notes]:
+    """The question that the profile answers; of an engine without a row, as an ideal one would."""
+    runtime = profile.runtime or "ideal"
+    notes: Notes = ()
+    try:
+        runtime_effects(runtime)
+    except UnknownNameError:
+        notes = (f"{runtime} has no row among the runtimes: it is predicted as an ideal one.",)
+        runtime = "ideal"
+    question = Question(
+        graph=graph,
+        device=device,
+        runtime=runtime,
+        workload=profile.workload,
+        options=Options(sizes=dict(sizes)),
+        calibrated=profile.kind == "measured" or profile.judged_by is None or profile.judged_by.calibration is not None,
+        roof=roof,
+        threads=profile.environment.threads if profile.environment else None,
+    )
+    return question, notes
+
+
+def _missing_calibration(profile: Profile, judged: Profile) -> str | None:
+    """A prediction that was made with a calibration is explained with that one, or its gains have no price."""
+    wanted = profile.judged_by.calibration if profile.judged_by else None
+    used = judged.judged_by.calibration if judged.judged_by else None
+    if profile.kind == "measured" or wanted is None or wanted == used:
+        return None
+    return (
+        f"The calibration of {wanted.device} with {wanted.runtime} of {wanted.created[:10]}, which it was predicted "
+        "with, is not here: gains are not priced."
+    )
+
+
+def _with_findings(profile: Profile, predicted: Profile | None, price: Price) -> Profile:
+    """With what is noticed now, and what its maker noticed that is not among it."""
+    findings = find(case_of(profile, predicted=predicted, price=price))
+    codes = {finding.code for finding in findings}
+    return replace(profile, findings=(*findings, *(each for each in profile.findings if each.code not in codes)))

@@ -1,0 +1,172 @@
+"""The verbs that measure: `profile` and `verify`. What was measured is judged at once and keeps what judged it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.core.profile import Verification
+from inferometer.core.workload import Workload
+from inferometer.errors import InferometerError
+from inferometer.measure.child import runtime_named
+from inferometer.measure.isolate import Limits
+from inferometer.measure.run import Asked, Measured, measure_model, verified
+from inferometer.runtimes.base import require_ready
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.bench.loop import Progress
+    from inferometer.bench.plan import Plan
+    from inferometer.core.device import Device
+    from inferometer.core.profile import Profile
+    from inferometer.core.roof import Roof
+    from inferometer.measure.verify import Tolerance
+
+__all__ = ["measure_and_judge", "profile", "verify"]
+
+
+def profile(  # noqa: PLR0913 - what is measured, how, and beside what
+    model: str,
+    *,
+    runtime: str | None = None,
+    batch: int = 1,
+    prompt: int | None = None,
+    generate: int | None = None,
+    context: int | None = None,
+    image: int | None = None,
+    weights: str | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
+    unit: str | None = None,
+    providers: tuple[str, ...] = (),
+    optimisation: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    inputs: Mapping[str, str] | None = None,
+    engine_options: Mapping[str, str] | None = None,
+    plan: Plan | None = None,
+    limits: Limits | None = None,
+    seed: int = 0,
+    shape: bool = True,
+    guarded: bool = True,
+    strict: bool = False,
+    predict: bool = True,
+    on: str | Device | None = None,
+) -> Profile:
+    """Measure a model on a runtime here: `profile("model.onnx", runtime="onnxruntime")`.
+
+    `predict` puts the prediction and the floor beside each layer; `on` names the catalog device that this machine is.
+    `shape=False` leaves the layers out; `guarded=False` does not look whether the machine is quiet, and `strict`
+    refuses a measurement that was disturbed.
+    """
+    asked = Asked(
+        model=model,
+        runtime=runtime,
+        workload=Workload(batch=batch, prompt=prompt, generate=generate, context=context, image=image),
+        plan=plan,
+        weights=weights,
+        precision=precision,
+        threads=threads,
+        unit=unit,
+        providers=providers,
+        optimisation=optimisation,
+        sizes=sizes or {},
+        inputs=inputs or {},
+        options=engine_options or {},
+        limits=limits or Limits(),
+        seed=seed,
+        shape=shape,
+        guarded=guarded,
+        strict=strict,
+    )
+    measured = measure_and_judge(asked, predict=predict, on=on)
+    measured.require_quiet()
+    return measured.profile
+
+
+def verify(  # noqa: PLR0913 - what is run, and what it is compared with
+    model: str,
+    *,
+    against: str,
+    runtime: str | None = None,
+    reference_model: str | None = None,
+    tolerance: Tolerance | None = None,
+    batch: int = 1,
+    prompt: int | None = None,
+    generate: int | None = None,
+    image: int | None = None,
+    sizes: Mapping[str, int] | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
+    unit: str | None = None,
+    seed: int = 0,
+) -> Verification:
+    """Compare what a model gives on one runtime with what it, or the same model in another file, gives on another."""
+    asked = Asked(
+        model=model,
+        runtime=runtime,
+        workload=Workload(batch=batch, prompt=prompt, generate=generate, image=image),
+        sizes=sizes or {},
+        precision=precision,
+        threads=threads,
+        unit=unit,
+        seed=seed,
+    )
+    return verified(asked, against, model=reference_model, tolerance=tolerance)
+
+
+def measure_and_judge(  # noqa: PLR0913 - what may be asked beside the measurement
+    asked: Asked,
+    *,
+    predict: bool = True,
+    on: str | Device | None = None,
+    reference: str | None = None,
+    reference_model: str | None = None,
+    progress: Progress | None = None,
+) -> Measured:
+    """Measure; then judge, and verify against a reference where one is named.
+
+    What is named wrong is refused before anything is measured, and the roof is measured before the run that it judges.
+    A reference that cannot be run loses no measurement: the outputs are then unchecked, with the reason.
+    """
+    if reference is not None:
+        require_ready(runtime_named(reference))
+    against = _device_and_roof(on) if predict else None
+    measured = measure_model(asked, progress=progress)
+    if reference is not None and measured.complete:
+        checked = _checked(asked, reference, reference_model)
+        measured = replace(measured, profiles=tuple(replace(each, verification=checked) for each in measured.profiles))
+    if against is not None:
+        measured = replace(measured, profiles=tuple(_judged(each, measured, *against) for each in measured.profiles))
+    return measured
+
+
+def _checked(asked: Asked, reference: str, model: str | None) -> Verification:
+    try:
+        return verified(asked, reference, model=model)
+    except InferometerError as error:
+        return Verification(status="unchecked", reference=reference, reason=str(error))
+
+
+def _device_and_roof(on: str | Device | None) -> tuple[Device, Roof | None]:
+    """What a run is judged by: the device named, or this machine with its roof."""
+    from inferometer.asking.ask import device_for, roof_for  # noqa: PLC0415 - only predictions need it
+
+    device = device_for(on or "local")
+    return device, roof_for(device, fresh=True)
+
+
+def _judged(profile: Profile, measured: Measured, device: Device, roof: Roof | None) -> Profile:
+    """A model that cannot be predicted is still measured: the profile says why it stands alone."""
+    from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - only predictions need it
+    from inferometer.explain.judging import judge  # noqa: PLC0415 - as above
+    from inferometer.measure.beside import remarks  # noqa: PLC0415 - as above
+
+    judged, notes = judge(profile, device, graph=measured.graph, roof=roof, sizes=measured.sizes)
+    cores = detect_host().cpu.physical_cores if device.name == "local" else None
+    provenance = judged.provenance
+    if provenance is None:
+        return judged
+    return replace(
+        judged, provenance=replace(provenance, notes=(*provenance.notes, *notes, *remarks(judged, cores=cores)))
+    )

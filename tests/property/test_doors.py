@@ -1,0 +1,145 @@
+"""One question has one answer: every door to a prediction is asked the same, and must give the same numbers.
+
+The doors: Python, the command, a sweep's row, the hub's prediction and its sweep, what stands beside a measurement, the
+base of a what-if, and the accuracy page. With a shipped calibration, with one of the user's own, and with none.
+"""
+
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import product
+
+import pytest
+from click.testing import CliRunner
+
+import inferometer as im
+from inferometer.accuracy.cases import Case, case_graph
+from inferometer.accuracy.judge import ask_like
+from inferometer.asking.ask import ask
+from inferometer.asking.files import SHIPPED, files_in, own_folder, read_calibration, write_calibration
+from inferometer.catalog import device
+from inferometer.cli.predict import command
+from inferometer.errors import InferometerError
+from inferometer.explain.judging import judge
+from inferometer.verbs import gains
+from unit.hub.samples import hub
+
+SIZES = {"prompt": 256, "generate": 32}
+MODELS = {
+    "llama-3.2-1b": SIZES,
+    "mixtral-8x7b": SIZES,
+    "t5-small": SIZES,
+    "mobilenet-v2": {"batch": 4},
+    "bert-base": {},
+}
+DEVICES = ("nvidia-h200", "nvidia-l4", "intel-emerald-rapids-1-vcpu", "raspberry-pi-5")
+RUNTIMES = (None, "torch-eager", "torch-graph", "llamacpp", "onnxruntime", "ideal")
+FORMATS = ({}, {"weights": "q4_0"}, {"weights": "bf16", "activations": "bf16"}, {"kv": "i8"})
+TIMES = ("latency_s", "ttft_s", "tpot_s", "e2e_s")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _a_calibration_of_the_users_own(tmp_path_factory):
+    """Of a device that none is shipped for: doors that look only at the shipped ones give themselves away."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("INFEROMETER_DATA", str(tmp_path_factory.mktemp("own")))
+    for path in files_in([SHIPPED]):
+        if path.name.startswith("nvidia-h200-torch-eager"):
+            write_calibration(replace(read_calibration(path), device="nvidia-l4"), own_folder())
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    with hub(tmp_path_factory.mktemp("hub")) as (_, found):
+        yield found
+
+
+@contextmanager
+def refusals(kept):
+    try:
+        yield
+    except InferometerError as error:
+        kept.append(error.message)
+
+
+def summary_times(profile):
+    return [getattr(profile.summary, name) for name in TIMES]
+
+
+def by_command(model, on, calibrated, asked):
+    options = [text for name, value in asked.items() if value is not None for text in (f"--{name}", str(value))]
+    more = [] if calibrated else ["--priors"]
+    ran = CliRunner().invoke(command, [model, "--on", on, *options, *more, "--format", "json"], catch_exceptions=False)
+    return [json.loads(ran.output)["summary"][name] for name in TIMES]
+
+
+def by_sweep(model, on, calibrated, asked):
+    axes = {"runtimes" if name == "runtime" else name: value for name, value in asked.items()}
+    row = next(iter(im.sweep(models=model, devices=on, calibrated=calibrated, **axes).records()))
+    return [row[name] for name in TIMES]
+
+
+def beside_a_measurement(profile):
+    """The prediction that a measured profile of the same question is judged by, phase by phase."""
+    bare = replace(profile, kind="measured", judged_by=None)
+    judged, _ = judge(bare, device(profile.device.name), graph=ask(profile.model.name, on=profile.device.name).graph)
+    return {phase.name: phase.predicted_s for phase in judged.phases if phase.predicted_s is not None}
+
+
+@pytest.mark.parametrize("on", DEVICES)
+@pytest.mark.parametrize("model", MODELS)
+def test_every_door_gives_the_same_answer(model, on):
+    seen = set()
+    for runtime, formats, calibrated in product(RUNTIMES, FORMATS, (True, False)):
+        asked = {**MODELS[model], **formats, "runtime": runtime}
+        kept = []
+        with refusals(kept):
+            question = ask(model, on=on, calibrated=calibrated, **asked)
+            answer = question.answer()
+        if kept:
+            with pytest.raises(InferometerError):
+                im.predict(model, on=on, calibrated=calibrated, **asked)
+            row = next(iter(im.sweep(
+                models=model, devices=on, calibrated=calibrated,
+                **{"runtimes" if name == "runtime" else name: value for name, value in asked.items()},
+            ).records()))  # fmt: skip
+            assert row["reason"].startswith(kept[0])
+            continue
+        seen.add(answer.judged_by.calibration is not None)
+        times = summary_times(answer)
+        assert summary_times(im.predict(model, on=on, calibrated=calibrated, **asked)) == times
+        assert by_command(model, on, calibrated, asked) == times
+        assert by_sweep(model, on, calibrated, asked) == pytest.approx(times, rel=1e-9)
+        (same,) = gains(question, [f"batch={answer.workload.batch}"])
+        assert (same["before_s"], same["gain"]) == (answer.steady.time_s, 1.0)
+        if calibrated:
+            repeated = {phase.name: phase.time_s for phase in answer.phases if phase.time_s > 0}
+            assert beside_a_measurement(answer) == repeated
+    assert False in seen
+    assert (True in seen) == (on != "raspberry-pi-5")
+
+
+@pytest.mark.parametrize("on", DEVICES)
+def test_the_hub_answers_as_the_command_does(client, on):
+    for model, sizes in MODELS.items():
+        answer = ask(model, on=on, **sizes).answer()
+        told = client.post("/api/v1/predict", json={"model": model, "devices": [on], **sizes}).json()["answers"][0]
+        assert [told["summary"][name] for name in TIMES] == summary_times(answer)
+        lists = {name: [size] for name, size in sizes.items()}
+        swept = client.post("/api/v1/sweeps", json={"models": [model], "devices": [on], **lists}).json()["columns"]
+        assert [swept[name][0] for name in TIMES] == pytest.approx(summary_times(answer), rel=1e-9)
+
+
+def test_the_accuracy_page_judges_what_predict_answers():
+    path = next(path for path in files_in([SHIPPED]) if path.name.startswith("nvidia-h200-torch-compile"))
+    case = Case(
+        model="llama-3.2-1b", device="nvidia-h200", runtime="torch-compile", dtype="bf16", phase="decode", batch=2,
+        context=1024, seconds=1.0, source="a test",
+    )  # fmt: skip
+    answer = im.predict(
+        case_graph(case.model), on=case.device, runtime=case.runtime, batch=2, context=1024, prompt=1, weights="bf16",
+        activations="bf16",
+    )  # fmt: skip
+    assert ask_like(case, read_calibration(path)).phases == answer.phases

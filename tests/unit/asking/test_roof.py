@@ -1,0 +1,93 @@
+"""A roof is measured once, kept, and never raised by the run it judges."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from inferometer.asking.roof import machine_roof, measured_roof, needs_roof, with_roof
+from inferometer.catalog import device
+from inferometer.core.device import Sourced
+from inferometer.core.roof import Roof
+from unit.cost.machines import machine
+
+NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def rate(value):
+    return Sourced(value=value, origin="measured", source="numpy", date="2026-11-15")
+
+
+def roof(flops, bandwidth, created=NOON):
+    return Roof(
+        machine="m", created=created.isoformat(), peaks={"f32": rate(flops)}, bandwidth_bytes_per_s=rate(bandwidth)
+    )
+
+
+@pytest.fixture
+def kept(tmp_path):
+    """Roofs one after the other, as measured; asking says how often that was."""
+    ready = [roof(2e11, 1e10), roof(1e11, 3e10, NOON + timedelta(days=2))]
+    asked = []
+
+    def measure(name):
+        asked.append(name)
+        return ready[len(asked) - 1]
+
+    def ask(*, fresh=False, later=timedelta(0)):
+        return machine_roof(device("local"), fresh=fresh, folder=tmp_path, measure=measure, now=lambda: NOON + later)
+
+    return ask, asked
+
+
+def test_it_is_measured_once_and_then_read(kept):
+    ask, asked = kept
+    assert ask() == ask() == ask(fresh=True) == ask(later=timedelta(days=9))
+    assert len(asked) == 1
+
+
+def test_before_a_run_an_old_one_is_measured_again_and_the_better_kept(kept):
+    ask, asked = kept
+    ask()
+    again = ask(fresh=True, later=timedelta(days=2))
+    assert len(asked) == 2
+    assert (float(again.peaks["f32"]), float(again.bandwidth_bytes_per_s)) == (2e11, 3e10)
+
+
+def test_a_file_that_was_cut_off_is_measured_again(kept, tmp_path):
+    ask, asked = kept
+    ask()
+    next(tmp_path.glob("*.json")).write_text("{")
+    ask()
+    assert len(asked) == 2
+
+
+def test_a_folder_that_cannot_be_written_loses_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    found = machine_roof(device("local"), folder=tmp_path / "file" / "no", measure=lambda _: roof(1e11, 1e10))
+    assert float(found.peaks["f32"]) == 1e11
+
+
+def test_it_fills_what_the_row_leaves_open_and_nothing_else():
+    known = machine()
+    assert with_roof(known, roof(1.0, 1.0)) == known
+    bare = replace(known, peaks={}, memories=(replace(known.memories[0], bandwidth_bytes_per_s=None),))
+    filled = with_roof(bare, roof(2e11, 1e10))
+    assert float(filled.peaks["f32"]) == 2e11
+    assert float(filled.memory.bandwidth_bytes_per_s) == 1e10
+    assert filled.memory.capacity_bytes == known.memory.capacity_bytes
+
+
+def test_only_this_machine_can_be_measured():
+    assert not needs_roof(replace(machine(), peaks={}))
+    assert needs_roof(replace(machine(), name="local", peaks={}))
+    assert not needs_roof(replace(machine(), name="local"))
+
+
+def test_the_best_of_several_counts_and_says_how():
+    ticks = iter(range(10_000))
+    found = measured_roof("m", clock=lambda: float(next(ticks)), share_s=0.0)
+    assert float(found.peaks["f32"]) == 2 * 1536**3  # each run takes one tick
+    assert float(found.bandwidth_bytes_per_s) == 2 * 256_000_000
+    assert "numpy" in found.peaks["f32"].source
+    assert found.peaks["f32"].origin == "measured"
