@@ -49,7 +49,18 @@ _DEVICES = ("unit", "device", "how")
 )
 @click.option("--chart", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png, .html or .json.")
 @format_option
-def command(form: str, by: str, chart: Path | None, **asked: Any) -> None:
+def command(
+    device: str | None,
+    runtime: str | None,
+    by: str,
+    priors: bool,
+    left_out: bool,
+    peers: bool,
+    aims: bool,
+    folder: Path | None,
+    chart: Path | None,
+    form: str,
+) -> None:
     """Predict measured cases and say how far off the predictions are, and how often their intervals hold.
 
     \b
@@ -70,23 +81,23 @@ def command(form: str, by: str, chart: Path | None, **asked: Any) -> None:
         from inferometer.report.charts.render import require_form
 
         require_form(chart)
-    cases = _chosen(read_cases(asked["folder"] or CASES), asked["device"], asked["runtime"])
-    if asked["left_out"]:
+    cases = _chosen(read_cases(folder or CASES), device, runtime)
+    if left_out:
         devices, refused = leave_devices_out(cases)
         judged = unseen(devices)
     else:
-        judged, refused = judge(cases, priors=asked["priors"], folders=(own_folder(),))
+        judged, refused = judge(cases, priors=priors, folders=(own_folder(),))
     for reason in refused:
         say(f"inferometer: left out {reason}")
     words = form in {"table", "md"}
-    if asked["aims"]:
+    if aims:
         from inferometer.accuracy.targets import against_aims
 
         print_table(target_table(against_aims(judged, unseen(leave_devices_out(cases)[0])), text=words), form)
-    elif asked["left_out"]:
+    elif left_out:
         print_table(standing_table(device_standings(devices), _DEVICES, text=words), form)
-    elif asked["peers"]:
-        print_table(peer_table(peer_errors(judged, read_peers(asked["folder"] or CASES)), text=words), form)
+    elif peers:
+        print_table(peer_table(peer_errors(judged, read_peers(folder or CASES)), text=words), form)
     else:
         groups = by_group(judged, _group(by))
         print_table(standing_table(groups, _GROUPS[by], text=words), form)

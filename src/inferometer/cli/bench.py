@@ -4,13 +4,13 @@ import shlex
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
 from inferometer.cli.options import format_option, print_card, print_document, say
-from inferometer.cli.storing import recording_from, storing_options, tell
+from inferometer.cli.storing import StoringOptions, recording_from, storing_options, tell
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
@@ -43,24 +43,39 @@ def plan_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
-def plan_from(asked: dict[str, Any]) -> "Plan":
+class PlanOptions(TypedDict):
+    """What `plan_options` puts into a command's parameters, as the user wrote it."""
+
+    runs: int
+    seconds: str
+    runs_at_most: int
+    seconds_at_most: str
+    warmup: int | None
+    timeout: str | None
+    memory_limit: str | None
+    cooldown: str
+    seed: int
+
+
+def plan_from(options: PlanOptions) -> "Plan":
     from inferometer.bench.plan import Plan
 
-    def read(name: str, unit: str) -> float | None:
-        return None if asked[name] is None else parse_quantity(asked[name], unit)
-
-    seconds, memory = parse_quantity(asked["seconds"], "s"), read("memory_limit", "B")
+    timeout, memory = options["timeout"], options["memory_limit"]
     return Plan(
-        runs=asked["runs"],
-        seconds=seconds,
-        runs_at_most=asked["runs_at_most"],
-        seconds_at_most=parse_quantity(asked["seconds_at_most"], "s"),
-        warmup=asked["warmup"],
-        timeout_s=read("timeout", "s"),
-        memory_bytes=None if memory is None else int(memory),
-        cooldown_s=parse_quantity(asked["cooldown"], "s"),
-        seed=asked["seed"],
+        runs=options["runs"],
+        seconds=parse_quantity(options["seconds"], "s"),
+        runs_at_most=options["runs_at_most"],
+        seconds_at_most=parse_quantity(options["seconds_at_most"], "s"),
+        warmup=options["warmup"],
+        timeout_s=None if timeout is None else parse_quantity(timeout, "s"),
+        memory_bytes=None if memory is None else int(parse_quantity(memory, "B")),
+        cooldown_s=parse_quantity(options["cooldown"], "s"),
+        seed=options["seed"],
     )
+
+
+class BenchOptions(PlanOptions, StoringOptions):
+    """Options that `bench` shares with other commands."""
 
 
 @click.command("bench")
@@ -85,7 +100,7 @@ def command(
     alpha: float,
     fail_if: tuple[str, ...],
     form: str,
-    **asked: Any,
+    **options: Unpack[BenchOptions],
 ) -> None:
     """Measure a command line, alone or in turns with another.
 
@@ -112,9 +127,9 @@ def command(
         raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
     gates = tuple(parse_gate(text) for text in fail_if)
     criteria = criteria_from(threshold, alpha)
-    name = asked["name"]
-    recorder = recording_from(asked, kind="bench", command=shlex.join(words))
-    plan = plan_from(asked)
+    name = options["name"]
+    recorder = recording_from(options, kind="bench", command=shlex.join(words))
+    plan = plan_from(options)
     files = (output,) if against is None else (save_against, output)
     for path in filter(None, files):
         require_room(path)

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,6 +12,7 @@ from inferometer.errors import InferometerError
 if TYPE_CHECKING:
     from inferometer.calibrate.job import Job, Result
     from inferometer.core.calibration import Calibration
+    from inferometer.core.device import Device
 
 __all__ = ["command"]
 
@@ -30,7 +31,19 @@ _FORMAT = "Of weights and activations; with llamacpp of the weights.  [default: 
 @click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet.")
 @click.option("--resume/--fresh", default=True, show_default=True, help="Go on with what an earlier run measured.")
 @format_option
-def command(form: str, *, resume: bool, **asked: Any) -> None:
+def command(
+    runtime: str | None,
+    budget: str,
+    device_name: str,
+    unit: str | None,
+    dtype: str | None,
+    threads: int | None,
+    out: Path | None,
+    folder: Path | None,
+    no_guard: bool,
+    resume: bool,
+    form: str,
+) -> None:
     """Measure what predictions for this machine need, and say how far they may be off.
 
     \b
@@ -41,10 +54,24 @@ def command(form: str, *, resume: bool, **asked: Any) -> None:
     Measures ops and small models through the engine itself, the least certain first, until the budget is spent.
     Stopping it with Ctrl-C keeps what it has measured; the next run goes on there.
     """
-    from inferometer.calibrate.job import calibrate, prepare
+    from inferometer.asking.files import own_folder
+    from inferometer.calibrate.job import Job, calibrate, default_dtype, default_runtime, default_threads, prepare
     from inferometer.calibrate.progress import drawn
+    from inferometer.units import parse_quantity
 
-    job = _job(asked, fresh=not resume)
+    device = _device(device_name, unit)
+    runtime = runtime or default_runtime(device)
+    job = Job(
+        device=device,
+        runtime=runtime,
+        dtype=dtype or default_dtype(device, runtime),
+        budget_s=parse_quantity(budget, "s"),
+        folder=folder or own_folder(),
+        out=out,
+        fresh=not resume,
+        threads=default_threads(device, threads),
+        guarded=not no_guard,
+    )
     prepared = prepare(job)
     bar = drawn()
     try:
@@ -57,27 +84,7 @@ def command(form: str, *, resume: bool, **asked: Any) -> None:
         _show(result.calibration, result.path, form)
 
 
-def _job(asked: dict[str, Any], *, fresh: bool) -> "Job":
-    from inferometer.asking.files import own_folder
-    from inferometer.calibrate.job import Job, default_dtype, default_runtime, default_threads
-    from inferometer.units import parse_quantity
-
-    device = _device(asked["device_name"], asked["unit"])
-    runtime = asked["runtime"] or default_runtime(device)
-    return Job(
-        device=device,
-        runtime=runtime,
-        dtype=asked["dtype"] or default_dtype(device, runtime),
-        budget_s=parse_quantity(asked["budget"], "s"),
-        folder=asked["folder"] or own_folder(),
-        out=asked["out"],
-        fresh=fresh,
-        threads=default_threads(device, asked["threads"]),
-        guarded=not asked["no_guard"],
-    )
-
-
-def _device(name: str, unit: str | None) -> Any:
+def _device(name: str, unit: str | None) -> "Device":
     from inferometer.catalog import device
 
     found = device(name)

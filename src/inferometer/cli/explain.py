@@ -150,15 +150,15 @@ def _asked(profile: Profile) -> Asked:
 
 
 def _from_command(line: str) -> Asked | None:
-    from inferometer.cli.measuring import asked_of
+    from inferometer.cli.measuring import measurement_from
     from inferometer.cli.profile import command as profile_command
 
     words = shlex.split(line)
     if "profile" not in words:
         return None
     context = profile_command.make_context("profile", words[words.index("profile") + 1 :])
-    options = dict(context.params)
-    return asked_of(options.pop("model"), words=options.pop("words", None), **options)
+    options: Any = context.params
+    return measurement_from(options["model"], options, words=options["words"])
 
 
 def _document(found: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:

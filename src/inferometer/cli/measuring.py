@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
@@ -19,17 +20,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.bench.loop import Step
+    from inferometer.bench.plan import Plan
     from inferometer.measure.run import Asked, Measured
     from inferometer.store.recording import Recorder
 
-__all__ = ["asked_of", "measuring_options", "progress_bar", "record", "require_whole"]
+__all__ = ["MeasuringOptions", "measurement_from", "measuring_options", "progress_bar", "record", "require_whole"]
 
 _LIST = "N,…"
 _TELL_S = 1.0
 
 
 def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
-    """What to run, how, how often: the options that `asked_of` reads."""
+    """What to run, how, how often: see `MeasuringOptions`."""
     for option in reversed((
         click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that opens the model]"),
         click.option("--batch", default=1, show_default=True, metavar="N"),
@@ -61,14 +63,46 @@ def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
-def asked_of(model: str, *, command: str | None = None, words: str | None = None, **options: Any) -> Asked:
-    """The question that the options put."""
+class MeasuringOptions(TypedDict):
+    """What `measuring_options` puts into a command's parameters, as the user wrote it."""
+
+    runtime: str | None
+    batch: int
+    prompt: str | None
+    generate: str | None
+    depth: str | None
+    image: int | None
+    sizes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    weights: str | None
+    precision: str | None
+    threads: int | None
+    unit: str | None
+    providers: tuple[str, ...]
+    optimisation: str | None
+    options: tuple[str, ...]
+    runs: int | None
+    seconds: str | None
+    seconds_at_most: str | None
+    warmup: int | None
+    timeout: str
+    memory_limit: str | None
+    seed: int
+    no_shape: bool
+    no_guard: bool
+    strict: bool
+
+
+def measurement_from(
+    model: str, options: MeasuringOptions, *, command: str | None = None, words: str | None = None
+) -> Asked:
+    """The measurement that the options ask for."""
     from inferometer.core.workload import Workload
     from inferometer.measure.isolate import Limits
     from inferometer.measure.run import Asked
 
-    prompts, generates, depths = (numbers(options[name], name) for name in ("prompt", "generate", "depth"))
-    memory = options["memory_limit"]
+    prompts, generates = numbers(options["prompt"], "prompt"), numbers(options["generate"], "generate")
+    depths, memory = numbers(options["depth"], "depth"), options["memory_limit"]
     return Asked(
         model=model,
         runtime=options["runtime"],
@@ -82,6 +116,12 @@ def asked_of(model: str, *, command: str | None = None, words: str | None = None
         plan=_plan(options),
         cases=_cases(prompts, generates, depths, words),
         words=words,
+        weights=options["weights"],
+        threads=options["threads"],
+        unit=options["unit"],
+        providers=options["providers"],
+        precision=options["precision"],
+        optimisation=options["optimisation"],
         sizes=parse_sizes(options["sizes"]),
         inputs=pairs(options["inputs"], "input"),
         options=pairs(options["options"], "option"),
@@ -89,13 +129,11 @@ def asked_of(model: str, *, command: str | None = None, words: str | None = None
             silence_s=_quantity("timeout", options["timeout"], "s"),
             memory_bytes=None if memory is None else int(_quantity("memory-limit", memory, "B")),
         ),
+        seed=options["seed"],
         shape=not options["no_shape"],
         guarded=not options["no_guard"],
+        strict=options["strict"],
         command=command,
-        **{
-            name: options[name]
-            for name in ("weights", "precision", "threads", "unit", "providers", "optimisation", "seed", "strict")
-        },
     )
 
 
@@ -142,19 +180,17 @@ def pairs(texts: tuple[str, ...], name: str) -> dict[str, str]:
     return found
 
 
-def _plan(options: dict[str, Any]) -> Any:
+def _plan(options: MeasuringOptions) -> Plan | None:
     """None where nothing is asked for: the default depends on the kind of model."""
-    times = {name: options[name] for name in ("seconds", "seconds_at_most") if options[name] is not None}
-    counts = {name: options[name] for name in ("runs", "warmup") if options[name] is not None}
-    if not times and not counts:
+    runs, warmup, seconds, most = options["runs"], options["warmup"], options["seconds"], options["seconds_at_most"]
+    if all(each is None for each in (runs, warmup, seconds, most)):
         return None
     from inferometer.bench.plan import Plan
 
-    read = {name: _quantity(name.replace("_", "-"), text, "s") for name, text in times.items()}
-    chosen: dict[str, Any] = {**counts, **read}
-    chosen.setdefault("seconds", min(1.0, chosen.get("seconds_at_most", 1.0)))
-    chosen.setdefault("seconds_at_most", max(30.0, chosen["seconds"]))
-    return Plan(**chosen)
+    most_s = None if most is None else _quantity("seconds-at-most", most, "s")
+    least_s = min(1.0, most_s or 1.0) if seconds is None else _quantity("seconds", seconds, "s")
+    plan = Plan(seconds=least_s, seconds_at_most=max(30.0, least_s) if most_s is None else most_s, warmup=warmup)
+    return plan if runs is None else replace(plan, runs=runs)
 
 
 def record(recorder: Recorder, found: Measured) -> None:

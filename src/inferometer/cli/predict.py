@@ -1,14 +1,24 @@
 """`inferometer predict`."""
 
+from __future__ import annotations
+
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
 from inferometer.errors import DomainError, InferometerError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.asking.question import Question
+    from inferometer.core.profile import Profile
+
 __all__ = ["command"]
+
+Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
 
 
 @click.command("predict")
@@ -33,11 +43,22 @@ __all__ = ["command"]
 def command(
     models: tuple[str, ...],
     devices: tuple[str, ...],
+    runtime: str | None,
     weights: tuple[str, ...],
-    changes: tuple[str, ...],
+    activations: str | None,
+    kv: str | None,
+    batch: int,
+    prompt: int | None,
+    generate: int | None,
+    context: int | None,
+    image: int | None,
+    tp: int,
+    pp: int,
+    ep: int,
+    dp: int,
     priors: bool,
+    changes: tuple[str, ...],
     form: str,
-    **asked: Any,
 ) -> None:
     """Predict how fast a model will run on a device, without running anything.
 
@@ -51,22 +72,26 @@ def command(
     """
     from inferometer.verbs import ask
 
-    asked["calibrated"] = not priors
-    cases = list(product(models, devices, weights or (None,)))
+    def put(case: Case) -> Question:
+        model, device, stored = case
+        return ask(
+            model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
+            prompt=prompt, generate=generate, context=context, image=image, tp=tp, pp=pp, ep=ep, dp=dp,
+            calibrated=not priors,
+        )  # fmt: skip
+
+    cases: list[Case] = list(product(models, devices, weights or (None,)))
     if len(cases) > 1 and changes:
         raise DomainError("--what-if takes one model, one device and one format.")
     if len(cases) > 1:
-        _compare(cases, asked, form)
-        return
-    (model, device, stored), *_ = cases
-    question = ask(model, on=device, weights=stored, **asked)
-    if changes:
-        _what_if(question, changes, form)
+        _compare(cases, put, form)
+    elif changes:
+        _what_if(put(cases[0]), changes, form)
     else:
-        _show(question.answer(), form)
+        _show(put(cases[0]).answer(), form)
 
 
-def _show(profile: Any, form: str) -> None:
+def _show(profile: Profile, form: str) -> None:
     if form == "json":
         from inferometer.core.codec import encode
 
@@ -84,18 +109,17 @@ def _show(profile: Any, form: str) -> None:
     print_table(op_table(profile), form)
 
 
-def _compare(cases: list[tuple[str, str, str | None]], asked: dict[str, Any], form: str) -> None:
+def _compare(cases: list[Case], put: Callable[[Case], Question], form: str) -> None:
     """Each case by itself: one that cannot be is a row that says why."""
     from inferometer.core.codec import document
     from inferometer.report.predictions import comparison_table, summary_row
-    from inferometer.verbs import ask
 
     rows: list[dict[str, Any]] = []
     documents: list[dict[str, Any]] = []
     for model, device, stored in cases:
         named = {"model": model, "device": device, "weights": stored}
         try:
-            profile = ask(model, on=device, weights=stored, **asked).answer()
+            profile = put((model, device, stored)).answer()
         except DomainError as error:
             rows.append({**named, "error": str(error)})
             documents.append({**named, "error": str(error)})
@@ -110,7 +134,7 @@ def _compare(cases: list[tuple[str, str, str | None]], asked: dict[str, Any], fo
         raise InferometerError("None of these can be predicted.")
 
 
-def _what_if(question: Any, changes: tuple[str, ...], form: str) -> None:
+def _what_if(question: Question, changes: tuple[str, ...], form: str) -> None:
     from inferometer.report.predictions import gain_table
     from inferometer.verbs import gains
 

@@ -3,16 +3,27 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
-from inferometer.cli.measuring import asked_of, measuring_options, progress_bar, record, require_whole
+from inferometer.cli.measuring import (
+    MeasuringOptions,
+    measurement_from,
+    measuring_options,
+    progress_bar,
+    record,
+    require_whole,
+)
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
-from inferometer.cli.storing import recording_from, storing_options, tell
+from inferometer.cli.storing import StoringOptions, recording_from, storing_options, tell
 from inferometer.errors import DomainError
 
 __all__ = ["command"]
+
+
+class ProfileOptions(MeasuringOptions, StoringOptions):
+    """Options that `profile` shares with other commands."""
 
 
 @click.command("profile")
@@ -42,7 +53,8 @@ def command(
     trace: str | None,
     out: str | None,
     form: str,
-    **options: Any,
+    words: str | None,
+    **options: Unpack[ProfileOptions],
 ) -> None:
     """Measure how fast a model runs here: every layer, every token, on the real runtime.
 
@@ -66,7 +78,8 @@ def command(
 
         require_room(Path(out))
     recorder = recording_from(options, kind="profile", model=model)
-    asked = asked_of(model, command=shlex.join(["inferometer", *sys.argv[1:]]), **options)
+    line = shlex.join(["inferometer", *sys.argv[1:]])
+    asked = measurement_from(model, options, command=line, words=words)
     with recorder:
         with progress_bar(recorder) as progress:
             found = measure_and_judge(

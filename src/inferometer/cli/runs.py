@@ -4,13 +4,14 @@ import re
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import Listing
+from inferometer.core.run import Status
 from inferometer.errors import DomainError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -25,6 +26,24 @@ _TEACHING = (
     "There are no runs in {place} yet. Measuring keeps one: try `inferometer bench -- COMMAND`, or take one in with "
     "`inferometer runs import FILE`."
 )
+
+
+class ListOptions(TypedDict):
+    """What `_filter_options` puts into a command's parameters."""
+
+    project: str | None
+    tags: tuple[str, ...]
+    model: str | None
+    device: str | None
+    runtime: str | None
+    status: tuple[Status, ...]
+    since: str | None
+    until: str | None
+    words: str | None
+    sort: str
+    limit: int
+    after: str | None
+    store: str | None
 
 
 def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -52,7 +71,7 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
 @_filter_options
 @format_option
 @click.pass_context
-def command(context: click.Context, /, form: str, **asked: Any) -> None:
+def command(context: click.Context, /, form: str, **options: Unpack[ListOptions]) -> None:
     """List the runs that were kept; show, tag, rename, delete, export or import them.
 
     \b
@@ -67,24 +86,23 @@ def command(context: click.Context, /, form: str, **asked: Any) -> None:
     were killed are marked so when they are next looked at.
     """
     if context.invoked_subcommand is None:
-        _print_list(asked, form)
+        _print_list(options, form)
 
 
 @command.command("list")
 @_filter_options
 @format_option
-def list_(form: str, **asked: Any) -> None:
+def list_(form: str, **options: Unpack[ListOptions]) -> None:
     """List runs, newest first."""
-    _print_list(asked, form)
+    _print_list(options, form)
 
 
-def _print_list(asked: dict[str, Any], form: str) -> None:
+def _print_list(options: ListOptions, form: str) -> None:
     from inferometer.report.runs import run_table
 
-    with open_chosen(asked.pop("store")) as store:
-        how = {name: asked.pop(name) for name in ("sort", "limit", "after")}
-        wanted = _filter_from(asked)
-        page = store.list(wanted, **how)
+    with open_chosen(options["store"]) as store:
+        wanted = _filter_from(options)
+        page = store.list(wanted, sort=options["sort"], limit=options["limit"], after=options["after"])
         if not page.rows:
             _explain_nothing(store, wanted)
         if page.rows or form != "table":
@@ -93,11 +111,21 @@ def _print_list(asked: dict[str, Any], form: str) -> None:
             say(f"There are more: --after {page.after}")
 
 
-def _filter_from(asked: dict[str, Any]) -> "Filter":
+def _filter_from(options: ListOptions) -> "Filter":
     from inferometer.store.values import Filter
 
-    since, until = (None if asked[name] is None else _moment(asked[name]) for name in ("since", "until"))
-    return Filter(**{**asked, "since": since, "until": until})
+    since, until = options["since"], options["until"]
+    return Filter(
+        project=options["project"],
+        tags=options["tags"],
+        model=options["model"],
+        device=options["device"],
+        runtime=options["runtime"],
+        status=options["status"],
+        since=None if since is None else _moment(since),
+        until=None if until is None else _moment(until),
+        words=options["words"],
+    )
 
 
 def _moment(text: str, *, now: datetime | None = None) -> float:

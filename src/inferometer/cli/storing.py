@@ -1,7 +1,7 @@
 """Keeping runs, for every command that measures: the options, and the line that tells where the run is."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import click
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from inferometer.store.recording import Recorder
     from inferometer.store.store import Store
 
-__all__ = ["open_chosen", "recording_from", "store_option", "storing_options", "tell"]
+__all__ = ["StoringOptions", "open_chosen", "recording_from", "store_option", "storing_options", "tell"]
 
 
 def store_option(function: click.decorators.FC) -> click.decorators.FC:
@@ -39,16 +39,26 @@ def storing_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
-def recording_from(asked: dict[str, Any], *, kind: str, **parameters: str) -> "Recorder":
-    """The recorder that the options ask for; they are taken out of `asked`."""
+class StoringOptions(TypedDict):
+    """What `storing_options` puts into a command's parameters."""
+
+    project: str
+    tags: tuple[str, ...]
+    name: str | None
+    no_store: bool
+    store: str | None
+
+
+def recording_from(options: StoringOptions, *, kind: str, **parameters: str) -> "Recorder":
+    """The recorder that the options ask for."""
     from inferometer.store.recording import recording
 
     return recording(
-        asked.pop("project"),
-        store=asked.pop("store"),
-        enabled=not asked.pop("no_store"),
-        name=asked.pop("name"),
-        tags=asked.pop("tags"),
+        options["project"],
+        store=options["store"],
+        enabled=not options["no_store"],
+        name=options["name"],
+        tags=options["tags"],
         kind=kind,
         parameters=parameters,
     )

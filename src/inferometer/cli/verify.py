@@ -1,11 +1,11 @@
 """`inferometer verify`."""
 
 from dataclasses import asdict
-from typing import Any
+from typing import Unpack
 
 import click
 
-from inferometer.cli.measuring import asked_of, measuring_options
+from inferometer.cli.measuring import MeasuringOptions, measurement_from, measuring_options
 from inferometer.cli.options import format_option, print_card, print_document
 from inferometer.errors import GateError
 from inferometer.units import parse_quantity
@@ -36,7 +36,7 @@ def command(
     top_1: float,
     nll: float,
     form: str,
-    **options: Any,
+    **options: Unpack[MeasuringOptions],
 ) -> None:
     """Check that a runtime, a format or a file gives the same outputs as a reference.
 
@@ -52,7 +52,7 @@ def command(
     from inferometer.report.profiles import verification_card
 
     tolerance = Tolerance(relative=parse_quantity(relative, "1"), cosine=cosine, top_1=top_1, nll=nll)
-    asked = asked_of(model, **options)
+    asked = measurement_from(model, options)
     found = verified(asked, reference, tolerance=tolerance, model=reference_model)
     if form == "json":
         print_document(asdict(found))
