@@ -6,9 +6,9 @@ takes 2 · 512 · 2 B = 2,048 B in a layer's cache, 12,288 B in the six.
 
 import pytest
 
+from inferometer.asking.question import Question
 from inferometer.catalog import device
 from inferometer.core import Precision, Workload
-from inferometer.cost.disaggregate import predict_disaggregated
 from inferometer.cost.effects import runtime_effects
 from inferometer.cost.memory.fit import fit
 from inferometer.cost.options import Options
@@ -96,7 +96,8 @@ def test_a_sweep_says_the_same():
 
 
 def test_between_machines_the_cache_of_the_prompt_travels():
-    profile = predict_disaggregated(
-        T5, prefill_on=H200, decode_on=H200, link=WIRE, workload=workload(prompt=512, generate=8)
-    )
+    profile = Question(
+        graph=T5, device=H200, runtime="ideal", workload=workload(prompt=512, generate=8), prefill_on=H200,
+        options=Options(link=WIRE),
+    ).answer()  # fmt: skip
     assert profile.phase("transfer").bytes == (512 + 1) * TOKEN

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.accuracy.edgeprofiler import PRECISIONS, EdgeHardware, EdgeModel, edge_profile
 from inferometer.catalog import device
 from inferometer.core import Precision, Workload
-from inferometer.cost.edgeprofiler import PRECISIONS, EdgeHardware, EdgeModel, edge_profile
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.readers.resolve import read

@@ -14,10 +14,10 @@ from inferometer.cost.memory.residency import residency_of
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import place
 from inferometer.cost.predict import predict_graph
-from inferometer.cost.price.estimate import estimate_op
 from inferometer.cost.work.polynomial import Polynomial
 from inferometer.cost.work.prepare import Terms, prepare, quantities_of
 from unit.cost.decoders import BF16, at, decoder
+from unit.cost.estimates import estimate_op
 from unit.cost.examples import EXAMPLES
 
 RATES = st.floats(1e9, 1e16)

@@ -1,7 +1,11 @@
+import json
+
 import pytest
+from click.testing import CliRunner
 
 import inferometer as im
 from inferometer.asking.change import changed_device, parse_change
+from inferometer.cli.predict import command
 from inferometer.core import Profile
 from inferometer.core.codec import decode, encode
 from inferometer.errors import DomainError, UnitError, UnknownNameError
@@ -90,3 +94,37 @@ def test_what_ifs_keep_the_question_and_change_one_thing():
 def test_nothing_is_computed_on_nonsense(asked, why):
     with pytest.raises(im.InferometerError, match=why):
         im.predict("llama-3.1-8b", on="nvidia-h200", **asked)
+
+
+def predicted(*words):
+    ran = CliRunner().invoke(command, [*words, "--format", "json"], catch_exceptions=False)
+    return json.loads(ran.output)
+
+
+CHAT = ("llama-3.1-8b", "--on", "nvidia-h200", "--prompt", "512", "--generate", "64")
+
+
+def test_a_draft_model_is_an_option_of_the_command():
+    plain, drafted = predicted(*CHAT), predicted(*CHAT, "--draft", "llama-3.2-1b", "--acceptance", "0.9")
+    assert [phase["name"] for phase in drafted["phases"]][-2:] == ["draft", "decode"]
+    assert drafted["summary"]["tpot_s"] < plain["summary"]["tpot_s"]
+    hopeless = predicted(*CHAT, "--draft", "llama-3.2-1b", "--acceptance", "0")
+    assert hopeless["summary"]["tpot_s"] > plain["summary"]["tpot_s"]
+
+
+def test_the_prompt_can_be_read_on_another_device():
+    there = predicted(*CHAT, "--prefill-on", "nvidia-b200", "--link", "infiniband-ndr")
+    sent = next(phase for phase in there["phases"] if phase["name"] == "transfer")
+    assert sent["bytes"] == 512 * 131_072
+    reading = predicted("llama-3.1-8b", "--on", "nvidia-b200", "--prompt", "512", "--generate", "64")
+    assert there["summary"]["ttft_s"] == pytest.approx(reading["summary"]["ttft_s"] + sent["time_s"])
+    assert there["summary"]["tpot_s"] == predicted(*CHAT)["summary"]["tpot_s"]
+
+
+def test_energy_may_be_counted_by_the_operation_and_a_battery_emptied():
+    costs = ("--joules-per-flop", "2pJ", "--joules-per-byte", "30pJ")
+    found = predicted("resnet50", "--on", "raspberry-pi-5", *costs, "--battery", "10Wh", "--per-second", "2")
+    forward = next(phase for phase in found["phases"] if phase["name"] == "forward")
+    idle_w = (forward["energy_j"] - 2e-12 * forward["flops"] - 30e-12 * forward["bytes"]) / forward["time_s"]
+    assert idle_w >= -1e-9
+    assert found["summary"]["battery_s"] == pytest.approx(36_000 / (2 * forward["energy_j"] + idle_w))

@@ -43,6 +43,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     dp: int = 1,
     calibration: Calibration | None = None,
     calibrated: bool = True,
+    prefill_on: str | Device | None = None,
     options: Options | None = None,
 ) -> Question:
     """Find the model and the device by name, and put the question."""
@@ -64,6 +65,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
         calibrated=calibrated,
         calibration=calibration,
         roof=roof_for(device),
+        prefill_on=None if prefill_on is None else device_for(prefill_on),
     )
 
 

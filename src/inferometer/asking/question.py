@@ -21,7 +21,7 @@ from inferometer.core.graph import Graph
 from inferometer.core.profile import CalibrationMark, JudgedBy
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.effects import RuntimeEffects
+from inferometer.cost.effects import RuntimeEffects, require_effects
 from inferometer.cost.kept import Kept
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
@@ -59,6 +59,7 @@ class Question:
 
     With `calibrated` the newest calibration that fits is used, unless `calibration` names one. `roof` gives a machine
     without a datasheet its peaks. `threads` are those the engine will have: a calibration made with others is widened.
+    `prefill_on` reads the prompt elsewhere, and its cache comes over `options.link`.
     """
 
     graph: Graph
@@ -70,6 +71,7 @@ class Question:
     calibration: Calibration | None = None
     roof: Roof | None = None
     threads: int | None = None
+    prefill_on: Device | None = None
 
     @property
     def runtime_name(self) -> str:
@@ -89,6 +91,8 @@ class Question:
 
     def answer(self) -> Profile:
         """The prediction."""
+        if self.prefill_on is not None:
+            return self._on_two_machines(self.prefill_on)
         basis = self.basis()
         profile = predict_graph(
             self.graph,
@@ -102,6 +106,20 @@ class Question:
         if basis.notes and provenance is not None:
             provenance = replace(provenance, notes=(*provenance.notes, *basis.notes))
         return replace(profile, judged_by=basis.judged_by(), provenance=provenance)
+
+    def _on_two_machines(self, reader: Device) -> Profile:
+        from inferometer.cost.disaggregate import handed_over, prompt_cache_bytes  # noqa: PLC0415 - few ask for it
+
+        link = self.options.link or reader.peer_link
+        if link is None:
+            raise DomainError(
+                f"What lies between {reader.name} and {self.device.name} is not known.",
+                remedy="Name a link of the catalog with --link, such as infiniband-ndr.",
+            )
+        writing = replace(self, prefill_on=None).answer()
+        reading = replace(self, prefill_on=None, device=reader, roof=None, calibration=None).answer()
+        cache = prompt_cache_bytes(self.graph, writing.workload, require_effects(self.runtime), self.options)
+        return handed_over(reading, writing, cache_bytes=cache, link=link)
 
     def fit(self) -> Fit:
         """Whether the model fits into the device's memory, and the longest context and largest batch that do."""

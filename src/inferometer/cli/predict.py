@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from inferometer.asking.question import Question
     from inferometer.core.profile import Profile
+    from inferometer.cost.options import EnergyCosts, Speculative
 
 __all__ = ["command"]
 
@@ -38,6 +39,17 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 @click.option("--ep", default=1, metavar="N", help="Devices that share the experts.")
 @click.option("--dp", default=1, metavar="N", help="Replicas.")
 @click.option("--priors", is_flag=True, help="Without the calibration of the device, where there is one.")
+@click.option("--chunk", type=int, metavar="N", help="Read the prompt in pieces of N tokens.")
+@click.option("--cached-prefix", default=0, metavar="N", help="Tokens of the prompt that are in the cache already.")
+@click.option("--draft", metavar="MODEL", help="Speculative decoding: the model that proposes tokens.")
+@click.option("--draft-length", default=4, show_default=True, metavar="N", help="Tokens it proposes at a time.")
+@click.option("--acceptance", default=0.7, show_default=True, metavar="P", help="Share of them that is accepted.")
+@click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device and send the cache over.")
+@click.option("--link", metavar="NAME", help="Between devices, as `inferometer devices show` names links.")
+@click.option("--joules-per-flop", metavar="J", help="Count energy by the operation, not by power: 1pJ.")
+@click.option("--joules-per-byte", metavar="J", help="The same for a byte moved: 20pJ.")
+@click.option("--battery", metavar="ENERGY", help="How long a battery lasts: 15Wh.")
+@click.option("--per-second", default=1.0, show_default=True, metavar="R", help="Requests a second, for --battery.")
 @click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="weights=q4_0, memory.bandwidth*=2, …")
 @format_option
 def command(
@@ -57,6 +69,17 @@ def command(
     ep: int,
     dp: int,
     priors: bool,
+    chunk: int | None,
+    cached_prefix: int,
+    draft: str | None,
+    draft_length: int,
+    acceptance: float,
+    prefill_on: str | None,
+    link: str | None,
+    joules_per_flop: str | None,
+    joules_per_byte: str | None,
+    battery: str | None,
+    per_second: float,
     changes: tuple[str, ...],
     form: str,
 ) -> None:
@@ -65,19 +88,32 @@ def command(
     \b
     inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128
     inferometer predict llama-3.1-8b --on nvidia-l4 --on raspberry-pi-5 --weights bf16 --weights q4_0
+    inferometer predict llama-3.1-70b --on nvidia-h200 --tp 4 --draft llama-3.2-1b --acceptance 0.8
     inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
 
     MODEL is a name of the catalog, a file or a folder with a config.json; DEVICE a name of the catalog or a TOML file.
     Several models, devices or formats print a comparison.
     """
+    from inferometer.catalog import link as link_named
+    from inferometer.cost.options import Battery, Options
+    from inferometer.units import parse_quantity
     from inferometer.verbs import ask
+
+    options = Options(
+        chunk=chunk,
+        cached_prefix=cached_prefix,
+        speculative=_speculative(draft, draft_length, acceptance),
+        energy=_energy(joules_per_flop, joules_per_byte),
+        battery=None if battery is None else Battery(capacity_j=parse_quantity(battery, "J"), per_s=per_second),
+        link=None if link is None else link_named(link),
+    )
 
     def put(case: Case) -> Question:
         model, device, stored = case
         return ask(
             model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
             prompt=prompt, generate=generate, context=context, image=image, tp=tp, pp=pp, ep=ep, dp=dp,
-            calibrated=not priors,
+            calibrated=not priors, prefill_on=prefill_on, options=options,
         )  # fmt: skip
 
     cases: list[Case] = list(product(models, devices, weights or (None,)))
@@ -89,6 +125,26 @@ def command(
         _what_if(put(cases[0]), changes, form)
     else:
         _show(put(cases[0]).answer(), form)
+
+
+def _speculative(draft: str | None, length: int, acceptance: float) -> Speculative | None:
+    if draft is None:
+        return None
+    from inferometer.asking.ask import model_graph
+    from inferometer.cost.options import Speculative
+
+    return Speculative(draft=model_graph(draft), length=length, acceptance=acceptance)
+
+
+def _energy(per_flop: str | None, per_byte: str | None) -> EnergyCosts | None:
+    if per_flop is None and per_byte is None:
+        return None
+    if per_flop is None or per_byte is None:
+        raise DomainError("Energy by the operation needs both prices.", remedy="Give --joules-per-flop and -byte.")
+    from inferometer.cost.options import EnergyCosts
+    from inferometer.units import parse_quantity
+
+    return EnergyCosts(joules_per_flop=parse_quantity(per_flop, "J"), joules_per_byte=parse_quantity(per_byte, "J"))
 
 
 def _show(profile: Profile, form: str) -> None:

@@ -105,6 +105,7 @@ class Headline:
     energy_j: float | None = None
     usd_per_million_tokens: float | None = None
     co2e_g: float | None = None
+    battery_s: float | None = None  # how long the battery that was asked about lasts
     unattributed_s: float | None = None
     top_unit: str | None = None  # the unit with the most time
     top_unit_by_count: str | None = None  # the unit with the most ops

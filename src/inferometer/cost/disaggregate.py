@@ -7,59 +7,47 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.profile import DeviceFacts, Phase, Profile
 from inferometer.core.workload import Parallel
-from inferometer.cost.effects import require_effects
-from inferometer.cost.options import Options
-from inferometer.cost.predict import predict_graph
 from inferometer.cost.price.collectives import message_floor, message_seconds
 from inferometer.cost.ready import make_layout
 from inferometer.cost.request import start_tokens
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from inferometer.core.device import Device, Link
+    from inferometer.core.device import Link
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Workload
     from inferometer.cost.effects import RuntimeEffects
+    from inferometer.cost.options import Options
 
-__all__ = ["predict_disaggregated"]
+__all__ = ["handed_over", "prompt_cache_bytes"]
 
 
-def predict_disaggregated(  # noqa: PLR0913 - two machines and what lies between them
-    graph: Graph,
-    *,
-    prefill_on: Device,
-    decode_on: Device,
-    link: Link,
-    workload: Workload,
-    runtime: RuntimeEffects | str = "ideal",
-    options: Options | None = None,
-) -> Profile:
+def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link: Link) -> Profile:
     """The prompt's phases of one device, the cache over the link, the decoding of the other.
 
     The cache is sent when the prompt is read: an engine that sends it layer by layer hides most of that. The summary's
     throughput, memory and cost are those of the decoding side.
     """
-    if workload.prompt is None or not workload.generate:
-        raise DomainError("Separate machines need a prompt to read and tokens to generate.", remedy="Give both.")
-    reading = predict_graph(graph, prefill_on, runtime=runtime, workload=workload, options=options)
-    writing = predict_graph(graph, decode_on, runtime=runtime, workload=workload, options=options)
-    first, decode = reading.summary.ttft_s, writing.summary.tpot_s
-    if first is None or reading.model.kv_bytes_per_token is None:
-        raise DomainError(f"{graph.name} has no cache that one machine could hand to another.")
-    moved = _transfer(_prompt_cache(graph, workload, require_effects(runtime), options or Options()), link)
+    workload, first = writing.workload, reading.summary.ttft_s
+    if first is None or reading.model.kv_bytes_per_token is None or not workload.generate:
+        raise DomainError(
+            f"{writing.model.name} has no cache that one machine could hand to another, or nothing to read and write.",
+            remedy="Two machines need a prompt to read and tokens to generate: --prompt and --generate.",
+        )
+    moved = _transfer(cache_bytes, link)
     ttft = first + moved.time_s
-    e2e = ttft + (workload.generate - 1) * (decode or 0.0)
+    e2e = ttft + (workload.generate - 1) * (writing.summary.tpot_s or 0.0)
     before = tuple(phase for phase in reading.phases if phase.name != "decode")
     after = tuple(phase for phase in writing.phases if phase.name in {"decode", "draft", "detokenise"})
     return replace(
         writing,
-        device=DeviceFacts(name=f"{prefill_on.name}+{decode_on.name}", count=2 * workload.parallel.devices),
+        device=DeviceFacts(name=f"{reading.device.name}+{writing.device.name}", count=2 * writing.device.count),
         phases=(*before, moved, *after),
-        summary=replace(writing.summary, ttft_s=ttft, e2e_s=e2e, energy_j=None, co2e_g=None),
+        summary=replace(writing.summary, ttft_s=ttft, e2e_s=e2e, energy_j=None, co2e_g=None, battery_s=None),
     )
 
 
-def _prompt_cache(graph: Graph, workload: Workload, effects: RuntimeEffects, options: Options) -> float:
+def prompt_cache_bytes(graph: Graph, workload: Workload, effects: RuntimeEffects, options: Options) -> float:
     """Bytes in all caches, an encoder's included, when the prompt is read."""
     alone = replace(workload, parallel=Parallel())
     residency = make_layout(graph, effects=effects, workload=alone, options=options).residency

@@ -12,13 +12,14 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.cost.price.priors import power_prior
-from inferometer.errors import DomainError
+from inferometer.formulas.edge import battery_life
+from inferometer.formulas.energy import edgeprofiler_energy
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
-    from inferometer.core.profile import Profile
+    from inferometer.cost.options import Battery, EnergyCosts
 
-__all__ = ["PowerModel", "battery_seconds", "energy_from_coefficients", "power_model"]
+__all__ = ["PowerModel", "battery_seconds", "counted_joules", "power_model"]
 
 
 @frozen
@@ -57,35 +58,20 @@ def _or(stated: Sourced | None, otherwise: float) -> float:
     return otherwise if stated is None else min(float(stated), otherwise)
 
 
-def energy_from_coefficients(  # noqa: PLR0913 - the terms of the sum
-    *, flops: float, bytes_moved: float, joules_per_flop: float, joules_per_byte: float, idle_w: float, time_s: float
-) -> float:
+def counted_joules(costs: EnergyCosts, *, flops: float, bytes_moved: float, idle_w: float, time_s: float) -> float:
     """A price for each operation and byte, and idle power for as long as it takes."""
-    from inferometer.formulas.energy import edgeprofiler_energy  # noqa: PLC0415 - no prediction needs it
-
     active = edgeprofiler_energy(
-        flops=flops, bytes=bytes_moved, joules_per_flop=joules_per_flop, joules_per_byte=joules_per_byte
+        flops=flops, bytes=bytes_moved, joules_per_flop=costs.joules_per_flop, joules_per_byte=costs.joules_per_byte
     )
     return float(active + idle_w * time_s)
 
 
-def battery_seconds(
-    profile: Profile, *, capacity_j: float, per_s: float, idle_w: float = 0.0, efficiency: float = 1.0
-) -> float:
-    """How long a battery lasts at `per_s` of what the profile describes (requests or forward passes) a second."""
-    if profile.summary.energy_j is None:
-        raise DomainError(
-            f"The energy of {profile.model.name} on {profile.device.name} is not known.",
-            remedy="The device needs a power figure.",
-        )
-    from inferometer.formulas.edge import battery_life  # noqa: PLC0415 - as above
-
-    return float(
-        battery_life(
-            capacity=capacity_j,
-            energy_per_inference=profile.summary.energy_j,
-            rate=per_s,
-            idle_power=idle_w,
-            efficiency=efficiency,
-        )
+def battery_seconds(battery: Battery, joules: Any, idle_w: float) -> Any:
+    """How long a battery lasts where each request takes so many joules."""
+    return battery_life(
+        capacity=battery.capacity_j,
+        energy_per_inference=joules,
+        rate=battery.per_s,
+        idle_power=idle_w,
+        efficiency=battery.efficiency,
     )

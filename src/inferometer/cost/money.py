@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.cost.options import Place
 
-__all__ = ["HourlyPrice", "Owning", "carbon_grams", "hourly_price", "million_tokens_usd", "own"]
+__all__ = ["HourlyPrice", "carbon_grams", "hourly_price", "million_tokens_usd"]
 
 
 @frozen
@@ -69,33 +69,3 @@ def carbon_grams(joules: float, place: Place) -> float | None:
     intensity = places.grid(place.grid).carbon_g_per_kwh
     overhead = 1.0 if place.pue is None else float(places.pue(place.pue).pue)
     return float(energy.co2e(energy=joules, intensity=float(intensity), pue=overhead))
-
-
-@frozen
-class Owning:
-    """The cost of owning machines for their lifetime, and of a million tokens they make in it."""
-
-    total_usd: float
-    usd_per_hour: float
-    usd_per_million_tokens: float
-
-
-def own(  # noqa: PLR0913 - what owning depends on
-    *,
-    capex_usd: float,
-    power_w: float,
-    electricity_usd_per_kwh: float,
-    lifetime_s: float,
-    tokens_per_s: float,
-    pue: float = 1.0,
-    utilisation: float = 1.0,
-) -> Owning:
-    """`utilisation` is the share of the time in which the machines make tokens; power is drawn all the time."""
-    opex = energy.electricity_opex(power=power_w, electricity_price=electricity_usd_per_kwh, pue=pue)
-    total = energy.tco(capex=capex_usd, opex=opex, lifetime=lifetime_s)
-    tokens = energy.perf_per_tco(performance=tokens_per_s, lifetime=lifetime_s, tco=total, utilization=utilisation)
-    return Owning(
-        total_usd=float(total),
-        usd_per_hour=float(total / lifetime_s * 3600),
-        usd_per_million_tokens=float(1e6 / tokens),
-    )

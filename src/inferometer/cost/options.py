@@ -11,7 +11,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.errors import DomainError
 
-__all__ = ["HostCosts", "Offload", "Options", "Place", "Speculative"]
+__all__ = ["Battery", "EnergyCosts", "HostCosts", "Offload", "Options", "Place", "Speculative"]
 
 
 def _require(name: str, value: float | None, *, least: float, most: float = float("inf")) -> None:
@@ -61,6 +61,32 @@ class HostCosts:
 
 
 @frozen
+class EnergyCosts:
+    """Joules for an operation and for a byte, in place of the device's power. Idle power is counted beside them."""
+
+    joules_per_flop: float
+    joules_per_byte: float
+
+    def __post_init__(self) -> None:
+        for name in (entry.name for entry in fields(self)):
+            _require(name, getattr(self, name), least=0)
+
+
+@frozen
+class Battery:
+    """What the device runs from, and how many requests (or forward passes) a second it answers."""
+
+    capacity_j: float
+    per_s: float
+    efficiency: float = 1.0  # of what lies between the battery and the device
+
+    def __post_init__(self) -> None:
+        _require("battery.capacity_j", self.capacity_j, least=0)
+        _require("battery.per_s", self.per_s, least=0)
+        _require("battery.efficiency", self.efficiency, least=0, most=1)
+
+
+@frozen
 class Place:
     """Where it runs: an instance's price, an electricity grid, a data centre's overhead, by their catalog names.
 
@@ -97,6 +123,8 @@ class Options:
     speculative: Speculative | None = None
     host: HostCosts = HostCosts()
     place: Place = Place()
+    energy: EnergyCosts | None = None
+    battery: Battery | None = None
     link: Link | None = None
     storage_bytes_per_s: float | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)

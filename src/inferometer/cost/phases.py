@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.profile import OpTime, Phase
-from inferometer.cost.energy import PowerModel, power_model
+from inferometer.cost.energy import PowerModel, counted_joules, power_model
+from inferometer.cost.options import EnergyCosts
 from inferometer.cost.parallel import stage_share
 from inferometer.cost.price.price import bound_names
 from inferometer.cost.price.priors import storage_prior
@@ -37,6 +38,7 @@ class Site:
     """
 
     power: PowerModel | None
+    energy: EnergyCosts | None = None
     devices: int = 1
     stretch: float = 1.0
     busy: float = 1.0
@@ -49,7 +51,7 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
     if stages > 1:
         stretch = (micro + stages - 1) * stage_share(graph, stages)
     busy = min(1.0, micro / (stages * stretch))
-    return Site(power=power_model(device), devices=parallel.devices, stretch=stretch, busy=busy)
+    return Site(power=power_model(device), energy=options.energy, devices=parallel.devices, stretch=stretch, busy=busy)
 
 
 def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
@@ -58,6 +60,8 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
     once_s = step.step_s * step.priced.time_s.shape[1] * site.stretch
     time_s = sum(op.time_s for op in ops)
     floor_s = sum(op.floor_s or 0.0 for op in ops)
+    flops = sum(op.flops or 0.0 for op in ops)
+    moved = sum(op.bytes or 0.0 for op in ops if op.kind != "collective")
     low, high = step.interval()  # the last bit may differ between the two ways to add up
     return Phase(
         name=name,
@@ -66,9 +70,9 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
         high_s=max(time_s + once_s, site.stretch * float(high.sum())),
         floor_s=floor_s,
         bound=_bound(ops, once_s),
-        flops=sum(op.flops or 0.0 for op in ops),
-        bytes=sum(op.bytes or 0.0 for op in ops if op.kind != "collective"),
-        energy_j=_energy(step, site, time_s + once_s, once_s),
+        flops=flops,
+        bytes=moved,
+        energy_j=_energy(step, site, time_s + once_s, once_s, (flops, moved)),
         ops=tuple(ops),
         unattributed_s=once_s,
     )
@@ -128,8 +132,12 @@ def _bound(ops: list[OpTime], once_s: float) -> Bound:
     return max(seconds, key=lambda name: seconds[name])
 
 
-def _energy(step: Step, site: Site, time_s: float, once_s: float) -> float | None:
+def _energy(step: Step, site: Site, time_s: float, once_s: float, work: tuple[float, float]) -> float | None:
     """Joules of all devices. Each waits for the host, and for its turn in a pipeline."""
+    if site.energy is not None:
+        flops, moved = work
+        idle_w = 0.0 if site.power is None else site.devices * site.power.idle_w
+        return counted_joules(site.energy, flops=flops, bytes_moved=moved, idle_w=idle_w, time_s=time_s)
     if site.power is None:
         return None
     computing, waiting = (float(site.stretch * step.total(key).sum()) for key in ("compute_s", "overhead_s"))

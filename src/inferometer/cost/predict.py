@@ -19,6 +19,7 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.workload import Workload
 from inferometer.cost.effects import RuntimeEffects, require_effects
+from inferometer.cost.energy import battery_seconds, power_model
 from inferometer.cost.headline import phase_repeats, request_times, tokens_gained
 from inferometer.cost.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
@@ -195,7 +196,7 @@ class _Job:
         return {"batch": self.batch, "query": query, "context": context, "logits": np.eye(len(steps))[-1]}
 
     def _say(self, site: Site) -> None:
-        if site.power is not None and site.power.bound:
+        if site.power is not None and site.power.bound and site.energy is None:
             self.notes.append(f"Energy is the power limit of {self.device.name} times the time: an upper bound.")
         parallel = self.workload.parallel
         if parallel.devices > 1:
@@ -222,6 +223,7 @@ class _Job:
             energy_j=joules,
             usd_per_million_tokens=float(million_tokens_usd(price, rate)) if price is not None and rate else None,
             co2e_g=None if joules is None else carbon_grams(joules, self.options.place),
+            battery_s=self._battery(joules),
             unattributed_s=sum(phase.unattributed_s or 0.0 for phase in phases),
             top_unit=self.device.unit,
             top_unit_by_count=self.device.unit,
@@ -234,6 +236,17 @@ class _Job:
         if any(joules is None for _, joules in counted):
             return None
         return sum(times * (joules or 0.0) for times, joules in counted)
+
+    def _battery(self, joules: float | None) -> float | None:
+        battery, power = self.options.battery, power_model(self.device)
+        if battery is None:
+            return None
+        if joules is None:
+            raise DomainError(
+                f"The energy of {self.ready.graph.name} on {self.device.name} is not known, so no battery's life is.",
+                remedy="Give --joules-per-flop and --joules-per-byte, or a device with a power figure.",
+            )
+        return float(battery_seconds(battery, joules, 0.0 if power is None else power.idle_w))
 
     def findings(self, summary: Headline) -> tuple[Finding, ...]:
         """That it does not fit is the one thing that makes the times hypothetical."""

@@ -35,7 +35,7 @@ _OPS = (
     Column(key="share", heading="share"),
     Column(key="floor_s", heading="floor", unit="s"),
     Column(key="bound", heading="bound by"),
-    Column(key="origin", heading="on the word of"),
+    Column(key="origin", heading="from"),
 )
 _COMPARED = (
     Column(key="model", heading="model"),
@@ -72,6 +72,8 @@ def prediction_card(profile: Profile) -> Card:
     facts += _memory_facts(profile)
     if summary.energy_j is not None:
         facts.append(("energy", format_quantity(summary.energy_j, "J"), "of the whole request"))
+    if summary.battery_s is not None:
+        facts.append(("battery", format_quantity(summary.battery_s, "s"), "until it is empty"))
     if summary.usd_per_million_tokens is not None:
         facts.append(("price", f"{summary.usd_per_million_tokens:.3g} USD per million tokens", ""))
     if summary.co2e_g is not None:
@@ -94,7 +96,9 @@ def _time_fact(profile: Profile, label: str, key: str, phase_name: str | None) -
     if value is None:
         return None
     phase = profile.phase(phase_name) if phase_name else None
-    return label, format_quantity(value, "s"), _interval(phase) if phase else ""
+    # Where more than the phase is in the time (a draft model, an encoder) the phase's interval is not its own.
+    alone = phase is not None and abs(value - phase.time_s) <= 1e-9 * value
+    return label, format_quantity(value, "s"), _interval(phase) if phase and alone else ""
 
 
 def _interval(phase: Phase) -> str:

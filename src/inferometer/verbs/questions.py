@@ -46,18 +46,20 @@ def predict(  # noqa: PLR0913 - everything a prediction depends on
     dp: int = 1,
     calibration: Calibration | None = None,
     calibrated: bool = True,
+    prefill_on: str | Device | None = None,
     options: Options | None = None,
 ) -> Profile:
     """How fast a model will run on a device: `predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)`.
 
     `model` is a catalog name, a path or a Graph; `on` a catalog name, a TOML file or a Device. With `context` the
     decode phase is one step with so many tokens in the cache. The newest calibration that fits is used, or the one
-    given; `calibrated=False` leaves it out.
+    given; `calibrated=False` leaves it out. `prefill_on` reads the prompt on another device. `options` hold the rest:
+    chunked prefill, a cached prefix, offloading, speculative decoding, prices, a battery.
     """
     return ask(
         model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
         generate=generate, context=context, image=image, tp=tp, pp=pp, ep=ep, dp=dp, calibration=calibration,
-        calibrated=calibrated, options=options,
+        calibrated=calibrated, prefill_on=prefill_on, options=options,
     ).answer()  # fmt: skip
 
 

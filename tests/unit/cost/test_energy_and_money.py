@@ -5,9 +5,9 @@ import pytest
 
 from inferometer.catalog import device, grids, instances, pues
 from inferometer.core import Workload
-from inferometer.cost.energy import battery_seconds, energy_from_coefficients, power_model
-from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd, own
-from inferometer.cost.options import Place
+from inferometer.cost.energy import power_model
+from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
+from inferometer.cost.options import Battery, EnergyCosts, Options, Place
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError, UnknownNameError
 from unit.cost.decoders import LLAMA_3_1_8B
@@ -44,8 +44,9 @@ def test_without_a_power_limit_energy_is_not_known():
     assert power_model(machine(power_w=None)) is None
     profile = predict_graph(LLAMA_3_1_8B, machine(power_w=None), workload=Workload(context=10))
     assert profile.summary.energy_j is None
+    options = Options(battery=Battery(capacity_j=1e5, per_s=1))
     with pytest.raises(DomainError, match="energy"):
-        battery_seconds(profile, capacity_j=1e5, per_s=1)
+        predict_graph(LLAMA_3_1_8B, machine(power_w=None), workload=Workload(context=10), options=options)
 
 
 def test_a_stated_idle_power_is_used():
@@ -53,16 +54,17 @@ def test_a_stated_idle_power_is_used():
 
 
 def test_coefficients_price_operations_and_bytes_and_idle():
-    joules = energy_from_coefficients(
-        flops=1e12, bytes_moved=1e9, joules_per_flop=1e-12, joules_per_byte=1e-9, idle_w=2.0, time_s=3.0
-    )
-    assert joules == pytest.approx(1 + 1 + 6)
+    options = Options(energy=EnergyCosts(joules_per_flop=1e-12, joules_per_byte=2e-9))
+    device = machine(idle_w=stated(5.0))
+    phase = predict_graph(LLAMA_3_1_8B, device, workload=Workload(context=10), options=options).phase("decode")
+    assert phase.energy_j == pytest.approx(1e-12 * phase.flops + 2e-9 * phase.bytes + 5.0 * phase.time_s)
 
 
 def test_a_battery_lasts_as_long_as_its_energy():
-    profile = predict_graph(LLAMA_3_1_8B, MACHINE, workload=Workload(context=10))
-    seconds = battery_seconds(profile, capacity_j=15 * 3600, per_s=2, idle_w=1, efficiency=0.9)
-    assert seconds == pytest.approx(0.9 * 54_000 / (2 * profile.summary.energy_j + 1))
+    options = Options(battery=Battery(capacity_j=15 * 3600, per_s=2, efficiency=0.9))
+    device = machine(idle_w=stated(1.0))
+    summary = predict_graph(LLAMA_3_1_8B, device, workload=Workload(context=10), options=options).summary
+    assert summary.battery_s == pytest.approx(0.9 * 54_000 / (2 * summary.energy_j + 1))
 
 
 def test_the_cheapest_instance_with_the_device_is_taken_by_its_share():
@@ -107,16 +109,6 @@ def test_carbon_needs_a_grid_and_counts_the_sites_overhead():
     assert plain == pytest.approx(float(row.carbon_g_per_kwh))
     assert carbon_grams(3.6e6, Place(grid=name, pue=site)) == pytest.approx(plain * float(overhead.pue))
     assert carbon_grams(3.6e6, Place()) is None
-
-
-def test_owning_costs_the_machine_and_its_electricity():
-    owned = own(
-        capex_usd=250e3, power_w=10e3, electricity_usd_per_kwh=0.1, lifetime_s=3600.0 * 1000, tokens_per_s=1000,
-        pue=1.5, utilisation=0.5,
-    )  # fmt: skip
-    assert owned.total_usd == pytest.approx(250e3 + 1.5 * 1000)
-    assert owned.usd_per_million_tokens == pytest.approx(owned.total_usd / (0.5 * 1000 * 3600 * 1000 / 1e6))
-    assert owned.usd_per_hour == pytest.approx(owned.total_usd / 1000)
 
 
 def test_prices_are_no_less_than_nothing():

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.asking.question import Question
 from inferometer.core import (
     Block,
     Calibration,
@@ -19,7 +20,6 @@ from inferometer.core import (
 from inferometer.core.codec import decode, document, encode
 from inferometer.core.profile import Profile
 from inferometer.cost import graph_work
-from inferometer.cost.disaggregate import predict_disaggregated
 from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph
@@ -405,7 +405,10 @@ def test_money_and_carbon_follow_the_place():
 
 def test_reading_and_writing_on_two_machines_sends_the_cache_once():
     quick = machine(name="quick", peaks={"bf16": stated(9e12), "f32": stated(5e12)})
-    profile = predict_disaggregated(MODEL, prefill_on=quick, decode_on=MACHINE, link=WIRE, workload=CHAT)
+    question = Question(
+        graph=MODEL, device=MACHINE, runtime="ideal", workload=CHAT, prefill_on=quick, options=Options(link=WIRE)
+    )
+    profile = question.answer()
     assert names(profile) == ["load", "prefill", "transfer", "decode"]
     sent = profile.phase("transfer")
     assert sent.bytes == 2048 * 131_072
@@ -413,7 +416,7 @@ def test_reading_and_writing_on_two_machines_sends_the_cache_once():
     assert profile.summary.ttft_s == pytest.approx(predict(device=quick).summary.ttft_s + sent.time_s)
     assert profile.summary.tpot_s == predict().summary.tpot_s
     with pytest.raises(DomainError, match="prompt to read"):
-        predict_disaggregated(MODEL, prefill_on=quick, decode_on=MACHINE, link=WIRE, workload=Workload(context=3))
+        replace(question, workload=Workload(context=3)).answer()
 
 
 def test_a_runtime_may_be_given_as_a_value():

@@ -8,13 +8,13 @@ import pytest
 from inferometer.core import Calibration, Memory, Parallel, Precision, Utilisation
 from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
 from inferometer.cost.parallel import place
-from inferometer.cost.price.estimate import estimate_op
 from inferometer.cost.price.plan import DATASHEET_SPREAD, plan_of
 from inferometer.cost.price.price import exposed_host, levels_of, stream_seconds, utilisation
 from inferometer.cost.price.priors import prior_for
 from inferometer.cost.work.prepare import Terms, prepare
 from inferometer.errors import DomainError
 from unit.cost.decoders import BF16, LLAMA_3_1_8B, at, attend, decoder, project
+from unit.cost.estimates import estimate_op
 from unit.cost.examples import same
 from unit.cost.machines import MACHINE, machine, stated, with_cache
 

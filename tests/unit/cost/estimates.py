@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["estimate_op"]
 
 
-def estimate_op(  # noqa: PLR0913 - what a price depends on
+def estimate_op(
     op: Op,
     binding: Binding,
     device: Device,
