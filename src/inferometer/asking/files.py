@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from inferometer import settings
 from inferometer.core.calibration import Calibration
-from inferometer.errors import DomainError, FormatError, SchemaError
+from inferometer.errors import FormatError, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
-    "SHIPPED", "content_hash", "file_name", "files_in", "name_start", "own_folder", "read_calibration", "require_for",
+    "SHIPPED", "content_hash", "file_name", "files_in", "name_start", "own_folder", "read_calibration",
     "sealed",
     "write_calibration",
 ]  # fmt: skip
@@ -103,23 +103,3 @@ _AGAIN = "Take the file as `inferometer calibrate` wrote it, or run it again."
 def files_in(folders: Iterable[Path]) -> tuple[Path, ...]:
     """The calibration files of some folders, in no particular order; a folder that is not there has none."""
     return tuple(path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.json")))
-
-
-def require_for(calibration: Calibration, *, device: str, runtime: str, dtype: str | None = None) -> Calibration:
-    """Refuse a calibration of something else: its numbers would be silently wrong."""
-    if calibration.device != device:
-        raise DomainError(
-            f"The calibration is of {calibration.device}, and {device} was asked for.",
-            remedy=f"Calibrate {device}, or predict --on {calibration.device}.",
-        )
-    if calibration.runtime != runtime:
-        raise DomainError(
-            f"The calibration is of {calibration.runtime} on {device}, and {runtime} was asked for.",
-            remedy=f"Ask for --runtime {calibration.runtime}, or calibrate {runtime}.",
-        )
-    if dtype is not None and calibration.dtype != dtype:
-        raise DomainError(
-            f"The calibration is of {calibration.dtype} activations, and {dtype} was asked for.",
-            remedy=f"Ask for --activations {calibration.dtype}, or calibrate {dtype}.",
-        )
-    return calibration

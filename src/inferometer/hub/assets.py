@@ -9,9 +9,9 @@ from pathlib import Path
 from inferometer.errors import MissingDependencyError
 from inferometer.settings import cache_folder
 
-__all__ = ["VEGA_MISSING", "vega_bundle", "warm"]
+__all__ = ["vega_bundle", "warm"]
 
-VEGA_MISSING = "Charts need vl-convert: pip install 'inferometer[charts]'"
+
 _LOCK = threading.Lock()
 
 

@@ -9,11 +9,10 @@ if TYPE_CHECKING:
     from inferometer.asking.question import Question
     from inferometer.verbs.explanations import explained
     from inferometer.verbs.measurements import measure_and_judge, profile, verify
-    from inferometer.verbs.questions import fit, gains, predict, sweep, what_if
+    from inferometer.verbs.questions import fit, gains, predict, sweep
 
 __all__ = [
     "Question", "ask", "explained", "fit", "gains", "measure_and_judge", "predict", "profile", "sweep", "verify",
-    "what_if",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
@@ -21,5 +20,5 @@ __getattr__ = attributes(__name__, {
     "inferometer.asking.question": ("Question",),
     "inferometer.verbs.explanations": ("explained",),
     "inferometer.verbs.measurements": ("measure_and_judge", "profile", "verify"),
-    "inferometer.verbs.questions": ("fit", "gains", "predict", "sweep", "what_if"),
+    "inferometer.verbs.questions": ("fit", "gains", "predict", "sweep"),
 })  # fmt: skip

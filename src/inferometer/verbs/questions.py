@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.ask import ask, device_for, model_graph
-from inferometer.asking.change import Change, parse_change
+from inferometer.asking.change import parse_change
 from inferometer.asking.gains import gain_of
 from inferometer.errors import DomainError
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
     from inferometer.sweep import Rows
 
-__all__ = ["fit", "gains", "predict", "sweep", "what_if"]
+__all__ = ["fit", "gains", "predict", "sweep"]
 
 
 def predict(  # noqa: PLR0913 - everything a prediction depends on
@@ -133,11 +133,6 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
 
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def what_if(question: Question, change: str | Change) -> Profile:
-    """The answer to the same question with one thing changed."""
-    return question.changed(change).answer()
 
 
 def gains(question: Question, changes: Sequence[str]) -> list[dict[str, Any]]:

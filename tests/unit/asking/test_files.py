@@ -20,7 +20,6 @@ from inferometer.asking.files import (
     files_in,
     own_folder,
     read_calibration,
-    require_for,
     sealed,
     write_calibration,
 )
@@ -30,7 +29,7 @@ from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.precision import with_overrides
-from inferometer.errors import DomainError, FormatError
+from inferometer.errors import FormatError
 from inferometer.readers.resolve import read
 
 
@@ -95,19 +94,6 @@ def test_a_document_of_another_kind_or_version_is_refused(tmp_path, text):
 def test_a_file_that_is_not_there_is_an_error_that_names_it(tmp_path):
     with pytest.raises(FormatError, match=r"nowhere\.json"):
         read_calibration(tmp_path / "nowhere.json")
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"device": "nvidia-t4", "runtime": "torch-compile"}, "is of nvidia-h200"),
-        ({"device": "nvidia-h200", "runtime": "onnxruntime"}, "is of torch-compile"),
-        ({"device": "nvidia-h200", "runtime": "torch-compile", "dtype": "f32"}, "is of bf16"),
-    ],
-)
-def test_a_calibration_of_something_else_is_refused(asked, words):
-    with pytest.raises(DomainError, match=words):
-        require_for(made(), **asked)
 
 
 def test_the_newest_is_chosen_and_the_users_own_before_the_shipped(tmp_path):

@@ -5,7 +5,7 @@ from click.testing import CliRunner
 
 from inferometer.asking.calibrations import calibration_for
 from inferometer.asking.files import content_hash
-from inferometer.calibrate.fitting.assemble import Subject, assemble, best_rates, overheads_of, refitted
+from inferometer.calibrate.fitting.assemble import Subject, assemble, best_rates, overheads_of
 from inferometer.calibrate.fitting.points import Point, StepPoint, measured, overhead
 from inferometer.calibrate.fitting.single import linear, vector, work_of_single
 from inferometer.calibrate.job import Job, Prepared, calibrate
@@ -81,27 +81,6 @@ def test_whole_steps_move_the_prediction_towards_them():
     assert abs(decode_s(made).time_s / truth - 1) < 0.05 < abs(decode_s(bare).time_s / truth - 1)
     assert made.fitted_on == ("probe-a", "probe-b", "probe-c")
     assert "step.decode" in made.residuals
-
-
-def test_a_journal_with_its_steps_is_fitted_again_to_the_same():
-    steps = [step(seconds=2e-3, model=name) for name in ("probe-a", "probe-b")]
-    made = assemble(subject(), points(), steps)
-    assert refitted(made, subject(), points(), steps) == made
-
-
-def test_where_steps_are_lost_what_they_explained_is_kept_and_what_they_did_not_is_dropped():
-    factors = {"linear.decode": 1.1, "linear.forward": 0.7, "indexing.forward": 16.0, "attention.padded": 0.4}
-    bare = assemble(subject(), points(share=0.25))
-    told = {"step.decode": 0.1, "step.forward": 0.2}
-    made = refitted(replace(bare, factors=factors, residuals={**bare.residuals, **told}), subject(), points())
-    assert made.factors == {"linear.decode": 1.1}
-    assert "step.decode" in made.residuals
-    assert "step.forward" not in made.residuals
-    assert made.table("linear") == bare.table("linear")  # what the factor was found with
-    assert made.table("linear.forward").values == pytest.approx(assemble(subject(), points()).table("linear").values)
-    assert made.table("vector") == assemble(subject(), points()).table("vector")
-    assert made.content_hash == content_hash(made)
-    assert any("forward" in note for note in made.notes)
 
 
 def test_outside_of_what_was_measured_the_interval_widens_and_says_so():

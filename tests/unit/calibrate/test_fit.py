@@ -12,7 +12,6 @@ from inferometer.calibrate.fitting.fit import (
     fit_points,
     predicted_seconds,
     residual_spread,
-    robust_line,
 )
 from inferometer.calibrate.fitting.points import Point
 from inferometer.cost.price.utilisation import interpolate
@@ -120,12 +119,3 @@ def test_eight_in_ten_errors_lie_within_the_spread():
     errors = np.random.default_rng(0).normal(0, 0.1, 4000)
     assert residual_spread(errors) == pytest.approx(0.1, rel=0.05)
     assert residual_spread(np.array([])) == pytest.approx(np.log(2))
-
-
-def test_a_line_is_not_moved_by_outliers():
-    x = list(range(20))
-    y = [3.0 * v + 1 for v in x]
-    y[7], y[13] = 500.0, -400.0
-    assert robust_line(x, y) == pytest.approx((3.0, 1.0))
-    with pytest.raises(DomainError, match="two places"):
-        robust_line([1.0, 1.0], [2.0, 3.0])

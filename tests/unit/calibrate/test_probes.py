@@ -23,7 +23,7 @@ from inferometer.calibrate.probes.provider import (
     read_ceilings,
     with_rates,
 )
-from inferometer.calibrate.probes.steps import Ran, run_in_turns, run_plain
+from inferometer.calibrate.probes.steps import Ran, run_in_turns
 from inferometer.catalog.zoo import models
 from inferometer.core.device import Device, Memory
 from inferometer.core.workload import Precision
@@ -212,7 +212,7 @@ def test_steps_are_taken_until_enough_count():
     clocks = Clocks()
     pace = clocks.pace()
     pace.learn(0.01)
-    ran = run_plain(FakeSession(clocks, 0.02), pace, limit_s=0.1, threads=1)
+    ran = run_in_turns(FakeSession(clocks, 0.02), None, pace, limit_s=0.1, threads=1)
     assert isclose(ran.clean_s, 0.02)
     assert ran.steady >= 3
     assert ran.versions == {"engine": "1"}
@@ -223,7 +223,7 @@ def test_a_probe_that_takes_longer_than_its_time_is_run_once_or_twice_and_no_mor
     pace = clocks.pace()
     pace.learn(0.01)
     session = FakeSession(clocks, 50.0)
-    ran = run_plain(session, pace, limit_s=0.5, threads=1)
+    ran = run_in_turns(session, None, pace, limit_s=0.5, threads=1)
     assert ran.runs <= 3
     assert session.steps <= 4
 

@@ -9,7 +9,7 @@ from inferometer.core import Calibration, Memory, Parallel, Precision, Utilisati
 from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
 from inferometer.cost.parallel import place
 from inferometer.cost.price.plan import DATASHEET_SPREAD, plan_of
-from inferometer.cost.price.price import exposed_host, levels_of, stream_seconds, utilisation
+from inferometer.cost.price.price import exposed_host, levels_of
 from inferometer.cost.price.priors import prior_for
 from inferometer.cost.work.prepare import Terms, prepare
 from inferometer.errors import DomainError
@@ -36,12 +36,6 @@ def table(stream, *values, op_class="linear"):
 
 def calibrated(*tables, **rest):
     return Calibration(device="machine", runtime="ideal", dtype="bf16", created="2026", tables=tables, **rest)
-
-
-def test_a_stream_is_its_work_over_a_share_of_its_peak_and_a_ramp():
-    assert stream_seconds(2.0, 0.5, 0.25) == 4.25
-    assert utilisation(2.0, 4.0) == 0.5
-    assert utilisation(0.0, 0.0) == 0.0
 
 
 def test_few_rows_are_bound_by_memory_and_many_by_arithmetic():

@@ -14,7 +14,7 @@ from inferometer.asking.files import sealed
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
 from inferometer.calibrate.fitting.points import drifts, middle_of, middle_steps
-from inferometer.calibrate.fitting.steps import WholeStep, alone_note, strays, taken_apart, whole_fit
+from inferometer.calibrate.fitting.steps import WholeStep, taken_apart, whole_fit
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.workload import Workload
@@ -35,8 +35,6 @@ __all__ = [
     "best_rates",
     "graph_of_step",
     "overheads_of",
-    "refitted",
-    "step_phase",
     "whole_steps",
 ]
 
@@ -103,59 +101,6 @@ def _with_drift(made: Calibration, drift: Mapping[str, float]) -> Calibration:
     residuals = {name: hypot(value, wider.get(name, 0.0)) for name, value in made.residuals.items()}
     told = {f"drift_{phase}": f"{value:.3g}" for phase, value in drift.items()}
     return replace(made, residuals=residuals, environment={**made.environment, **told})
-
-
-def refitted(
-    made: Calibration, subject: Subject, points: Sequence[Point], steps: Sequence[StepPoint] = ()
-) -> Calibration:
-    """A calibration fitted again from its journal, as the fit is now.
-
-    Where the steps are no longer there, what they said is kept, with the tables and overheads that they said it of.
-    Phases that they did not explain lose it, and their ops get tables from the points.
-    """
-    if steps:
-        return assemble(subject, points, steps)
-    phases = tuple(sorted({step_phase(name) for name in made.factors if strays(name, made.factors)}))
-    kept = {name: factor for name, factor in made.factors.items() if step_phase(name) not in phases}
-    alone = assemble(subject, points)
-    leaned = {table.op_class for table in made.tables if any(name.startswith(table.op_class) for name in kept)}
-    new = tuple(
-        replace(table, op_class=name) for table in alone.tables for name in _names_in(table.op_class, leaned, phases)
-    )
-    residuals = {name: value for name, value in made.residuals.items() if name.partition(".")[2] not in phases}
-    return sealed(
-        bounded(
-            replace(
-                made,
-                tables=(*(table for table in made.tables if table.op_class in leaned), *new),
-                factors=kept,
-                residuals=residuals | {table.op_class: round(table.residual, 4) for table in new},
-                overheads=made.overheads if kept else {**made.overheads, **_as_alone(made)},
-                notes=(*alone.notes, *(alone_note(phase) for phase in phases), _AGAIN),
-            )
-        )
-    )
-
-
-_AGAIN = "Its tables were fitted again later, from the ops that were measured then."
-
-
-def step_phase(name: str) -> str:
-    """The phase of steps that a factor speaks of: attention is named by its path, which belongs to one."""
-    return {"padded": "forward", "masked": "prefill"}.get(name.rpartition(".")[2], name.rpartition(".")[2])
-
-
-def _names_in(op_class: str, leaned: set[str], phases: tuple[str, ...]) -> tuple[str, ...]:
-    """What the new table of a class is called: beside one that is leaned on it counts in the other phases only."""
-    if op_class not in leaned:
-        return (op_class,)
-    return () if op_class.startswith("attention") else tuple(f"{op_class}.{phase}" for phase in phases)
-
-
-def _as_alone(made: Calibration) -> dict[str, Sourced]:
-    """Overheads as they were measured without any model; the host's is read from whole steps alone."""
-    found = {name.removeprefix("alone."): value for name, value in made.overheads.items() if name.startswith("alone.")}
-    return {name: value for name, value in found.items() if name != "host"}
 
 
 def _thin(fitted: Sequence[Fitted]) -> tuple[str, ...]:

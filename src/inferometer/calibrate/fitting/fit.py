@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AXES_OF", "LEAST_RESIDUAL", "Fitted", "class_for", "doubts", "fit_class", "fit_points", "predicted_seconds",
-    "residual_spread", "robust_line",
+    "residual_spread",
 ]  # fmt: skip
 
 # The axes that a class's table may have, by its name or the first part of it. The set that predicts left-out probes
@@ -244,15 +244,6 @@ def doubts(fitted: Fitted | None, shapes: Sequence[Mapping[str, float]], points:
     )
     nearest = np.abs(asked[:, None, :] - known[None, :, :]).sum(axis=2).min(axis=1)
     return fitted.residual * (0.2 + nearest)
-
-
-def robust_line(x: Sequence[float], y: Sequence[float]) -> tuple[float, float]:
-    """Slope and intercept by Theil and Sen: the median of the slopes of all pairs, which outliers do not move."""
-    pairs = [(i, j) for i in range(len(x)) for j in range(i) if x[i] != x[j]]
-    if not pairs:
-        raise DomainError("A line needs points at two places at least.")
-    slope = float(np.median([(y[i] - y[j]) / (x[i] - x[j]) for i, j in pairs]))
-    return slope, float(np.median([b - slope * a for a, b in zip(x, y, strict=True)]))
 
 
 def predicted_seconds(fitted: Fitted, point: Point, kernel_s: float) -> float:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.runtimes.base import Runtime, Session, Target
 
-__all__ = ["Ran", "fed", "order_of", "run_in_turns", "run_plain"]
+__all__ = ["Ran", "fed", "order_of", "run_in_turns"]
 
 _TURN = 2  # steps of each session before it is the other's turn
 _FEWEST = 3
@@ -40,13 +40,6 @@ class Ran:
     runs: int
     steady: int  # clean steps that counted
     versions: Mapping[str, str] = field(default_factory=dict)
-
-
-def run_plain(session: Session, pace: Pace, *, limit_s: float, threads: int, most: int = _MOST) -> Ran:
-    """Clean steps alone."""
-    session.step()
-    steps = _until_enough(session, None, pace, limit_s=limit_s, threads=threads, most=most)[0]
-    return _ran(steps, pace, threads, session)
 
 
 def run_in_turns(  # noqa: PLR0913 - both sessions, and how long

@@ -20,20 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BOUNDS", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams", "require_rate",
-    "stream_seconds", "utilisation",
 ]  # fmt: skip
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
-
-
-def stream_seconds(ideal: Any, share: Any, ramp: Any = 0.0) -> Any:
-    """Seconds of a stream that reaches a share of its peak when it is long, and needs a ramp to get there."""
-    return ideal / share + ramp
-
-
-def utilisation(ideal: Any, seconds: Any) -> Any:
-    """The share of the peak that was reached: 1 at best, 0 where nothing was to do."""
-    return np.where(np.asarray(seconds) > 0, np.minimum(1.0, ideal / np.where(seconds, seconds, 1.0)), 0.0)
 
 
 @frozen
