@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.change import Change, changed_device, parse_change
 from inferometer.catalog import device as device_named
+from inferometer.catalog.engines import default_runtime
 from inferometer.catalog.files import row_named
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
+from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.cost.effects import RuntimeEffects, default_runtime
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError

@@ -7,9 +7,9 @@ takes 2 · 512 · 2 B = 2,048 B in a layer's cache, 12,288 B in the six.
 import pytest
 
 from inferometer.catalog import device
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Precision, Workload
 from inferometer.cost.disaggregate import predict_disaggregated
-from inferometer.cost.effects import runtime_effects
 from inferometer.cost.memory.fit import fit
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph

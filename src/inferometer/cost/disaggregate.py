@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.catalog.engines import require_effects
 from inferometer.core.profile import DeviceFacts, Phase, Profile
 from inferometer.core.workload import Parallel
-from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.price.collectives import message_floor, message_seconds
@@ -17,9 +17,9 @@ from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Link
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Workload
-    from inferometer.cost.effects import RuntimeEffects
 
 __all__ = ["predict_disaggregated"]
 

@@ -6,10 +6,10 @@ import shlex
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core.finding import CODES, Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
-from inferometer.cost.effects import runtime_effects
 from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.explain.attribution import Breakdown, attribution, one_time
 from inferometer.explain.case import Case, case_of

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
+from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Workload
-from inferometer.cost.effects import RuntimeEffects
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError, InferometerError

@@ -12,10 +12,10 @@ from dataclasses import replace
 from math import fsum, isfinite
 from typing import TYPE_CHECKING, Literal
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.dtype import DTYPES, dtype
 from inferometer.core.frozen import frozen
-from inferometer.cost.effects import runtime_effects
 from inferometer.errors import UnknownNameError
 from inferometer.explain.attribution import ONCE
 

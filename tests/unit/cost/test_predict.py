@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import (
     Block,
     Calibration,
@@ -17,10 +18,10 @@ from inferometer.core import (
     Workload,
 )
 from inferometer.core.codec import decode, document, encode
+from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.profile import Profile
 from inferometer.cost import graph_work
 from inferometer.cost.disaggregate import predict_disaggregated
-from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.ready import make_ready

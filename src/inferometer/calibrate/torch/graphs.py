@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.probes.models import Probe, ProbeRun, graph_of
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core.dims import evaluate
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Port, Stage
@@ -17,6 +18,7 @@ from inferometer.runtimes.base import Port, Stage
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from inferometer.core.engine import Execution
     from inferometer.core.graph import Graph, Op, Tensor
     from inferometer.runtimes.base import Runtime, Session, Target, TextSession
 
@@ -30,10 +32,11 @@ def open_probe(runtime: Runtime, target: Target, probe: Probe, run: ProbeRun) ->
     """Networks that see as graphs; those that read as transformers builds them, which every config of theirs names."""
     if run.image is None:
         return runtime.open(target)
-    return open_graph(target, graph_of(probe), {"image": run.image}, compiled=runtime.name == "torch-compile")
+    execution = runtime_effects(runtime.name).execution
+    return open_graph(target, graph_of(probe), {"image": run.image}, execution=execution)
 
 
-def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, compiled: bool = False) -> Session:
+def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, execution: Execution = "launched") -> Session:
     """A session of the graph with random weights, as the runtime opens those of models it knows."""
     from inferometer.runtimes.torch.arrays import Arrays  # noqa: PLC0415 - brings torch
     from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch, threads_for  # noqa: PLC0415
@@ -50,12 +53,12 @@ def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, compil
         module = Module(model=model, precision="f32", inputs=ports, positional=True)
         host = Host(
             torch=torch, target=target, place=place, module=module, threads=threads,
-            paid=(Stage(name="load", seconds=0.0),), compiled=compiled,
+            paid=(Stage(name="load", seconds=0.0),), compiled=execution == "compiled",
         )  # fmt: skip
     except BaseException:
         threads.close()
         raise
-    return Arrays(host, compiled=compiled)
+    return Arrays(host, execution=execution)
 
 
 def _open(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int | str, ...]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.torch.timing import Clock
     from inferometer.core.device import Device
-    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.core.engine import RuntimeEffects
 
 __all__ = ["SIZES", "Kernels", "Sizes", "torch_dtype"]
 
@@ -174,7 +174,7 @@ class Kernels:
 
     def _attentions(self) -> Iterator[_Case]:
         sizes, width = self.sizes, self.format.itemsize
-        takes = 3.0 if self.runtime.name == "torch-compile" and self.clock.cuda else 0.15  # to compile, mostly
+        takes = 3.0 if self.runtime.execution == "compiled" and self.clock.cuda else 0.15  # to compile, mostly
         for (heads, kv, dim), batch in product(sizes.heads, sizes.batches):
             probe = f"attention {heads}/{kv}x{dim}"
             for query in sizes.queries:
@@ -242,7 +242,7 @@ class Kernels:
 
     def _compiled(self, call: Callable[..., object]) -> Callable[..., object]:
         """As the runtime would run it: compiled where it compiles."""
-        if self.runtime.name != "torch-compile" or not self.clock.cuda:
+        if self.runtime.execution != "compiled" or not self.clock.cuda:
             return call
         self.torch.compiler.reset()
         made: Callable[..., object] = self.torch.compile(call, dynamic=False)

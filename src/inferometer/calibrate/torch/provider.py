@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.run import Candidate, Measured
     from inferometer.core.device import Device
-    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.core.engine import RuntimeEffects
 
 __all__ = [
     "import_torch",
