@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from inferometer.asking.files import write_calibration
 from inferometer.calibrate.fitting.assemble import Subject, assemble
@@ -164,15 +164,15 @@ def _probed(job: Job, clock: Callable[[], float]) -> Prepared:
 
 def _kernels(job: Job, effects: RuntimeEffects) -> Prepared:
     from inferometer.calibrate.torch.provider import (  # noqa: PLC0415 - only torch needs it
-        import_torch,
         now_and_then,
         others_on,
         require_cuda,
         torch_environment,
         torch_provider,
     )
+    from inferometer.runtimes.torch.engine import import_torch  # noqa: PLC0415 - as above
 
-    torch: Any = import_torch()
+    torch = import_torch()
     require_cuda(torch)
     reason = others_on(torch)
     if reason is not None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
 
-__all__ = ["SIZES", "Kernels", "Sizes", "torch_dtype"]
+__all__ = ["SIZES", "Kernels", "Sizes", "repeated", "torch_dtype"]
 
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CYCLED_BYTES = 600_000_000  # beyond any cache
@@ -341,7 +341,7 @@ def _table_name(classes: tuple[str, ...]) -> str:
 
 def _masked(attend: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     """A prompt as transformers attends to it with a mask: keys and values repeated for every query head."""
-    return attend(q, _repeated(k, q.shape[1]), _repeated(v, q.shape[1]), attn_mask=mask)
+    return attend(q, repeated(k, q.shape[1]), repeated(v, q.shape[1]), attn_mask=mask)
 
 
 def _stored(attend: Any, q: Any, new: Any, place: Any, mask: Any, k: Any, v: Any) -> Any:  # noqa: PLR0913, PLR0917 - its tensors
@@ -357,7 +357,7 @@ def _grown(torch: Any, attend: Any, q: Any, new: Any, shared: bool, k: Any, v: A
     return attend(q, *longer, enable_gqa=shared)
 
 
-def _repeated(x: Any, heads: int) -> Any:
+def repeated(x: Any, heads: int) -> Any:
     batch, own, length, dim = x.shape
     if own == heads:
         return x

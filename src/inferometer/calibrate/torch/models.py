@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting.points import StepPoint
 from inferometer.calibrate.run import Candidate, Measured
-from inferometer.calibrate.torch.kernels import torch_dtype
+from inferometer.calibrate.torch.kernels import repeated, torch_dtype
 from inferometer.calibrate.torch.timing import Clock
 from inferometer.core.engine import RuntimeEffects
 
@@ -267,15 +267,8 @@ def _attended(torch: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     if mask is None:
         found = attend(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=q.shape[1] != k.shape[1])
     else:
-        found = attend(q, *(_repeated(each, q.shape[1]) for each in (k, v)), attn_mask=mask)
+        found = attend(q, *(repeated(each, q.shape[1]) for each in (k, v)), attn_mask=mask)
     return found.transpose(1, 2).flatten(2)
-
-
-def _repeated(x: Any, heads: int) -> Any:
-    batch, own, length, dim = x.shape
-    if own == heads:
-        return x
-    return x[:, :, None].expand(batch, own, heads // own, length, dim).reshape(batch, heads, length, dim)
 
 
 # an encoder

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from inferometer.catalog.engines import runtime_effects
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Stage
+from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.torch.arrays import Arrays
-from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch, threads_for
+from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch
 from inferometer.runtimes.torch.forward import Eager, Static
 from inferometer.runtimes.torch.host import Host
 from inferometer.runtimes.torch.modules import find_module
@@ -40,7 +41,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
             f"CUDA graphs need a CUDA device; PyTorch would run on {place.device} here.",
             remedy="Choose torch-eager, or a machine with an NVIDIA GPU.",
         )
-    threads = Threads(torch, threads_for(target))
+    threads = Threads(torch, threads_of(target.threads))
     try:
         build = find_module(target, place, torch)
         start = clock()
