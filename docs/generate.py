@@ -170,7 +170,53 @@ Ours are declared in `pyproject.toml` the same way.""",
     for group, meaning in GROUPS.items():
         names = ", ".join(f"`{plugin.name}`" for plugin in listed(group) if plugin.package == "inferometer")
         parts.append(f"## `{group}`\n\n{meaning}\n\nBuilt in: {names or 'none yet'}.")
-    return _page(parts)
+    return _page([*parts, *_engine_of_your_own()])
+
+
+def _engine_of_your_own() -> list[str]:
+    """A whole plug-in, as it stands in examples/plugin; a test installs what the page shows, and uses it."""
+    folder = FOLDER.parent / "examples" / "plugin"
+    texts = {name: (folder / name).read_text(encoding="utf-8").strip() for name in _PLUGIN}
+    kinds = {"toml": "toml", "py": "python"}
+    blocks = [
+        f"`{name}`: {words}\n\n```{kinds[name.rpartition('.')[2]]}\n{texts[name]}\n```"
+        for name, words in _PLUGIN.items()
+    ]
+    return ["## An engine of your own", _PLUGIN_INTRODUCTION, *blocks, _PLUGIN_USE]
+
+
+_PLUGIN = {
+    "numpy_mlp.toml": "the descriptor.",
+    "numpy_mlp.py": "the reader and the runtime.",
+    "pyproject.toml": "the entry points.",
+}
+_PLUGIN_INTRODUCTION = """A complete engine in three files: it opens perceptrons in NumPy archives and runs them.
+
+- A **reader** turns a file into a `Graph`, so that models of a new format can be predicted. An engine that opens a
+  format we read needs none.
+- A **runtime** loads a model and takes one step at a time. Warm-up, repetition, clocks and statistics are not its
+  business: every engine is measured by the same code.
+- A **descriptor** says what the engine opens, needs and does to a graph. The runtime's attribute `engine` is the path
+  of a TOML file with a row `[engines.NAME]`, or an `EngineDescriptor`. Without one the engine can be measured, and not
+  predicted. Only `title` is required; every number has a source.
+  [core/engine.py](../src/inferometer/core/engine.py) says what each key means, and
+  [catalog/data/engines](../src/inferometer/catalog/data/engines/llamacpp.toml) has ours.
+
+The rest follows from the descriptor: the engine is chosen for files in its format, predicted with its overheads,
+listed by `runtimes`, seen by `doctor`, advised in formats that it has, and calibrated where it says with what."""
+_PLUGIN_USE = """Then `pip install .`, and:
+
+```console
+$ inferometer runtimes
+$ inferometer predict digits.npz --on raspberry-pi-5
+$ inferometer profile digits.npz --predict -o digits.json
+$ inferometer explain digits.json
+$ inferometer doctor
+```
+
+An engine of ours is made the same way: a file in `catalog/data/engines`, a package in `runtimes`, and in
+`pyproject.toml` an entry point and an extra with what it installs; `tests/contract/runtime_cases_NAME.py` puts it
+through the suite that every runtime passes."""
 
 
 def _rows(headings: tuple[str, ...], rows: object) -> str:

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from inferometer.catalog import device, devices
-from inferometer.cost.effects import default_runtime
+from inferometer.catalog.engines import default_runtime
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
 from inferometer.verbs import predict

@@ -8,8 +8,8 @@ import pytest
 
 from inferometer.asking.question import Question
 from inferometer.catalog import device
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Precision, Workload
-from inferometer.cost.effects import runtime_effects
 from inferometer.cost.memory.fit import fit
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph

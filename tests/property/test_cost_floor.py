@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as some
 
 from inferometer.catalog import device as device_named
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Calibration, Parallel, Precision, Utilisation, Workload
-from inferometer.cost.effects import runtime_effects
 from inferometer.cost.options import Offload, Options
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError

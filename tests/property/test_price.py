@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferometer.catalog.engines import engines, runtime_effects
 from inferometer.core import Block, Device, Graph, Link, Memory, Parallel, Precision, Sourced, Workload
 from inferometer.cost import footprint
-from inferometer.cost.effects import _every
 from inferometer.cost.memory.residency import residency_of
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import place
@@ -22,7 +22,7 @@ from unit.cost.examples import EXAMPLES
 
 RATES = st.floats(1e9, 1e16)
 SECONDS = st.floats(1e-9, 1e-2)
-RUNTIMES = st.sampled_from(sorted(_every()))
+RUNTIMES = st.sampled_from(sorted(engines()))
 SMALL = [example for example in EXAMPLES if example.kind != "collective"]
 PLANS = st.sampled_from([Parallel(), Parallel(tp=2), Parallel(tp=4, pp=2), Parallel(pp=3), Parallel(dp=2)])
 SIZES = st.fixed_dictionaries(
@@ -142,12 +142,12 @@ def test_every_kind_of_op_has_a_price_that_holds_together(example, device, runti
     assert price.time_s >= price.floor_s  # and floor ≤ low ≤ time ≤ high, or the estimate would not be one
 
 
-@pytest.mark.parametrize("runtime", sorted(_every()))
+@pytest.mark.parametrize("runtime", sorted(engines()))
 @settings(max_examples=25, deadline=None)
 @given(chosen=st.lists(st.sampled_from(EXAMPLES), min_size=1, max_size=6), many=st.lists(SIZES, min_size=1, max_size=4))
 def test_polynomials_say_what_the_rules_say(runtime, chosen, many):
     graph = Graph(name="any", blocks=(Block(name="any", ops=tuple(chosen), count=2),))
-    terms = Terms(precision=BF16, effects=_every()[runtime], fixed={"encoder": 50, "image": 16})
+    terms = Terms(precision=BF16, effects=runtime_effects(runtime), fixed={"encoder": 50, "image": 16})
     prepared = prepare(graph, place(graph, Parallel()), terms)
     sizes = {name: np.array([each[name] for each in many]) for name in many[0]} | {"logits": 1}
     together = prepared.quantities(sizes)
@@ -163,7 +163,9 @@ def test_polynomials_say_what_the_rules_say(runtime, chosen, many):
 @given(graph=decoders(), batch=st.integers(1, 9), query=st.integers(1, 300), context=st.integers(0, 3000))
 def test_memory_made_ready_is_the_footprint(graph, batch, query, context):
     sizes = {"batch": batch, "query": query, "context": context, "logits": 1}
-    found = residency_of(graph, place(graph, Parallel()), Terms(precision=BF16, effects=_every()["ideal"])).use(sizes)
+    found = residency_of(graph, place(graph, Parallel()), Terms(precision=BF16, effects=runtime_effects("ideal"))).use(
+        sizes
+    )
     assert found.total_bytes == pytest.approx(footprint(graph, at(**sizes)).peak_bytes)
 
 

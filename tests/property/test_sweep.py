@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from inferometer.catalog import device as device_named
+from inferometer.catalog.engines import default_runtime
 from inferometer.core.profile import Headline
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.cost.effects import default_runtime
 from inferometer.cost.headline import request_times
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph

@@ -17,13 +17,13 @@ import numpy as np
 
 from inferometer.accuracy.cases import Case, Peer, case_graph, family_of, step_of_case
 from inferometer.asking.ask import ask
-from inferometer.asking.calibrations import BY_WEIGHTS, choose
+from inferometer.asking.calibrations import by_weights, choose
 from inferometer.asking.files import SHIPPED
 from inferometer.calibrate.fitting.assemble import Subject, whole_steps
 from inferometer.calibrate.fitting.bounds import bounded, unbounded
 from inferometer.calibrate.fitting.steps import whole_fit
 from inferometer.catalog import device as device_named
-from inferometer.cost.effects import require_effects
+from inferometer.catalog.engines import require_effects
 from inferometer.errors import DomainError, InferometerError
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def _calibration(
 
 def _key(case: Case) -> tuple[str, str, str]:
     """The device, the runtime and the format that a calibration is looked for by."""
-    by_weights = case.runtime in BY_WEIGHTS and case.weights is not None
-    return case.device, case.runtime, (case.weights or case.dtype) if by_weights else case.dtype
+    stored = case.weights if by_weights(case.runtime) else None
+    return case.device, case.runtime, stored or case.dtype
 
 
 def without_model(calibration: Calibration, train: Sequence[Case], model: str) -> Calibration | None:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 from inferometer.asking.question import Question
 from inferometer.asking.roof import machine_roof, needs_roof
 from inferometer.catalog import device as device_named
+from inferometer.catalog.engines import default_runtime
 from inferometer.catalog.files import row_named
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision, Workload
-from inferometer.cost.effects import default_runtime
 from inferometer.cost.options import Options
 from inferometer.readers.resolve import read
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.roof import Roof
-    from inferometer.cost.effects import RuntimeEffects
 
 __all__ = ["ask", "device_for", "model_graph", "roof_for"]
 

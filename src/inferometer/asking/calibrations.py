@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from inferometer.asking.files import SHIPPED, files_in, name_start, own_folder, read_calibration
+from inferometer.catalog.engines import known_engine
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.dims import product
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 __all__ = [
-    "BY_WEIGHTS", "Choice", "Present", "as_calibrated", "calibration_for", "choose", "chosen_for", "completed",
+    "Choice", "Present", "as_calibrated", "by_weights", "calibration_for", "choose", "chosen_for", "completed",
     "differences", "format_key", "formats_of", "present_here", "reached", "weights_of", "widened",
 ]  # fmt: skip
 
@@ -38,9 +39,6 @@ _OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")
 WIDER_VERSION = 1.5  # what another version or driver multiplies the residuals with
 WIDER_THREADS = 3.0  # another number of threads is another machine
 WIDER_FORMAT = 3.0  # other weights are unpacked by other code
-
-# Runtimes whose calibrations are of a format of the weights, and the formats of activations and cache they compute in.
-BY_WEIGHTS = {"llamacpp": ("f32", "f16")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,16 +52,6 @@ class Present:
     threads: int | None = None
 
 
-# The packages whose version a runtime's speed depends on, and the name each has in a calibration.
-_PACKAGES = {
-    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-openvino"),
-    "openvino": ("openvino",),
-    "litert": ("ai-edge-litert",),
-    "llamacpp": ("xllamacpp",),
-    "torch-eager": ("torch",),
-    "torch-graph": ("torch",),
-    "torch-compile": ("torch",),
-}
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -82,7 +70,8 @@ def _versions(runtime: str) -> Mapping[str, str]:
     from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and for this machine alone
 
     found: dict[str, str] = {}
-    for package in _PACKAGES.get(runtime, ()):
+    described = known_engine(runtime)
+    for package in described.packages if described else ():
         with suppress(PackageNotFoundError):
             found[package] = version(package)
     with suppress(OSError):
@@ -122,7 +111,7 @@ def choose(  # noqa: PLR0913 - what a calibration is chosen by, and where
         if fitting := [each for each in group if dtype in {None, each[2].dtype}]:
             return _choice(fitting, present, refused)
     others = [each for group in groups for each in group]
-    if dtype is None or runtime not in BY_WEIGHTS or not others:
+    if dtype is None or by_weights(runtime) is None or not others:
         return Choice(calibration=None, refused=tuple(refused))
     nearest = min((each[2].dtype for each in others), key=lambda name: (_apart(name, dtype), name))
     found = _choice([each for each in others if each[2].dtype == nearest], present, refused)
@@ -196,7 +185,7 @@ def chosen_for(graph: Graph, device: Device, runtime: str, precision: Precision,
 
 def format_key(graph: Graph, runtime: str, precision: Precision) -> str:
     """The number format that a calibration for a question is of: of its weights or, mostly, of its activations."""
-    if runtime in BY_WEIGHTS:
+    if by_weights(runtime):
         return weights_of(graph, precision)
     return precision.activations or graph.precision or "f32"
 
@@ -214,18 +203,23 @@ def weights_of(graph: Graph, precision: Precision) -> str:
     return max(held, key=lambda name: held[name]) if held else dtype_named(graph.precision or "f32").name
 
 
+def by_weights(runtime: str) -> Precision | None:
+    """Where a runtime's calibrations are of a format of the weights: the formats that it computes in."""
+    described = known_engine(runtime)
+    return described.by_weights if described else None
+
+
 def formats_of(runtime: str, dtype: str) -> Precision:
     """The formats that a calibration of a format was measured in."""
-    activations, kv = BY_WEIGHTS.get(runtime, (dtype, dtype))
-    return Precision(weights=dtype, activations=activations, kv=kv)
+    return replace(by_weights(runtime) or Precision(activations=dtype, kv=dtype), weights=dtype)
 
 
 def as_calibrated(runtime: str, precision: Precision) -> Precision:
     """What is left open is as it was when the calibration was made."""
-    fixed = BY_WEIGHTS.get(runtime)
+    fixed = by_weights(runtime)
     if fixed is None:
         return precision
-    return replace(precision, activations=precision.activations or fixed[0], kv=precision.kv or fixed[1])
+    return replace(precision, activations=precision.activations or fixed.activations, kv=precision.kv or fixed.kv)
 
 
 def completed(device: Device, calibration: Calibration) -> Device:

@@ -14,14 +14,15 @@ from inferometer.asking.calibrations import as_calibrated, chosen_for, completed
 from inferometer.asking.change import Change, changed_device, parse_change
 from inferometer.asking.roof import with_roof
 from inferometer.catalog import device as device_named
+from inferometer.catalog.engines import require_effects
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
+from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.profile import CalibrationMark, JudgedBy
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.effects import RuntimeEffects, require_effects
 from inferometer.cost.kept import Kept
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from inferometer.bench.guard import Guard, host_record
 from inferometer.calibrate.probes.decoders import DecoderProvider, decoder_provider
 from inferometer.calibrate.probes.provider import Opener, ProbeProvider, probe_provider
+from inferometer.catalog.engines import engine as engine_named
 from inferometer.core.device import Device
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Runtime, require_ready
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.calibrate.fitting.points import Point
+    from inferometer.core.engine import Probing
 
 __all__ = ["Engine", "circumstances", "disturbed_by", "engine_provider", "require_quiet"]
 
@@ -28,7 +30,7 @@ _LOOKS = 6  # at a machine that is not quiet, before it is refused: some seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """What is calibrated. For a runtime that opens GGUF files `dtype` is the format of the weights."""
+    """What is calibrated. For a runtime that is calibrated by its weights `dtype` is their format."""
 
     runtime: Runtime
     device: Device
@@ -42,7 +44,8 @@ class Engine:
 def engine_provider(engine: Engine, known: Sequence[Point] = ()) -> ProbeProvider | DecoderProvider:
     """The provider, its ceilings measured or taken from beside the journal. `known` points are those it has."""
     require_ready(engine.runtime)
-    if "gguf" in engine.runtime.formats:
+    probing = engine_named(engine.runtime.name).calibrated[engine.device.unit]
+    if probing == "decoders":
         return decoder_provider(
             engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
             folder=engine.folder, limit_s=engine.limit_s,
@@ -54,13 +57,13 @@ def engine_provider(engine: Engine, known: Sequence[Point] = ()) -> ProbeProvide
         )
     return probe_provider(
         engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
-        folder=engine.folder, limit_s=engine.limit_s, known=known, opener=_opener(engine.runtime),
+        folder=engine.folder, limit_s=engine.limit_s, known=known, opener=_opener(probing),
     )  # fmt: skip
 
 
-def _opener(runtime: Runtime) -> Opener | None:
+def _opener(probing: Probing) -> Opener | None:
     """PyTorch has no file of a network that none of its libraries builds: those probes are made in the process."""
-    if "config" not in runtime.formats:
+    if probing != "modules":
         return None
     from inferometer.calibrate.torch.graphs import open_probe  # noqa: PLC0415 - only who runs torch needs it
 
@@ -69,11 +72,11 @@ def _opener(runtime: Runtime) -> Opener | None:
 
 def require_quiet(guard: Guard, looks: int = _LOOKS) -> None:
     """Look until nothing disturbs, a few times at most; then refuse, and say why."""
-    found = guard.before(retries=looks).disturbances
-    if found:
+    disturbances = guard.before(retries=looks).disturbances
+    if disturbances:
         raise EngineError(
-            f"The machine is not quiet: {'; '.join(each.found for each in found)}.",
-            remedy=found[0].remedy or "Calibrate when nothing else runs, or give --no-guard.",
+            f"The machine is not quiet: {'; '.join(each.found for each in disturbances)}.",
+            remedy=disturbances[0].remedy or "Calibrate when nothing else runs, or give --no-guard.",
         )
 
 
@@ -83,12 +86,12 @@ def disturbed_by(guard: Guard, sleep: Callable[[float], None] = time.sleep) -> C
 
     def look() -> str | None:
         nonlocal mark, often
-        found = guard.since(mark)
-        often = often + 1 if found else 0
-        if found:
+        disturbances = guard.since(mark)
+        often = often + 1 if disturbances else 0
+        if disturbances:
             sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * often))
         mark = guard.mark()
-        return "; ".join(each.found for each in found) or None
+        return "; ".join(each.found for each in disturbances) or None
 
     return look
 

@@ -7,16 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from inferometer.asking.files import write_calibration
 from inferometer.calibrate.fitting.assemble import Subject, assemble
 from inferometer.calibrate.run import Journal, Outcome, Progress, Provider, calibrate_with
+from inferometer.catalog.engines import engine, engines
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
-from inferometer.cost.effects import RuntimeEffects, require_effects
 from inferometer.errors import DomainError, EngineError
 from inferometer.settings import cache_folder
+
+if TYPE_CHECKING:
+    from inferometer.core.engine import RuntimeEffects
 
 __all__ = [
     "Job", "Prepared", "Result", "calibrate", "default_dtype", "default_runtime", "default_threads", "prepare",
@@ -81,15 +84,15 @@ class Result:
 
 
 def default_runtime(device: Device) -> str:
-    """What is calibrated where nothing is said: an engine that most kinds of model run in there."""
-    return "torch-compile" if device.unit == "gpu" else "onnxruntime"
+    """What is calibrated where nothing is said: the first for GPUs or for arrays, which runs most kinds of model."""
+    use = "gpu" if device.unit == "gpu" else "arrays"
+    return next(name for name, described in engines().items() if use in described.first_for)
 
 
 def default_dtype(device: Device, runtime: str) -> str:
-    """Of llama.cpp it is the format of the weights."""
-    if runtime == "llamacpp":
-        return "q8_0"
-    return "bf16" if device.unit == "gpu" and "bf16" in device.peaks else "f32"
+    """The engine's own: of one that is calibrated by weights, their format."""
+    wide = "bf16" if device.unit == "gpu" and "bf16" in device.peaks else "f32"
+    return engine(runtime).calibrated_in or wide
 
 
 def default_threads(device: Device, asked: int | None) -> int | None:
@@ -102,19 +105,18 @@ def default_threads(device: Device, asked: int | None) -> int | None:
 
 
 def prepare(job: Job, *, clock: Callable[[], float] = time.monotonic) -> Prepared:
-    """The engine of a runtime. Torch on a GPU needs nothing but torch; every engine on a CPU runs probe models."""
-    effects = require_effects(job.runtime)
-    if job.runtime.startswith("torch-") and job.device.unit == "gpu":
-        return _torch(job, effects)
-    if job.device.unit == "cpu":
-        return _on_cpu(job, clock)
-    raise DomainError(
-        f"{job.runtime} on a {job.device.unit} has no probes to calibrate it with.",
-        remedy="Calibrate torch-eager, torch-graph or torch-compile on a GPU, or any engine on a CPU.",
-    )
+    """The engine of a runtime, made ready for the kind of probe that its descriptor names for the unit."""
+    described, unit = engine(job.runtime), job.device.unit
+    if unit not in described.calibrated:
+        able = [name for name, other in engines().items() if unit in other.calibrated]
+        raise DomainError(
+            f"{job.runtime} on a {unit} has no probes to calibrate it with.",
+            remedy=f"Calibrate {' or '.join(able)}, or another unit." if able else "Calibrate another unit.",
+        )
+    return _kernels(job, described.effects) if described.calibrated[unit] == "kernels" else _probed(job, clock)
 
 
-def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
+def _probed(job: Job, clock: Callable[[], float]) -> Prepared:
     from inferometer.asking.calibrations import present_here  # noqa: PLC0415 - as above
     from inferometer.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
     from inferometer.calibrate.engines import (  # noqa: PLC0415 - as above
@@ -131,7 +133,7 @@ def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
 
     begun = clock()
     threads = job.threads or default_threads(job.device, None) or 1
-    engine = Engine(
+    probed = Engine(
         runtime=runtime_named(job.runtime),
         device=job.device,
         dtype=job.dtype,
@@ -145,7 +147,7 @@ def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
     if job.fresh:
         job.journal.clear()
         (job.journal.folder / CEILINGS).unlink(missing_ok=True)
-    provider = engine_provider(engine, job.journal.points())
+    provider = engine_provider(probed, job.journal.points())
     beside = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
     return Prepared(
         provider=Together(provider, beside),
@@ -160,17 +162,17 @@ def _on_cpu(job: Job, clock: Callable[[], float]) -> Prepared:
     )
 
 
-def _torch(job: Job, effects: RuntimeEffects) -> Prepared:
+def _kernels(job: Job, effects: RuntimeEffects) -> Prepared:
     from inferometer.calibrate.torch.provider import (  # noqa: PLC0415 - only torch needs it
-        import_torch,
         now_and_then,
         others_on,
         require_cuda,
         torch_environment,
         torch_provider,
     )
+    from inferometer.runtimes.torch.engine import import_torch  # noqa: PLC0415 - as above
 
-    torch: Any = import_torch()
+    torch = import_torch()
     require_cuda(torch)
     reason = others_on(torch)
     if reason is not None:
@@ -210,7 +212,7 @@ def calibrate(
         return Result(outcome=outcome)
     subject = Subject(
         device=prepared.device or job.device,
-        runtime=require_effects(job.runtime),
+        runtime=engine(job.runtime).effects,
         dtype=job.dtype,
         created=now().isoformat(timespec="seconds"),
         versions=prepared.versions,

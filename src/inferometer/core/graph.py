@@ -17,7 +17,7 @@ from inferometer.core.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KINDS", "Block", "Graph", "Op", "Role", "Tensor"]
+__all__ = ["KINDS", "Block", "Graph", "Op", "Role", "Tensor", "is_generative"]
 
 Role = Literal["weight", "constant", "activation", "kv", "state", "index"]
 
@@ -152,6 +152,16 @@ class Graph:
         """The sizes a workload must bind."""
         ends = (tensor.symbols for tensor in (*self.inputs, *self.outputs))
         return frozenset().union(*ends, *(op.symbols for _, op in self.ops()))
+
+
+def is_generative(graph: Graph) -> bool:
+    """Whether the graph makes tokens one after the other: it keeps a cache, or a state between steps."""
+    for _, op in graph.ops():
+        if op.kind == "attention" and op.get("cached"):
+            return True
+        if any(tensor.role in {"kv", "state"} for tensor in (*op.inputs, *op.outputs)):
+            return "query" in graph.symbols
+    return False
 
 
 def _symbols(value: Any) -> frozenset[str]:

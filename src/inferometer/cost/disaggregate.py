@@ -14,9 +14,9 @@ from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.device import Link
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Workload
-    from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.options import Options
 
 __all__ = ["handed_over", "prompt_cache_bytes"]

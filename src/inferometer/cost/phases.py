@@ -16,10 +16,10 @@ from inferometer.cost.price.priors import storage_prior
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.estimate import Bound
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Parallel
-    from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.options import Options
     from inferometer.cost.price.plan import Plan, Step
     from inferometer.cost.ready import Ready

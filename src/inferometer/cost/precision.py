@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from inferometer.core.binding import Binding
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph, Op, Tensor
-    from inferometer.cost.effects import RuntimeEffects
 
 __all__ = ["UNSTATED", "Arithmetic", "arithmetic_for", "resolved_precision", "with_overrides"]
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
+from inferometer.core.engine import RuntimeEffects
 from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.workload import Workload
-from inferometer.cost.effects import RuntimeEffects, require_effects
 from inferometer.cost.energy import battery_seconds, power_model
 from inferometer.cost.headline import phase_repeats, request_times, tokens_gained
 from inferometer.cost.memory.fit import capacity_of, peak_use, reserve_of

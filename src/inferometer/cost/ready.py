@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.finite import require_finite
 from inferometer.cost.kept import Kept
@@ -19,7 +19,6 @@ from inferometer.cost.memory.residency import Residency, residency_of, timelines
 from inferometer.cost.parallel import is_layer, layer_count, place
 from inferometer.cost.precision import UNSTATED, resolved_precision, with_overrides
 from inferometer.cost.price.plan import Plan, plan_of
-from inferometer.cost.request import is_generative
 from inferometer.cost.work.collect import collect
 from inferometer.cost.work.count import coverage, unknown_sizes
 from inferometer.cost.work.prepare import Prepared, Terms, prepare
@@ -32,9 +31,9 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block
     from inferometer.core.workload import Workload
-    from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.options import Offload, Options
 
 __all__ = ["Layout", "Ready", "fixed_sizes", "make_layout", "make_ready"]

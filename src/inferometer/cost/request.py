@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.graph import is_generative
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -17,21 +18,11 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
 
 __all__ = [
-    "GENERATE", "PROMPT", "completed", "decode_context", "encodes_prompt", "is_generative", "last_tokens",
+    "GENERATE", "PROMPT", "completed", "decode_context", "encodes_prompt", "last_tokens",
     "prefill_steps", "start_tokens",
 ]  # fmt: skip
 
 PROMPT, GENERATE = 512, 128  # where nothing is asked for, as llama-bench does
-
-
-def is_generative(graph: Graph) -> bool:
-    """Whether the graph makes tokens one after the other: it keeps a cache, or a state between steps."""
-    for _, op in graph.ops():
-        if op.kind == "attention" and op.get("cached"):
-            return True
-        if any(tensor.role in {"kv", "state"} for tensor in (*op.inputs, *op.outputs)):
-            return "query" in graph.symbols
-    return False
 
 
 def encodes_prompt(graph: Graph) -> bool:

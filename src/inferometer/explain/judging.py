@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.asking.question import Question
+from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.profile import JudgedBy
-from inferometer.cost.effects import runtime_effects
 from inferometer.cost.options import Options
-from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.errors import InferometerError
 from inferometer.explain.case import case_of
 from inferometer.explain.findings import find
 from inferometer.explain.gains import priced, unpriced
@@ -67,13 +67,9 @@ def _question_behind(
     profile: Profile, graph: Graph, device: Device, *, roof: Roof | None, sizes: Mapping[str, int]
 ) -> tuple[Question, Notes]:
     """The question that the profile answers; of an engine without a row, as an ideal one would."""
-    runtime = profile.runtime or "ideal"
-    notes: Notes = ()
-    try:
-        runtime_effects(runtime)
-    except UnknownNameError:
-        notes = (f"{runtime} has no row among the runtimes: it is predicted as an ideal one.",)
-        runtime = "ideal"
+    runtime = engine_or_ideal(profile.runtime).name
+    unknown = profile.runtime is not None and runtime != profile.runtime
+    notes = (f"{profile.runtime} has no engine descriptor: it is predicted as an ideal engine.",) if unknown else ()
     question = Question(
         graph=graph,
         device=device,

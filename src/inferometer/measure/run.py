@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from inferometer.bench.plan import Plan
 from inferometer.catalog.detect import detect_host
 from inferometer.core.dims import evaluate
-from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.profile import Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.request import GENERATE, PROMPT
@@ -24,7 +24,7 @@ from inferometer.measure.formats import main_format, mixture_note
 from inferometer.measure.inputs import index_limits
 from inferometer.measure.isolate import Limits, isolated
 from inferometer.measure.order import Order, TextOrder
-from inferometer.measure.prepare import Making, Prepared, facts_of, prepare
+from inferometer.measure.prepare import Making, Prepared, can_open, facts_of, prepare
 from inferometer.measure.raw import Raw
 from inferometer.plugins import load_all
 from inferometer.runtimes.base import Missing, Runtime, Target, require_ready
@@ -33,6 +33,7 @@ from inferometer.settings import cache_folder
 if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
     from inferometer.core.binding import Binding
+    from inferometer.core.device import Unit
     from inferometer.core.profile import Verification
     from inferometer.measure.verify import Tolerance
 
@@ -42,15 +43,6 @@ _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _WORDS = 6  # of an engine's log that are shown with an error, in lines
 _FILE_NAME = re.compile(r"named '(.+)' in the file")
-# Which runtime opens a format, the first that is installed; None stands for a model without weights.
-_PREFERRED: dict[str | None, tuple[str, ...]] = {
-    "onnx": ("onnxruntime", "openvino"),
-    "gguf": ("llamacpp",),
-    "tflite": ("litert", "openvino"),
-    "pt2": ("torch-eager",),
-    "safetensors": ("torch-eager", "onnxruntime"),
-    None: ("onnxruntime", "llamacpp", "torch-eager", "openvino"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +96,7 @@ class Measured:
 
 def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Path | None = None) -> Measured:
     """Measure. What was measured before it ended early is kept; nothing measured at all is an error."""
-    runtime = runtime_named(asked.runtime) if asked.runtime else choose_runtime(asked.model)
+    runtime = runtime_named(asked.runtime) if asked.runtime else choose_runtime(asked.model, asked.unit)
     prepared = _prepared(asked, runtime, folder)
     asked = _in_our_names(asked, prepared.graph)
     workload = _completed(asked, prepared)
@@ -146,26 +138,30 @@ def _titled(profile: Profile) -> Profile:
     return replace(profile, device=replace(profile.device, title=detect_host().cpu.model))
 
 
-def choose_runtime(model: str) -> Runtime:
-    """The first installed runtime that opens the model's format."""
-    from inferometer.catalog.files import row_named  # noqa: PLC0415 - only where no runtime is named
-    from inferometer.measure.prepare import format_of  # noqa: PLC0415 - as above
+def choose_runtime(model: str, unit: str | None = None) -> Runtime:
+    """The first engine of `predict`'s own order that is installed and can open the model, on this machine.
+
+    A GPU is asked for by its `unit`; that of this machine is taken for a desk's.
+    """
+    from inferometer.catalog.engines import ranked_engines  # noqa: PLC0415 - only where no runtime is named
+    from inferometer.catalog.local import local_device  # noqa: PLC0415 - as above
     from inferometer.readers.resolve import read  # noqa: PLC0415 - as above
 
-    if row_named("models", model) is None and not Path(model).exists():
-        read(model)  # a name that is not known is told as such, with the ones it is near
-    kind = None if row_named("models", model) is not None else format_of(Path(model))
+    graph, device = read(model), local_device()
+    if unit is not None:
+        device = replace(device, unit=cast("Unit", unit.partition(":")[0]), kind="desktop")
+    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))
     loaded, _ = load_all("inferometer.runtimes")
-    preferred = [loaded[name] for name in _PREFERRED.get(kind, _PREFERRED[None]) if name in loaded]
     remedies = []
-    for runtime in preferred:
-        found = runtime.probe()
-        if not isinstance(found, Missing):
+    for runtime in (loaded[name] for name in ranked if name in loaded and can_open(loaded[name], graph)):
+        state = runtime.probe()
+        if not isinstance(state, Missing):
             chosen: Runtime = runtime
             return chosen
-        remedies.append(found.remedy)
+        remedies.append(state.remedy)
     raise MissingDependencyError(
-        f"No runtime that could open {model!r} is installed.", remedy=f"Install one: {' or '.join(remedies)}."
+        f"No runtime that could open {model!r} is installed.",
+        remedy=f"Install one: {' or '.join(dict.fromkeys(remedies))}." if remedies else "See `inferometer runtimes`.",
     )
 
 
@@ -180,7 +176,7 @@ def verified(
     truth = runtime_named(reference)
     require_ready(truth)
     short = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
-    runtime = asked.runtime or choose_runtime(asked.model).name
+    runtime = asked.runtime or choose_runtime(asked.model, asked.unit).name
     mine = replace(asked, runtime=runtime, plan=short, shape=False, guarded=False)
     right = replace(
         mine, model=model or asked.model, runtime=reference, weights="f32", providers=(), optimisation=None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,22 @@ _LEAST = 0.1  # less confidence than this is no match
 
 
 def read_graph(path: Path | str, *, readers: Iterable[Reader] | None = None) -> Graph:
-    """The graph of a model file or folder. The reader that is most confident of the content reads it."""
-    path = Path(path)
-    return choose_reader(look(path), readers=readers).read(path)
+    """The graph of a model file or folder, with its format, by the reader that is most confident of the content."""
+    peek = look(Path(path))
+    reader = choose_reader(peek, readers=readers)
+    graph = reader.read(peek.path)
+    return replace(graph, metadata={**graph.metadata, "format": _format_of(peek, reader)})
+
+
+def _format_of(peek: Peek, reader: Reader) -> str:
+    """The name that runtimes know the format by."""
+    if peek.is_folder and any(name.endswith(".safetensors") for name in peek.names):
+        return "safetensors"
+    if peek.is_folder or peek.path.suffix == ".json":
+        return "config"
+    if "task" in reader.formats:  # an archive with a network in it, or the network itself
+        return "task" if peek.head.startswith(b"PK") else "tflite"
+    return min(reader.formats)
 
 
 def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Reader:

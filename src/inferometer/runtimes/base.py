@@ -10,7 +10,8 @@ are on and `kernels` tells what it ran.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -18,6 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from inferometer.core.engine import EngineDescriptor
 from inferometer.errors import DomainError, FormatError, MissingDependencyError, UnknownNameError
 
 if TYPE_CHECKING:
@@ -217,7 +219,11 @@ class TextSession(Protocol):
 
 
 class Runtime(Protocol):
-    """The protocol plug-ins of the group `inferometer.runtimes` keep."""
+    """The protocol plug-ins of the group `inferometer.runtimes` keep.
+
+    One that also has an attribute `engine` (an EngineDescriptor, or the path of a TOML file with one) is predicted,
+    calibrated and checked as ours are: see catalog/engines.py.
+    """
 
     @property
     def name(self) -> str: ...
@@ -241,27 +247,39 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Engine:
-    """A runtime whose engine is a Python package. `opener` is the module that imports it, and its `open` is called."""
+    """A runtime whose engine is a Python package. Its descriptor says what it opens and needs.
 
-    name: str
-    title: str
-    package: str  # as the package index names it
-    module: str  # as Python imports it
-    extra: str  # as `pip install inferometer[…]` names it
-    formats: frozenset[str]
+    `opener` is the module that imports the package, and its `open_session` is called. `lacks` says what else is
+    missing of a package of that version, without importing it.
+    """
+
+    engine: EngineDescriptor
     opener: str
     capabilities: Capabilities = field(default_factory=Capabilities)
+    lacks: Callable[[str], Missing | None] = lambda _version: None
+
+    @property
+    def name(self) -> str:
+        return self.engine.name
+
+    @property
+    def title(self) -> str:
+        return self.engine.title
+
+    @property
+    def formats(self) -> frozenset[str]:
+        return frozenset(self.engine.opens)
 
     def probe(self) -> Ready | Missing:
-        remedy = f"pip install 'inferometer[{self.extra}]'"
-        if find_spec(self.module) is None:
-            return Missing(reason=f"{self.package} is not installed", remedy=remedy)
-        try:
-            return Ready(version=version(self.package))
-        except PackageNotFoundError:
-            return Missing(
-                reason=f"a module {self.module} is here, but not from the package {self.package}", remedy=remedy
-            )
+        package, module = self.engine.packages[0], str(self.engine.module)
+        remedy = f"pip install 'inferometer[{self.engine.extra}]'"
+        if find_spec(module) is None:
+            return Missing(reason=f"{package} is not installed", remedy=remedy)
+        for name in self.engine.packages:  # an engine may come under several names
+            with suppress(PackageNotFoundError):
+                installed = version(name)
+                return self.lacks(installed) or Ready(version=installed)
+        return Missing(reason=f"a module {module} is here, but not from the package {package}", remedy=remedy)
 
     def open(self, target: Target) -> Session | TextSession:
         require_ready(self)
@@ -272,9 +290,9 @@ class Engine:
 
 
 def require_ready(runtime: Runtime) -> None:
-    found = runtime.probe()
-    if isinstance(found, Missing):
-        raise MissingDependencyError(f"{runtime.title} cannot be used: {found.reason}.", remedy=f"{found.remedy}")
+    state = runtime.probe()
+    if isinstance(state, Missing):
+        raise MissingDependencyError(f"{runtime.title} cannot be used: {state.reason}.", remedy=state.remedy)
 
 
 def require_format(runtime: Runtime, target: Target) -> None:

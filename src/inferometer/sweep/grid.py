@@ -12,14 +12,15 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from inferometer.catalog.engines import default_runtime, require_effects
 from inferometer.catalog.places import instance
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
+from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision
-from inferometer.cost.effects import RuntimeEffects, default_runtime, require_effects
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.options import Options
 from inferometer.errors import DomainError, UnknownNameError

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import is_generative
 from inferometer.core.workload import Workload
 from inferometer.cost.parallel import replica_batch
-from inferometer.cost.request import GENERATE, PROMPT, completed, encodes_prompt, is_generative
+from inferometer.cost.request import GENERATE, PROMPT, completed, encodes_prompt
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:

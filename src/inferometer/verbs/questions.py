@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from inferometer.asking.question import Question
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.core.profile import Profile
-    from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.memory.fit import Fit
     from inferometer.cost.options import Options
     from inferometer.sweep import Rows

@@ -11,9 +11,9 @@ from inferometer.calibrate.fitting.single import linear, vector, work_of_single
 from inferometer.calibrate.job import Job, Prepared, calibrate
 from inferometer.calibrate.run import Candidate, Measured
 from inferometer.catalog import device
+from inferometer.catalog.engines import require_effects
 from inferometer.cli.calibrate import command
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.effects import require_effects
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError
 from inferometer.readers.huggingface import graph_from_config

@@ -9,9 +9,9 @@ from inferometer.calibrate.fitting.fit import class_for
 from inferometer.calibrate.fitting.points import measured, works_of
 from inferometer.calibrate.fitting.steps import taken_apart
 from inferometer.catalog import device
+from inferometer.catalog.engines import require_effects
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.ready import make_ready

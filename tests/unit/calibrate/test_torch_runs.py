@@ -8,7 +8,7 @@ from inferometer.calibrate.torch.kernels import Sizes
 from inferometer.calibrate.torch.models import TINY
 from inferometer.calibrate.torch.provider import torch_environment, torch_provider
 from inferometer.catalog import device
-from inferometer.cost.effects import require_effects
+from inferometer.catalog.engines import require_effects
 
 torch = pytest.importorskip("torch")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.catalog.engines import require_effects
 from inferometer.core.estimate import Estimate
 from inferometer.core.graph import Block, Graph
 from inferometer.core.workload import Parallel
-from inferometer.cost.effects import require_effects
 from inferometer.cost.parallel import place
 from inferometer.cost.price.plan import plan_of
 from inferometer.cost.price.price import bound_names
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Op
-    from inferometer.cost.effects import RuntimeEffects
 
 __all__ = ["estimate_op"]
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inferometer.core import Calibration, Memory, Utilisation, Workload
-from inferometer.cost.effects import Overheads, RuntimeEffects
+from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.cost.memory.fit import fit
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph

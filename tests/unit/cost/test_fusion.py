@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from inferometer.core import Block, Graph, Op
-from inferometer.cost.effects import RuntimeEffects
+from inferometer.core.engine import RuntimeEffects
 from inferometer.cost.work.fusion import fuse
 from unit.cost.decoders import LLAMA_3_1_8B, add, project, rms_norm, tokens
 

@@ -4,8 +4,8 @@ from threading import Barrier, Event, Thread
 
 import pytest
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Workload
-from inferometer.cost.effects import runtime_effects
 from inferometer.cost.kept import Kept
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready

@@ -2,8 +2,9 @@ from dataclasses import replace
 
 import pytest
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Precision
-from inferometer.cost.effects import RuntimeEffects, runtime_effects
+from inferometer.core.engine import RuntimeEffects
 from inferometer.cost.precision import arithmetic_for, resolved_precision, with_overrides
 from inferometer.errors import DomainError
 from unit.cost.decoders import LLAMA_3_1_8B, at, project

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from inferometer.asking.question import Question
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import (
     Block,
     Calibration,
@@ -18,9 +19,9 @@ from inferometer.core import (
     Workload,
 )
 from inferometer.core.codec import decode, document, encode
+from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.profile import Profile
 from inferometer.cost import graph_work
-from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.ready import make_ready

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Calibration, Memory, Parallel, Precision, Utilisation
-from inferometer.cost.effects import Overheads, RuntimeEffects, runtime_effects
+from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.cost.parallel import place
 from inferometer.cost.price.plan import DATASHEET_SPREAD, plan_of
 from inferometer.cost.price.price import exposed_host, levels_of

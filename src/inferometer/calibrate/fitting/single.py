@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting.points import OpWork, works_of
+from inferometer.catalog.engines import require_effects
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
-    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.core.engine import RuntimeEffects
 
 __all__ = ["Single", "attention", "convolution", "embedding", "linear", "vector", "work_of_single"]
 

@@ -33,10 +33,10 @@ from inferometer.calibrate.probes.provider import (
 from inferometer.calibrate.probes.steps import Ran
 from inferometer.calibrate.probes.texts import PhaseRan, TextRun, kernels_of, run_texts
 from inferometer.calibrate.run import Candidate, Measured
+from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.effects import require_effects
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Runtime, Target
 from inferometer.settings import cache_folder

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.calibrate.fitting.fit import Fitted, fit_class, predicted_seconds
 from inferometer.calibrate.fitting.points import OpWork, Point, measured, works_of
-from inferometer.cost.effects import require_effects
+from inferometer.catalog.engines import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from inferometer.measure.correct import correct

@@ -24,6 +24,7 @@ from inferometer.calibrate.probes.pace import Pace
 from inferometer.calibrate.probes.points import Beside, Priced, ops_of, points_of, priced, rates_of
 from inferometer.calibrate.probes.steps import Ran, fed, order_of, run_in_turns
 from inferometer.calibrate.run import Candidate, Measured
+from inferometer.catalog.engines import engines
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.workload import Precision
 from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
@@ -128,7 +129,7 @@ class ProbeProvider:
             raise DomainError(
                 f"{self.runtime.title} opens {', '.join(sorted(self.runtime.formats))}; probe models can be made as "
                 f"{' or '.join(_FORMATS)} only.",
-                remedy="Calibrate onnxruntime, openvino, litert, torch-eager or llamacpp, or give models of your own.",
+                remedy=f"Calibrate {' or '.join(name for name, each in engines().items() if each.calibrated)}.",
             )
         self._beside.add(self.known)
         if self.pace.fastest_s == float("inf"):

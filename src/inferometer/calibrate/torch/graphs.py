@@ -10,13 +10,16 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.probes.models import Probe, ProbeRun, graph_of
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core.dims import evaluate
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Port, Stage
+from inferometer.runtimes.host import threads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from inferometer.core.engine import Execution
     from inferometer.core.graph import Graph, Op, Tensor
     from inferometer.runtimes.base import Runtime, Session, Target, TextSession
 
@@ -30,19 +33,20 @@ def open_probe(runtime: Runtime, target: Target, probe: Probe, run: ProbeRun) ->
     """Networks that see as graphs; those that read as transformers builds them, which every config of theirs names."""
     if run.image is None:
         return runtime.open(target)
-    return open_graph(target, graph_of(probe), {"image": run.image}, compiled=runtime.name == "torch-compile")
+    execution = runtime_effects(runtime.name).execution
+    return open_graph(target, graph_of(probe), {"image": run.image}, execution=execution)
 
 
-def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, compiled: bool = False) -> Session:
+def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, execution: Execution = "launched") -> Session:
     """A session of the graph with random weights, as the runtime opens those of models it knows."""
     from inferometer.runtimes.torch.arrays import Arrays  # noqa: PLC0415 - brings torch
-    from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch, threads_for  # noqa: PLC0415
+    from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch  # noqa: PLC0415
     from inferometer.runtimes.torch.host import Host  # noqa: PLC0415 - as above
     from inferometer.runtimes.torch.modules import Module, seeded  # noqa: PLC0415 - as above
 
     torch = import_torch()
     place = choose_place(target, torch)
-    threads = Threads(torch, threads_for(target))
+    threads = Threads(torch, threads_of(target.threads))
     try:
         with seeded(torch, target.seed):
             model = module_of(torch, graph, sizes).to(place.device).eval()
@@ -50,12 +54,12 @@ def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, compil
         module = Module(model=model, precision="f32", inputs=ports, positional=True)
         host = Host(
             torch=torch, target=target, place=place, module=module, threads=threads,
-            paid=(Stage(name="load", seconds=0.0),), compiled=compiled,
+            paid=(Stage(name="load", seconds=0.0),), compiled=execution == "compiled",
         )  # fmt: skip
     except BaseException:
         threads.close()
         raise
-    return Arrays(host, compiled=compiled)
+    return Arrays(host, execution=execution)
 
 
 def _open(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int | str, ...]:

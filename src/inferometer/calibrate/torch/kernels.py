@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.torch.timing import Clock
     from inferometer.core.device import Device
-    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.core.engine import RuntimeEffects
 
-__all__ = ["SIZES", "Kernels", "Sizes", "torch_dtype"]
+__all__ = ["SIZES", "Kernels", "Sizes", "repeated", "torch_dtype"]
 
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CYCLED_BYTES = 600_000_000  # beyond any cache
@@ -174,7 +174,7 @@ class Kernels:
 
     def _attentions(self) -> Iterator[_Case]:
         sizes, width = self.sizes, self.format.itemsize
-        takes = 3.0 if self.runtime.name == "torch-compile" and self.clock.cuda else 0.15  # to compile, mostly
+        takes = 3.0 if self.runtime.execution == "compiled" and self.clock.cuda else 0.15  # to compile, mostly
         for (heads, kv, dim), batch in product(sizes.heads, sizes.batches):
             probe = f"attention {heads}/{kv}x{dim}"
             for query in sizes.queries:
@@ -242,7 +242,7 @@ class Kernels:
 
     def _compiled(self, call: Callable[..., object]) -> Callable[..., object]:
         """As the runtime would run it: compiled where it compiles."""
-        if self.runtime.name != "torch-compile" or not self.clock.cuda:
+        if self.runtime.execution != "compiled" or not self.clock.cuda:
             return call
         self.torch.compiler.reset()
         made: Callable[..., object] = self.torch.compile(call, dynamic=False)
@@ -341,7 +341,7 @@ def _table_name(classes: tuple[str, ...]) -> str:
 
 def _masked(attend: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     """A prompt as transformers attends to it with a mask: keys and values repeated for every query head."""
-    return attend(q, _repeated(k, q.shape[1]), _repeated(v, q.shape[1]), attn_mask=mask)
+    return attend(q, repeated(k, q.shape[1]), repeated(v, q.shape[1]), attn_mask=mask)
 
 
 def _stored(attend: Any, q: Any, new: Any, place: Any, mask: Any, k: Any, v: Any) -> Any:  # noqa: PLR0913, PLR0917 - its tensors
@@ -357,7 +357,7 @@ def _grown(torch: Any, attend: Any, q: Any, new: Any, shared: bool, k: Any, v: A
     return attend(q, *longer, enable_gqa=shared)
 
 
-def _repeated(x: Any, heads: int) -> Any:
+def repeated(x: Any, heads: int) -> Any:
     batch, own, length, dim = x.shape
     if own == heads:
         return x

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting.points import StepPoint
 from inferometer.calibrate.run import Candidate, Measured
-from inferometer.calibrate.torch.kernels import torch_dtype
+from inferometer.calibrate.torch.kernels import repeated, torch_dtype
 from inferometer.calibrate.torch.timing import Clock
-from inferometer.cost.effects import RuntimeEffects
+from inferometer.core.engine import RuntimeEffects
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +101,7 @@ class ProbeModels:
 
     def candidates(self) -> list[Candidate]:
         """Compiling takes seconds a case, so a runtime that compiles is given fewer of them."""
-        slow = 8.0 if self.runtime.name == "torch-compile" and self.clock.cuda else 1.0
+        slow = 8.0 if self.runtime.execution == "compiled" and self.clock.cuda else 1.0
         self._runs = {run.key: run for run in self._all()}
         return [
             Candidate(
@@ -137,10 +137,10 @@ class ProbeModels:
     def _timed(self, net: _Net, run: _Run, config: Mapping[str, Any]) -> Timing:
         masked = self.runtime.attention != "flash"
         call = net.prepared(run, masked=masked, config=config)
-        if self.runtime.name == "torch-compile" and self.clock.cuda:
+        if self.runtime.execution == "compiled" and self.clock.cuda:
             self.clock.torch.compiler.reset()
             call = self.clock.torch.compile(call, dynamic=False)
-        captured = run.phase in self.runtime.on("gpu").captured or self.runtime.on("gpu").host_s is None
+        captured = self.runtime.execution == "captured" or run.phase in self.runtime.on("gpu").captured
         return self.clock.replayed(call, wall=True) if captured else self.clock.wall(call)
 
 
@@ -267,15 +267,8 @@ def _attended(torch: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     if mask is None:
         found = attend(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=q.shape[1] != k.shape[1])
     else:
-        found = attend(q, *(_repeated(each, q.shape[1]) for each in (k, v)), attn_mask=mask)
+        found = attend(q, *(repeated(each, q.shape[1]) for each in (k, v)), attn_mask=mask)
     return found.transpose(1, 2).flatten(2)
-
-
-def _repeated(x: Any, heads: int) -> Any:
-    batch, own, length, dim = x.shape
-    if own == heads:
-        return x
-    return x[:, :, None].expand(batch, own, heads // own, length, dim).reshape(batch, heads, length, dim)
 
 
 # an encoder

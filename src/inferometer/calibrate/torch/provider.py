@@ -13,17 +13,16 @@ from inferometer.calibrate.torch.kernels import SIZES, Kernels, Sizes
 from inferometer.calibrate.torch.models import PROBES, ProbeModels
 from inferometer.calibrate.torch.readings import Readings
 from inferometer.calibrate.torch.timing import Clock
-from inferometer.errors import EngineError, MissingDependencyError
+from inferometer.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from inferometer.calibrate.run import Candidate, Measured
     from inferometer.core.device import Device
-    from inferometer.cost.effects import RuntimeEffects
+    from inferometer.core.engine import RuntimeEffects
 
 __all__ = [
-    "import_torch",
     "now_and_then",
     "others_on",
     "require_cuda",
@@ -73,17 +72,6 @@ def torch_provider(  # noqa: PLR0913 - what a provider is made for
     kernels = Kernels(clock, device, runtime, dtype, sizes=sizes)
     readings = Readings(clock=clock, dtype=dtype)
     return Together(*(_Careful(each, clock) for each in (readings, kernels, models)))
-
-
-def import_torch() -> Any:
-    try:
-        import torch  # noqa: PLC0415, TID251 - heavy; calibrating it is an edge of its own
-    except ImportError:
-        raise MissingDependencyError(
-            "torch is not installed, and a torch runtime was to be calibrated.",
-            remedy="pip install 'inferometer[torch]'",
-        ) from None
-    return torch
 
 
 def require_cuda(torch: Any) -> None:

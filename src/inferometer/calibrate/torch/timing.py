@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from inferometer.runtimes.torch.capture import captured
+
 __all__ = ["Clock", "Timing"]
 
 _LEAST, _MOST = 3, 60
@@ -64,27 +66,13 @@ class Clock:
         if first > self.limit_s or not self.cuda:
             found = Timing(seconds=first, runs=1) if first > self.limit_s else self.wall(call)
             return Timing(seconds=found.seconds / calls, runs=found.runs)
-        graph = self.captured(call)
-        once = self.once(graph.replay)
+        replay, _ = captured(self.torch, call, warm=2)
+        once = self.once(replay)
         runs = self._runs(max(once, 1e-6))
         read = self.once if wall else self._between_events
-        self.once(graph.replay)
-        times = [read(graph.replay) / calls for _ in range(runs)]
+        self.once(replay)
+        times = [read(replay) / calls for _ in range(runs)]
         return Timing(seconds=median(times), runs=len(times))
-
-    def captured(self, call: Callable[[], object]) -> Any:
-        cuda = self.torch.cuda
-        side = cuda.Stream()
-        side.wait_stream(cuda.current_stream())
-        with cuda.stream(side):
-            for _ in range(2):
-                call()
-        cuda.current_stream().wait_stream(side)
-        self.sync()
-        graph = cuda.CUDAGraph()
-        with cuda.graph(graph):
-            call()
-        return graph
 
     def _first(self, call: Callable[[], object]) -> float:
         """Seconds of a call that is warm: the one before compiles, allocates and chooses algorithms."""

@@ -1,32 +1,21 @@
 """The installed packages that decide what a measurement means, looked up without importing one of them."""
 
-from collections.abc import Mapping
-
 from inferometer.catalog.detect.machine import Machine
+from inferometer.catalog.engines import engines
 
-__all__ = ["PACKAGES", "installed_packages"]
+__all__ = ["engine_packages", "installed_packages"]
 
-# Distribution name → what it is to us. Several engines come under more than one name.
-PACKAGES: Mapping[str, str] = {
-    "inferometer": "this program",
-    "numpy": "arithmetic",
-    "psutil": "readings",
-    "onnxruntime": "engine",
-    "onnxruntime-gpu": "engine",
-    "openvino": "engine",
-    "ai-edge-litert": "engine",
-    "tflite-runtime": "engine",
-    "torch": "engine",
-    "xllamacpp": "engine",
-    "llama-cpp-python": "engine",
-    "vllm": "engine",
-    "tensorrt": "engine",
-    "mlx": "engine",
-    "nvidia-ml-py": "GPU readings",
-}
+_BESIDE = ("inferometer", "numpy", "psutil", "nvidia-ml-py")
+_UNDESCRIBED = ("tflite-runtime", "llama-cpp-python", "vllm", "tensorrt", "mlx")  # engines that no descriptor names
+
+
+def engine_packages() -> tuple[str, ...]:
+    """Distributions that are engines, plug-ins' too."""
+    described = (package for each in engines().values() for package in each.packages)
+    return tuple(dict.fromkeys((*described, *_UNDESCRIBED)))
 
 
 def installed_packages(machine: Machine) -> dict[str, str]:
     """Name → version of those that are there."""
-    found = {name: machine.installed(name) for name in PACKAGES}
-    return {name: version for name, version in found.items() if version is not None}
+    versions = {name: machine.installed(name) for name in (*_BESIDE, *engine_packages())}
+    return {name: version for name, version in versions.items() if version is not None}

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from inferometer.catalog.health.check import Outcome, Topic, bad, good, topic, unknown, warn
-from inferometer.catalog.health.packages import PACKAGES
+from inferometer.catalog.health.packages import engine_packages
 from inferometer.catalog.health.readings import Absent, Readings
 from inferometer.units import format_quantity
 
@@ -91,7 +91,7 @@ def container_limits(readings: Readings) -> Outcome:
     title="Versions",
     what="Python, numpy, this program, and the inference engines that are installed.",
     why="An engine's version is part of every result: two results with different versions compare two programs.",
-    remedy="Install an engine: pip install 'inferometer[onnxruntime]', [openvino], [litert], [torch] or [llamacpp].",
+    remedy="Install an engine: `inferometer runtimes` lists them, and how to get each.",
     bearing="none",
 )
 def versions(readings: Readings) -> Outcome:
@@ -101,7 +101,7 @@ def versions(readings: Readings) -> Outcome:
     found = ", ".join(part for part in listed if part)
     if not found:
         return unknown("neither Python nor the packages tell their version")
-    engines = sum(PACKAGES.get(name) == "engine" for name in packages)
+    engines = len(packages.keys() & set(engine_packages()))
     numbers = {"engines": float(engines)}
     return good(found, numbers) if engines else warn(f"{found}; no inference engine is installed", numbers)
 

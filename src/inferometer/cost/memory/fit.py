@@ -6,9 +6,9 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.catalog.engines import require_effects
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
-from inferometer.cost.effects import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import replica_batch
 from inferometer.cost.ready import make_ready
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.core.device import Device
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
-    from inferometer.cost.effects import RuntimeEffects
     from inferometer.cost.memory.residency import MemoryUse
     from inferometer.cost.ready import Ready
 

@@ -15,7 +15,7 @@ import numpy as np
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.device import Device, Link, Origin
 from inferometer.core.dims import Dim
-from inferometer.cost.effects import Overheads
+from inferometer.core.engine import Overheads
 from inferometer.cost.precision import arithmetic_for
 from inferometer.cost.price.collectives import between_devices, message_floor, message_seconds
 from inferometer.cost.price.price import Levels, Priced, exposed_host, levels_of, price_streams, require_rate

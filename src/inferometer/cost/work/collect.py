@@ -16,8 +16,8 @@ from inferometer.cost.work.count import known_part
 from inferometer.cost.work.fusion import UNFUSED, Fused, fuse
 
 if TYPE_CHECKING:
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block, Graph
-    from inferometer.cost.effects import RuntimeEffects
 
 __all__ = ["Collected", "Entry", "Row", "collect"]
 

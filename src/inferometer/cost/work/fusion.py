@@ -14,8 +14,8 @@ from inferometer.core.graph import Tensor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block, Graph, Op
-    from inferometer.cost.effects import RuntimeEffects
 
 __all__ = ["UNFUSED", "Fused", "fuse"]
 

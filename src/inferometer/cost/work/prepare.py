@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.binding import Binding
+from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.core.work import Work
 from inferometer.core.workload import Precision
-from inferometer.cost.effects import RuntimeEffects
 from inferometer.cost.exact import larger
 from inferometer.cost.work.classes import is_padded
 from inferometer.cost.work.collect import Collected, Entry, Row, collect

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import ceil, log2
 from typing import TYPE_CHECKING, Any
 
+from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, asked_of, evidence, faster, graded, more, named
 
@@ -209,7 +210,7 @@ def _weight_share(case: Case, phase: Phase) -> float | None:
 
 def _lighter(case: Case, weights: float | None) -> tuple[tuple[str, ...], str]:
     """Formats with fewer bits for what is moved most, and the advice in words."""
-    bits, runtime = case.weight_bits, case.profile.runtime
+    bits, small = case.weight_bits, engine_or_ideal(case.profile.runtime).small
     batch = (f"batch={_FEW_MORE * case.profile.workload.batch}",)
     if weights is not None and weights < _MOST:
         form = case.profile.workload.precision.activations
@@ -217,11 +218,11 @@ def _lighter(case: Case, weights: float | None) -> tuple[tuple[str, ...], str]:
         return changes, "Most of the bytes are activations: keep them in a smaller format"
     if bits is None or bits <= _NARROW:
         return batch, f"Its weights are small already: {_TOGETHER}"
-    narrow, byte = ("q4_0", "q8_0") if runtime == "llamacpp" else ("i4", "i8")
     words = f"Quantise the weights from {bits:.3g} bits each to fewer, and {_TOGETHER}"
     if case.profile.phase("decode") is None:
-        return ((f"weights={byte}",) if bits > _BYTE else batch), words
-    return ((f"weights={narrow}", f"weights={byte}") if bits > _BYTE else (f"weights={narrow}",)), words
+        return ((f"weights={small.byte}",) if bits > _BYTE else batch), words
+    narrow, byte = f"weights={small.narrow}", f"weights={small.byte}"
+    return ((narrow, byte) if bits > _BYTE else (narrow,)), words
 
 
 def _faster_formats(case: Case) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, evidence, faster
 from inferometer.units import format_capacity
@@ -55,7 +56,7 @@ def memory_kv_cache(case: Case) -> Finding | None:
     if cache < model.weight_bytes:
         return None
     phase = case.profile.phase("decode")
-    form = "kv=q8_0" if case.profile.runtime == "llamacpp" else "kv=i8"
+    form = f"kv={engine_or_ideal(case.profile.runtime).small.kv}"
     gain = case.price(form, "decode") if phase else None
     read = cache / (phase.bytes or cache + model.weight_bytes) if phase else 0.0
     return Finding(

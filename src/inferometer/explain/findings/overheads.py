@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping
 from math import fsum
 from typing import TYPE_CHECKING
 
+from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.finding import Finding
-from inferometer.cost.effects import runtime_effects
-from inferometer.errors import UnknownNameError
 from inferometer.explain.case import Case, at_most, evidence, faster, graded, named
 
 if TYPE_CHECKING:
@@ -49,8 +48,9 @@ def launch_bound(case: Case) -> Finding | None:
     count, share = sum(op.count for op in ops), seconds / phase.time_s
     if share < _LAUNCH or count < _MANY_OPS:
         return None
-    eager = case.profile.runtime == "torch-eager"
-    gain = case.price("runtime=torch-compile", phase.name) if eager else None
+    compiler = engine_or_ideal(case.profile.runtime).compiled_by
+    compiled = f"runtime={compiler}" if compiler else None
+    gain = case.price(compiled, phase.name) if compiled else None
     limit = at_most(share)
     return Finding(
         code="launch.bound",
@@ -68,9 +68,7 @@ def launch_bound(case: Case) -> Finding | None:
         **faster(gain),
         phase=phase.name,
         stake_s=case.stake(phase, seconds),
-        changes=("runtime=torch-compile",)
-        if eager
-        else ("optimisation=all", f"batch={8 * case.profile.workload.batch}"),
+        changes=(compiled,) if compiled else ("optimisation=all", f"batch={8 * case.profile.workload.batch}"),
     )
 
 
@@ -226,11 +224,7 @@ def quantisation_overhead(case: Case) -> Finding | None:
 
 
 def _expanded(case: Case) -> bool:
-    weights = case.profile.workload.precision.weights
-    try:
-        return weights in runtime_effects(case.profile.runtime or "ideal").expanded
-    except UnknownNameError:
-        return False
+    return case.profile.workload.precision.weights in engine_or_ideal(case.profile.runtime).effects.expanded
 
 
 def padding_waste(case: Case) -> Finding | None:

@@ -7,6 +7,7 @@ from math import fsum
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, at_most, evidence, faster, graded, named
 from inferometer.explain.samples import growth
@@ -32,7 +33,7 @@ def attention_grows(case: Case) -> Finding | None:
     grown = slope.share if slope else 0.0
     if share < _ATTENTION and grown < _GROWTH:
         return None
-    form = "kv=q8_0" if case.profile.runtime == "llamacpp" else "kv=i8"
+    form = f"kv={engine_or_ideal(case.profile.runtime).small.kv}"
     gain = case.price(form, "decode") if phase.name == "decode" else None
     context = _context(case)
     twice = case.price(f"context={2 * context}", "decode") if context and phase.name == "decode" else None

@@ -1,14 +1,10 @@
 """llama.cpp, in process."""
 
+from inferometer.catalog.engines import engine
 from inferometer.runtimes.base import Capabilities, Engine
 
 runtime = Engine(
-    name="llamacpp",
-    title="llama.cpp",
-    package="xllamacpp",
-    module="xllamacpp",
-    extra="llamacpp",
-    formats=frozenset({"gguf"}),
+    engine=engine("llamacpp"),
     opener="inferometer.runtimes.llamacpp.session",
     capabilities=Capabilities(units=("cpu", "gpu"), perturbs=True, arrays=False, text=True, logits=True),
 )

@@ -1,14 +1,10 @@
 """ONNX Runtime."""
 
+from inferometer.catalog.engines import engine
 from inferometer.runtimes.base import Capabilities, Engine
 
 runtime = Engine(
-    name="onnxruntime",
-    title="ONNX Runtime",
-    package="onnxruntime",
-    module="onnxruntime",
-    extra="onnxruntime",
-    formats=frozenset({"onnx"}),
+    engine=engine("onnxruntime"),
     opener="inferometer.runtimes.onnxruntime.session",
     capabilities=Capabilities(
         units=("cpu", "gpu", "npu"), text=True, logits=True, optimisation=("none", "basic", "extended", "all")

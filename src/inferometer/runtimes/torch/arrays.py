@@ -11,10 +11,12 @@ import numpy as np
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
-from inferometer.runtimes.torch.kernels import kernels_of, map_calls
+from inferometer.runtimes.torch.capture import Calls, captured, kernels_in_order
+from inferometer.runtimes.torch.kernels import align_layers, kernels_of, map_calls
 from inferometer.runtimes.torch.provenance import compiler_told
 
 if TYPE_CHECKING:
+    from inferometer.core.engine import Execution
     from inferometer.runtimes.torch.host import Host
     from inferometer.runtimes.torch.trace import Row
 
@@ -22,29 +24,36 @@ __all__ = ["Arrays"]
 
 
 class Arrays:
-    """`feed` places the inputs, and compiles where their shapes are new; `step` is one call of the module."""
+    """`feed` places the inputs, and compiles or captures where their shapes are new; `step` is one call."""
 
-    def __init__(self, host: Host, *, compiled: bool, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._host, self._clock, self._compiled = host, clock, compiled
+    def __init__(
+        self,
+        host: Host,
+        *,
+        execution: Execution = "launched",
+        capture: Callable[..., tuple[Callable[[], None], Any]] = captured,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._host, self._clock, self._execution, self._capture = host, clock, execution, capture
         self._recorder = host.recorder
-        self._call: Any = host.torch.compile(host.module.model, dynamic=False) if compiled else host.module.model
+        model = host.module.model
+        self._call: Any = host.torch.compile(model, dynamic=False) if execution == "compiled" else model
         self._step: Callable[[], Any] | None = None
-        self._shapes: tuple[tuple[int, ...], ...] | None = None
-        self._compile_s: float | None = None
-        self._told: list[tuple[str, tuple[str, ...]]] = []
+        self._placed: dict[str, Any] = {}
+        self._stages: tuple[Stage, ...] = ()
+        self._calls: Calls = ()  # that the compiler told of, or those of a step before it was captured
         self._said: dict[str, None] = {}
         self._pending: list[list[Row]] = []
         self._out: Any = None
 
     @property
     def opened(self) -> Opened:
-        stages = () if self._compile_s is None else (Stage(name="compile", seconds=self._compile_s),)
-        return self._host.opened(stages=stages, notes=tuple(self._said), outputs=self._ports())
+        return self._host.opened(stages=self._stages, notes=tuple(self._said), outputs=self._ports())
 
     @property
     def cost_per_kernel_s(self) -> float | None:
         self._flush()  # there is one profiler in a process
-        return self._host.cost_per_kernel_s()
+        return self._host.cost_per_kernel_s(captured=self._execution == "captured")
 
     @property
     def memory_peak_bytes(self) -> int | None:
@@ -69,16 +78,25 @@ class Arrays:
             tensor = torch.from_numpy(np.array(inputs[port.name], order="C"))  # a copy that torch may write to
             narrow = tensor.is_floating_point() and module.precision == "bf16"
             placed[port.name] = tensor.to(device, floats) if narrow else tensor.to(device)
-        if module.positional:
-            self._step = partial(self._call, *placed.values())
+        known = [tensor.shape for tensor in placed.values()] == [tensor.shape for tensor in self._placed.values()]
+        if known and self._execution == "captured":  # a graph reads where it was captured
+            for name, tensor in placed.items():
+                self._placed[name].copy_(tensor)
         else:
-            self._step = partial(self._call, **placed, **module.given)
-        shapes = tuple(tuple(tensor.shape) for tensor in placed.values())
-        if self._compiled and shapes != self._shapes:
-            self._flush()  # what was recorded belongs to what was compiled then
-            self._compile()
-        self._shapes = shapes
+            self._place(placed, prepare=not known)
         self._host.sync()
+
+    def _place(self, placed: dict[str, Any], *, prepare: bool) -> None:
+        module, self._placed = self._host.module, placed
+        call = (
+            partial(self._call, *placed.values())
+            if module.positional
+            else partial(self._call, **placed, **module.given)
+        )
+        self._step = call
+        if prepare and self._execution != "launched":
+            self._flush()  # what was recorded belongs to what was compiled or captured then
+            self._prepare(call)
 
     def step(self) -> None:
         if self._step is None:
@@ -100,29 +118,45 @@ class Arrays:
     def close(self) -> None:
         self._recorder.stop()
         self._step = self._call = self._out = None
+        self._placed = {}
         self._host.close()
 
     def _flush(self) -> None:
+        mapping = {"compiled": map_calls, "captured": align_layers}.get(self._execution)
         for _, rows in self._recorder.stop():
-            found, missed = map_calls(rows, self._told) if self._compiled else (rows, 0)
+            mapped, missed = mapping(rows, self._calls) if mapping else (rows, 0)
             if missed:
                 self._said[f"{missed} kernels could not be traced to modules; they have no layer."] = None
-            self._pending.append(found)
+            self._pending.append(mapped)
 
-    def _compile(self) -> None:
-        """The first call compiles; it is no step."""
-        assert self._step is not None  # noqa: S101 - feed has just set it
+    def _prepare(self, call: Callable[[], Any]) -> None:
+        """Compile or capture. The first call is no step."""
+        name, doing = {"compiled": ("compile", "compiling"), "captured": ("capture", "capturing")}[self._execution]
         start = self._clock()
-        with self._host.running("compiling the model"):
-            if self._recorder.on:
+        with self._host.running(f"{doing} the model"):
+            if self._execution == "captured":
+                self._capture_step(call)
+            elif self._recorder.on:
                 names = frozenset(name for name, _ in self._host.module.model.named_modules() if name)
-                with compiler_told(names) as told:
-                    self._step()
-                self._told = told
+                with compiler_told(names) as self._calls:
+                    call()
             else:
-                self._step()
+                call()
             self._host.sync()
-        self._compile_s = self._clock() - start
+        self._stages = (Stage(name=name, seconds=self._clock() - start),)
+
+    def _capture_step(self, call: Callable[[], Any]) -> None:
+        torch = self._host.torch
+        if self._recorder.on:
+            call()
+            self._calls = kernels_in_order(torch, call)
+        replay, result = self._capture(torch, call)
+
+        def step() -> Any:
+            replay()
+            return result
+
+        self._step = step
 
     def _check_ids(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """On a GPU a token outside the table would end the process."""

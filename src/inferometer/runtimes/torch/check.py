@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.runtimes.base import Request, Target
-from inferometer.runtimes.torch import compiled, eager
+from inferometer.runtimes.torch import compiled, eager, graph
 
 if TYPE_CHECKING:
     from inferometer.runtimes.base import Event, Kernel
 
 __all__ = ["check", "main"]
 
-_RUNTIMES = {"torch-eager": eager, "torch-compile": compiled}
+_RUNTIMES = {runtime.name: runtime for runtime in (eager, graph, compiled)}
 
 
 def check(target: Target, *, runtime: str, prompt: int, generate: int, repeats: int = 3) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def _by_layer(kernels: tuple[Kernel, ...]) -> dict[str, list[float]]:
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description="A PyTorch session beside the bare loop.")
     parser.add_argument("path", type=Path)
-    parser.add_argument("--runtime", choices=sorted(_RUNTIMES), default="torch-eager")
+    parser.add_argument("--runtime", choices=sorted(_RUNTIMES), default=eager.name)
     parser.add_argument("--format", choices=["config", "safetensors"], default="config")
     for name, value in (("prompt", 512), ("generate", 64), ("batch", 1), ("repeats", 3)):
         parser.add_argument(f"--{name}", type=int, default=value)

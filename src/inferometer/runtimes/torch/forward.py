@@ -1,34 +1,34 @@
-"""One pass of a language model with its cache: as transformers runs by default, and compiled.
+"""One pass of a language model with its cache: as transformers runs by default, and with a cache of fixed size.
 
 Both read a prompt (`read`) and take a token (`token`), give the logits of the last position, and leave the work on the
-device. The compiled one has a cache of fixed size, as torch.compile needs; on a GPU a decode step is captured once in a
-CUDA graph and replayed.
+device. A cache of fixed size is what torch.compile and CUDA graphs need. Compiled, a decode step is captured once on a
+GPU and replayed; not compiled, a prompt is too.
 """
 
 from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Stage
+from inferometer.runtimes.torch.capture import Calls, captured, kernels_in_order
 from inferometer.runtimes.torch.engine import import_transformers
 from inferometer.runtimes.torch.kernels import align_layers, map_calls
 from inferometer.runtimes.torch.provenance import compiler_told
-from inferometer.runtimes.torch.recorder import Recorder
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from inferometer.runtimes.torch.host import Host
     from inferometer.runtimes.torch.modules import Module
     from inferometer.runtimes.torch.trace import Row
 
-__all__ = ["Compiled", "Eager"]
-
-_Calls = Sequence[tuple[str, tuple[str, ...]]]
+__all__ = ["Eager", "Static"]
 
 
 class Eager:
@@ -73,23 +73,34 @@ class Eager:
         return rows
 
 
-class Compiled:
-    """`capacity` tokens fit the cache: the context asked for, else just what a generation needs."""
+class Static:
+    """`capacity` tokens fit the cache: the context asked for, else just what a generation needs.
+
+    `compiled` runs through torch.compile; else the model runs op by op, and every pass is captured in a CUDA graph.
+    """
 
     write_token = True
 
-    def __init__(self, host: Host, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        host: Host,
+        *,
+        compiled: bool,
+        capture: Callable[..., tuple[Callable[[], None], Any]] = captured,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._torch, self._module, self._place = host.torch, host.module, host.place
+        self._compiled, self._capture = compiled, capture
         self._batch, self._context, self._instrument = host.target.batch, host.target.context, host.target.instrument
         self._model, self._clock = host.module.model, clock
         self._takes = inspect.signature(self._model.forward).parameters
         self._capacity, self._prefills, self._length = 0, dict[tuple[int, bool], Any](), 0
         self._cache: Any = None
         self._decode: Any = None
-        self._graph: Any = None
+        self._replay: Callable[[], None] | None = None  # of a decode step
         self._logits: Any = None
-        self._calls: dict[str, _Calls] = {}
-        self._reference: _Calls = ()
+        self._calls: dict[str, Calls] = {}  # that the compiler told of, by phase
+        self._reference: dict[str, Calls] = {}  # of a pass before it was captured, by phase
         self._paid: dict[str, float] = {}
         self._said: dict[str, None] = {}
         self._graphs = 0
@@ -109,10 +120,10 @@ class Compiled:
 
     @property
     def captured(self) -> bool:
-        return self._graph is not None
+        return self._replay is not None
 
     def prepare(self, *, prompt: int, depth: int, needed: int) -> None:
-        """Compile what a generation of this shape runs, before its clock starts."""
+        """Compile or capture what a generation of this shape runs, before its clock starts."""
         capacity = self._context or needed
         if capacity != self._capacity:
             self._prepare_decode(capacity)
@@ -134,6 +145,8 @@ class Compiled:
             )
 
     def _compilations(self) -> int:
+        if not self._compiled:
+            return 0
         counters = import_module("torch._dynamo.utils").counters
         return int(counters["stats"]["unique_graphs"])
 
@@ -143,7 +156,7 @@ class Compiled:
         return logits
 
     def fill(self, ids: Any) -> Any:
-        """Read tokens that are not part of what is measured: not compiled."""
+        """Read tokens that are not part of what is measured: neither compiled nor captured."""
         logits = self._pass(ids, self._positions(ids))
         self._length += ids.shape[1]
         self._filled.fill_(self._length)
@@ -156,26 +169,29 @@ class Compiled:
     def token(self, _ids: Any) -> Any:
         """One step on the token that was written."""
         self._length += 1
-        if self._graph is None:
-            return self._decode(self._token, self._position)
-        self._graph.replay()
+        if self._replay is None:
+            return self._decode()
+        self._replay()
         return self._logits
 
     def score(self, ids: Any) -> Any:
         def score(ids: Any) -> Any:
             return self._model(input_ids=ids, use_cache=False).logits
 
-        return self._torch.compile(_fresh(score), dynamic=False)(ids)
+        return self._made(score)(ids)
 
     def mapped(self, phase: str, rows: Sequence[Row]) -> Sequence[Row]:
         """Rows with the modules that the compiler, or the run before the capture, tells of."""
-        if phase == "decode" and self._graph is not None:
-            found, missed = align_layers(rows, self._reference)
+        if phase in self._reference:
+            mapped, missed = align_layers(rows, self._reference[phase])
         else:
-            found, missed = map_calls(rows, self._calls.get(phase, ()))
+            mapped, missed = map_calls(rows, self._calls.get(phase, ()))
         if missed:
             self._said[f"{missed} kernels of {phase} could not be traced to modules; they have no layer."] = None
-        return found
+        return mapped
+
+    def _made(self, function: Any, *, dynamic: bool | None = False) -> Any:
+        return self._torch.compile(_fresh(function), dynamic=dynamic) if self._compiled else function
 
     def _positions(self, ids: Any) -> Any:
         batch, count = ids.shape
@@ -188,8 +204,9 @@ class Compiled:
         return self._model(input_ids=ids, past_key_values=self._cache, use_cache=True, **given).logits[:, -1]
 
     def _prepare_decode(self, capacity: int) -> None:
-        self._graph = self._logits = None
+        self._replay = self._logits = None
         self._prefills.clear()
+        self._reference.clear()
         self._capacity = capacity
         self._cache = self._static_cache(capacity)
         plain = self._unwindowed()
@@ -198,11 +215,11 @@ class Compiled:
             return self._pass(ids, positions)
 
         # An integer that grows with each token (a sliding window has one) must not mean one more compilation.
-        self._decode = self._torch.compile(_fresh(decode), dynamic=False if plain else None)
-        self._timed("compile decode", "decode", lambda: self._warm(1 if plain else 3))
-        if self._place.cuda and plain:
-            self._reference = self._observed() if self._instrument else ()
-            self._timed("capture", None, self._capture)
+        self._decode = partial(self._made(decode, dynamic=False if plain else None), self._token, self._position)
+        if self._compiled:
+            self._timed("compile decode", "decode", lambda: self._warm(self._decode, 1 if plain else 3))
+        if self._captures():
+            self._replay, self._logits = self._recorded("capture", "decode", self._decode)
             self._said["Decode steps are replayed from a CUDA graph."] = None
         elif self._place.cuda:
             self._said["A sliding window's cache is not captured in a CUDA graph; decode steps are launched."] = None
@@ -211,7 +228,7 @@ class Compiled:
     def _static_cache(self, capacity: int) -> Any:
         if "past_key_values" not in self._takes:
             raise EngineError(
-                f"{type(self._model).__name__} keeps a state that torch.compile's fixed cache does not hold.",
+                f"{type(self._model).__name__} keeps a state that a cache of fixed size does not hold.",
                 remedy="Run it with torch-eager.",
             )
         cache = import_transformers().StaticCache(config=self._module.config, max_cache_len=capacity)
@@ -223,77 +240,78 @@ class Compiled:
     def _unwindowed(self) -> bool:
         return all(type(layer).__name__ == "StaticLayer" for layer in self._cache.layers)
 
-    def _warm(self, times: int) -> None:
+    def _captures(self) -> bool:
+        """A sliding window counts in Python, which a graph does not run."""
+        return self._place.cuda and self._unwindowed()
+
+    def _warm(self, call: Callable[[], Any], times: int) -> None:
         for _ in range(times):
-            self._cache.reset()
-            self._decode(self._token, self._position)
+            self.reset()
+            call()
 
-    def _capture(self) -> None:
-        """As torch asks: a few passes on a side stream, then one that is recorded and not run."""
-        cuda = self._torch.cuda
-        side = cuda.Stream()
-        side.wait_stream(cuda.current_stream())
-        with cuda.stream(side):
-            self._warm(3)
-            self._cache.reset()
-        cuda.current_stream().wait_stream(side)
-        cuda.synchronize()
-        graph = cuda.CUDAGraph()
-        with cuda.graph(graph):
-            self._logits = self._decode(self._token, self._position)
-        self._graph = graph
-
-    def _observed(self) -> _Calls:
-        """The device's kernels of a step that is not captured, in order, with the modules they stand for."""
-        recorder = Recorder(self._torch, cuda=True)
-        self._warm(1)
-        self._cache.reset()
-        recorder.start()
-        with recorder.step("decode"):
-            self._decode(self._token, self._position)
-            self._torch.cuda.synchronize()
-        ((_, rows),) = recorder.stop()
-        found, _missed = map_calls(rows, self._calls.get("decode", ()))
-        return [(name, row.layers) for row in found for name in row.device_names]
+    def _recorded(self, stage: str, phase: str, call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+        """A pass as a CUDA graph. What the modules' kernels are is seen before, for a replay does not tell."""
+        if self._instrument:
+            self._warm(call, 1)
+            self.reset()
+            self._reference[phase] = kernels_in_order(self._torch, call, self._calls.get(phase, ()))
+        made: tuple[Callable[[], None], Any]
+        made = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
+        return made
 
     def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
+        ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
+        run = self._made(
+            self._unmasked_prompt() if self._compiled and self._unwindowed() and not deep else self._prompt()
+        )
+        if self._compiled:
+            self._timed("compile prefill", "prefill", lambda: self._warm(partial(run, ids), 2))
+        elif self._captures():
+            run = self._replayed(*self._recorded("capture prefill", "prefill", partial(run, ids)), ids)
+        self._prefills[prompt, deep] = run
+        self.reset()
+
+    @staticmethod
+    def _replayed(replay: Callable[[], None], logits: Any, ids: Any) -> Callable[[Any], Any]:
+        def run(given: Any) -> Any:
+            ids.copy_(given)  # a graph reads where it was captured
+            replay()
+            return logits
+
+        return run
+
+    def _prompt(self) -> Callable[[Any], Any]:
+        def onward(ids: Any) -> Any:
+            return self._pass(ids, self._positions(ids))
+
+        return onward
+
+    def _unmasked_prompt(self) -> Callable[[Any], Any]:
+        """An empty cache needs no mask over what it could hold: read as without one, then keep keys and values."""
         cache, model, takes = self._cache, self._model, self._takes
         last = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
 
         def fresh(ids: Any) -> Any:
-            """An empty cache needs no mask over what it could hold: read as without one, then keep keys and values."""
             out = model(input_ids=ids, use_cache=True, **last)
             for index, layer in enumerate(out.past_key_values.layers):
                 cache.update(layer.keys, layer.values, index)
             return out.logits[:, -1]
 
-        def onward(ids: Any) -> Any:
-            return self._pass(ids, self._positions(ids))
+        return fresh
 
-        chosen = fresh if self._unwindowed() and not deep else onward
-        run = self._prefills[prompt, deep] = self._torch.compile(_fresh(chosen), dynamic=False)
-        ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
-
-        def first() -> None:
-            for _ in range(2):
-                self.reset()
-                run(ids)
-
-        self._timed("compile prefill", "prefill", first)
-        self.reset()
-
-    def _timed(self, stage: str, phase: str | None, work: Callable[[], None]) -> None:
+    def _timed(self, stage: str, phase: str | None, work: Callable[[], Any]) -> Any:
         start = self._clock()
         if self._instrument and phase is not None:
             names = frozenset(name for name, _ in self._model.named_modules() if name)
             with compiler_told(names) as calls:
-                work()
+                made = work()
             self._calls[phase] = calls
         else:
-            work()
+            made = work()
         if self._place.cuda:
             self._torch.cuda.synchronize()
         self._paid[stage] = self._clock() - start
+        return made
 
 
 def _fresh(function: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.runtimes.base import Opened, Port, Stage, Target
+from inferometer.runtimes.torch.capture import captured as capture
 from inferometer.runtimes.torch.engine import Place, Threads, translated, versions_of
 from inferometer.runtimes.torch.modules import Module, seeded
 from inferometer.runtimes.torch.recorder import Recorder, Silent, cost_per_kernel, mark_modules
@@ -123,7 +124,7 @@ class Host:
         with seeded(torch, 0):
             modules = [torch.nn.Linear(8, 8, device=self.place.device) for _ in range(_CHAIN)]
         chain, x = torch.nn.Sequential(*modules), torch.ones((1, 8), device=self.place.device)
-        if not self.compiled:
+        if not (self.compiled or captured):
             return lambda: chain(x), mark_modules(torch, chain)
 
         def ops() -> None:
@@ -132,12 +133,8 @@ class Host:
 
         if not captured:
             return ops, nullcontext()
-        ops()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            ops()
-        return graph.replay, nullcontext()
+        replay, _ = capture(torch, ops)
+        return replay, nullcontext()
 
     def close(self) -> None:
         self._stack.close()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Stage
+from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.torch.arrays import Arrays
-from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch, threads_for
-from inferometer.runtimes.torch.forward import Compiled, Eager
+from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch
+from inferometer.runtimes.torch.forward import Eager, Static
 from inferometer.runtimes.torch.host import Host
 from inferometer.runtimes.torch.modules import find_module
 from inferometer.runtimes.torch.text import Text
@@ -17,6 +19,7 @@ from inferometer.runtimes.torch.text import Text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from inferometer.core.engine import Execution
     from inferometer.runtimes.base import Session, Target, TextSession
 
 __all__ = ["open_session"]
@@ -32,8 +35,13 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
             f"PyTorch takes no options here; it was given {', '.join(sorted(target.options))}.",
             remedy="Leave them out.",
         )
-    place, compiled = choose_place(target, torch), name == "torch-compile"
-    threads = Threads(torch, threads_for(target))
+    place, execution = choose_place(target, torch), runtime_effects(name).execution
+    if execution == "captured" and not place.cuda:
+        raise EngineError(
+            f"CUDA graphs need a CUDA device; PyTorch would run on {place.device} here.",
+            remedy="Choose torch-eager, or a machine with an NVIDIA GPU.",
+        )
+    threads = Threads(torch, threads_of(target.threads))
     try:
         build = find_module(target, place, torch)
         start = clock()
@@ -42,23 +50,23 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
             torch.cuda.synchronize(place.device)
         paid = (Stage(name="import", seconds=start - first), Stage(name="load", seconds=clock() - start))
         host = Host(
-            torch=torch, target=target, place=place, module=module, threads=threads, paid=paid, compiled=compiled
-        )
+            torch=torch, target=target, place=place, module=module, threads=threads, paid=paid,
+            compiled=execution == "compiled",
+        )  # fmt: skip
     except BaseException:
         threads.close()
         raise
     try:
-        return _session(host, compiled=compiled)
+        return _session(host, execution)
     except BaseException:
         host.close()
         raise
 
 
-def _session(host: Host, *, compiled: bool) -> Session | TextSession:
-    target = host.target
-    if not target.text:
-        return Arrays(host, compiled=compiled)
-    if not compiled:
+def _session(host: Host, execution: Execution) -> Session | TextSession:
+    if not host.target.text:
+        return Arrays(host, execution=execution)
+    if execution == "launched":
         return Text(host, Eager(host.module))
-    with host.running("compiling the model"):
-        return Text(host, Compiled(host))
+    with host.running("preparing the model"):
+        return Text(host, Static(host, compiled=execution == "compiled"))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from inferometer.runtimes.torch.forward import Compiled, Eager
+    from inferometer.runtimes.torch.forward import Eager, Static
     from inferometer.runtimes.torch.host import Host
     from inferometer.runtimes.torch.trace import Row
 
@@ -30,7 +30,7 @@ class Text:
     """Greedy: the likeliest token follows. Every sequence of a batch has the same prompt."""
 
     def __init__(
-        self, host: Host, forward: Eager | Compiled, *, clock_ns: Callable[[], int] = time.perf_counter_ns
+        self, host: Host, forward: Eager | Static, *, clock_ns: Callable[[], int] = time.perf_counter_ns
     ) -> None:
         self._host, self._forward, self._clock_ns = host, forward, clock_ns
         self._config = host.module.config

@@ -11,7 +11,7 @@ import torch  # noqa: TID251 - the bare engine is what sessions are compared wit
 from inferometer.errors import DomainError, EngineError, FormatError
 from inferometer.runtimes.base import Request, Target
 from inferometer.runtimes.torch import eager
-from inferometer.runtimes.torch.forward import Compiled, Eager
+from inferometer.runtimes.torch.forward import Eager, Static
 from inferometer.runtimes.torch.modules import _restore_rotary
 from unit.runtimes.torch.configs import ARRAYS, TEXT, written
 
@@ -294,7 +294,7 @@ def test_a_captured_step_with_a_fixed_cache_makes_the_same_tokens(opened, kind):
     expected = stepped(Eager(host.module), PROMPT, 12)
     host.torch, host.place = Engine(), Place()
     with torch.inference_mode():
-        forward = Compiled(host)
+        forward = Static(host, compiled=True)
     assert stepped(forward, PROMPT, 12) == expected
     assert stepped(forward, PROMPT, 12) == expected  # the cache is empty again
     assert forward.captured == (kind != "gemma3_text")  # a sliding window counts in Python

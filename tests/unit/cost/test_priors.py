@@ -1,34 +1,8 @@
-import pytest
-
-from inferometer.catalog import device, devices
 from inferometer.core.device import UNITS
-from inferometer.cost.effects import _every, default_runtime, require_effects, runtime_effects
 from inferometer.cost.price.priors import known_priors, power_prior, prior_for, storage_prior
 from inferometer.cost.work.classes import CLASSES, class_of, class_path
-from inferometer.errors import DomainError, UnknownNameError
-from unit.cost.decoders import LLAMA_3_1_8B, attend
+from unit.cost.decoders import attend
 from unit.cost.examples import EXAMPLES, op
-
-PROMISED = {"onnxruntime", "openvino", "litert", "torch-eager", "torch-compile", "llamacpp", "ideal"}
-
-
-def test_every_promised_runtime_has_a_row():
-    assert set(_every()) >= PROMISED
-
-
-def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
-    with pytest.raises(UnknownNameError, match="torch-compile"):
-        runtime_effects("torch-compiled")
-    with pytest.raises(DomainError, match="neither"):
-        require_effects(3)
-
-
-def test_every_number_of_a_runtime_says_where_it_comes_from():
-    for effects in _every().values():
-        numbers = [effects.cache_moves, effects.repeat_moves, effects.first_run]
-        for overheads in effects.overheads.values():
-            numbers += [overheads.kernel_s, overheads.host_s, overheads.step_s, overheads.reserve_bytes]
-        assert all(number.source and number.date for number in numbers if number is not None), effects.name
 
 
 def test_priors_are_shares_and_say_where_they_come_from():
@@ -62,12 +36,6 @@ def test_a_convolution_of_single_channels_is_depthwise():
     conv = {"kernel": (3, 3), "in_channels": 16, "out_channels": 16}
     assert class_of(op("convolution", groups=16, **conv)) == "depthwise"
     assert class_of(op("convolution", groups=1, **conv)) == "convolution"
-
-
-def test_the_default_runtime_is_one_that_fits_the_device():
-    assert default_runtime(device("nvidia-h200")) == "torch-compile"
-    assert default_runtime(device("raspberry-pi-5"), LLAMA_3_1_8B) == "llamacpp"
-    assert all(default_runtime(row) in PROMISED for row in devices().values())
 
 
 def test_power_and_storage_are_known_for_some_machines_and_unknown_for_others():

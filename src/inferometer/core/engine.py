@@ -1,0 +1,147 @@
+"""An engine's descriptor: everything the rest of the program knows about one runtime, in one value.
+
+What it opens and needs, what it does to a graph, where it is the default, the formats that advice names, and how it is
+calibrated. No other module asks an engine for its name to decide something: it asks the descriptor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Literal
+
+from inferometer.core.device import Sourced
+from inferometer.core.frozen import frozen
+from inferometer.core.workload import Precision
+
+if TYPE_CHECKING:
+    from inferometer.core.graph import Op
+
+__all__ = [
+    "AttentionPath", "CachePath", "EngineDescriptor", "Execution", "Fusion", "LogitsPath", "Overheads", "Probing",
+    "RuntimeEffects", "SmallFormats", "Use",
+]  # fmt: skip
+
+Fusion = Literal["none", "chains", "epilogues"]
+AttentionPath = Literal["flash", "masked", "materialised"]
+CachePath = Literal["direct", "repeated"]
+LogitsPath = Literal["prompt", "chunk"]
+Execution = Literal["launched", "captured", "compiled"]  # op by op; every pass replayed as one graph; compiled
+Use = Literal["gpu", "accelerator", "tokens", "arrays"]  # what an engine may be the first choice for
+Probing = Literal["files", "modules", "decoders", "kernels"]
+
+
+@frozen
+class Overheads:
+    """Seconds that are spent on no op's work, on one kind of unit. What is not known counts nothing.
+
+    `kernel_s` is spent on the device for each kernel. `host_s` is spent by the host to start one, while the device
+    works on those before it: it shows only where the device runs dry, and not in phases that are `captured` and
+    replayed as a whole. `step_s` is spent once a step, in the open.
+    """
+
+    kernel_s: Sourced | None = None
+    host_s: Sourced | None = None
+    step_s: Sourced | None = None
+    captured: frozenset[str] = frozenset()
+    reserve_bytes: Sourced | None = None  # memory that the runtime itself takes
+
+
+@frozen
+class RuntimeEffects:
+    """What a runtime does to a graph; the defaults are those of an ideal runtime.
+
+    `fused` names op kinds (`norm`, or `norm:batch` for one of its forms) that run inside their neighbours, wherever
+    they stand or, as `convolution+activation:relu`, only in a group that begins with such an op: `chains` joins them
+    with each other, `epilogues` also with the product before them. `passes` says how many kernels an op of
+    a kind or form takes, each of which moves its activations once. `arithmetic` lists, for a number format (or
+    `convolution:f32`, for one kind of op, or `gpu:q4_0`, on one kind of unit), the formats it is computed in, the
+    preferred one first; `instead` lists those that stand in for a format that the device has no peak for. Weights
+    in an `expanded` format are written out in the format of the activations before they are used. `logits` are
+    needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
+    after each `chunk`.
+    """
+
+    name: str
+    title: str
+    execution: Execution = "launched"
+    fusion: Fusion = "none"
+    fused: frozenset[str] = frozenset()
+    attention: AttentionPath = "flash"
+    cache: CachePath = "direct"
+    cache_moves: Sourced | None = None  # how often the cache passes through memory in a step; absent: once
+    repeat_moves: Sourced | None = None  # the same of a cache repeated for every query head; absent: written and read
+    passes: Mapping[str, int] = field(default_factory=dict)
+    arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    expanded: frozenset[str] = frozenset()
+    logits: LogitsPath = "prompt"
+    overheads: Mapping[str, Overheads] = field(default_factory=dict)
+    first_run: Sourced | None = None
+    notes: str | None = None
+
+    def fuses(self, op: Op, into: str | None = None) -> bool:
+        """Whether it runs inside its neighbours; `into` is the kind of op that their group begins with."""
+        if self.fusion == "none":
+            return False
+        return not self.fused.isdisjoint({op.kind, _form(op), f"{into}+{_form(op)}"})
+
+    def kernels(self, op: Op) -> int:
+        return self.passes.get(_form(op), self.passes.get(op.kind, 1))
+
+    def candidates(self, kind: str, name: str) -> tuple[str, ...]:
+        """The formats that numbers of one format may be computed in, for an op kind: where none is stated its own."""
+        stated = self.arithmetic.get(f"{kind}:{name}") or self.arithmetic.get(name) or (name,)
+        return tuple(dict.fromkeys((*stated, *self.instead.get(name, ()))))
+
+    def on(self, unit: str) -> Overheads:
+        return self.overheads.get(unit, Overheads())
+
+
+def _form(op: Op) -> str:
+    """An op's kind with its form: `norm:rms`, `elementwise:add`."""
+    return f"{op.kind}:{op.get('norm') or op.get('function')}"
+
+
+@frozen
+class SmallFormats:
+    """The formats that advice names: weights in some four bits or in eight, and a cache in eight."""
+
+    narrow: str = "i4"
+    byte: str = "i8"
+    kv: str = "i8"
+
+
+@frozen
+class EngineDescriptor:
+    """What the program knows of an engine without importing it. An engine that runs nothing opens no format.
+
+    `opens` lists model formats, its own first: of two engines that open a file the one whose own format it is comes
+    first. `packages` are the distributions that decide its speed, the one that must be installed first. `first_for`
+    are the questions it answers where no engine is named; the others follow by `rank`, and one without a rank is
+    chosen only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as
+    `files`, the same as PyTorch `modules`, `decoders` in GGUF, or single `kernels` of PyTorch. Its calibrations are
+    of a format of the activations; where `by_weights` is given they are of a format of the weights, and those are the
+    formats it computes in. `compiled_by` names the runtime that compiles what this one launches op by op.
+    """
+
+    effects: RuntimeEffects
+    opens: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    module: str | None = None  # as Python imports it
+    extra: str | None = None  # as `pip install inferometer[…]` names it
+    rank: int | None = None
+    first_for: frozenset[Use] = frozenset()
+    small: SmallFormats = field(default_factory=SmallFormats)
+    calibrated: Mapping[str, Probing] = field(default_factory=dict)
+    calibrated_in: str | None = None  # the format that is calibrated where none is asked for
+    by_weights: Precision | None = None
+    compiled_by: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.effects.name
+
+    @property
+    def title(self) -> str:
+        return self.effects.title

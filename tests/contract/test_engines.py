@@ -1,0 +1,67 @@
+"""What every engine's descriptor holds, and that no module decides by an engine's name instead."""
+
+import ast
+import tomllib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from inferometer.catalog.engines import engine, engines
+from inferometer.catalog.files import rows_of
+from inferometer.core.dtype import dtype
+from inferometer.core.engine import Use
+from inferometer.plugins import listed, load_listed
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+OURS = sorted(rows_of("engines").by_name)
+RUN = sorted(PROJECT["entry-points"]["inferometer.runtimes"])
+# Who may write an engine's name: those that are an engine, read its files, or show an example of it.
+NAMING = ("runtimes/", "importers/", "accuracy/targets.py", "cli/demo.py")
+
+
+def test_every_runtime_of_ours_has_a_descriptor_and_every_other_row_runs_nothing():
+    assert [name for name in OURS if engine(name).opens] == RUN
+    for plugin in listed("inferometer.runtimes"):
+        if plugin.package == "inferometer":
+            assert load_listed(plugin).engine is engine(plugin.name)
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_a_descriptor_is_complete(name):
+    described = engine(name)
+    needed = PROJECT["optional-dependencies"][described.extra]
+    assert needed[0].startswith(described.packages[0])
+    assert described.module == described.packages[0].replace("-", "_")
+    assert described.title
+    assert described.calibrated
+    assert described.calibrated_in is None or dtype(described.calibrated_in)
+    assert all(dtype(each) for each in (described.small.narrow, described.small.byte, described.small.kv))
+    assert described.compiled_by is None or engine(described.compiled_by).effects.execution == "compiled"
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_number_says_where_it_comes_from(name):
+    effects = engine(name).effects
+    numbers = [effects.cache_moves, effects.repeat_moves, effects.first_run]
+    for overheads in effects.overheads.values():
+        numbers += [overheads.kernel_s, overheads.host_s, overheads.step_s, overheads.reserve_bytes]
+    assert all(number.source and number.date for number in numbers if number is not None)
+
+
+def test_one_engine_is_first_for_each_use():
+    claimed = [use for described in engines().values() for use in described.first_for]
+    assert sorted(claimed) == sorted(get_args(Use))
+
+
+def test_no_module_decides_by_an_engines_name():
+    names, source = set(OURS) - {"ideal"}, ROOT / "src" / "inferometer"
+    named = {
+        f"{path.relative_to(source).as_posix()}: {node.value}"
+        for path in source.rglob("*.py")
+        if not path.relative_to(source).as_posix().startswith(NAMING)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in names
+    }
+    assert not named, "ask the descriptor instead (core/engine.py)"

@@ -1,0 +1,158 @@
+"""Engine rows, the order they are chosen in, and descriptors that plug-ins bring."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from inferometer.catalog import device, devices, engines
+from inferometer.catalog.engines import (
+    default_runtime,
+    engine,
+    engine_or_ideal,
+    known_engine,
+    ranked_engines,
+    read_engine,
+    require_effects,
+    runtime_effects,
+)
+from inferometer.core.engine import EngineDescriptor, RuntimeEffects
+from inferometer.core.graph import Graph
+from inferometer.errors import CatalogError, DomainError, PluginError, UnknownNameError
+from unit.cost.decoders import LLAMA_3_1_8B
+
+H200, PI, MAC = device("nvidia-h200"), device("raspberry-pi-5"), device("apple-m2-ultra-gpu")
+PICTURES = Graph(name="pictures", blocks=())
+
+
+def row(folder, text, name="abacus"):
+    file = folder / "abacus.toml"
+    file.write_text(text, encoding="utf-8")
+    return read_engine(file, name)
+
+
+def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
+    with pytest.raises(UnknownNameError, match="Did you mean torch-compile") as caught:
+        runtime_effects("torch-compiled")
+    assert "Known: ideal, litert, llamacpp, onnxruntime, openvino, torch-compile" in str(caught.value)
+    with pytest.raises(DomainError, match="neither"):
+        require_effects(3)
+    assert known_engine("torch-compiled") is None
+    assert engine_or_ideal("torch-compiled") == engine_or_ideal(None) == engine("ideal")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('title = "A"\nopenss = ["x"]', "abacus.toml: engines.abacus.openss: is not a known key. Did you mean opens?"),
+        ('title = "A"\nfusion = "some"', "engines.abacus.fusion: is 'some'. Known: none, chains, epilogues."),
+        ('title = "A"\nfirst_for = ["npu"]', "engines.abacus.first_for: is 'npu'. Known: gpu, accelerator, tokens"),
+        ('title = "A"\ncalibrated = { cpu = "dice" }', "engines.abacus.calibrated.cpu: is 'dice'. Known: files"),
+        ('title = "A"\ngpu = { kernel = "1 us" }', "has no source"),
+        ('opens = ["x"]', "title is missing"),
+    ],
+)
+def test_a_row_that_does_not_hold_says_where(tmp_path, text, words):
+    with pytest.raises(CatalogError) as caught:
+        row(tmp_path, f"[engines.abacus]\n{text}\n")
+    assert words in str(caught.value)
+
+
+def test_a_file_without_the_row_says_what_it_has(tmp_path):
+    with pytest.raises(UnknownNameError, match="It has: abacus"):
+        row(tmp_path, '[engines.abacus]\ntitle = "A"\n', name="soroban")
+
+
+# which engine answers where none is named
+
+
+@pytest.mark.parametrize(
+    ("on", "makes_tokens", "ranked"),
+    [
+        (H200, True, ("torch-compile", "onnxruntime", "llamacpp", "torch-eager", "openvino")),
+        (PI, True, ("llamacpp", "onnxruntime", "torch-eager", "openvino")),
+        (PI, False, ("onnxruntime", "llamacpp", "torch-eager", "openvino")),
+        (MAC, True, ("llamacpp", "onnxruntime", "torch-eager", "openvino")),
+        (replace(PI, unit="npu"), True, ("ideal", "onnxruntime", "llamacpp", "torch-eager", "openvino")),
+    ],
+)
+def test_the_order_of_engines_depends_on_the_device_and_the_kind_of_model(on, makes_tokens, ranked):
+    assert ranked_engines(on, makes_tokens=makes_tokens) == ranked
+    assert ranked_engines(on, makes_tokens=makes_tokens, format="config") == ranked  # its weights are made up
+
+
+@pytest.mark.parametrize(
+    ("file", "on_a_cpu", "on_a_gpu"),
+    [
+        ("onnx", ("onnxruntime", "openvino"), ("onnxruntime", "openvino")),
+        ("gguf", ("llamacpp",), ("llamacpp",)),
+        ("tflite", ("litert", "openvino"), ("litert", "openvino")),
+        ("pt2", ("torch-eager", "torch-compile", "torch-graph"), ("torch-compile", "torch-eager", "torch-graph")),
+        ("safetensors", ("torch-eager", "torch-compile"), ("torch-compile", "torch-eager")),
+    ],
+)
+def test_engines_that_open_a_file_come_first_and_among_them_those_whose_own_format_it_is(file, on_a_cpu, on_a_gpu):
+    assert ranked_engines(PI, makes_tokens=True, format=file)[: len(on_a_cpu)] == on_a_cpu
+    assert ranked_engines(H200, makes_tokens=True, format=file)[: len(on_a_gpu)] == on_a_gpu
+
+
+def test_the_default_runtime_is_the_first_of_them():
+    assert default_runtime(H200) == "torch-compile"
+    assert default_runtime(PI, LLAMA_3_1_8B) == "llamacpp"
+    assert default_runtime(PI, PICTURES) == "onnxruntime"
+    assert default_runtime(PI, replace(PICTURES, metadata={"format": "tflite"})) == "litert"
+    assert default_runtime(H200, replace(LLAMA_3_1_8B, metadata={"format": "gguf"})) == "llamacpp"
+    assert all(default_runtime(each) in engines.engines() for each in devices().values())
+
+
+# plug-ins
+
+
+@pytest.fixture
+def plugin(monkeypatch):
+    """Stands for an installed package with the runtime `abacus`; called with what its `engine` is."""
+
+    def install(given):
+        runtime = SimpleNamespace(name="abacus") if given is None else SimpleNamespace(name="abacus", engine=given)
+        listed = SimpleNamespace(name="abacus", package="abacus-runtime")
+        monkeypatch.setattr(engines, "listed", lambda _: (listed,))
+        monkeypatch.setattr(engines, "load_listed", lambda _: runtime)
+
+    caches = (engines._known, engines._every, engines._ranked)
+    for each in caches:
+        each.cache_clear()
+    yield install
+    for each in caches:
+        each.cache_clear()
+
+
+OWN = EngineDescriptor(effects=RuntimeEffects(name="abacus", title="Abacus"), opens=("beads",), packages=("abacus",))
+
+
+def test_a_plug_in_brings_its_descriptor_or_the_path_of_one(plugin, tmp_path):
+    file = tmp_path / "abacus.toml"
+    file.write_text('[engines.abacus]\ntitle = "Abacus"\nopens = ["beads"]\npackages = ["abacus"]\n')
+    for given in (OWN, file, str(file)):
+        plugin(given)
+        engines._known.cache_clear()
+        assert engine("abacus") == OWN
+    assert engines.engines()["abacus"] == OWN
+    assert ranked_engines(PI, makes_tokens=True, format="beads")[0] == "abacus"
+    assert "abacus" not in ranked_engines(PI, makes_tokens=True)
+
+
+def test_a_plug_in_without_a_descriptor_is_said_to_have_none(plugin):
+    plugin(None)
+    with pytest.raises(UnknownNameError, match=r"no engine descriptor named 'abacus'.*run, and not predicted"):
+        engine("abacus")
+    assert "abacus" not in engines.engines()
+
+
+def test_a_descriptor_of_another_engine_is_refused(plugin):
+    plugin(replace(OWN, effects=replace(OWN.effects, name="soroban")))
+    with pytest.raises(PluginError, match="'abacus' of package abacus-runtime"):
+        engine("abacus")
+    plugin(42)
+    with pytest.raises(PluginError, match="42"):
+        engine("abacus")
+    assert "abacus" not in engines.engines()
