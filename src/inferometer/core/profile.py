@@ -18,6 +18,7 @@ __all__ = [
     "Profile", "Provenance", "Verification", "Verified",
 ]  # fmt: skip
 
+ONCE = frozenset({"import", "load", "warm_load", "compile", "capture", "context", "first_run"})  # paid in no request
 STEADY = ("decode", "forward", "run", "prefill")  # phases that repeat; the first that is there counts
 
 Kind = Literal["predicted", "measured"]
@@ -89,6 +90,11 @@ class Phase:
     unattributed_s: float | None = None
     context: tuple[int, ...] | None = None  # tokens in the cache before each of `samples_s`
     parts: Mapping[str, float] = field(default_factory=dict)  # seconds inside it by name: write, run, read, sample …
+
+    @property
+    def once(self) -> bool:
+        """Whether it is paid once and in no request; an engine may say of what: `compile prefill`."""
+        return self.name.partition(" ")[0] in ONCE
 
 
 @frozen

@@ -15,7 +15,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 
 __all__ = [
-    "ONCE",
     "Breakdown",
     "By",
     "Share",
@@ -29,7 +28,6 @@ __all__ = [
 ]
 
 By = Literal["phase", "block", "layer", "kind", "unit", "bound", "host", "parts"]
-ONCE = ("load", "warm_load", "compile", "context", "first_run")  # phases that are paid once, in no request
 _UNKNOWN = "unknown"
 _LAYER = re.compile(r"^(.*?[._/])?\d+(?=[._/]|$)")
 
@@ -86,7 +84,7 @@ def attribution(profile: Profile, *, bound: Key | None = None) -> tuple[Breakdow
 
     `bound` names what bounds an op, where more is known of it than the profile says.
     """
-    found = [by_phase(profile)] if any(phase.name not in ONCE for phase in profile.phases) else []
+    found = [by_phase(profile)] if any(not phase.once for phase in profile.phases) else []
     for phase in profile.phases:
         if phase.ops:
             found += [split(phase, by, bound if by == "bound" else None) for by in _KEYS]
@@ -157,7 +155,7 @@ def by_phase(profile: Profile) -> Breakdown:
 def repeats(profile: Profile) -> dict[str, float]:
     """How often each phase runs in one request; one-time phases are not in it. A lone decode step runs once."""
     apart = () if profile.kind == "predicted" else ("detokenise",)  # measured after the request
-    names = [phase.name for phase in profile.phases if phase.name not in (*ONCE, *apart)]
+    names = [phase.name for phase in profile.phases if not phase.once and phase.name not in apart]
     steps = 1.0
     if profile.workload.generate and "prefill" in names:
         steps = max(profile.workload.generate - 1.0, 0.0)
@@ -166,7 +164,7 @@ def repeats(profile: Profile) -> dict[str, float]:
 
 
 def one_time(profile: Profile) -> tuple[Phase, ...]:
-    return tuple(phase for phase in profile.phases if phase.name in ONCE)
+    return tuple(phase for phase in profile.phases if phase.once)
 
 
 def _share(name: str, ops: list[OpTime], phase: Phase) -> Share:

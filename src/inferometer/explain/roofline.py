@@ -16,7 +16,6 @@ from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.dtype import DTYPES, dtype
 from inferometer.core.frozen import frozen
-from inferometer.explain.attribution import ONCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +101,7 @@ def roofline(profile: Profile) -> Roofline:
         ops=(),
     )
     unit = device.unit if device else profile.summary.top_unit
-    repeating = [phase for phase in profile.phases if phase.name not in ONCE and phase.time_s > 0]
+    repeating = [phase for phase in profile.phases if not phase.once and phase.time_s > 0]
     ops = [(phase, op, regime_of(op, roof, unit=unit, kind=profile.kind)) for phase in repeating for op in phase.ops]
     return replace(
         roof,

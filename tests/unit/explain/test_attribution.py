@@ -79,6 +79,14 @@ def test_one_time_costs_are_in_no_request():
     assert by_phase(found).whole_s == 1.0
 
 
+@pytest.mark.parametrize("name", ["import", "load", "compile prefill", "compile decode", "capture", "first_run"])
+def test_what_an_engine_does_once_is_in_no_request_by_whatever_name(name):
+    once = Phase(name=name, time_s=30.0)
+    found = by_phase(profile(once, forward(computing(1.0))))
+    assert [row.name for row in found.rows] == ["forward"]
+    assert found.remainder_s == pytest.approx(0.0)
+
+
 def test_what_a_request_takes_beyond_its_phases_is_the_remainder():
     found = text(1.0, 0.1, generate=11, summary=Headline(e2e_s=2.5, ttft_s=1.0, tpot_s=0.1))
     assert by_phase(found).remainder_s == pytest.approx(0.5)
