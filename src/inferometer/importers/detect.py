@@ -1,22 +1,15 @@
 """Choosing the importer of a file by its content, and importing it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from inferometer.core.profile import DeviceFacts
+from inferometer.core.profile import DeviceFacts, Profile
 from inferometer.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.importers.base import GROUP, Document, Importer
 from inferometer.importers.document import SIZE_LIMIT, load_document
 from inferometer.plugins import load_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from inferometer.core.profile import Profile
 
 __all__ = ["choose_importer", "import_file", "installed"]
 

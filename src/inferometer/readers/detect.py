@@ -1,18 +1,12 @@
 """Choosing the reader of a file by its content."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
 from inferometer.plugins import load_all
 from inferometer.readers.base import GROUP, Peek, Reader, look
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.graph import Graph
 
 __all__ = ["choose_reader", "read_graph"]
 

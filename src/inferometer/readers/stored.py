@@ -1,19 +1,15 @@
 """Weights as a file holds them: put onto a graph's weights, or made into a graph where no architecture is known."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["Companion", "Stored", "fit", "joined", "stacked", "stored_block", "tensors_graph", "with_stored"]
 

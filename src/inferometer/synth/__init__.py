@@ -4,8 +4,6 @@ The same seed gives the same weights in every format, so two runtimes can be com
 download. Files are written piece by piece: a model larger than the memory can be made.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -5,19 +5,15 @@ length of its dot products, so that activations stay of the size they come in wi
 range is known before a number is drawn, a quantised format needs no search for its scales.
 """
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.core.graph import Block, Graph, Op, Tensor
 
 __all__ = ["CHUNK", "Weight", "numbers", "planned", "planned_op", "relative_index", "units", "whole"]
 

@@ -3,18 +3,13 @@
 The rows are data: `architectures.toml`, which says what its entries mean.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+from typing import Any
 
 __all__ = ["Architecture", "architecture_of", "config_of", "known_architectures", "layer_template"]
 

@@ -1,21 +1,15 @@
 """From GGUF headers to a graph: the architecture's, with the formats and bytes of the file; else one of its tensors."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph, Tensor
 from inferometer.errors import InferometerError
 from inferometer.readers.gguf.architecture import Architecture, architecture_of, config_of, layer_template
-from inferometer.readers.gguf.header import Counted
+from inferometer.readers.gguf.header import Counted, Header
 from inferometer.readers.stored import Stored, fit, joined, stacked, stored_block, tensors_graph, with_stored
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.core.graph import Graph, Tensor
-    from inferometer.readers.gguf.header import Header
 
 __all__ = ["graph_of"]
 

@@ -1,7 +1,5 @@
 """The header of a GGUF file: metadata and tensor infos. The weights themselves are never read."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass

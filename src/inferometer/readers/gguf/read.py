@@ -1,18 +1,13 @@
 """Opening GGUF files, and the parts of those that are split."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
+from inferometer.readers.base import Peek
 from inferometer.readers.gguf.graph import graph_of
 from inferometer.readers.gguf.header import MAGIC, Header, read_header
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
 
 __all__ = ["GgufReader", "read_headers"]
 

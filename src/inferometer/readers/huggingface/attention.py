@@ -1,8 +1,6 @@
 """Attention: multi-head, grouped-query, cross, and DeepSeek's latent form."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
@@ -22,9 +20,6 @@ from inferometer.readers.huggingface.parts import (
     weight,
     width,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 __all__ = [
     "Attention", "Latent", "Seen", "attend", "attend_latent", "attention_op", "last_positions", "rotary_op",

@@ -1,7 +1,5 @@
 """What a template gives: the blocks of a model, or of one part of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any

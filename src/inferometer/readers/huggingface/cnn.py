@@ -1,12 +1,9 @@
 """Convolutional classifiers: ResNet, ConvNeXt, DenseNet, VGG, AlexNet, SqueezeNet, in torchvision's module names."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
 from inferometer.readers.huggingface.config import MANY_LAYERS, Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.parts import (
     BATCH,
     IMAGE,
@@ -27,9 +24,6 @@ from inferometer.readers.huggingface.parts import (
     view,
     weight,
 )
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.family import Family
 
 __all__ = ["classified", "conv_bn", "convnext", "densenet", "pixels_of", "plain", "resnet", "squeezenet"]
 

@@ -1,14 +1,9 @@
 """What denoisers are told beside the image: the time step, a text's vector, a class. Each is one vector an image."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.parts import BATCH, activation, elementwise, linear, norm, output, tensor, width
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Op, Tensor
 
 __all__ = ["FREQUENCIES", "LATENT", "LAYERS", "modulated", "moved", "timestep", "two_layers"]
 

@@ -1,22 +1,18 @@
 """Decoders of text: embedding, layers, head. The family's row says what kind of layers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Latent, Seen, last_positions, soft_capped
 from inferometer.readers.huggingface.body import Body, ending_in, labels_of
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.embed import embedded
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.mlp import Experts, Mlp
 from inferometer.readers.huggingface.parts import BATCH, CONTEXT, LOGITS, QUERY, linear, norm, output, tensor
+from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import layers_of
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["decoder", "sizes_of"]
 

@@ -1,15 +1,13 @@
 """DiT, as its authors built it and as diffusers ports it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attend
 from inferometer.readers.huggingface.body import Body, ending_in
 from inferometer.readers.huggingface.conditioning import LATENT, LAYERS, modulated, moved, timestep
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -27,9 +25,6 @@ from inferometer.readers.huggingface.parts import (
     width,
 )
 from inferometer.readers.huggingface.vision import patches
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
 
 __all__ = ["diffusers_dit", "dit"]
 

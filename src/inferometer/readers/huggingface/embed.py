@@ -1,16 +1,10 @@
 """From token ids to the residual stream."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
+from inferometer.core.graph import Op, Tensor
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.parts import add, elementwise, embedding, linear, norm, output, tensor
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Op, Tensor
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
+from inferometer.readers.huggingface.place import Place
 
 __all__ = ["embedded"]
 

@@ -1,22 +1,16 @@
 """Encoders of text: BERT and its kin, and the text side of CLIP and SigLIP. Heads are steps in the family's row."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.graph import Block, Op
 from inferometer.readers.huggingface.body import Body, ending_in
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.decoder import sizes_of
 from inferometer.readers.huggingface.embed import embedded
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.heads import headed
 from inferometer.readers.huggingface.layer import stack
 from inferometer.readers.huggingface.parts import BATCH, QUERY, norm, output, tensor
+from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import layers_of
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["encoder"]
 

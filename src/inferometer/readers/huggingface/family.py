@@ -5,8 +5,6 @@ A row in `families/*.toml` says which template expands it and which features it 
 cannot expand, with the reason. Nothing here is code: a new family of a known shape is a new row.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import field, fields

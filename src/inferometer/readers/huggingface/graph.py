@@ -1,22 +1,17 @@
 """From a config to a Graph."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dtype import dtype
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
+from inferometer.readers.huggingface.body import Body
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
 from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.quantized import quantized
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from inferometer.readers.huggingface.body import Body
 
 __all__ = ["graph_from_config"]
 

@@ -1,12 +1,13 @@
 """Heads as steps in a family's row: pick a token, project, activate, normalise."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
 from inferometer.readers.huggingface.body import function_of, labels_of
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
     activation,
@@ -22,13 +23,7 @@ from inferometer.readers.huggingface.parts import (
     weight,
     width,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
+from inferometer.readers.huggingface.place import Place
 
 __all__ = ["headed"]
 

@@ -4,11 +4,9 @@ A template turns a config into one `Layer` value a layer. Equal neighbours are o
 alternate between local and global attention has a Block for each change, in the order of execution.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
@@ -16,9 +14,6 @@ from inferometer.readers.huggingface.attention import Attention, Latent, Seen, a
 from inferometer.readers.huggingface.mlp import Experts, Mlp, feed, route
 from inferometer.readers.huggingface.parts import add, multiply, norm, output, weight, width
 from inferometer.readers.huggingface.ssm import Mamba, Mamba2, scan, scan2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 __all__ = ["Layer", "Norms", "named_norm", "stack"]
 

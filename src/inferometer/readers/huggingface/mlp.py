@@ -1,7 +1,5 @@
 """Feed-forward parts: plain and gated MLPs, and mixtures of experts."""
 
-from __future__ import annotations
-
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.parts import (

@@ -1,15 +1,12 @@
 """Denoisers whose text and image tokens attend to each other: FLUX and Stable Diffusion 3."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op, rotary_op
 from inferometer.readers.huggingface.body import Body, ending_in
 from inferometer.readers.huggingface.conditioning import LATENT, modulated, moved, timestep, two_layers
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -30,9 +27,6 @@ from inferometer.readers.huggingface.parts import (
     width,
 )
 from inferometer.readers.huggingface.vision import patches
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
 
 __all__ = ["flux", "sd3"]
 

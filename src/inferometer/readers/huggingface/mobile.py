@@ -1,12 +1,10 @@
 """Inverted residuals: MobileNetV2, MobileNetV3 and EfficientNet, in torchvision's module names."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.body import Body, function_of
 from inferometer.readers.huggingface.cnn import classified, conv_bn, pixels_of
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.parts import (
     BATCH,
     activation,
@@ -20,10 +18,6 @@ from inferometer.readers.huggingface.parts import (
     square,
     view,
 )
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
 
 __all__ = ["inverted"]
 

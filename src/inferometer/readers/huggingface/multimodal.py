@@ -3,8 +3,6 @@
 The tower and the projector run once a request. The decoder's `query` counts image tokens and text tokens together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

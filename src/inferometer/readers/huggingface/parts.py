@@ -4,17 +4,13 @@ An op's name is short and the same in every family (`layers.{}.attn.q_proj`); a 
 (`transformer.h.{}.attn.c_attn.weight`), so that stored files can be matched. An op's output has the op's name.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "BATCH", "CONTEXT", "ENCODER", "FRAMES", "IMAGE", "LOGITS", "QUERY", "Filter", "activation", "add", "channel_norm",

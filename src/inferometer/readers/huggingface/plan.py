@@ -1,20 +1,15 @@
 """From a family's row and a config to one `Layer` value a layer."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
 
 from inferometer.readers.huggingface.attention import Attention, Latent
 from inferometer.readers.huggingface.body import function_of
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.layer import Layer, Norms
 from inferometer.readers.huggingface.mlp import Experts, Mlp
 from inferometer.readers.huggingface.ssm import Mamba, Mamba2
 from inferometer.readers.huggingface.windows import windows_of
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
 
 __all__ = ["attention_of", "layers_of", "mlp_of", "norms_of"]
 

@@ -4,18 +4,12 @@ Two methods keep the tensors' shapes, so a config alone tells the bytes: block-s
 (gpt-oss). Others repack their tensors; for them only the method's name is kept, and the file must be read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferometer.core.graph import Op, Tensor
-from inferometer.readers.huggingface.config import LARGEST
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.huggingface.config import Config
+from inferometer.core.graph import Graph, Op, Tensor
+from inferometer.readers.huggingface.config import LARGEST, Config
 
 __all__ = ["quantized"]
 

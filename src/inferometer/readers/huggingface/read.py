@@ -1,19 +1,14 @@
 """The reader of `config.json`: JSON only, no weights, no code."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
+from inferometer.readers.base import Peek
 from inferometer.readers.huggingface.graph import graph_from_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
 
 __all__ = ["LARGEST_CONFIG", "HuggingFaceReader", "reader"]
 

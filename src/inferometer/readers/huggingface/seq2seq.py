@@ -1,16 +1,14 @@
 """Encoder–decoders: T5 reads text, Whisper sound. The encoder runs once a request, the decoder at every step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, last_positions
 from inferometer.readers.huggingface.body import Body, ending_in, once_only
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.decoder import sizes_of
 from inferometer.readers.huggingface.embed import embedded
-from inferometer.readers.huggingface.family import part_of
+from inferometer.readers.huggingface.family import Family, part_of
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -32,10 +30,6 @@ from inferometer.readers.huggingface.parts import (
 )
 from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import attention_of, layers_of
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
 
 __all__ = ["seq2seq"]
 

@@ -1,7 +1,5 @@
 """State-space mixers: Mamba's selective scan and Mamba-2's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from inferometer.core.frozen import frozen

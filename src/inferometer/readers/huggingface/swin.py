@@ -1,9 +1,6 @@
 """Swin: attention inside windows, which every second block shifts, and patches merged between stages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
@@ -11,6 +8,7 @@ from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
 from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
 from inferometer.readers.huggingface.config import MANY_LAYERS, Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.parts import (
     BATCH,
@@ -25,11 +23,8 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     weight,
 )
+from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.vision import patches
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["swin"]
 

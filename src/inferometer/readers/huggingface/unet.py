@@ -1,14 +1,11 @@
 """The conditional U-Net of diffusers: Stable Diffusion 1.x, 2.x and XL."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen
 from inferometer.readers.huggingface.body import Body, ending_in
 from inferometer.readers.huggingface.conditioning import LATENT, timestep, two_layers
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.layer import Layer, Norms, stack
 from inferometer.readers.huggingface.mlp import Mlp
 from inferometer.readers.huggingface.parts import (
@@ -28,9 +25,6 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     view,
 )
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
 
 __all__ = ["unet"]
 

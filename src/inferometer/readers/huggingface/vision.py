@@ -1,12 +1,10 @@
 """Vision transformers: patches, layers, and what is read off at the end."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.body import Body, ending_in
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.decoder import sizes_of
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.heads import headed
 from inferometer.readers.huggingface.layer import stack
 from inferometer.readers.huggingface.parts import (
@@ -23,12 +21,8 @@ from inferometer.readers.huggingface.parts import (
     weight,
     width,
 )
+from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import layers_of
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["patches", "vision"]
 

@@ -1,12 +1,7 @@
 """Which layers look at a sliding window only."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import Family
 
 __all__ = ["windows_of"]
 

@@ -1,12 +1,9 @@
 """YOLOv8, layer by layer as its config lists them, in Ultralytics' module names."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.body import Body
 from inferometer.readers.huggingface.cnn import conv_bn, pixels_of
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.parts import (
     BATCH,
     Filter,
@@ -23,9 +20,6 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     view,
 )
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
 
 __all__ = ["yolo"]
 

@@ -1,25 +1,20 @@
 """From steps to a Graph: ops, coverage, and what is worth knowing about the file."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.graph import Block, Graph, Op
 from inferometer.readers.onnx.elements import is_float
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
+from inferometer.readers.onnx.messages import Model
 from inferometer.readers.onnx.roles import activation_roles, every_step, parameters
+from inferometer.readers.onnx.scope import Scope
 from inferometer.readers.onnx.step import Maker, Step
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from pathlib import Path
-
-    from inferometer.readers.onnx.messages import Model
-    from inferometer.readers.onnx.scope import Scope
-    from inferometer.readers.onnx.value import Notes, Value
-    from inferometer.readers.onnx.walk import Walk
+from inferometer.readers.onnx.value import Notes, Value
+from inferometer.readers.onnx.walk import Walk
 
 __all__ = ["build"]
 

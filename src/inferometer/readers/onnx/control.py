@@ -1,24 +1,18 @@
 """Ops with graphs inside: branches and loops. A branch that is known to be taken stands in place of its `If`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content, Item
 from inferometer.readers.onnx.faults import Fault
+from inferometer.readers.onnx.messages import GraphDef
 from inferometer.readers.onnx.rules.common import as_dim
 from inferometer.readers.onnx.rules.items import sign
 from inferometer.readers.onnx.scope import Scope, prefix_of
 from inferometer.readers.onnx.step import Row, Step
 from inferometer.readers.onnx.trips import Counters, Loop, trips_of
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape, Value
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.readers.onnx.messages import GraphDef
-    from inferometer.readers.onnx.walk import Walk
+from inferometer.readers.onnx.walk import Walk
 
 __all__ = ["walk_control"]
 
@@ -237,7 +231,7 @@ def _scan(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
         raise Fault(f"a scan over {count} of {len(inputs)} inputs with a body of {len(formals)}")
     axes = call.integers("scan_input_axes") or (0,) * count
     inner = _inner(scope, f"{name}/body")
-    trips: Dim | None = None
+    trips = None
     for place, value in enumerate(inputs):
         shape = None if value is None else value.shape
         if shape is not None and place >= states:

@@ -1,7 +1,5 @@
 """What an ONNX file says, as plain values: the messages of onnx.proto that a reader of headers needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +44,7 @@ class TypeDef:
     group: str
     dtype: str | None = None
     axes: tuple[Axis, ...] | None = None  # None: not even the rank is given
-    inner: TypeDef | None = None
+    inner: "TypeDef | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,7 +1,5 @@
 """Names in a graph, and in the graphs around it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
@@ -18,7 +16,7 @@ class Scope:
     """`prefix` keeps the names of inner graphs apart; `renamed` gives results of an inlined body the outer names."""
 
     opsets: Mapping[str, int]
-    parent: Scope | None = None
+    parent: "Scope | None" = None
     prefix: str = ""
     values: dict[str, Value] = field(default_factory=dict)
     declared: Mapping[str, TypeDef] = field(default_factory=dict)

@@ -1,7 +1,5 @@
 """A node that has been looked at, the table row that says what it is, and the maker of ops from both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,9 +23,9 @@ class Step:
 
     name: str
     call: Call
-    row: Row
+    row: "Row"
     outs: tuple[Value, ...]
-    bodies: tuple[tuple[Step, ...], ...] = ()
+    bodies: "tuple[tuple[Step, ...], ...]" = ()
     trips: Dim | None = None
 
     @property
@@ -36,7 +34,7 @@ class Step:
         return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def lower_plain(step: Step, maker: Maker) -> list[Op]:
+def lower_plain(step: Step, maker: "Maker") -> list[Op]:
     return [maker.op(step)]
 
 

@@ -4,18 +4,13 @@ A file's own names become symbols. Those that are usual for a batch, a sequence,
 that a workload binds them; a nameless size gets a name from where it stands. Which is which is kept in the metadata.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.elements import is_float
-
-if TYPE_CHECKING:
-    from inferometer.readers.onnx.messages import Axis, TypeDef
+from inferometer.readers.onnx.messages import Axis, TypeDef
 
 __all__ = ["Symbols", "read_symbols"]
 

@@ -1,7 +1,5 @@
 """What is known of a tensor while a graph is walked, and one node as a rule sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,27 +1,22 @@
 """The walk through a graph: node by node, what is known of every tensor, and what kind of op each node is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.readers.onnx.content import Content, bounded, vector
+from inferometer.readers.onnx.contents import Contents
 from inferometer.readers.onnx.elements import element_bytes, is_float
+from inferometer.readers.onnx.external import ExternalFiles
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
+from inferometer.readers.onnx.messages import Function, GraphDef, Model, Node, TensorDef
 from inferometer.readers.onnx.rules.common import static, unknown
 from inferometer.readers.onnx.scope import Scope, declared, ordered, prefix_of
 from inferometer.readers.onnx.step import Row, Step
+from inferometer.readers.onnx.symbols import Symbols
 from inferometer.readers.onnx.tables import table
 from inferometer.readers.onnx.value import Call, Loose, Notes, Out, Shape, Stored, Value
-
-if TYPE_CHECKING:
-    from inferometer.readers.onnx.contents import Contents
-    from inferometer.readers.onnx.external import ExternalFiles
-    from inferometer.readers.onnx.messages import Function, GraphDef, Model, Node, TensorDef
-    from inferometer.readers.onnx.symbols import Symbols
 
 __all__ = ["Walk", "describe", "operator"]
 

@@ -1,7 +1,5 @@
 """Which files make up a model, and what they hold together."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

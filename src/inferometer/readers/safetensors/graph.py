@@ -1,20 +1,15 @@
 """From safetensors headers to a graph: the config's, with formats and bytes as stored; else one of the tensors."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph, Tensor
 from inferometer.errors import InferometerError
+from inferometer.readers.safetensors.header import Header
 from inferometer.readers.safetensors.quantised import quantised
 from inferometer.readers.stored import Stored, fit, stacked, stored_block, tensors_graph, with_stored
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.core.graph import Graph, Tensor
-    from inferometer.readers.safetensors.header import Header
 
 __all__ = ["graph_of"]
 

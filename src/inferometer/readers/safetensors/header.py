@@ -4,8 +4,6 @@ The format's own rules are checked: tensors fill the rest of the file without ho
 bytes its shape and format need. Nothing but the header is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod

@@ -5,8 +5,6 @@ How many bits a number has follows from its bytes. Sources: the tensor names tha
 compressed-tensors, bitsandbytes, TensorRT Model Optimizer, fine-grained FP8 and gpt-oss checkpoints use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod

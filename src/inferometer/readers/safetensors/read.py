@@ -1,17 +1,12 @@
 """Opening safetensors: a file, a sharded model's index, or a model's folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
+from inferometer.readers.base import Peek
 from inferometer.readers.safetensors.files import config_beside, headers_of
 from inferometer.readers.safetensors.graph import graph_of
 from inferometer.readers.safetensors.header import HEADER_LIMIT
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
 
 __all__ = ["SafetensorsReader"]
 

@@ -6,17 +6,13 @@ forward. Any of these may be wrong in a damaged file, and many may point to the 
 step is checked against the file's end and everything visited is counted.
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from mmap import mmap
+from pathlib import Path
+from typing import Any
 
 from inferometer.errors import FormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from mmap import mmap
-    from pathlib import Path
 
 __all__ = ["Buffer", "Table"]
 
@@ -60,7 +56,7 @@ class Buffer:
             raise self.fault(f"{what} points to byte {target:,} of {self.size:,}", at)
         return target
 
-    def root(self) -> Table:
+    def root(self) -> "Table":
         return Table(self, self.follow(0, "the root"), "the model")
 
 
@@ -92,7 +88,7 @@ class Table:
         place = self._place(field)
         return default if place is None else self._buffer.number(letter, place, f"field {field} of {self.what}")
 
-    def table(self, field: int, what: str) -> Table | None:
+    def table(self, field: int, what: str) -> "Table | None":
         place = self._place(field)
         return None if place is None else Table(self._buffer, self._buffer.follow(place, what), what)
 
@@ -129,7 +125,7 @@ class Table:
         self._buffer.visit(count, what, start)
         return struct.unpack_from(f"<{count}{letter}", self._buffer.data, start)
 
-    def tables(self, field: int, what: str, *, most: int) -> Iterator[Table]:
+    def tables(self, field: int, what: str, *, most: int) -> Iterator["Table"]:
         found = self.span(field, 4, f"the list of {what}s")
         if found is None:
             return

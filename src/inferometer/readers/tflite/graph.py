@@ -1,21 +1,16 @@
 """From a TFLite model to a graph: its operators in the order of execution, control flow with its bodies inside."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.tflite.convert import converted
+from inferometer.readers.tflite.model import Model, OperatorInfo, SubGraph
 from inferometer.readers.tflite.scope import Names, Scope
+from inferometer.readers.tflite.shapes import Shape
 from inferometer.readers.tflite.site import Site
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.readers.tflite.model import Model, OperatorInfo, SubGraph
-    from inferometer.readers.tflite.shapes import Shape
 
 __all__ = ["graph_of", "merged"]
 

@@ -4,18 +4,13 @@ Layouts are TFLite's: activations are [batch, height, width, channels]; a convol
 in], a depthwise one's [1, height, width, out], a dense layer's weights [out, in].
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.tflite.schema import PADDINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.readers.tflite.site import Site
+from inferometer.readers.tflite.site import Site
 
 __all__ = ["LAYERS"]
 

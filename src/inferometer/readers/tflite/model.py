@@ -1,21 +1,17 @@
 """A TFLite file as values: subgraphs of tensors and operators, as the file has them. Buffers are measured, not read."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from mmap import mmap
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.dtype import DTYPES
 from inferometer.readers.tflite.flatbuffer import Buffer, Table
 from inferometer.readers.tflite.operators import CUSTOM, Operator, operator_of
 from inferometer.readers.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields
-
-if TYPE_CHECKING:
-    from mmap import mmap
-    from pathlib import Path
 
 __all__ = ["Model", "OperatorInfo", "Quantization", "SubGraph", "TensorInfo", "parse_model"]
 

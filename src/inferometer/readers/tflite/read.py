@@ -1,25 +1,19 @@
 """Opening TFLite files and bundles of them."""
 
-from __future__ import annotations
-
 import io
 import mmap
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
+from inferometer.readers.base import Peek
 from inferometer.readers.tflite.graph import graph_of, merged
 from inferometer.readers.tflite.model import parse_model
 from inferometer.readers.tflite.schema import IDENTIFIER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
 
 __all__ = ["TfliteReader", "read_tflite"]
 

@@ -1,16 +1,11 @@
 """The tensors of one subgraph as an op sees them: with their role, their format, and sizes followed from the inputs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Role, Tensor
+from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TensorInfo
 from inferometer.readers.tflite.shapes import Operand, Shape, output_shapes, output_values
-
-if TYPE_CHECKING:
-    from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TensorInfo
 
 __all__ = ["Names", "Scope"]
 

@@ -5,18 +5,14 @@ from its inputs here; only what cannot be told stays a symbol of its own, named 
 tensors that compute shapes (SHAPE → STRIDED_SLICE → PACK → RESHAPE) are followed by value.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Expression, product
+from inferometer.readers.tflite.model import OperatorInfo
 from inferometer.readers.tflite.operators import Operator
-
-if TYPE_CHECKING:
-    from inferometer.readers.tflite.model import OperatorInfo
 
 __all__ = ["Operand", "output_shapes", "output_values"]
 

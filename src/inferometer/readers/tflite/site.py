@@ -1,19 +1,14 @@
 """One operator where it stands: its tensors by number, and the op that is made of it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.readers.tflite.model import OperatorInfo, Quantization
 from inferometer.readers.tflite.schema import ACTIVATIONS
 from inferometer.readers.tflite.scope import Scope
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.dims import Dim
 
 __all__ = ["Site"]
 

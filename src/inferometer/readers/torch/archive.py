@@ -4,8 +4,6 @@ Nothing is extracted to disk and nothing is unpickled. The directory is bounded 
 member: a zip bomb is refused for what it claims, and stopped where it lies.
 """
 
-from __future__ import annotations
-
 import struct
 import zipfile
 import zlib

@@ -1,11 +1,8 @@
 """From a graph document to a `Body`: its calls, their arguments and the shapes of every tensor."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, product
 from inferometer.core.dtype import dtype
@@ -13,9 +10,7 @@ from inferometer.errors import FormatError
 from inferometer.readers.torch.expressions import MAX_SIZE, parse_size
 from inferometer.readers.torch.formats import SCALAR_TYPES
 from inferometer.readers.torch.program import Argument, Body, Call, Ref, Value, named_arguments
-
-if TYPE_CHECKING:
-    from inferometer.readers.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
+from inferometer.readers.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
 
 __all__ = ["Names", "module_path", "parse_body", "tensor_names", "value_of"]
 

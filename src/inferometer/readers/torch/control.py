@@ -1,23 +1,16 @@
 """Operators that are given functions: branches, loops, and regions that only set a mode."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.torch.products import FORMS as PRODUCTS
 from inferometer.readers.torch.products import unreadable
 from inferometer.readers.torch.program import Argument, Body, Call, Ref, refs_in
-from inferometer.readers.torch.scope import Bound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.core.dims import Dim
-    from inferometer.readers.torch.scope import Scope
-    from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.scope import Bound, Scope
+from inferometer.readers.torch.table import Row
 
 __all__ = ["forms"]
 

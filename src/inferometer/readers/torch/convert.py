@@ -1,7 +1,5 @@
 """From a `Program` to a `Graph`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace

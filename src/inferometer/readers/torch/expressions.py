@@ -1,16 +1,11 @@
 """Sizes as torch writes them: sympy's text, plain (`2*s77 + 1`) or as a tree (`Mul(Integer(2), Symbol('s77'))`)."""
 
-from __future__ import annotations
-
 import ast
 import operator
+from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Expression, Symbol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 __all__ = ["MAX_SIZE", "parse_size"]
 

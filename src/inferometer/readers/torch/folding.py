@@ -6,19 +6,14 @@ handed on keeps the name it has where it enters the run; every repetition writes
 others (a skip, a cache) has the index in its name.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.torch.naming import rewritten
 from inferometer.readers.torch.scope import Placed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 __all__ = ["Folded", "fold"]
 

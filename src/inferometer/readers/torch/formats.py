@@ -1,7 +1,5 @@
 """Torch's number formats under our names."""
 
-from __future__ import annotations
-
 from inferometer.core.dtype import dtype
 from inferometer.errors import UnknownNameError
 

@@ -1,20 +1,16 @@
 """Live modules. This is the one module that imports torch, and only when a module is read."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, MissingDependencyError
 from inferometer.readers.torch.convert import graph_of
 from inferometer.readers.torch.walk import program_of
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
 
 __all__ = ["export_module", "import_torch", "read_exported", "read_module"]
 

@@ -1,20 +1,14 @@
 """Operators that rename, move, address or convert numbers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import product
+from inferometer.core.graph import Tensor
 from inferometer.readers.torch.program import Call, Ref, refs_in
-from inferometer.readers.torch.scope import Bound, is_in_place
+from inferometer.readers.torch.scope import Bound, Scope, is_in_place
 from inferometer.readers.torch.strides import is_contiguous, reshape_moves
-from inferometer.readers.torch.table import base_name
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Tensor
-    from inferometer.readers.torch.scope import Scope
-    from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.table import Row, base_name
 
 __all__ = ["FORMS", "moved", "plain", "seen", "written"]
 

@@ -4,17 +4,12 @@ A module that computes one thing gives its name to it. Where it computes several
 second of a name is `add_1`, counted within the module, so that equal layers have equal names but for their index.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.torch.scope import Placed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["Named", "rewritten", "with_module_names"]
 

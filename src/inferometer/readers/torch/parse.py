@@ -1,13 +1,14 @@
 """From the members of a `.pt2` file to a `Program`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from inferometer.core.dtype import dtype
+from inferometer.core.graph import Role
 from inferometer.errors import FormatError
+from inferometer.readers.torch.archive import Archive
 from inferometer.readers.torch.body import Names, parse_body, tensor_names, value_of
 from inferometer.readers.torch.program import Held, Program
 from inferometer.readers.torch.symbols import name_symbols
@@ -20,12 +21,6 @@ from inferometer.readers.torch.wire import (
     TensorDoc,
     VersionedDoc,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.core.graph import Role
-    from inferometer.readers.torch.archive import Archive
 
 __all__ = ["NEWEST_SCHEMA", "parse_program", "program_members"]
 

@@ -9,25 +9,21 @@ One graph serves prefill and decode: a causal model is traced without a cache (`
 reads `context` tokens more than the `query` it is given. Logits are computed for the last position.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Block, Graph, Tensor
 from inferometer.errors import FormatError, MissingDependencyError
 from inferometer.readers.torch.convert import graph_of
 from inferometer.readers.torch.formats import format_of
 from inferometer.readers.torch.live import export_module, import_torch
 from inferometer.readers.torch.naming import rewritten
 from inferometer.readers.torch.walk import program_of
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Block, Graph, Tensor
 
 __all__ = ["read_pretrained_config"]
 

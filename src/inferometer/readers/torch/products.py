@@ -1,16 +1,12 @@
 """Operators that multiply: matrices, convolutions, attention, recurrent cells."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Symbol, product
 from inferometer.core.graph import Tensor
 from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
+from inferometer.readers.torch.scope import Scope
 from inferometer.readers.torch.table import Row
-
-if TYPE_CHECKING:
-    from inferometer.readers.torch.scope import Scope
 
 __all__ = ["FORMS", "unreadable"]
 

@@ -3,8 +3,6 @@
 Both come into this one form, and everything after it knows neither zip files nor torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

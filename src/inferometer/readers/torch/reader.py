@@ -1,15 +1,10 @@
 """Recognising and reading PyTorch files. Pickles are recognised too, and refused: reading one runs its code."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
+from inferometer.readers.base import Peek
 
 __all__ = ["TorchReader", "read_pt2"]
 

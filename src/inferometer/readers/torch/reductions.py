@@ -1,17 +1,11 @@
 """Operators whose arguments say how much they compute: norms, pools, reductions, sorts and some functions."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
 from inferometer.readers.torch.moves import plain
 from inferometer.readers.torch.program import Argument, Call, refs_in
-from inferometer.readers.torch.table import base_name
-
-if TYPE_CHECKING:
-    from inferometer.readers.torch.scope import Scope
-    from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.scope import Scope
+from inferometer.readers.torch.table import Row, base_name
 
 __all__ = ["FORMS"]
 

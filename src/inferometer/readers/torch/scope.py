@@ -1,7 +1,5 @@
 """What a converter works with: the tensors that are known at a call, and the ops made so far."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -130,7 +128,7 @@ class Scope:
         tensor = Tensor(name=held.name, shape=value.shape, dtype=value.dtype, role=role, stored_bytes=held.stored_bytes)
         self.bound[name] = Bound(tensor=tensor, base=tensor if role not in _STORED else None)
 
-    def inside(self, values: Mapping[str, Value], name: str) -> Scope:
+    def inside(self, values: Mapping[str, Value], name: str) -> "Scope":
         """A scope for a branch of a call."""
         return replace(
             self, values=values, bound={}, placed=[], prefix=f"{self.prefix}{name}.", depth=self.depth + 1,

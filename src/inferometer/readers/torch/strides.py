@@ -1,14 +1,8 @@
 """Whether a tensor can be given another shape without moving it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.dims import Dim, evaluate, symbols_in
 from inferometer.errors import DomainError
-
-if TYPE_CHECKING:
-    from inferometer.readers.torch.program import Value
+from inferometer.readers.torch.program import Value
 
 __all__ = ["is_contiguous", "reshape_moves"]
 

@@ -5,16 +5,10 @@ token ids are [batch, query], an image's sides are height and width. What custom
 `x.1` is axis 1 of the input x. Sizes that only running the model tells (`u0`) keep torch's name.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from inferometer.core.dims import Dim, Symbol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.readers.torch.program import Value
+from inferometer.readers.torch.program import Value
 
 __all__ = ["name_symbols"]
 

@@ -1,7 +1,5 @@
 """The operator table: which ATen operator is what in the graph's vocabulary. The rows are data, in `aten.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +23,7 @@ class Row:
     form: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    def but(self, kind: str | None = None, **attributes: Any) -> Row:
+    def but(self, kind: str | None = None, **attributes: Any) -> "Row":
         """The row of another kind, or with further attributes."""
         return replace(self, kind=kind or self.kind, attributes={**self.attributes, **attributes})
 

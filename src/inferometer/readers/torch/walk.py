@@ -1,19 +1,14 @@
 """From an exported program in memory to a `Program`. It looks at torch's objects and needs no torch to do so."""
 
-from __future__ import annotations
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from inferometer.core.dims import Dim
 from inferometer.readers.torch.body import module_path
 from inferometer.readers.torch.expressions import parse_size
 from inferometer.readers.torch.formats import format_of
 from inferometer.readers.torch.program import Argument, Body, Call, Held, Program, Ref, Value, named_arguments
 from inferometer.readers.torch.symbols import name_symbols
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from inferometer.core.dims import Dim
 
 __all__ = ["program_of"]
 

@@ -1,20 +1,14 @@
 """GGUF files with random weights and a working vocabulary, written in one pass."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+from inferometer.core.graph import Graph
 from inferometer.synth.files import landing
 from inferometer.synth.gguf.metadata import metadata_of, row_of
 from inferometer.synth.gguf.names import Target, targets
 from inferometer.synth.gguf.recipe import FORMATS, Model, file_type, format_of, require_format
 from inferometer.synth.gguf.write import data_bytes, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.synth.order import Order
+from inferometer.synth.order import Order
 
 __all__ = ["FORMATS", "save"]
 

@@ -3,18 +3,14 @@
 Keys: the GGUF specification and llama.cpp's src/llama-arch.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph, Op
 from inferometer.errors import InferometerError
 from inferometer.readers.gguf.architecture import Architecture, architecture_of
 from inferometer.synth.gguf.vocabulary import vocabulary
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph, Op
-    from inferometer.synth.gguf.write import Value
+from inferometer.synth.gguf.write import Value
 
 __all__ = ["ARCHITECTURES", "metadata_of", "model_metadata", "row_of", "token_metadata"]
 

@@ -5,20 +5,14 @@ that a GGUF file and a safetensors file of one seed hold the same weights. Llama
 two halves of each head interleaved, as llama.cpp rotates them.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Block, Graph, Op
 from inferometer.errors import InferometerError
+from inferometer.readers.gguf.architecture import Architecture
 from inferometer.synth.weights import Weight, planned_op
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.graph import Block, Graph, Op
-    from inferometer.readers.gguf.architecture import Architecture
 
 __all__ = ["Target", "targets"]
 

@@ -5,17 +5,12 @@ bits where they help most. Norms, biases, routers and other small tensors stay f
 are no whole number of blocks take the next format that fits. Source: llama.cpp, src/llama-quant.cpp.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import InferometerError
 from inferometer.synth.gguf.blocks import BLOCK_FORMATS
-
-if TYPE_CHECKING:
-    from inferometer.synth.gguf.names import Target
+from inferometer.synth.gguf.names import Target
 
 __all__ = ["FORMATS", "Model", "file_type", "format_of", "require_format"]
 

@@ -1,17 +1,10 @@
 """Matrices and tables: linear, matmul, embedding."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.dims import product
-from inferometer.synth.onnx.lowering import rule
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering, rule
 from inferometer.synth.onnx.nodes import Value
 from inferometer.synth.onnx.shapes import probe, reshaped, transposed
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
 
 __all__ = ["embedding", "linear", "matmul"]
 

@@ -4,36 +4,29 @@ A rule a kind, in the modules beside this one. What the graph leaves open (the n
 change no size and no time) comes from the config.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from inferometer.core.dims import Symbol
+from inferometer.core.dims import Dim, Symbol
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.errors import InferometerError
 from inferometer.synth.onnx.nodes import Nodes, Port, Value
 from inferometer.synth.onnx.shapes import fixed, probe, reinterpreted, shown
-from inferometer.synth.weights import planned_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.core.dims import Dim
-    from inferometer.core.graph import Graph, Op, Tensor
-    from inferometer.synth.weights import Weight
+from inferometer.synth.weights import Weight, planned_op
 
 __all__ = ["RULES", "Lowering", "Numbers", "lower", "numbers_of", "positions", "rule"]
 
-RULES: dict[str, Callable[[Lowering, Op], None]] = {}
+Rule = Callable[["Lowering", Op], None]
+RULES: dict[str, Rule] = {}
 
 
-def rule(*kinds: str) -> Callable[[Callable[[Lowering, Op], None]], Callable[[Lowering, Op], None]]:
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
     """Register how ops of these kinds are lowered."""
 
-    def register(function: Callable[[Lowering, Op], None]) -> Callable[[Lowering, Op], None]:
+    def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(kinds, function))
         return function
 

@@ -1,18 +1,13 @@
 """Planes and moves: convolution, pool, resize, view, copy."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from inferometer.synth.onnx.lowering import rule
+from inferometer.core.dims import Dim
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering, rule
 from inferometer.synth.onnx.nodes import Value
 from inferometer.synth.onnx.shapes import concat_axis, probe, reinterpreted
 from inferometer.synth.onnx.windows import gathered, partitioned, reversed_windows
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
 
 __all__ = ["convolution", "copy", "pool", "resize", "view"]
 

@@ -4,16 +4,11 @@ Whatever a table refers to lies behind it, since distances are counted forward. 
 it. Numbers lie at multiples of their own size, and so do the numbers of a vector.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import IO, Any
 
 __all__ = ["Blob", "Numbers", "Scalar", "Table", "Tables", "Text", "placed", "write"]
 

@@ -1,7 +1,5 @@
 """The TFLite network while it grows: tensors and operators as plain values, and how they become tables of the file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod

@@ -1,19 +1,14 @@
 """Planes: convolutions, pools, and what moves numbers from one shape to another."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from inferometer.synth.tflite.lowering import Form, Tail, rule
-
-if TYPE_CHECKING:
-    from inferometer.synth.tflite.lowering import Lowering
-    from inferometer.synth.tflite.steps import Step
-    from inferometer.synth.weights import Array, Weight
+from inferometer.synth.tflite.lowering import Form, Lowering, Tail, rule
+from inferometer.synth.tflite.steps import Step
+from inferometer.synth.weights import Array, Weight
 
 __all__ = ["convolution", "copy", "pool", "scale_and_shift", "vector", "view"]
 

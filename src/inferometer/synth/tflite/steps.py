@@ -1,19 +1,12 @@
 """The graph as a list of steps: blocks written out, every value made once, every size a number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Symbol, evaluate, symbols_in
-from inferometer.core.graph import Op
+from inferometer.core.dims import Dim, Symbol, evaluate, symbols_in
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.errors import InferometerError
 from inferometer.synth.weights import Weight, planned_op
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.core.graph import Graph, Tensor
 
 __all__ = ["BATCH", "Program", "Step", "Value", "written_out"]
 

@@ -1,7 +1,6 @@
 """Ops that address elements, and ops that make tensors out of numbers."""
 
 import math
-from typing import TYPE_CHECKING
 
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content, Item, full, take, vector
@@ -12,9 +11,6 @@ from inferometer.readers.onnx.messages import TensorDef
 from inferometer.readers.onnx.rules.common import as_dim, scalar, sizes, static
 from inferometer.readers.onnx.rules.items import add, mul
 from inferometer.readers.onnx.value import Call, Loose, Out
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
 
 __all__ = [
     "compress", "constant_of_shape", "eye_like", "gather", "gather_elements", "gather_nd", "multinomial",
@@ -110,7 +106,7 @@ def unique(call: Call) -> list[Out]:
     if call.has_attribute("axis"):
         axis = call.axis(call.integer("axis"), len(shape))
         kept: Loose = (*shape[:axis], None, *shape[axis + 1 :])
-        counted: Dim = shape[axis]
+        counted = shape[axis]
     else:
         kept, counted = (None,), algebra.product(shape)
     outs = [Out(kept, call.dtype(0)), Out((None,), "i64"), Out((counted,), "i64"), Out((None,), "i64")]

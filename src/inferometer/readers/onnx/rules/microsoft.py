@@ -1,20 +1,15 @@
 """Shapes of ONNX Runtime's own operators (com.microsoft)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.rules.common import as_dim, broadcast, first_is_whole
-from inferometer.readers.onnx.rules.moves import concatenate
+from inferometer.readers.onnx.rules.moves import concatenate, pad
 from inferometer.readers.onnx.rules.products import contraction
 from inferometer.readers.onnx.rules.windows import pooled, window_of, windowed
 from inferometer.readers.onnx.value import Call, Out, Shape
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.readers.onnx.content import Item
 
 __all__ = [
     "bias_split", "block_quantized", "bnb4", "broadcast_of", "cdist", "channels_last_conv", "channels_last_pool",
@@ -198,16 +193,11 @@ def padded(call: Call) -> list[Out]:
     shape, pads = call.shape(0), call.items(1)
     if pads is None or len(pads) != 2 * len(shape):
         return [Out((None,) * len(shape), call.dtype(0))]
-    result: list[Dim | None] = []
-    for axis, dim in enumerate(shape):
-        before, after = as_dim(pads[axis]), as_dim(pads[axis + len(shape)])
-        known = before is not None and after is not None
-        result.append(algebra.add(algebra.add(dim, before or 0), after or 0) if known else None)
-    return [Out(tuple(result), call.dtype(0))]
+    return pad(call)
 
 
 def crop_and_resize(call: Call) -> list[Out]:
-    sides: tuple[Item, ...] | None = call.items(3)
+    sides = call.items(3)
     if sides is None or len(sides) != 2:
         raise UnknownShapeError
     return [Out((call.shape(1)[0], call.shape(0)[1], as_dim(sides[0]), as_dim(sides[1])), call.dtype(0))]

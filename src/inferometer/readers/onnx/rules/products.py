@@ -1,7 +1,5 @@
 """Matrix products of every spelling, and einsum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,14 +1,9 @@
 """Ops that make one number out of many: sums, means, extremes, where they stand, losses."""
 
-from typing import TYPE_CHECKING
-
 from inferometer.readers.onnx.content import Content, Item, reduced
 from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.items import BINARY
-from inferometer.readers.onnx.value import Call, Out
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
+from inferometer.readers.onnx.value import Call, Out, Shape
 
 __all__ = ["arg_reduce", "loss", "loss_and_log", "reduce", "reduce_axes"]
 
@@ -55,7 +50,7 @@ def _folded(call: Call, axes: tuple[int, ...], *, keep: bool) -> Content | None:
 def arg_reduce(call: Call) -> list[Out]:
     shape = call.shape(0)
     axis = call.axis(call.integer("axis"), len(shape))
-    one: tuple[Dim, ...] = (1,) if call.integer("keepdims", 1) else ()
+    one: Shape = (1,) if call.integer("keepdims", 1) else ()
     return [Out((*shape[:axis], *one, *shape[axis + 1 :]), "i64")]
 
 
