@@ -7,7 +7,7 @@ from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content
 from inferometer.readers.onnx.messages import GraphDef, Node
-from inferometer.readers.onnx.rules.common import as_dim
+from inferometer.readers.onnx.rules.common import as_dim, first_size
 from inferometer.readers.onnx.scope import Scope
 from inferometer.readers.onnx.value import Call, Value
 
@@ -44,8 +44,7 @@ class Loop:
 
 def trips_of(loop: Loop) -> Dim | None:
     """The number of trips where it can be told, else None."""
-    most = loop.call.items(0)
-    limit = as_dim(most[0]) if most else None
+    limit = first_size(loop.call, 0)
     if isinstance(limit, int) and limit >= _NO_LIMIT:
         limit = None
     goes_on = loop.inner.find(loop.body.outputs[0].name)

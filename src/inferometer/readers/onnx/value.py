@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx.content import Content, Item
+from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_FOLLOWED, MAX_NOTES
 from inferometer.readers.onnx.messages import GraphDef, Node, TensorDef
@@ -155,6 +156,11 @@ class Call:
     def text(self, name: str, default: str = "") -> str:
         found = self._attribute(name, str)
         return default if found is None else str(found)
+
+    def element(self, name: str, otherwise: str | None) -> str | None:
+        """The format that an attribute names by its number."""
+        number = self.integer(name)
+        return ELEMENTS[number].name if number in ELEMENTS else otherwise
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         found = self._attribute(name, tuple)

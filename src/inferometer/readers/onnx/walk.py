@@ -5,15 +5,14 @@ from math import prod
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.readers.onnx.content import Content, bounded, vector
-from inferometer.readers.onnx.contents import Contents
 from inferometer.readers.onnx.elements import element_bytes, is_float
-from inferometer.readers.onnx.external import ExternalFiles
+from inferometer.readers.onnx.external import Contents, ExternalFiles
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
 from inferometer.readers.onnx.messages import Function, GraphDef, Model, Node, TensorDef
-from inferometer.readers.onnx.rules.common import static, unknown
+from inferometer.readers.onnx.rules.common import nothing_known, static, unknown
 from inferometer.readers.onnx.scope import Scope, declared, ordered, prefix_of
-from inferometer.readers.onnx.step import Row, Step
+from inferometer.readers.onnx.step import OnnxRow, Step
 from inferometer.readers.onnx.symbols import Symbols
 from inferometer.readers.onnx.tables import table
 from inferometer.readers.onnx.value import Call, Loose, Notes, Out, Shape, Stored, Value
@@ -56,9 +55,7 @@ class Walk:
             scope.values[tensor.name] = self.stored(tensor, scope.full_name(tensor.name), "initializer")
 
     def stored(self, tensor: TensorDef, name: str, origin: str) -> Value:
-        count = 1
-        for dim in tensor.dims:
-            count *= dim
+        count = prod(tensor.dims)
         self.files.check(tensor, count)
         size = tensor.sparse if tensor.sparse is not None else element_bytes(tensor.dtype, count)
         table = origin == "initializer" and is_float(tensor.dtype) and sum(dim != 1 for dim in tensor.dims) > 1
@@ -110,7 +107,7 @@ class Walk:
         opset = scope.opsets.get(node.domain, 1)
         return Call(node=node, inputs=inputs, opset=opset, notes=self.notes, read=self.contents.read)
 
-    def _plain(self, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
+    def _plain(self, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
         node = call.node
         given = [value for value in call.inputs if value is not None]
         if len(given) < row.least:
@@ -134,7 +131,7 @@ class Walk:
             return ()
         return (Step(name=self.unique(scope, node), call=call, row=row, outs=values),)
 
-    def value(self, name: str, out: Out, scope: Scope, made_by: tuple[Call, Row, bool] | None = None) -> Value:
+    def value(self, name: str, out: Out, scope: Scope, made_by: tuple[Call, OnnxRow, bool] | None = None) -> Value:
         """A result, with what the file declares of it where the rule did not know."""
         if not name:
             return Value(name="", shape=(), dtype=None)
@@ -287,7 +284,7 @@ def _fitting(out: Out, shape: Shape | None) -> Content | None:
     return content if content is not None and content.shape == shape else None
 
 
-def _origin(value: Value, call: Call, row: Row) -> tuple[Stored, ...]:
+def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[Stored, ...]:
     """What a constant result is made of: the stored tensor itself, or one that is computed when the model is loaded."""
     first = call.inputs[0] if call.inputs else None
     shape = static(value.shape) or ()
@@ -330,8 +327,4 @@ def operator(node: Node) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def _no_rule(call: Call) -> list[Out]:
-    return [unknown() for _ in call.node.outputs]
-
-
-_UNKNOWN = Row(kind="custom", infer=_no_rule, attributes={"reason": "the operator is not known"}, folds=False)
+_UNKNOWN = OnnxRow(kind="custom", infer=nothing_known, attributes={"reason": "the operator is not known"}, folds=False)

@@ -157,13 +157,5 @@ def lower_causal_conv(step: Step, maker: Maker) -> list[Op]:
     channels = x[1] if x is not None and len(x) > 1 else None
     if not isinstance(kernel, int) or not isinstance(channels, int):
         return maker.custom(step, "the shape of its weight is not known")
-    attributes = {
-        "in_channels": channels,
-        "out_channels": channels,
-        "groups": channels,
-        "kernel": (kernel,),
-        "strides": (1,),
-        "dilations": (1,),
-        "transposed": False,
-    }
-    return [maker.op(step, "convolution", **attributes)]
+    sizes = dict.fromkeys(("in_channels", "out_channels", "groups"), channels)
+    return [maker.op(step, "convolution", **sizes, kernel=(kernel,), strides=(1,), dilations=(1,), transposed=False)]

@@ -13,7 +13,7 @@ from inferometer.readers.onnx.step import Lowering, Maker, Step
 
 __all__ = [
     "lower_arg", "lower_clip", "lower_conv", "lower_determinant", "lower_gather", "lower_gelu", "lower_lrn",
-    "lower_norm", "lower_pool", "lower_recurrent", "lower_reduce", "lower_resize", "lower_roi_align", "lower_scatter",
+    "lower_pool", "lower_recurrent", "lower_reduce", "lower_resize", "lower_roi_align", "lower_scatter",
     "lower_sort", "lower_suppression", "lower_transform", "lower_unique",
 ]  # fmt: skip
 
@@ -73,13 +73,6 @@ def lower_roi_align(step: Step, maker: Maker) -> list[Op]:
     if ratio < 1:
         return maker.custom(step, "how many samples it takes depends on the regions it is given")
     return [maker.op(step, "elementwise", function="roi_align", flops_per_element=8 * ratio * ratio)]
-
-
-def lower_norm(norm: str) -> Lowering:
-    def lower(step: Step, maker: Maker) -> list[Op]:
-        return [maker.op(step, norm=norm)]
-
-    return lower
 
 
 def lower_lrn(step: Step, maker: Maker) -> list[Op]:

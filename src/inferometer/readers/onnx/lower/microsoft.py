@@ -5,13 +5,12 @@ from math import prod
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.onnx.lower.parts import Wires, part_op
 from inferometer.readers.onnx.lower.products import product_op, unpacked
 from inferometer.readers.onnx.rules.common import static
-from inferometer.readers.onnx.step import Lowering, Maker, Step
+from inferometer.readers.onnx.step import Lowering, Maker, Step, Wires, part_op
 
 __all__ = [
-    "MOE", "QMOE", "ExpertPlaces", "lower_bias_split", "lower_block_quantized", "lower_cdist", "lower_embed_norm",
+    "MOE", "QMOE", "ExpertPlaces", "lower_block_quantized", "lower_cdist", "lower_embed_norm",
     "lower_fft", "lower_fpq4", "lower_gather_quantized", "lower_inverse", "lower_moe", "lower_n_bits",
     "lower_nbits_mlp", "lower_nbits_qkv",
 ]  # fmt: skip
@@ -186,11 +185,6 @@ def lower_embed_norm(step: Step, maker: Maker) -> list[Op]:
     norm = maker.weights([call.inputs[i] for i in (5, 6) if call.has(i)])
     wires = Wires(tuple(op.outputs[0] for op in ops), outputs, norm)
     return [*ops, part_op(step, "norm", "norm", wires, norm="layer")]
-
-
-def lower_bias_split(step: Step, maker: Maker) -> list[Op]:
-    """A bias, a gelu of one half, times the other."""
-    return [maker.op(step, function="gelu", flops_per_element=8)]
 
 
 def lower_inverse(step: Step, maker: Maker) -> list[Op]:

@@ -6,7 +6,6 @@ from typing import Any
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.lower.attention import attention_attributes, attention_op, fixed_heads, table_rows
-from inferometer.readers.onnx.lower.parts import Wires, part_op
 from inferometer.readers.onnx.rules.attention import Heads
 from inferometer.readers.onnx.rules.microsoft_attention import (
     fused_heads,
@@ -17,7 +16,7 @@ from inferometer.readers.onnx.rules.microsoft_attention import (
     paged_heads,
     past_place,
 )
-from inferometer.readers.onnx.step import Maker, Step
+from inferometer.readers.onnx.step import Maker, Step, Wires, part_op
 
 __all__ = [
     "lower_fused_attention", "lower_group_query", "lower_longformer", "lower_multi_head", "lower_packed",
@@ -35,7 +34,7 @@ def lower_fused_attention(step: Step, maker: Maker) -> list[Op]:
 def lower_packed(step: Step, maker: Maker) -> list[Op]:
     if step.call.node.op_type == "PackedAttention":
         return _projected(step, maker, packed_heads(step.call), ())
-    sizes = packed_heads(step.call, 4)
+    sizes = packed_heads(step.call)
     if not fixed_heads(sizes):
         return maker.custom(step, _NO_HEADS)
     attributes = attention_attributes(sizes, cached=False, causal=False, window=None)
@@ -48,9 +47,7 @@ def lower_longformer(step: Step, maker: Maker) -> list[Op]:
     if not isinstance(x[-1], int) or heads < 1 or len(x) != 3:
         return maker.custom(step, _NO_HEADS)
     size = x[-1] // heads
-    sizes = Heads(
-        batch=x[0], heads=heads, kv_heads=heads, head_dim=size, value_dim=size, queries=x[1], keys=x[1], past=0
-    )
+    sizes = Heads(x[0], heads, heads, head_dim=size, value_dim=size, queries=x[1], keys=x[1])
     return _projected(step, maker, sizes, (), window=2 * step.call.integer("window") + 1)
 
 

@@ -29,7 +29,7 @@ def classes(call: Call) -> int | None:
 def classifier(call: Call) -> list[Out]:
     """A label for each row, and a score for each class."""
     label = "string" if call.count("classlabels_strings") else "i64"
-    return [Out((_rows(call),), label), Out((_rows(call), classes(call)), "f32")][: len(call.node.outputs)]
+    return [Out((_rows(call),), label), Out((_rows(call), classes(call)), "f32")]
 
 
 def regressor(call: Call) -> list[Out]:

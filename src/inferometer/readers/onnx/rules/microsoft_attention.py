@@ -8,7 +8,7 @@ from inferometer.readers.onnx.value import Call, Out, Shape
 
 __all__ = [
     "fused_attention", "fused_heads", "fused_widths", "group_query", "group_query_heads", "multi_head",
-    "multi_head_heads", "multi_head_past", "packed_attention", "packed_heads", "packed_multi_head", "paged",
+    "multi_head_heads", "multi_head_past", "packed", "packed_heads", "paged",
     "paged_heads", "past_place",
 ]  # fmt: skip
 
@@ -40,16 +40,8 @@ def fused_heads(call: Call) -> Heads:
     x, heads = call.shape(0), _heads(call)
     wide, _, value = fused_widths(call)
     past = call.shape(past_place(call)) if call.has(past_place(call)) else ()
-    return Heads(
-        batch=x[0],
-        heads=heads,
-        kv_heads=heads,
-        head_dim=algebra.floordiv(wide, heads),
-        value_dim=algebra.floordiv(value, heads),
-        queries=x[1],
-        keys=x[1],
-        past=past[3] if len(past) == 5 else 0,
-    )
+    head_dim, value_dim = algebra.floordiv(wide, heads), algebra.floordiv(value, heads)
+    return Heads(x[0], heads, heads, head_dim, value_dim, x[1], x[1], past[3] if len(past) == 5 else 0)
 
 
 def fused_attention(call: Call) -> list[Out]:
@@ -58,45 +50,31 @@ def fused_attention(call: Call) -> list[Out]:
         raise Fault(f"attention over {len(call.shape(0))} dimensions")
     sizes = fused_heads(call)
     dtype = call.dtype(3) if call.node.op_type == "QAttention" else call.dtype(0)
-    y: Shape = (sizes.batch, sizes.queries, algebra.mul(sizes.heads, sizes.value_dim))
     shared = call.has(past_place(call)) and call.integer("past_present_share_buffer")
     tokens = sizes.past if shared else algebra.add(sizes.past, sizes.keys)
     present: Shape = (2, sizes.batch, sizes.heads, tokens, sizes.head_dim)
-    return [Out(y, dtype), Out(present, dtype)][: len(call.node.outputs)]
+    return [Out(sizes.output, dtype), Out(present, dtype)]
 
 
 # PackedAttention: tokens of all sequences in one row
 
 
-def packed_heads(call: Call, offsets: int = 3) -> Heads:
+def packed_heads(call: Call) -> Heads:
     """The table of offsets is [batch, longest sequence]; each sequence is counted at that length."""
-    table, heads = call.shape(offsets), _heads(call)
-    if call.node.op_type == "PackedAttention":
+    projects = call.node.op_type == "PackedAttention"
+    table, heads = call.shape(3 if projects else 4), _heads(call)
+    if projects:
         wide, _, value = fused_widths(call)
     else:
         wide = algebra.product(call.shape(0)[1:])
         value = call.shape(2)[-1] if call.has(2) else algebra.floordiv(wide, 3)
         wide = wide if call.has(1) else algebra.floordiv(wide, 3)
-    return Heads(
-        batch=table[0],
-        heads=heads,
-        kv_heads=heads,
-        head_dim=algebra.floordiv(wide, heads),
-        value_dim=algebra.floordiv(value, heads),
-        queries=table[1],
-        keys=table[1],
-        past=0,
-    )
+    head_dim, value_dim = algebra.floordiv(wide, heads), algebra.floordiv(value, heads)
+    return Heads(table[0], heads, heads, head_dim, value_dim, queries=table[1], keys=table[1])
 
 
-def packed_attention(call: Call) -> list[Out]:
-    sizes = packed_heads(call)
-    return [Out((call.shape(0)[0], algebra.mul(sizes.heads, sizes.value_dim)), call.dtype(0))]
-
-
-def packed_multi_head(call: Call) -> list[Out]:
-    sizes = packed_heads(call, 4)
-    return [Out((call.shape(0)[0], algebra.mul(sizes.heads, sizes.value_dim)), call.dtype(0))]
+def packed(call: Call) -> list[Out]:
+    return [Out((call.shape(0)[0], packed_heads(call).output[-1]), call.dtype(0))]
 
 
 # MultiHeadAttention, DecoderMaskedMultiHeadAttention
@@ -130,17 +108,9 @@ def multi_head_heads(call: Call) -> Heads:
 def _equal_heads(call: Call, widths: tuple[Dim, Dim], keys: Dim) -> Heads:
     """Each query head has a key head of its own; `widths` are those of a key and a value."""
     q, heads = call.shape(0), _heads(call)
-    size, value = widths
-    past = _past(call)
-    return Heads(
-        batch=q[0], heads=heads, kv_heads=heads, head_dim=size, value_dim=value, queries=q[1], keys=keys, past=past
-    )
-
-
-def _past(call: Call) -> Dim:
     place = multi_head_past(call)[0]
-    shape = call.shape(place) if call.has(place) else ()
-    return shape[2] if len(shape) == 4 else 0
+    past = call.shape(place) if call.has(place) else ()
+    return Heads(q[0], heads, heads, *widths, queries=q[1], keys=keys, past=past[2] if len(past) == 4 else 0)
 
 
 def multi_head(call: Call) -> list[Out]:
@@ -148,13 +118,7 @@ def multi_head(call: Call) -> list[Out]:
     total = algebra.add(sizes.past, sizes.keys)
     if call.has(multi_head_past(call)[0]) and call.integer("past_present_share_buffer"):
         total = sizes.past
-    shapes: tuple[Shape, ...] = (
-        (sizes.batch, sizes.queries, algebra.mul(sizes.heads, sizes.value_dim)),
-        (sizes.batch, sizes.heads, total, sizes.head_dim),
-        (sizes.batch, sizes.heads, total, sizes.value_dim),
-        (sizes.batch, sizes.heads, sizes.queries, total),
-    )
-    return [Out(shape, call.dtype(0)) for shape in shapes[: len(call.node.outputs)]]
+    return [Out(shape, call.dtype(0)) for shape in sizes.shapes(total)]
 
 
 # GroupQueryAttention, SparseAttention
@@ -166,16 +130,7 @@ def group_query_heads(call: Call) -> Heads:
     every = heads if call.has(1) else heads + 2 * kv_heads
     size = algebra.floordiv(q[-1], every)
     past = call.shape(3) if call.has(3) else ()
-    return Heads(
-        batch=q[0],
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=size,
-        value_dim=size,
-        queries=q[1],
-        keys=q[1],
-        past=past[2] if len(past) == 4 else 0,
-    )
+    return Heads(q[0], heads, kv_heads, size, size, q[1], q[1], past[2] if len(past) == 4 else 0)
 
 
 def group_query(call: Call) -> list[Out]:
@@ -183,16 +138,9 @@ def group_query(call: Call) -> list[Out]:
     sizes = group_query_heads(call)
     fixed = isinstance(sizes.past, int) and sizes.past > 0
     total = sizes.past if fixed else algebra.add(sizes.past, sizes.keys)
-    cache: Shape = (sizes.batch, sizes.kv_heads, total, sizes.head_dim)
     stored = call.dtype(3) or call.dtype(0)
-    shapes: tuple[Shape, ...] = (
-        (sizes.batch, sizes.queries, algebra.mul(sizes.heads, sizes.value_dim)),
-        cache,
-        cache,
-        (sizes.batch, sizes.heads, sizes.queries, total),
-    )
     formats = (call.dtype(0), stored, stored, call.dtype(0))
-    return [Out(shape, dtype) for shape, dtype in zip(shapes, formats, strict=True)][: len(call.node.outputs)]
+    return [Out(shape, dtype) for shape, dtype in zip(sizes.shapes(total), formats, strict=True)]
 
 
 # PagedAttention
@@ -210,20 +158,10 @@ def paged_heads(call: Call) -> Heads:
     batch, pages, page = call.shape(6)[0], call.shape(7)[1], call.shape(3)[1]
     size = algebra.floordiv(q[-1], heads if call.has(1) else heads + 2 * kv_heads)
     each = algebra.floordiv(q[0], batch)
-    return Heads(
-        batch=batch,
-        heads=heads,
-        kv_heads=kv_heads,
-        head_dim=size,
-        value_dim=size,
-        queries=each,
-        keys=each,
-        past=algebra.mul(pages, page),
-    )
+    return Heads(batch, heads, kv_heads, size, size, each, each, past=algebra.mul(pages, page))
 
 
 def paged(call: Call) -> list[Out]:
     sizes = paged_heads(call)
-    outs = [Out((call.shape(0)[0], algebra.mul(sizes.heads, sizes.value_dim)), call.dtype(0))]
-    outs += [Out(call.shape(place), call.dtype(place)) for place in (3, 4) if call.has(place)]
-    return outs[: len(call.node.outputs)]
+    caches = [Out(call.shape(place), call.dtype(place)) for place in (3, 4) if call.has(place)]
+    return [Out((call.shape(0)[0], sizes.output[-1]), call.dtype(0)), *caches]

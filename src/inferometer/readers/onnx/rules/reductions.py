@@ -5,7 +5,7 @@ from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.items import BINARY
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-__all__ = ["arg_reduce", "loss", "loss_and_log", "reduce", "reduce_axes"]
+__all__ = ["arg_reduce", "loss", "reduce", "reduce_axes"]
 
 _FOLDS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
@@ -55,13 +55,6 @@ def arg_reduce(call: Call) -> list[Out]:
 
 
 def loss(call: Call) -> list[Out]:
-    """One number, or one for each label."""
+    """One number, or one for each label; and the logarithm of the probabilities, where an op gives that too."""
     labels = call.shape(1) if call.text("reduction", "mean") == "none" else ()
-    return [Out(labels, call.dtype(0))]
-
-
-def loss_and_log(call: Call) -> list[Out]:
-    """As `loss`, from scores that are no probabilities yet; the second output is the logarithm of those."""
-    labels = call.shape(1) if call.text("reduction", "mean") == "none" else ()
-    outs = [Out(labels, call.dtype(0)), Out(call.shape(0), call.dtype(0))]
-    return outs[: len(call.node.outputs)]
+    return [Out(labels, call.dtype(0)), Out(call.shape(0), call.dtype(0))]
