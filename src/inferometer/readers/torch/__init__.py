@@ -3,10 +3,14 @@
 Files are read without torch. Modules are read through `torch.export`, which needs it.
 """
 
+from typing import TYPE_CHECKING
+
 from inferometer.lazy import attributes
-from inferometer.readers.torch.live import read_exported, read_module
-from inferometer.readers.torch.pretrained import read_pretrained_config
 from inferometer.readers.torch.reader import TorchReader, read_pt2
+
+if TYPE_CHECKING:
+    from inferometer.readers.torch.live import read_exported, read_module
+    from inferometer.readers.torch.pretrained import read_pretrained_config
 
 __all__ = ["TorchReader", "read_exported", "read_module", "read_pretrained_config", "read_pt2", "reader"]
 

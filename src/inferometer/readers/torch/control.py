@@ -7,9 +7,8 @@ from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.torch.products import FORMS as PRODUCTS
-from inferometer.readers.torch.products import unreadable
 from inferometer.readers.torch.program import Argument, Body, Call, Ref, refs_in
-from inferometer.readers.torch.scope import Bound, Scope
+from inferometer.readers.torch.scope import Bound, Scope, UnreadableError
 from inferometer.readers.torch.table import Row
 
 __all__ = ["forms"]
@@ -37,16 +36,14 @@ def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Cal
         scanned = _scanned(call)
         trips = scope.value(scanned, call).shape[:1] if scanned else ()
         if not trips:
-            unreadable(scope, call, "nothing that is scanned")
-            return
+            raise UnreadableError("nothing that is scanned")
         _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies], trips=trips[0])
 
     def inlined(scope: Scope, call: Call, _row: Row) -> None:
         """A region that changes no numbers (no gradients, another autocast): its calls stand where it stands."""
         bodies, operands = _parts(call)
         if len(bodies) != 1:
-            unreadable(scope, call, "not one body")
-            return
+            raise UnreadableError("not one body")
         inner = _enter(scope, call, bodies[0], operands)
         walk(inner, _placed_in(bodies[0], call.path))
         scope.placed += inner.placed
@@ -55,7 +52,7 @@ def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Cal
 
     def flex(scope: Scope, call: Call, row: Row) -> None:
         """Attention with a score function; the pairs that its block mask leaves out are not known, so all count."""
-        refs = refs_in(tuple(call.arguments.values()))
+        refs = call.refs
         named = dict(zip(("query", "key", "value"), refs[:3], strict=True))
         PRODUCTS["attention"](scope, replace(call, arguments=named), row.but("attention"))
 
@@ -122,9 +119,8 @@ def _placed_in(body: Body, path: str) -> Body:
 
 def _controlled(scope: Scope, call: Call, row: Row, bodies: list[tuple[Op, ...]], *, trips: Dim | None = None) -> None:
     if not bodies:
-        unreadable(scope, call, "no body")
-        return
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+        raise UnreadableError("no body")
+    flowing, stored = scope.operands(call.refs, call)
     within = [weight for body in bodies for op in body for weight in op.weights]
     weights = list({weight.name: weight for weight in (*stored, *within)}.values())
     scope.emit(call, row.but("control", bodies=tuple(bodies), trips=trips), flowing, weights)

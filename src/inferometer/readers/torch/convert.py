@@ -10,8 +10,8 @@ from inferometer.errors import FormatError
 from inferometer.readers.torch import control, moves, products, reductions
 from inferometer.readers.torch.folding import fold
 from inferometer.readers.torch.naming import with_module_names
-from inferometer.readers.torch.program import Body, Call, Program, Ref, refs_in
-from inferometer.readers.torch.scope import Bound, Scope, is_in_place
+from inferometer.readers.torch.program import Body, Call, Program, Ref
+from inferometer.readers.torch.scope import Bound, Scope, UnreadableError, is_in_place
 from inferometer.readers.torch.table import Row, row_of
 
 __all__ = ["graph_of"]
@@ -47,7 +47,7 @@ def graph_of(program: Program, *, architecture: str | None = None, context_limit
 def _opened(program: Program) -> Scope:
     """The scope at the start: what the caller gives, and what the module holds."""
     body = program.body
-    uses = Counter(ref.name for call in body.calls for ref in refs_in(tuple(call.arguments.values())))
+    uses = Counter(ref.name for call in body.calls for ref in call.refs)
     scope = Scope(values=body.values, once=frozenset(name for name, count in uses.items() if count == 1))
     start = Call(name=program.name, target="program", arguments={}, outputs=())
     roles = _changing(program)
@@ -70,7 +70,7 @@ def _changing(program: Program) -> dict[str, Role]:
     changed = {name for name in buffers if program.held[name].name in program.mutated}
     attended: set[str] = set()
     for call in program.body.calls:
-        refs = refs_in(tuple(call.arguments.values()))
+        refs = call.refs
         if not refs:
             continue
         row = row_of(call.target)
@@ -91,6 +91,8 @@ def _walk(scope: Scope, body: Body) -> None:
             continue
         try:
             _form(row)(scope, call, row)
+        except UnreadableError as reason:
+            scope.plain(call, Row(kind="custom", attributes={"reason": f"{call.target}: {reason}"}))
         except _BROKEN as error:
             raise FormatError(
                 f"The call {call.name!r} ({call.target}) has arguments that do not fit it: {error}.",
@@ -104,16 +106,16 @@ def _form(row: Row) -> Form:
     return {"view": moves.seen, "copy": moves.moved, "elementwise": _pointwise}.get(row.kind, moves.plain)
 
 
-def _unknown(scope: Scope, call: Call, _row: Row) -> None:
-    products.unreadable(scope, call, "not a known operator")
+def _unknown(_scope: Scope, _call: Call, _row: Row) -> None:
+    raise UnreadableError("not a known operator")
 
 
 def _pointwise(scope: Scope, call: Call, row: Row) -> None:
     """In place on a buffer of the module, the buffer is what comes out."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     buffer = scope.of(refs[0], call).base if refs and is_in_place(call) else None
     if buffer is None:
-        moves.plain(scope, call, row)
+        scope.plain(call, row)
         return
     flowing, stored = scope.operands(refs[1:], call)
     scope.emit(call, row, [buffer, *flowing], stored, outputs=(buffer,))

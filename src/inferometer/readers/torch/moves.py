@@ -5,7 +5,7 @@ from typing import Any
 
 from inferometer.core.dims import product
 from inferometer.core.graph import Tensor
-from inferometer.readers.torch.program import Call, Ref, refs_in
+from inferometer.readers.torch.program import Call, Ref
 from inferometer.readers.torch.scope import Bound, Scope, is_in_place
 from inferometer.readers.torch.strides import is_contiguous, reshape_moves
 from inferometer.readers.torch.table import Row, base_name
@@ -17,15 +17,14 @@ _WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})
 
 def plain(scope: Scope, call: Call, row: Row) -> None:
     """An operator whose tensors say it all."""
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    scope.emit(call, row, flowing, stored)
+    scope.plain(call, row)
 
 
 def seen(scope: Scope, call: Call, row: Row) -> None:
     """A view. One of all of a weight is the weight; one of a cache reads from the cache."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     if not refs or len(call.outputs) != 1:
-        plain(scope, call, row.but("view"))
+        scope.plain(call, row.but("view"))
         return
     source, name = scope.of(refs[0], call), call.outputs[0]
     shape, before = scope.value(name, call).shape, scope.value(refs[0], call).shape
@@ -44,12 +43,12 @@ def moved(scope: Scope, call: Call, row: Row) -> None:
     if is_in_place(call) and base_name(call.target) == "copy":
         written(scope, call, row)
     else:
-        plain(scope, call, row)
+        scope.plain(call, row)
 
 
 def written(scope: Scope, call: Call, row: Row) -> None:
     """A write into a buffer, or into a part of any tensor: only the new numbers move."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     target = scope.of(refs[0], call)
     flowing, stored = scope.operands(refs[1:], call)
     if target.base is None:
@@ -63,10 +62,10 @@ def written(scope: Scope, call: Call, row: Row) -> None:
 
 def _split(scope: Scope, call: Call, row: Row) -> None:
     """Pieces of a tensor. A weight that is used in pieces only is as many weights."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     source = scope.of(refs[0], call) if refs else None
     if source is None or not source.stored or refs[0].name not in scope.once:
-        plain(scope, call, row)
+        scope.plain(call, row)
         return
     whole = source.tensor
     pieces = tuple(
@@ -74,7 +73,7 @@ def _split(scope: Scope, call: Call, row: Row) -> None:
         for place, name in enumerate(call.outputs)
     )
     if sum(piece.elements for piece in pieces if isinstance(piece.elements, int)) != whole.elements:
-        plain(scope, call, row)
+        scope.plain(call, row)
         return
     scope.parts[whole.name] = pieces
     scope.bound |= {name: Bound(tensor=piece) for name, piece in zip(call.outputs, pieces, strict=True)}
@@ -83,15 +82,14 @@ def _split(scope: Scope, call: Call, row: Row) -> None:
 def _dropout(scope: Scope, call: Call, row: Row) -> None:
     """Nothing, except in training, which multiplies by a mask and a scale."""
     if call.arguments.get("train"):
-        flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-        scope.emit(call, row.but("elementwise", function="dropout", flops_per_element=2), flowing, stored)
+        scope.plain(call, row.but("elementwise", function="dropout", flops_per_element=2))
     else:
         seen(scope, call, row)
 
 
 def _reshape(scope: Scope, call: Call, row: Row) -> None:
     """A view where the numbers lie as the new shape wants them, else a copy. Unknown strides are taken as regular."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     before = scope.value(refs[0], call)
     after = scope.value(call.outputs[0], call)
     moves = is_contiguous(before) is False if base_name(call.target) == "contiguous" else reshape_moves(before, after)
@@ -104,20 +102,20 @@ def _reshape(scope: Scope, call: Call, row: Row) -> None:
 
 def _cast(scope: Scope, call: Call, row: Row) -> None:
     """To another format, or to the same one: then it is a view, or a copy where the operator says so."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     before, after = scope.value(refs[0], call).dtype, scope.value(call.outputs[0], call).dtype
     if before != after:
         flowing, stored = scope.operands(refs[0], call)
         scope.emit(call, row.but(to=after), flowing, stored)
     elif base_name(call.target) == "_to_copy":
-        plain(scope, call, row.but("copy"))
+        scope.plain(call, row.but("copy"))
     else:
         seen(scope, call, row)
 
 
 def _create(scope: Scope, call: Call, row: Row) -> None:
     """New numbers: nothing is read, whatever the operator takes its shape from."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     if is_in_place(call) and refs and scope.of(refs[0], call).base is not None:
         written(scope, call, row)
     else:
@@ -138,7 +136,7 @@ def _embedding(scope: Scope, call: Call, row: Row) -> None:
 
 
 def _gather(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     flowing, stored = scope.operands(refs[:1], call)
     indices, constants = scope.operands(refs[1:], call)
     inputs = [*flowing, *(_index(tensor) for tensor in (*indices, *constants))]
@@ -146,7 +144,7 @@ def _gather(scope: Scope, call: Call, row: Row) -> None:
 
 
 def _scatter(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     if refs and scope.of(refs[0], call).base is not None:
         written(scope, call, row)
         return
@@ -162,10 +160,10 @@ def _axis(call: Call) -> dict[str, Any]:
 
 def _dequantize(scope: Scope, call: Call, row: Row) -> None:
     """A stored weight stays as it is stored, with its scales beside it: engines widen it as they multiply."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     found = scope.of(refs[0], call)
     if not found.stored:
-        plain(scope, call, row)
+        scope.plain(call, row)
         return
     scales = tuple(
         replace(scope.of(ref, call).tensor, role="constant") for ref in refs[1:] if scope.of(ref, call).stored

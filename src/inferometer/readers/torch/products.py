@@ -5,50 +5,39 @@ from typing import Any
 from inferometer.core.dims import Dim, Symbol, product
 from inferometer.core.graph import Tensor
 from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
-from inferometer.readers.torch.scope import Scope
+from inferometer.readers.torch.scope import Scope, UnreadableError
 from inferometer.readers.torch.table import Row
 
-__all__ = ["FORMS", "unreadable"]
-
-
-def unreadable(scope: Scope, call: Call, reason: str) -> None:
-    """An operator whose arguments do not say what its work is: custom, with the reason."""
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    scope.emit(call, Row(kind="custom", attributes={"reason": f"{call.target}: {reason}"}), flowing, stored)
+__all__ = ["FORMS"]
 
 
 def _linear(scope: Scope, call: Call, row: Row) -> None:
     x, weight = call.arguments.get("input"), call.arguments.get("weight")
     if not isinstance(x, Ref) or not isinstance(weight, Ref):
-        unreadable(scope, call, "no input or no weight")
-        return
+        raise UnreadableError("no input or no weight")
     _multiplied(scope, call, row, (x, weight), added=refs_in(call.arguments.get("bias")))
 
 
 def _product(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
-    if len(refs) != 2:
-        unreadable(scope, call, "not two factors")
-        return
-    _multiplied(scope, call, row, (refs[0], refs[1]))
+    if len(call.refs) != 2:
+        raise UnreadableError("not two factors")
+    _multiplied(scope, call, row, call.refs)
 
 
 def _product_added(scope: Scope, call: Call, row: Row) -> None:
     """The first argument is added to the product of the two others."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     if len(refs) != 3:
-        unreadable(scope, call, "not two factors and a term")
-        return
-    _multiplied(scope, call, row, (refs[1], refs[2]), added=refs[:1])
+        raise UnreadableError("not two factors and a term")
+    _multiplied(scope, call, row, refs[1:], added=refs[:1])
 
 
-def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, Ref], *, added: tuple[Ref, ...] = ()) -> None:
+def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, ...], *, added: tuple[Ref, ...] = ()) -> None:
     """A product with one stored factor is `linear`, any other a `matmul`."""
     if "contracted" not in row.attributes:
         left = scope.value(factors[0], call).shape
         if not left:
-            unreadable(scope, call, "a factor without axes")
-            return
+            raise UnreadableError("a factor without axes")
         row = row.but(contracted=left[-1])
     stored = [scope.of(ref, call).stored for ref in factors]
     terms, biases = scope.operands(added, call)
@@ -62,38 +51,31 @@ def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, Ref], *,
 
 
 def _outer(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
-    if len(refs) != 2:
-        unreadable(scope, call, "not two factors")
-        return
-    _multiplied(scope, call, row.but(contracted=1), (refs[0], refs[1]))
+    _product(scope, call, row.but(contracted=1))
 
 
 def _tensordot(scope: Scope, call: Call, row: Row) -> None:
-    refs, axes = refs_in(tuple(call.arguments.values())), call.arguments.get("dims_self")
+    refs, axes = call.refs, call.arguments.get("dims_self")
     shape = scope.value(refs[0], call).shape if refs else ()
     sizes = [shape[a] for a in axes or () if isinstance(a, int) and -len(shape) <= a < len(shape)]
     if len(refs) != 2 or not isinstance(axes, tuple) or len(sizes) != len(axes):
-        unreadable(scope, call, "axes that are not known")
-        return
-    _multiplied(scope, call, row.but(contracted=product(tuple(sizes))), (refs[0], refs[1]))
+        raise UnreadableError("axes that are not known")
+    _multiplied(scope, call, row.but(contracted=product(tuple(sizes))), refs)
 
 
 def _einsum(scope: Scope, call: Call, row: Row) -> None:
     """Labels that the result does not have are summed over: 2 · results · their sizes for two operands."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     equation = call.arguments.get("equation")
     shapes = [scope.value(ref, call).shape for ref in refs]
     summed = _summed(equation, shapes) if isinstance(equation, str) else None
     if summed is None or len(refs) > 2:
-        unreadable(scope, call, "an equation of more than two operands, or one that is not understood")
-        return
+        raise UnreadableError("an equation of more than two operands, or one that is not understood")
     if len(refs) == 2:
-        _multiplied(scope, call, row.but(contracted=summed), (refs[0], refs[1]))
+        _multiplied(scope, call, row.but(contracted=summed), refs)
         return
-    flowing, stored = scope.operands(refs, call)
     kind, function = ("copy", "permute") if summed == 1 else ("reduce", "sum")
-    scope.emit(call, row.but(kind, function=function), flowing, stored)
+    scope.plain(call, row.but(kind, function=function))
 
 
 def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
@@ -115,37 +97,26 @@ def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
 
 def _packed(scope: Scope, call: Call, row: Row) -> None:
     """A product with a weight in a packed format; its scales come with it."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     flowing, stored = scope.operands(refs[1:], call)
     first, beside = scope.operands(refs[:1], call)
     x = scope.value(refs[0], call).shape if refs else ()
     if not x or not first:
-        unreadable(scope, call, "no input")
-        return
+        raise UnreadableError("no input")
     kind = "linear" if stored else "matmul"
     scope.emit(call, row.but(kind, contracted=x[-1]), [*first, *flowing], [*stored, *beside])
 
 
 def _convolution(scope: Scope, call: Call, row: Row) -> None:
-    transposed = bool(call.arguments.get("transposed"))
-    _convolved(scope, call, row, transposed=transposed)
-
-
-def _transposed_convolution(scope: Scope, call: Call, row: Row) -> None:
-    _convolved(scope, call, row, transposed=True)
-
-
-def _convolved(scope: Scope, call: Call, row: Row, *, transposed: bool) -> None:
     """Weights are [out, in / groups, …kernel], or [in, out / groups, …kernel] when transposed."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
+    transposed = row.form == "transposed_convolution" or bool(call.arguments.get("transposed"))
     groups = call.arguments.get("groups", 1)
     shape = scope.value(refs[1], call).shape if len(refs) > 1 else ()
     whole = [size for size in shape if isinstance(size, int)]
     if len(whole) < 3 or len(whole) != len(shape) or not isinstance(groups, int) or groups < 1:
-        unreadable(scope, call, "a kernel of unknown size")
-        return
+        raise UnreadableError("a kernel of unknown size")
     first, second, *kernel = whole
-    flowing, stored = scope.operands(refs, call)
     rank = len(kernel)
     row = row.but(
         in_channels=first if transposed else second * groups,
@@ -156,7 +127,7 @@ def _convolved(scope: Scope, call: Call, row: Row, *, transposed: bool) -> None:
         dilations=_spread(call.arguments.get("dilation"), rank),
         transposed=transposed,
     )
-    scope.emit(call, row, flowing, stored)
+    scope.plain(call, row)
 
 
 def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
@@ -175,8 +146,7 @@ def _attention(scope: Scope, call: Call, row: Row) -> None:
     masks = refs_in(call.arguments.get("attn_mask") or call.arguments.get("attn_bias"))
     sizes = _attention_sizes(scope, call, refs)
     if sizes is None:
-        unreadable(scope, call, "heads of unknown number or width")
-        return
+        raise UnreadableError("heads of unknown number or width")
     query, keys = (scope.value(ref, call).shape[-2] for ref in refs_in(refs[:2]))
     causal = bool(call.arguments.get("is_causal"))
     cross = not causal and keys != query
@@ -202,8 +172,7 @@ def _declared_attention(scope: Scope, call: Call, row: Row) -> None:
     refs = (given.get("query"), given.get("key"), given.get("value"))
     sizes = _attention_sizes(scope, call, refs)
     if sizes is None:
-        unreadable(scope, call, "heads of unknown number or width")
-        return
+        raise UnreadableError("heads of unknown number or width")
     flowing, stored = scope.operands(refs, call)
     cached = bool(given.get("cached"))
     row = row.but(
@@ -226,8 +195,7 @@ def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
     _, stacks = scope.operands(given.get("weights"), call)
     top_k = scope.value(chosen, call).shape[-1] if isinstance(chosen, Ref) else None
     if not rows_in or not stacks or not isinstance(top_k, int):
-        unreadable(scope, call, "no rows, no stored experts or an unknown number of choices")
-        return
+        raise UnreadableError("no rows, no stored experts or an unknown number of choices")
     indices, _ = scope.operands((chosen, given.get("scores")), call)
     row = row.but(
         "moe_experts",
@@ -248,8 +216,7 @@ def _recurrent(scope: Scope, call: Call, row: Row) -> None:
     layers, directions = given.get("num_layers", 1), 2 if given.get("bidirectional") else 1
     each = 4 if given.get("has_biases", True) else 2
     if not isinstance(x, Ref) or not isinstance(layers, int) or len(params) != layers * directions * each:
-        unreadable(scope, call, "weights that are not two matrices and two biases for each layer")
-        return
+        raise UnreadableError("weights that are not two matrices and two biases for each layer")
     shape, dtype = scope.value(x, call).shape, scope.value(x, call).dtype
     hidden = scope.value(params[1], call).shape[-1]
     states, _ = scope.operands(given.get("hx"), call)
@@ -275,14 +242,11 @@ def _recurrent(scope: Scope, call: Call, row: Row) -> None:
 
 
 def _cell(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
     weights = refs_in((call.arguments.get("w_hh"),))
     hidden = scope.value(weights[0], call).shape[-1] if weights else None
     if not isinstance(hidden, int):
-        unreadable(scope, call, "weights of unknown size")
-        return
-    flowing, stored = scope.operands(refs, call)
-    scope.emit(call, row.but(hidden=hidden, directions=1, steps=1), flowing, stored)
+        raise UnreadableError("weights of unknown size")
+    scope.plain(call, row.but(hidden=hidden, directions=1, steps=1))
 
 
 FORMS = {
@@ -294,7 +258,7 @@ FORMS = {
     "einsum": _einsum,
     "packed": _packed,
     "convolution": _convolution,
-    "transposed_convolution": _transposed_convolution,
+    "transposed_convolution": _convolution,
     "attention": _attention,
     "inferometer.attention": _declared_attention,
     "inferometer.experts": _declared_experts,

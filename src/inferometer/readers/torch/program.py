@@ -43,6 +43,11 @@ class Call:
     outputs: tuple[str, ...]
     path: str = ""
 
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """The tensors it is given, in order."""
+        return refs_in(tuple(self.arguments.values()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:

@@ -8,10 +8,14 @@ from inferometer.errors import FormatError
 from inferometer.readers.torch.program import Argument, Call, Held, Ref, Value, refs_in
 from inferometer.readers.torch.table import Row, base_name
 
-__all__ = ["Bound", "Placed", "Scope", "is_in_place"]
+__all__ = ["Bound", "Placed", "Scope", "UnreadableError", "is_in_place"]
 
 _STORED = frozenset({"weight", "constant"})
 _NEEDS_INPUT = frozenset({"linear", "matmul", "convolution", "reduce", "pool", "sort", "recurrent", "sampling", "norm"})
+
+
+class UnreadableError(Exception):
+    """The arguments of an operator do not say what its work is: it becomes a custom op, with this reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,11 @@ class Scope:
         )
         self.placed.append(Placed(op=op, path=call.path, label=base_name(call.target).strip("_") + layer))
         return op
+
+    def plain(self, call: Call, row: Row) -> Op:
+        """An op whose tensors say it all: whatever the call is given goes in."""
+        flowing, stored = self.operands(call.refs, call)
+        return self.emit(call, row, flowing, stored)
 
     def whole(self, name: str, held: Held, call: Call, role: Role) -> None:
         """Make a stored tensor known under the program's name for it."""
