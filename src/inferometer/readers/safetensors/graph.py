@@ -7,13 +7,13 @@ from typing import Any
 
 from inferometer.core.graph import Graph, Tensor
 from inferometer.errors import InferometerError
+from inferometer.readers import stored
 from inferometer.readers.safetensors.header import Header
 from inferometer.readers.safetensors.quantised import quantised
-from inferometer.readers.stored import Stored, fit, stacked, stored_block, tensors_graph, with_stored
+from inferometer.readers.stored import Stored
 
 __all__ = ["graph_of"]
 
-_SHOWN = 5
 _RENAMED = {".weight": ".gamma", ".bias": ".beta"}  # what TensorFlow's checkpoints called a norm's weights
 # Stored by some versions of the libraries, and no parameters: tables that can be computed, masks, counters.
 _BUFFERS = (
@@ -31,7 +31,7 @@ def graph_of(headers: Sequence[Header], config: Mapping[str, Any] | None, *, nam
     }
     graph, notes = _by_config(config, tensors, name)
     if graph is None:
-        graph = replace(tensors_graph(name, list(tensors.values())), precision=_precision(tensors))
+        graph = replace(stored.tensors_graph(name, list(tensors.values())), precision=_precision(tensors))
     facts = {**graph.metadata, **_facts(headers), "notes": tuple(notes)}
     return replace(graph, precision=graph.precision or _precision(tensors), metadata=facts)
 
@@ -43,15 +43,15 @@ def _by_config(
     from inferometer.readers.huggingface.graph import graph_from_config  # noqa: PLC0415 - quick to import this module
 
     if config is None:
-        return None, [_unknown("There is no config.json beside the file")]
+        return None, [stored.tensors_only("There is no config.json beside the file")]
     try:
         graph = graph_from_config(config, name=name)
     except InferometerError as error:
-        return None, [_unknown(f"The config cannot be expanded ({error.message})")]
-    found, problems = fit(graph, _Locator(graph, tensors).locate)
+        return None, [stored.tensors_only(f"The config cannot be expanded ({error.message})")]
+    found, problems = stored.fit(graph, _Locator(graph, tensors).locate)
     if problems:
-        return None, [_unknown(f"The files do not fit the config ({_listed(problems)})")]
-    return _with_others(with_stored(graph, found), tensors, found)
+        return None, [stored.tensors_only(f"The files do not fit the config ({stored.listed(problems)})")]
+    return stored.with_others(stored.with_stored(graph, found), tensors, found, _is_buffer, _is_copy)
 
 
 class _Locator:
@@ -76,9 +76,7 @@ class _Locator:
         shape = tuple(size for size in weight.shape if isinstance(size, int))
         if "*" not in name:
             return self._one(name, shape)
-        parts = [self._one(name.replace("*", str(expert)), shape[1:]) for expert in range(shape[0])]
-        present = [part for part in parts if part is not None]
-        return stacked(present) if present and len(present) == len(parts) else None
+        return stored.all_stacked([self._one(name.replace("*", str(expert)), shape[1:]) for expert in range(shape[0])])
 
     def _one(self, name: str, shape: tuple[int, ...]) -> Stored | None:
         for candidate in (name, _changed(name, self._change)):
@@ -98,17 +96,9 @@ def _old_name(name: str) -> str:
     return next((name.removesuffix(new) + old for new, old in _RENAMED.items() if name.endswith(new)), name)
 
 
-def _with_others(graph: Graph, tensors: Mapping[str, Stored], found: Mapping[str, Stored]) -> tuple[Graph, list[str]]:
-    """What the files hold beyond the config's weights: room that is taken and no work."""
-    used = {name for entry in found.values() for name in entry.names}
-    others = [entry for name, entry in tensors.items() if name not in used]
-    if not others:
-        return graph, []
-    copies = {entry.names[0] for entry in others if entry.names[0].endswith("lm_head.weight")}
-    block = stored_block(others, constants=lambda entry: entry.names[0] in copies or _is_buffer(entry))
-    weights = [entry.names[0] for entry in others if entry.names[0] in copies or not _is_buffer(entry)]
-    notes = [f"Tensors that no op uses: {_listed(weights)}."] if weights else []
-    return replace(graph, blocks=(*graph.blocks, block)), notes
+def _is_copy(entry: Stored) -> bool:
+    """A tied head that was stored all the same."""
+    return entry.names[0].endswith("lm_head.weight")
 
 
 def _is_buffer(entry: Stored) -> bool:
@@ -142,15 +132,3 @@ def _facts(headers: Sequence[Header]) -> dict[str, Any]:
         "bytes_by_format": dict(sizes),
         "stored_metadata": {key: value for header in headers for key, value in header.metadata.items()},
     }
-
-
-def _unknown(problem: str) -> str:
-    return (
-        f"{problem}: the graph is one op for each stored weight, and what has no weights (attention, activations) is "
-        "not counted."
-    )
-
-
-def _listed(entries: Sequence[str]) -> str:
-    more = len(entries) - _SHOWN
-    return "; ".join(entries[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")

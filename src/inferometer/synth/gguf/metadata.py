@@ -11,6 +11,7 @@ from inferometer.errors import InferometerError
 from inferometer.readers.gguf.architecture import Architecture, architecture_of
 from inferometer.synth.gguf.vocabulary import vocabulary
 from inferometer.synth.gguf.write import Value
+from inferometer.synth.order import epsilon_of, rope_theta_of
 
 __all__ = ["ARCHITECTURES", "metadata_of", "model_metadata", "row_of", "token_metadata"]
 
@@ -23,7 +24,6 @@ ARCHITECTURES = {
     "falcon": "falcon", "bloom": "bloom", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
     "gpt_oss": "gpt-oss", "mamba": "mamba", "mamba2": "mamba2",
 }  # fmt: skip
-_EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant:"
 
 
@@ -102,14 +102,13 @@ def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -
     embed = next(op for op in ops if op.kind == "embedding")
     hidden = _last(embed)
     norm = next(op for op in ops if op.kind == "norm")
-    epsilon = next((float(config[key]) for key in _EPSILON if config.get(key) is not None), 1e-5)
     found: dict[str, Value] = {
         "vocab_size": _rows(graph),
         "context_length": graph.context_limit or 4096,
         "embedding_length": hidden,
-        "block_count": _layers(graph),
+        "block_count": len(_by_layer(graph, lambda _: 0)),
         "feed_forward_length": _width(ops),
-        f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon,
+        f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon_of(config),
     }
     found |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
     match architecture:
@@ -171,10 +170,8 @@ def _rotary(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
     turned = next((op for op in ops if op.kind == "rotary"), None)
     if turned is None:
         return {}
-    inside = config.get("rope_parameters")
-    said = inside if isinstance(inside, Mapping) else {}
-    base = config.get("rope_theta", said.get("rope_theta", config.get("rotary_emb_base", 10_000.0)))
-    return {"rope.dimension_count": turned["rotary_dim"], "rope.freq_base": float(base)}
+    base = rope_theta_of(config, "rotary_emb_base")
+    return {"rope.dimension_count": turned["rotary_dim"], "rope.freq_base": base}
 
 
 def _experts(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
@@ -220,25 +217,16 @@ def _rows(graph: Graph) -> int:
     raise InferometerError(f"{graph.name!r} has no vocabulary.", remedy="GGUF is written for language models.")
 
 
-def _layers(graph: Graph) -> int:
-    return sum(block.count for block in graph.blocks if any(op.name.startswith("layers.") for op in block.ops))
-
-
 def _by_layer(graph: Graph, one: Any) -> list[int]:
     """A number for each layer."""
     inside = [block for block in graph.blocks if any(op.name.startswith("layers.") for op in block.ops)]
     return [one(block) for block in inside for _ in range(block.count)]
 
 
-def _same(values: list[int]) -> Value:
-    """One number where all layers agree, a list where not."""
-    return values[0] if len(set(values)) == 1 else values
-
-
 def _kv_heads(graph: Graph) -> Value:
-    return _same(
-        _by_layer(graph, lambda block: next((op["kv_heads"] for op in block.ops if op.kind == "attention"), 0))
-    )
+    """One number where all layers agree, a list where not."""
+    heads = _by_layer(graph, lambda block: next((op["kv_heads"] for op in block.ops if op.kind == "attention"), 0))
+    return heads[0] if len(set(heads)) == 1 else heads
 
 
 def _width(ops: list[Op]) -> int:
@@ -247,12 +235,8 @@ def _width(ops: list[Op]) -> int:
     return next(iter((*dense, *(int(op["intermediate"]) for op in ops if op.kind == "moe_experts"))), 0)
 
 
-def _routed(graph: Graph) -> list[int]:
-    return _by_layer(graph, lambda block: int(any(op.kind == "moe_experts" for op in block.ops)))
-
-
 def _dense_first(graph: Graph) -> int:
-    routed = _routed(graph)
+    routed = _by_layer(graph, lambda block: int(any(op.kind == "moe_experts" for op in block.ops)))
     return routed.index(1) if 1 in routed else len(routed)
 
 

@@ -12,7 +12,7 @@ from math import prod
 from inferometer.core.graph import Block, Graph, Op
 from inferometer.errors import InferometerError
 from inferometer.readers.gguf.architecture import Architecture
-from inferometer.synth.weights import Weight, planned_op
+from inferometer.synth.weights import Weight, executed, planned_op
 
 __all__ = ["Target", "targets"]
 
@@ -43,17 +43,15 @@ def targets(graph: Graph, row: Architecture) -> tuple[Target, ...]:
     """Every tensor of the file once, in the order of execution."""
     found: dict[str, Target] = {}
     sources: set[str] = set()
-    for block in graph.blocks:
-        for repetition in range(block.count):
-            for op in block.ops:
-                weights = planned_op(block, op, repetition)
-                if any(weight.name not in sources for weight in weights):
-                    for target in _of_op(block, op, weights, row):
-                        name = block.full_name(target.name, repetition)
-                        named = replace(target, name=name, layer=block.first + repetition)
-                        if not sources.issuperset(part.name for part in named.parts):
-                            found.setdefault(name, named)
-                    sources |= {weight.name for weight in weights}
+    for block, repetition, op in executed(graph):
+        weights = planned_op(block, op, repetition)
+        if sources.issuperset(weight.name for weight in weights):
+            continue
+        for target in _of_op(block, op, weights, row):
+            name = block.full_name(target.name, repetition)
+            if not sources.issuperset(part.name for part in target.parts):
+                found.setdefault(name, replace(target, name=name, layer=block.first + repetition))
+        sources |= {weight.name for weight in weights}
     return tuple(found.values())
 
 
