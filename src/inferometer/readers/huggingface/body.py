@@ -8,7 +8,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.parts import once, output, tensor
 
-__all__ = ["Body", "ending_in", "function_of", "labels_of", "once_only"]
+__all__ = ["Body", "Place", "ending_in", "function_of", "labels_of", "once_only"]
+
 
 # What configs call an activation → what the work rules do.
 _FUNCTIONS = {
@@ -54,3 +55,12 @@ def labels_of(config: Any) -> int:
     labels = config.get("id2label")
     count: int = config.whole("num_labels", len(labels) if isinstance(labels, Mapping) and labels else 2)
     return count
+
+
+@frozen
+class Place:
+    """Where a part of a model stands: what goes before the names of its weights and of its ops."""
+
+    body: str = ""  # before the body's weights: `model.`
+    head: str = ""  # before its heads' weights
+    at: str = ""  # before the names of ops, where the part is one of several

@@ -1,12 +1,11 @@
 """CLIP and SigLIP: an image tower and a text tower that end in the same space."""
 
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.body import Body
+from inferometer.readers.huggingface.body import Body, Place
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.encoder import encoder
 from inferometer.readers.huggingface.family import Family, family_of, prepared
 from inferometer.readers.huggingface.parts import BATCH, norm, output, tensor, weight, width
-from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.vision import vision
 
 __all__ = ["contrastive"]

@@ -7,10 +7,9 @@ from typing import Any
 from inferometer.core.dtype import dtype
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
-from inferometer.readers.huggingface.body import Body
+from inferometer.readers.huggingface.body import Body, Place
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
-from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.quantized import quantized
 
 __all__ = ["graph_from_config"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
-from inferometer.readers.huggingface.body import function_of, labels_of
+from inferometer.readers.huggingface.body import Place, function_of, labels_of
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
@@ -23,7 +23,6 @@ from inferometer.readers.huggingface.parts import (
     weight,
     width,
 )
-from inferometer.readers.huggingface.place import Place
 
 __all__ = ["headed"]
 

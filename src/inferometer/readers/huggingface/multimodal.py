@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention
-from inferometer.readers.huggingface.body import Body, ending_in, function_of, once_only
+from inferometer.readers.huggingface.body import Body, Place, ending_in, function_of, once_only
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.decoder import decoder, sizes_of
 from inferometer.readers.huggingface.family import Family, family_of, prepared
@@ -29,7 +29,6 @@ from inferometer.readers.huggingface.parts import (
     view,
     width,
 )
-from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import layers_of
 from inferometer.readers.huggingface.vision import vision
 

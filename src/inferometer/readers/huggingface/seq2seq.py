@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, last_positions
-from inferometer.readers.huggingface.body import Body, ending_in, once_only
+from inferometer.readers.huggingface.body import Body, Place, ending_in, once_only
 from inferometer.readers.huggingface.config import Config
-from inferometer.readers.huggingface.decoder import sizes_of
-from inferometer.readers.huggingface.embed import embedded
+from inferometer.readers.huggingface.decoder import embedded, sizes_of
 from inferometer.readers.huggingface.family import Family, part_of
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.parts import (
@@ -28,7 +27,6 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     view,
 )
-from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.plan import attention_of, layers_of
 
 __all__ = ["seq2seq"]

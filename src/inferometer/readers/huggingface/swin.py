@@ -6,7 +6,7 @@ from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
-from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
+from inferometer.readers.huggingface.body import Body, Place, ending_in, function_of, labels_of
 from inferometer.readers.huggingface.config import MANY_LAYERS, Config
 from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
@@ -23,7 +23,6 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     weight,
 )
-from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.vision import patches
 
 __all__ = ["swin"]

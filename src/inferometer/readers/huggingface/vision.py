@@ -1,12 +1,12 @@
 """Vision transformers: patches, layers, and what is read off at the end."""
 
-from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.body import Body, ending_in
+from dataclasses import replace
+
+from inferometer.core.graph import Op, Tensor
+from inferometer.readers.huggingface.body import Body, Place
 from inferometer.readers.huggingface.config import Config
-from inferometer.readers.huggingface.decoder import sizes_of
+from inferometer.readers.huggingface.encoder import encoded
 from inferometer.readers.huggingface.family import Family
-from inferometer.readers.huggingface.heads import headed
-from inferometer.readers.huggingface.layer import stack
 from inferometer.readers.huggingface.parts import (
     BATCH,
     IMAGE,
@@ -21,33 +21,15 @@ from inferometer.readers.huggingface.parts import (
     weight,
     width,
 )
-from inferometer.readers.huggingface.place import Place
-from inferometer.readers.huggingface.plan import layers_of
 
 __all__ = ["patches", "vision"]
 
 
 def vision(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
-    at = place.at
-    pixels = tensor(f"{at}pixel_values", BATCH, config.whole("num_channels", 3), IMAGE, IMAGE)
-    stem = _stem(family, config, pixels, place)
-    tokens = output(stem).shape[1]
-    stream = tensor(f"{at}hidden", BATCH, tokens, config.whole("hidden_size"))
-    layers = layers_of(family, config, place.body, cached=False)
-    ends: list[Op] = []
-    if module := family.names.get("final_norm"):
-        ends.append(norm(f"{at}final_norm", stream, family.norm, f"{place.body}{module}", bias=family.norm_bias))
-    ends += headed(family, config, output(ends) if ends else stream, heads, place)
-    return Body(
-        blocks=(
-            Block(name=f"{at}embed", ops=ending_in(stem, stream.name)),
-            *stack(layers, at, stream, f"{at}encoder"),
-            *((Block(name=f"{at}head", ops=tuple(ends)),) if ends else ()),
-        ),
-        inputs=(pixels,),
-        outputs=(output(ends) if ends else stream,),
-        metadata={**sizes_of(config, layers), "default_sizes": {"image": config.whole("image_size")}},
-    )
+    pixels = tensor(f"{place.at}pixel_values", BATCH, config.whole("num_channels", 3), IMAGE, IMAGE)
+    body = encoded(family, config, heads, place, _stem(family, config, pixels, place))
+    sizes = {**body.metadata, "default_sizes": {"image": config.whole("image_size")}}
+    return replace(body, inputs=(pixels,), metadata=sizes)
 
 
 def patches(name: str, pixels: Tensor, features: int, size: int, modules: tuple[str, bool]) -> list[Op]:

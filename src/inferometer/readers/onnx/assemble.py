@@ -10,7 +10,7 @@ from typing import Any
 from inferometer.core.graph import Block, Graph, Op
 from inferometer.readers.onnx.elements import is_float
 from inferometer.readers.onnx.external import Contents, ExternalFiles
-from inferometer.readers.onnx.faults import Fault, UnknownShapeError
+from inferometer.readers.onnx.faults import Fault, UncoveredError, UnknownShapeError
 from inferometer.readers.onnx.messages import Model, TypeDef
 from inferometer.readers.onnx.parse import parse_model
 from inferometer.readers.onnx.roles import activation_roles, every_step, parameters
@@ -89,6 +89,8 @@ def _lowered(steps: Iterable[Step], maker: Maker) -> list[Op]:
     for step in steps:
         try:
             ops += [_control(step, maker)] if step.bodies else step.row.lower(step, maker)
+        except UncoveredError as reason:
+            ops += maker.custom(step, str(reason))
         except UnknownShapeError:
             ops += maker.custom(step, "the shapes of its inputs are not known")
         except (IndexError, ValueError):  # a rule reached for a dimension that is not there

@@ -1,6 +1,6 @@
 """What can be wrong with a file, before it is known which file it is."""
 
-__all__ = ["Fault", "UnknownShapeError"]
+__all__ = ["Fault", "UncoveredError", "UnknownShapeError"]
 
 
 class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError that names the file
@@ -22,6 +22,10 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
         if self.offset is not None:
             place.append(f"byte {self.offset:,}")
         return f"{self.reason} ({', '.join(place)})" if place else self.reason
+
+
+class UncoveredError(Exception):
+    """A node whose work what is known of it does not tell. The message is the reason on the op that stands for it."""
 
 
 class UnknownShapeError(Exception):

@@ -6,7 +6,7 @@ from math import ceil, log2, prod
 from inferometer.core.graph import Op
 from inferometer.readers.tflite.layers import LAYERS
 from inferometer.readers.tflite.schema import PADDINGS
-from inferometer.readers.tflite.site import Site
+from inferometer.readers.tflite.scope import Site
 
 __all__ = ["converted"]
 

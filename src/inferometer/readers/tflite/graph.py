@@ -8,9 +8,8 @@ from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.tflite.convert import converted
 from inferometer.readers.tflite.model import Model, OperatorInfo, SubGraph
-from inferometer.readers.tflite.scope import Names, Scope
+from inferometer.readers.tflite.scope import Names, Scope, Site
 from inferometer.readers.tflite.shapes import Shape
-from inferometer.readers.tflite.site import Site
 
 __all__ = ["graph_of", "merged"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.tflite.schema import PADDINGS
-from inferometer.readers.tflite.site import Site
+from inferometer.readers.tflite.scope import Site
 
 __all__ = ["LAYERS"]
 

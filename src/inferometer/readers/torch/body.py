@@ -8,8 +8,7 @@ from inferometer.core.dims import Dim, product
 from inferometer.core.dtype import dtype
 from inferometer.errors import FormatError
 from inferometer.readers.torch.expressions import MAX_SIZE, parse_size
-from inferometer.readers.torch.formats import SCALAR_TYPES
-from inferometer.readers.torch.program import Argument, Body, Call, Ref, Value, named_arguments
+from inferometer.readers.torch.program import SCALAR_TYPES, Argument, Body, Call, Ref, Value, named_arguments
 from inferometer.readers.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
 
 __all__ = ["Names", "module_path", "parse_body", "tensor_names", "value_of"]

@@ -20,9 +20,9 @@ from typing import Any
 from inferometer.core.graph import Block, Graph, Tensor
 from inferometer.errors import FormatError, MissingDependencyError
 from inferometer.readers.torch.convert import graph_of
-from inferometer.readers.torch.formats import format_of
 from inferometer.readers.torch.live import export_module, import_torch
 from inferometer.readers.torch.naming import rewritten
+from inferometer.readers.torch.program import format_of
 from inferometer.readers.torch.walk import program_of
 
 __all__ = ["read_pretrained_config"]

@@ -6,8 +6,17 @@ from typing import Any
 from inferometer.core.dims import Dim
 from inferometer.readers.torch.body import module_path
 from inferometer.readers.torch.expressions import parse_size
-from inferometer.readers.torch.formats import format_of
-from inferometer.readers.torch.program import Argument, Body, Call, Held, Program, Ref, Value, named_arguments
+from inferometer.readers.torch.program import (
+    Argument,
+    Body,
+    Call,
+    Held,
+    Program,
+    Ref,
+    Value,
+    format_of,
+    named_arguments,
+)
 from inferometer.readers.torch.symbols import name_symbols
 
 __all__ = ["program_of"]

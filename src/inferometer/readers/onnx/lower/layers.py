@@ -185,7 +185,10 @@ def lower_transform(step: Step, maker: Maker) -> list[Op]:
 
 
 def _points(step: Step) -> Any:
+    """Along the last axis of the signal for ONNX Runtime's own two, behind which an inverse one has the parts."""
     call, result = step.call, step.outs[0].shape
+    if call.node.domain:
+        return call.shape(0)[-1 if call.node.op_type == "Rfft" else -2]
     if result is None or call.value(0).shape is None:
         return None
     if call.node.op_type == "STFT":

@@ -11,7 +11,7 @@ from inferometer.readers.onnx.step import Lowering, Maker, Step, Wires, part_op
 
 __all__ = [
     "MOE", "QMOE", "ExpertPlaces", "lower_block_quantized", "lower_cdist", "lower_embed_norm",
-    "lower_fft", "lower_fpq4", "lower_gather_quantized", "lower_inverse", "lower_moe", "lower_n_bits",
+    "lower_fpq4", "lower_gather_quantized", "lower_inverse", "lower_moe", "lower_n_bits",
     "lower_nbits_mlp", "lower_nbits_qkv",
 ]  # fmt: skip
 
@@ -198,12 +198,3 @@ def lower_inverse(step: Step, maker: Maker) -> list[Op]:
 def lower_cdist(step: Step, maker: Maker) -> list[Op]:
     """All distances between two sets of vectors: a product of the one with the other."""
     return [product_op(step, maker, (0, 1, None), step.call.shape(0)[-1])]
-
-
-def lower_fft(step: Step, maker: Maker) -> list[Op]:
-    """As for a DFT: about 2.5·log₂ n operations a number, along the last axis of the signal."""
-    points = step.call.shape(0)[-1 if step.call.node.op_type == "Rfft" else -2]
-    if not isinstance(points, int) or points < 1:
-        return maker.custom(step, "the length of the transform is not known")
-    stages = max(1, (points - 1).bit_length())
-    return [maker.op(step, function="fft", flops_per_element=-(-5 * stages // 2))]

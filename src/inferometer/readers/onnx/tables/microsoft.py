@@ -5,7 +5,6 @@ from typing import Any
 from inferometer.readers.onnx.lower import attention as lower_a
 from inferometer.readers.onnx.lower import layers as lower_l
 from inferometer.readers.onnx.lower import microsoft as lower_m
-from inferometer.readers.onnx.lower import microsoft_attention as lower_h
 from inferometer.readers.onnx.lower import products as lower_p
 from inferometer.readers.onnx.rules import (
     attention,
@@ -19,7 +18,6 @@ from inferometer.readers.onnx.rules import (
     reductions,
     windows,
 )
-from inferometer.readers.onnx.rules import microsoft_attention as heads
 from inferometer.readers.onnx.step import Lowering, OnnxRow, Rule
 from inferometer.readers.onnx.tables.rows import custom, pool, row
 
@@ -122,26 +120,26 @@ _NORMS = {
 
 _ATTENTION = {
     "Attention": _attention(
-        heads.fused_attention, lower_h.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=2
+        attention.fused_attention, lower_a.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=2
     ),
     "QAttention": _attention(
-        heads.fused_attention, lower_h.lower_fused_attention, weights=(1, 2), caches=((8,), (1,)), least=5
+        attention.fused_attention, lower_a.lower_fused_attention, weights=(1, 2), caches=((8,), (1,)), least=5
     ),
     "DecoderMaskedSelfAttention": _attention(
-        heads.fused_attention, lower_h.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=3
+        attention.fused_attention, lower_a.lower_fused_attention, weights=(1, 2), caches=((4,), (1,)), least=3
     ),
     "MultiHeadAttention": _attention(
-        heads.multi_head, lower_h.lower_multi_head, weights=(3,), caches=((6, 7), (1, 2)), least=1
+        attention.multi_head, lower_a.lower_multi_head, weights=(3,), caches=((6, 7), (1, 2)), least=1
     ),
     "DecoderMaskedMultiHeadAttention": _attention(
-        heads.multi_head, lower_h.lower_multi_head, weights=(10,), caches=((5, 6), (1, 2)), least=1
+        attention.multi_head, lower_a.lower_multi_head, weights=(10,), caches=((5, 6), (1, 2)), least=1
     ),
-    "GroupQueryAttention": _attention(heads.group_query, lower_h.lower_group_query, caches=_CACHES, least=1),
-    "SparseAttention": _attention(heads.group_query, lower_h.lower_group_query, caches=_CACHES, least=3),
-    "PagedAttention": _attention(heads.paged, lower_h.lower_paged, caches=_CACHES, least=4),
-    "PackedAttention": _attention(heads.packed, lower_h.lower_packed, weights=(1, 2), least=4),
-    "PackedMultiHeadAttention": _attention(heads.packed, lower_h.lower_packed, weights=(3,), least=3),
-    "LongformerAttention": _attention(common.same_as_first, lower_h.lower_longformer, weights=(1, 2, 4, 5), least=7),
+    "GroupQueryAttention": _attention(attention.group_query, lower_a.lower_group_query, caches=_CACHES, least=1),
+    "SparseAttention": _attention(attention.group_query, lower_a.lower_group_query, caches=_CACHES, least=3),
+    "PagedAttention": _attention(attention.paged, lower_a.lower_paged, caches=_CACHES, least=4),
+    "PackedAttention": _attention(attention.packed, lower_a.lower_packed, weights=(1, 2), least=4),
+    "PackedMultiHeadAttention": _attention(attention.packed, lower_a.lower_packed, weights=(3,), least=3),
+    "LongformerAttention": _attention(common.same_as_first, lower_a.lower_longformer, weights=(1, 2, 4, 5), least=7),
     "LinearAttention": row(
         "ssm_scan", attention.linear_attention, lower=lower_a.lower_linear_attention, states=((3,), (1,)), least=3
     ),
@@ -189,8 +187,8 @@ _ACTIVATIONS = {
     "SampleOp": _elementwise("identity", common.same_as_first),
     "LinearAttentionGate": _elementwise("gate", common.same_as_first, flops=6, weights=(1, 2)),
     "Inverse": row("elementwise", common.same_as_first, lower=lower_m.lower_inverse, least=1),
-    "Rfft": row("elementwise", microsoft.rfft, lower=lower_m.lower_fft, least=1),
-    "Irfft": row("elementwise", microsoft.irfft, lower=lower_m.lower_fft, least=1),
+    "Rfft": row("elementwise", microsoft.rfft, lower=lower_l.lower_transform, least=1),
+    "Irfft": row("elementwise", microsoft.irfft, lower=lower_l.lower_transform, least=1),
 }  # fmt: skip
 
 _MOVES = {
