@@ -19,7 +19,7 @@ from inferometer.readers.huggingface.graph import graph_from_config
 from inferometer.readers.resolve import read
 from inferometer.synth.order import Order
 
-__all__ = ["FORMATS", "Order", "Synthesised", "parts_of", "synthesise", "weight_formats"]
+__all__ = ["FORMATS", "Order", "Synthesised", "parts_of", "synthesise"]
 
 FORMATS = ("onnx", "gguf", "tflite", "safetensors")
 _SIZED = frozenset({"onnx", "tflite"})  # formats that sizes can be fixed in
@@ -81,28 +81,13 @@ def synthesise(  # noqa: PLR0913 - the options of the command that calls it
     )
 
 
-def weight_formats(format: str) -> tuple[str, ...]:  # noqa: A002 - as above
-    """The formats that weights can have in a file of that kind."""
-    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - only who asks pays for numpy
-
-    known = {
-        "onnx": tuple(onnx.FORMATS),
-        "gguf": gguf.FORMATS,
-        "tflite": tflite.FORMATS,
-        "safetensors": tuple(safetensors.FORMATS),
-    }
-    if format not in known:
-        raise UnknownNameError("model format", format, known, listing=f"Known: {', '.join(known)}.")
-    return known[format]
-
-
 def parts_of(graph: Graph) -> tuple[str, ...]:
     """Parts that can be taken alone: what stands before the dot in the names of blocks, in order."""
     return tuple(dict.fromkeys(block.name.partition(".")[0] for block in graph.blocks))
 
 
 def _save(kind: str, order: Order) -> tuple[Path, ...]:
-    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - as above
+    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - only who writes pays for numpy
 
     writers = {"onnx": onnx.save, "gguf": gguf.save, "tflite": tflite.save, "safetensors": safetensors.save}
     return writers[kind](order)

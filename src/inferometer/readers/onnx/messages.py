@@ -111,6 +111,4 @@ class Model:
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
     producer: str = ""
     producer_version: str = ""
-    domain: str = ""
-    version: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -27,8 +27,8 @@ _STANDARD = "ai.onnx"
 
 def parse_model(wire: Wire) -> Model:
     """The whole file as a ModelProto."""
-    texts = {2: "", 3: "", 4: ""}
-    numbers = {1: 0, 5: 0}
+    texts = {2: "", 3: ""}
+    ir_version = 0
     graph: tuple[int, int] | None = None
     opsets: dict[str, int] = {}
     properties: dict[str, str] = {}
@@ -36,8 +36,8 @@ def parse_model(wire: Wire) -> Model:
     for number, kind, a, b in wire.fields(0, wire.size):
         if number in texts and kind == BYTES:
             texts[number] = wire.excerpt(a, b)
-        elif number in numbers and kind == VARINT:
-            numbers[number] = signed(a)
+        elif number == 1 and kind == VARINT:
+            ir_version = signed(a)
         elif number == 7 and kind == BYTES:
             if graph is not None:
                 raise Fault("a model with two graphs", offset=a)
@@ -53,17 +53,15 @@ def parse_model(wire: Wire) -> Model:
             functions[function.domain, function.name, function.overload] = function
     if graph is None:
         raise Fault("the file holds no graph" if wire.size else "the file is empty", offset=wire.size)
-    if numbers[1] >= _OPSETS_SINCE_IR and not opsets:
-        raise Fault(f"a model of IR version {numbers[1]} that names no operator set", offset=wire.size)
+    if ir_version >= _OPSETS_SINCE_IR and not opsets:
+        raise Fault(f"a model of IR version {ir_version} that names no operator set", offset=wire.size)
     return Model(
         graph=_parse_graph(wire, *graph, depth=0),
-        ir_version=numbers[1],
+        ir_version=ir_version,
         opsets=opsets,
         functions=functions,
         producer=texts[2],
         producer_version=texts[3],
-        domain=texts[4],
-        version=numbers[5],
         properties=properties,
     )
 

@@ -19,15 +19,11 @@ Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A tensor that is there before the model runs.
-
-    `origin` is initializer, constant (a node) or made (computed from others once, when a runtime loads the model).
-    """
+    """A tensor that is there before the model runs: in the file, or computed once, when a runtime loads it."""
 
     name: str
     shape: Shape
     dtype: str | None
-    origin: str
     nbytes: int | None = None
     table: bool = False  # a stored matrix of floats, or made of one: it may be learned
 

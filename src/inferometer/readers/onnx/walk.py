@@ -52,14 +52,14 @@ class Walk:
             if tensor.name in seen:
                 raise Fault(f"two stored tensors named {tensor.name!r}", offset=tensor.start)
             seen.add(tensor.name)
-            scope.values[tensor.name] = self.stored(tensor, scope.full_name(tensor.name), "initializer")
+            scope.values[tensor.name] = self.stored(tensor, scope.full_name(tensor.name), initializer=True)
 
-    def stored(self, tensor: TensorDef, name: str, origin: str) -> Value:
+    def stored(self, tensor: TensorDef, name: str, *, initializer: bool = False) -> Value:
         count = prod(tensor.dims)
         self.files.check(tensor, count)
         size = tensor.sparse if tensor.sparse is not None else element_bytes(tensor.dtype, count)
-        table = origin == "initializer" and is_float(tensor.dtype) and sum(dim != 1 for dim in tensor.dims) > 1
-        stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, origin=origin, nbytes=size, table=table)
+        table = initializer and is_float(tensor.dtype) and sum(dim != 1 for dim in tensor.dims) > 1
+        stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, nbytes=size, table=table)
         return Value(name=name, shape=tensor.dims, dtype=tensor.dtype, stored=(stored,), source=tensor)
 
     def nodes(self, nodes: tuple[Node, ...], scope: Scope) -> tuple[Step, ...]:
@@ -211,7 +211,7 @@ class Walk:
         for key, attribute in node.attributes.items():
             value = attribute.value
             if key in {"value", "sparse_value"} and value is not None and hasattr(value, "dims"):
-                return self.stored(value, name, "constant")
+                return self.stored(value, name)
             if key in {"value_int", "value_float"} and isinstance(value, int | float):
                 return _listed(name, Content((), (bounded(value),)), "i64" if key == "value_int" else "f32", 1)
             if key in {"value_ints", "value_floats"} and isinstance(value, tuple):
@@ -274,7 +274,7 @@ class Walk:
 
 def _listed(name: str, content: Content | None, dtype: str, count: int) -> Value:
     shape: Shape = () if content is not None and content.shape == () else (count,)
-    stored = Stored(name=name, shape=shape, dtype=dtype, origin="constant", nbytes=element_bytes(dtype, count))
+    stored = Stored(name=name, shape=shape, dtype=dtype, nbytes=element_bytes(dtype, count))
     return Value(name=name, shape=shape, dtype=dtype, content=content, stored=(stored,))
 
 
@@ -297,7 +297,7 @@ def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[Stored, ...]:
         )
         return (*first.stored, *scales)
     table = any(other is not None and other.stored[0].table for other in call.inputs)
-    return (Stored(name=value.name, shape=shape, dtype=value.dtype, origin="made", table=table),)
+    return (Stored(name=value.name, shape=shape, dtype=value.dtype, table=table),)
 
 
 def _uses_all(table: Value, shape: tuple[int, ...]) -> bool:
