@@ -116,7 +116,7 @@ def remainder(time_s: float, ops: Sequence[OpTime], notes: list[str]) -> float |
 
 
 @dataclass(slots=True, kw_only=True)
-class _Row:
+class _OpRuns:
     first: OpTime
     runs: list[float]
     calls: int = 0
@@ -127,11 +127,11 @@ def op_means(runs: Sequence[Iterable[OpTime]]) -> tuple[OpTime, ...]:
 
     An op that a run has several times is one row with a count; one that a run does not have took no time in it.
     """
-    rows: dict[str, _Row] = {}
+    rows: dict[str, _OpRuns] = {}
     for index, run in enumerate(runs):
         seen: dict[str, int] = {}
         for op in run:
-            row = rows.setdefault(op.name, _Row(first=op, runs=[0.0] * len(runs)))
+            row = rows.setdefault(op.name, _OpRuns(first=op, runs=[0.0] * len(runs)))
             row.runs[index] += op.time_s
             seen[op.name] = seen.get(op.name, 0) + op.count
         for name, calls in seen.items():
@@ -139,7 +139,7 @@ def op_means(runs: Sequence[Iterable[OpTime]]) -> tuple[OpTime, ...]:
     return tuple(_mean_op(row) for row in rows.values())
 
 
-def _mean_op(row: _Row) -> OpTime:
+def _mean_op(row: _OpRuns) -> OpTime:
     first = row.first
     return OpTime(
         name=first.name,

@@ -31,7 +31,7 @@ _HOST = (
 )  # fmt: skip
 _NS = 1e9
 
-Row = Mapping[str, Any]
+TestRow = Mapping[str, Any]
 
 
 class LlamaBench:
@@ -53,34 +53,34 @@ def _rows(document: Document) -> list[Any]:
     return document.json if isinstance(document.json, list) else list(document.records)
 
 
-def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+def _groups(rows: Sequence[TestRow]) -> list[list[TestRow]]:
     """Tests that belong together, in the order of the file."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[TestRow]] = {}
     for row in rows:
         settings = {key: value for key, value in row.items() if key not in _OF_A_TEST}
         groups.setdefault(repr(sorted(settings.items(), key=lambda pair: pair[0])), []).append(row)
     return [tests for group in groups.values() for tests in _paired(group)]
 
 
-def _paired(group: Sequence[Row]) -> list[list[Row]]:
+def _paired(group: Sequence[TestRow]) -> list[list[TestRow]]:
     single = [row for row in group if _test(row) != "pg"]
     if sorted(map(_test, single)) != ["pp", "tg"]:
         return [[row] for row in group]
     return [single, *([row] for row in group if _test(row) == "pg")]
 
 
-def _test(row: Row) -> str:
+def _test(row: TestRow) -> str:
     prompt, generate = _count(row, "n_prompt"), _count(row, "n_gen")
     if not prompt and not generate:
         raise FormatError("A test of no tokens: `n_prompt` and `n_gen` are both 0.")
     return "pg" if prompt and generate else "pp" if prompt else "tg"
 
 
-def _count(row: Row, key: str) -> int:
+def _count(row: TestRow, key: str) -> int:
     return whole(row.get(key), f"`{key}`") or 0
 
 
-def _found(group: Sequence[Row]) -> Found:
+def _found(group: Sequence[TestRow]) -> Found:
     row = group[0]
     build, commit = text(row.get("build_number")), text(row.get("build_commit"))
     found = Found(
@@ -103,7 +103,7 @@ def _found(group: Sequence[Row]) -> Found:
     return found
 
 
-def _phase(row: Row, found: Found) -> Phase:
+def _phase(row: TestRow, found: Found) -> Phase:
     kind = _test(row)
     steps = _count(row, "n_gen") if kind == "tg" else 1
     time_s = number(row.get("avg_ns"), "`avg_ns`") / _NS / steps
@@ -121,7 +121,7 @@ def _phase(row: Row, found: Found) -> Phase:
     )
 
 
-def _workload(group: Sequence[Row]) -> Workload:
+def _workload(group: Sequence[TestRow]) -> Workload:
     prompt = max(_count(row, "n_prompt") for row in group)
     generate = max(_count(row, "n_gen") for row in group)
     keys, values = (text(group[0].get(name)) for name in ("type_k", "type_v"))
@@ -140,7 +140,7 @@ def _format(name: str | None) -> str | None:
         return None
 
 
-def _model(row: Row) -> ModelFacts | None:
+def _model(row: TestRow) -> ModelFacts | None:
     path, described = text(row.get("model_filename")), text(row.get("model_type"))
     name = path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if path else described
     if not name:
@@ -154,7 +154,7 @@ def _model(row: Row) -> ModelFacts | None:
     )
 
 
-def _device(row: Row) -> str | None:
+def _device(row: TestRow) -> str | None:
     """The GPU where layers were put on one; the CPU where the build has no other backend, or none was used."""
     gpu, cpu, backends = text(row.get("gpu_info")), text(row.get("cpu_info")), text(row.get("backends")) or ""
     layers = row.get("n_gpu_layers")

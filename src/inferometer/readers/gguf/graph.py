@@ -10,15 +10,15 @@ from inferometer.core.graph import Graph, Tensor
 from inferometer.errors import InferometerError
 from inferometer.readers import stored
 from inferometer.readers.gguf.architecture import Architecture, architecture_of, config_of, layer_template
-from inferometer.readers.gguf.header import Counted, Header
+from inferometer.readers.gguf.header import Counted, GgufHeader
 from inferometer.readers.stored import Stored
 
-__all__ = ["graph_of"]
+__all__ = ["gguf_graph"]
 
 _SCALES = (".scale", ".input_scale")  # one number a tensor, stored beside it
 
 
-def graph_of(headers: Sequence[Header]) -> Graph:
+def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
     """`headers` are the parts of one model, in order. The first has the metadata."""
     first = headers[0]
     metadata = first.metadata
@@ -119,7 +119,7 @@ def _by_tensors(
     return replace(graph, architecture=architecture, context_limit=context)
 
 
-def _facts(headers: Sequence[Header], tensors: Mapping[str, Stored]) -> dict[str, Any]:
+def _facts(headers: Sequence[GgufHeader], tensors: Mapping[str, Stored]) -> dict[str, Any]:
     """What the file says of itself, and how its bytes add up: header + tensors + padding = file."""
     first, metadata = headers[0], headers[0].metadata
     sizes: Counter[str] = Counter()

@@ -6,8 +6,8 @@ from pathlib import Path
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
 from inferometer.readers.base import Peek
-from inferometer.readers.gguf.graph import graph_of
-from inferometer.readers.gguf.header import MAGIC, Header, read_header
+from inferometer.readers.gguf.graph import gguf_graph
+from inferometer.readers.gguf.header import MAGIC, GgufHeader, read_header
 
 __all__ = ["GgufReader", "read_headers"]
 
@@ -24,10 +24,10 @@ class GgufReader:
         return 1.0 if peek.head[:4] == MAGIC else 0.0
 
     def read(self, path: Path) -> Graph:
-        return graph_of(read_headers(Path(path)))
+        return gguf_graph(read_headers(Path(path)))
 
 
-def read_headers(path: Path) -> tuple[Header, ...]:
+def read_headers(path: Path) -> tuple[GgufHeader, ...]:
     """The header of a file, or of all parts of the model that the file is a part of, in order."""
     asked = read_header(path)
     count = asked.metadata.get("split.count", 1)
@@ -45,7 +45,7 @@ def read_headers(path: Path) -> tuple[Header, ...]:
     return headers
 
 
-def _part(path: Path, asked: Path, count: int) -> Header:
+def _part(path: Path, asked: Path, count: int) -> GgufHeader:
     if not path.is_file():
         raise FormatError(
             f"{str(asked)!r} is one of {count} parts, and the part {path.name!r} is missing.",
@@ -54,7 +54,7 @@ def _part(path: Path, asked: Path, count: int) -> Header:
     return read_header(path)
 
 
-def _require_whole(headers: tuple[Header, ...], path: Path) -> None:
+def _require_whole(headers: tuple[GgufHeader, ...], path: Path) -> None:
     """The parts must be each other's: no tensor twice, and as many as the first part says."""
     names = [tensor.name for header in headers for tensor in header.tensors]
     if len(names) > _MANY_TENSORS or len(set(names)) != len(names):

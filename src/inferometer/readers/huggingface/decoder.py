@@ -22,13 +22,13 @@ from inferometer.readers.huggingface.parts import (
     output,
     tensor,
 )
-from inferometer.readers.huggingface.plan import layers_of
+from inferometer.readers.huggingface.plan import planned_layers
 
-__all__ = ["decoder", "embedded", "sizes_of"]
+__all__ = ["decoder", "embedded", "named_sizes"]
 
 
 def decoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
-    layers = layers_of(family, config, place.body)
+    layers = planned_layers(family, config, place.body)
     ids = tensor("input_ids", BATCH, QUERY, role="index")
     words = embedded(family, config, ids, place)
     stream = tensor("hidden", BATCH, QUERY, config.whole("hidden_size"))
@@ -41,7 +41,7 @@ def decoder(family: Family, config: Config, heads: tuple[str, ...], place: Place
         inputs=(ids,),
         outputs=(output(ops) if ops else stream,),
         context_limit=config.whole("context", None),
-        metadata={**sizes_of(config, layers), "default_sizes": {"logits": 1}},
+        metadata={**named_sizes(config, layers), "default_sizes": {"logits": 1}},
     )
 
 
@@ -72,7 +72,7 @@ def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], pla
     return ops
 
 
-def sizes_of(config: Config, layers: list[Layer]) -> dict[str, Any]:
+def named_sizes(config: Config, layers: list[Layer]) -> dict[str, Any]:
     """Sizes that people ask for by name."""
     found: dict[str, Any] = {"layers": len(layers), "hidden_size": config.whole("hidden_size")}
     if (vocab := config.whole("vocab_size", None)) is not None:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from inferometer.core.graph import Block, Op
 from inferometer.readers.huggingface.body import Body, Place, ending_in
 from inferometer.readers.huggingface.config import Config
-from inferometer.readers.huggingface.decoder import embedded, sizes_of
+from inferometer.readers.huggingface.decoder import embedded, named_sizes
 from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.heads import headed
 from inferometer.readers.huggingface.layer import stack
 from inferometer.readers.huggingface.parts import BATCH, QUERY, norm, output, tensor
-from inferometer.readers.huggingface.plan import layers_of
+from inferometer.readers.huggingface.plan import planned_layers
 
 __all__ = ["encoded", "encoder"]
 
@@ -24,7 +24,7 @@ def encoder(family: Family, config: Config, heads: tuple[str, ...], place: Place
 
 def encoded(family: Family, config: Config, heads: tuple[str, ...], place: Place, stem: list[Op]) -> Body:
     """What `stem` gives, through the layers and the heads."""
-    at, layers = place.at, layers_of(family, config, place.body, cached=False)
+    at, layers = place.at, planned_layers(family, config, place.body, cached=False)
     stream = tensor(f"{at}hidden", BATCH, output(stem).shape[1], config.whole("hidden_size"))
     ends: list[Op] = []
     if module := family.names.get("final_norm"):
@@ -37,5 +37,5 @@ def encoded(family: Family, config: Config, heads: tuple[str, ...], place: Place
             *((Block(name=f"{at}head", ops=tuple(ends)),) if ends else ()),
         ),
         outputs=(output(ends) if ends else stream,),
-        metadata=sizes_of(config, layers),
+        metadata=named_sizes(config, layers),
     )

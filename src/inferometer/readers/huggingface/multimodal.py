@@ -10,7 +10,7 @@ from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention
 from inferometer.readers.huggingface.body import Body, Place, ending_in, function_of, once_only
 from inferometer.readers.huggingface.config import Config
-from inferometer.readers.huggingface.decoder import decoder, sizes_of
+from inferometer.readers.huggingface.decoder import decoder, named_sizes
 from inferometer.readers.huggingface.family import Family, family_of, prepared
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.parts import (
@@ -29,7 +29,7 @@ from inferometer.readers.huggingface.parts import (
     view,
     width,
 )
-from inferometer.readers.huggingface.plan import layers_of
+from inferometer.readers.huggingface.plan import planned_layers
 from inferometer.readers.huggingface.vision import vision
 
 __all__ = ["llava", "qwen_vl"]
@@ -98,7 +98,7 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
     y = output(conv)
     rows = view("vision.rows", y, BATCH, y.shape[3] * y.shape[4], hidden)
     stream = tensor("vision.hidden", *output(rows).shape)
-    layers = _windowed(config, layers_of(row, config, prefix, cached=False), size)
+    layers = _windowed(config, planned_layers(row, config, prefix, cached=False), size)
     return Body(
         blocks=(
             Block(name="vision.embed", ops=ending_in([conv, rows], stream.name)),
@@ -107,7 +107,7 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
         inputs=(pixels,),
         outputs=(stream,),
         # images come in any size, and this one is cut into patches and windows without a rest
-        metadata={**sizes_of(config, layers), "default_sizes": {"image": 32 * size}},
+        metadata={**named_sizes(config, layers), "default_sizes": {"image": 32 * size}},
     )
 
 

@@ -11,10 +11,10 @@ from inferometer.readers.huggingface.layer import Layer, Norms
 from inferometer.readers.huggingface.mlp import Experts, Mlp
 from inferometer.readers.huggingface.ssm import Mamba, Mamba2
 
-__all__ = ["attention_of", "layers_of", "mlp_of", "norms_of", "windows_of"]
+__all__ = ["attention_of", "mlp_of", "norms_of", "planned_layers", "windows_of"]
 
 
-def layers_of(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
+def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
     """One value a layer, in order. `cached`: keys and values stay for the next step."""
     count = config.layers("num_hidden_layers")
     windows = windows_of(family, config, count)

@@ -6,7 +6,7 @@ from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Seen, last_positions
 from inferometer.readers.huggingface.body import Body, Place, ending_in, once_only
 from inferometer.readers.huggingface.config import Config
-from inferometer.readers.huggingface.decoder import embedded, sizes_of
+from inferometer.readers.huggingface.decoder import embedded, named_sizes
 from inferometer.readers.huggingface.family import Family, part_of
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.parts import (
@@ -27,7 +27,7 @@ from inferometer.readers.huggingface.parts import (
     tensor,
     view,
 )
-from inferometer.readers.huggingface.plan import attention_of, layers_of
+from inferometer.readers.huggingface.plan import attention_of, planned_layers
 
 __all__ = ["seq2seq"]
 
@@ -65,7 +65,7 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
     stem, source = _heard(family, ready, prefix) if hears else _read(part, ready, prefix)
     tokens = output(stem).shape[-2]
     stream = tensor("encoder.hidden", BATCH, tokens, ready.whole("hidden_size"))
-    layers = _with_relative(part, ready, layers_of(part, ready, prefix, cached=False), prefix)
+    layers = _with_relative(part, ready, planned_layers(part, ready, prefix, cached=False), prefix)
     final = norm(
         "encoder.final_norm", stream, family.norm, f"{prefix}{family.names['encoder_norm']}", bias=family.norm_bias
     )
@@ -80,7 +80,7 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
         ),
         inputs=(source,),
         outputs=(output(final),),
-        metadata={**sizes_of(ready, layers), "default_sizes": sizes},
+        metadata={**named_sizes(ready, layers), "default_sizes": sizes},
     )
 
 
@@ -115,7 +115,7 @@ def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str
     ids = tensor("decoder_input_ids", BATCH, QUERY, role="index")
     words = embedded(part, ready, ids, Place(body=prefix, at="decoder."))
     stream = tensor("decoder.hidden", BATCH, QUERY, ready.whole("hidden_size"))
-    layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in layers_of(part, ready, prefix)]
+    layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in planned_layers(part, ready, prefix)]
     layers = _with_relative(part, ready, layers, prefix)
     blocks = stack(layers, "decoder.", stream, "decoder", Seen(context=CONTEXT, source=source))
     module = f"{prefix}{family.names['decoder_norm']}"
@@ -134,7 +134,7 @@ def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str
         inputs=(ids,),
         outputs=(output(ops),),
         context_limit=ready.whole("context", None),
-        metadata=sizes_of(ready, layers),
+        metadata=named_sizes(ready, layers),
     )
 
 

@@ -11,7 +11,7 @@ from inferometer.core.graph import Block, Graph, Op
 from inferometer.readers.onnx.elements import is_float
 from inferometer.readers.onnx.external import Contents, ExternalFiles
 from inferometer.readers.onnx.faults import Fault, UncoveredError, UnknownShapeError
-from inferometer.readers.onnx.messages import Model, TypeDef
+from inferometer.readers.onnx.messages import OnnxModel, TypeDef
 from inferometer.readers.onnx.parse import parse_model
 from inferometer.readers.onnx.roles import activation_roles, every_step, parameters
 from inferometer.readers.onnx.scope import Scope
@@ -31,7 +31,7 @@ def assemble(path: Path, data: bytes | mmap.mmap) -> Graph:
     files = ExternalFiles(path.parent)
     given = _given(model)
     symbols = read_symbols([(name, kind) for name, kind in given if kind.group == "tensor"])
-    walk = Walk(model, symbols, Contents(wire, files), files, Notes())
+    walk = Walk(model, symbols, Contents(wire, files), files)
     scope = Scope(opsets=model.opsets)
     inputs = tuple(_input(name, kind, symbols) for name, kind in given)
     for value in inputs:
@@ -42,7 +42,7 @@ def assemble(path: Path, data: bytes | mmap.mmap) -> Graph:
     return _built(path, walk, steps, scope, inputs)
 
 
-def _given(model: Model) -> list[tuple[str, TypeDef]]:
+def _given(model: OnnxModel) -> list[tuple[str, TypeDef]]:
     """The inputs a caller gives. Old files list stored tensors among them."""
     stored = {tensor.name for tensor in model.graph.initializers}
     return [(info.name, info.type or TypeDef(group="opaque")) for info in model.graph.inputs if info.name not in stored]
@@ -125,7 +125,7 @@ def _precision(ops: list[Op]) -> str | None:
     return formats.most_common(1)[0][0] if formats else None
 
 
-def _metadata(model: Model, walk: Walk, steps: tuple[Step, ...], ops: list[Op]) -> dict[str, Any]:
+def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[Op]) -> dict[str, Any]:
     notes = walk.notes
     found: dict[str, Any] = {
         "format": "onnx",

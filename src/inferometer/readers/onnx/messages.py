@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
-    "Attribute", "Axis", "External", "Function", "GraphDef", "Model", "Node", "TensorDef", "TypeDef", "ValueInfo",
+    "Attribute",
+    "Axis",
+    "External",
+    "Function",
+    "GraphDef",
+    "Node",
+    "OnnxModel",
+    "TensorDef",
+    "TypeDef",
+    "ValueInfo",
 ]  # fmt: skip
 
 # A size as the file gives it: a number, a name, or nothing.
@@ -104,7 +113,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class OnnxModel:
     graph: GraphDef
     ir_version: int = 0
     opsets: Mapping[str, int] = field(default_factory=dict)

@@ -10,8 +10,8 @@ from inferometer.readers.onnx.messages import (
     Axis,
     Function,
     GraphDef,
-    Model,
     Node,
+    OnnxModel,
     TensorDef,
     TypeDef,
     ValueInfo,
@@ -25,7 +25,7 @@ _OPSETS_SINCE_IR = 3  # before it a model names no operator sets
 _STANDARD = "ai.onnx"
 
 
-def parse_model(wire: Wire) -> Model:
+def parse_model(wire: Wire) -> OnnxModel:
     """The whole file as a ModelProto."""
     texts = {2: "", 3: ""}
     ir_version = 0
@@ -55,7 +55,7 @@ def parse_model(wire: Wire) -> Model:
         raise Fault("the file holds no graph" if wire.size else "the file is empty", offset=wire.size)
     if ir_version >= _OPSETS_SINCE_IR and not opsets:
         raise Fault(f"a model of IR version {ir_version} that names no operator set", offset=wire.size)
-    return Model(
+    return OnnxModel(
         graph=_parse_graph(wire, *graph, depth=0),
         ir_version=ir_version,
         opsets=opsets,

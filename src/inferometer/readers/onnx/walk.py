@@ -9,7 +9,7 @@ from inferometer.readers.onnx.elements import element_bytes, is_float
 from inferometer.readers.onnx.external import Contents, ExternalFiles
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
-from inferometer.readers.onnx.messages import Function, GraphDef, Model, Node, TensorDef
+from inferometer.readers.onnx.messages import Function, GraphDef, Node, OnnxModel, TensorDef
 from inferometer.readers.onnx.rules.common import nothing_known, static, unknown
 from inferometer.readers.onnx.scope import Scope, declared, ordered, prefix_of
 from inferometer.readers.onnx.step import OnnxRow, Step
@@ -25,10 +25,10 @@ _EIGHT_BITS = frozenset({"u8", "i8"})
 class Walk:
     """One pass over a model. It collects notes, and counts nodes so that no file can make it run for ever."""
 
-    def __init__(self, model: Model, symbols: Symbols, contents: Contents, files: ExternalFiles, notes: Notes) -> None:
+    def __init__(self, model: OnnxModel, symbols: Symbols, contents: Contents, files: ExternalFiles) -> None:
         self.model = model
         self.symbols = symbols
-        self.notes = notes
+        self.notes = Notes()
         self.contents = contents
         self.files = files
         self.folded: dict[tuple[str, int], str] = {}  # nodes that are computed when the model is loaded

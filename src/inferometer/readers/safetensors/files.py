@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.errors import FormatError
-from inferometer.readers.safetensors.header import Header, read_header
+from inferometer.readers.safetensors.header import SafetensorsHeader, read_header
 
 __all__ = ["config_beside", "headers_of"]
 
@@ -18,7 +18,7 @@ _TEXT_LIMIT = 1 << 26  # bytes of an index or a config
 _MANY_FILES = 10_000
 
 
-def headers_of(path: Path) -> tuple[Header, ...]:
+def headers_of(path: Path) -> tuple[SafetensorsHeader, ...]:
     """The headers of all files of the model that `path` names: a folder, an index, a whole file or a shard."""
     if path.is_dir():
         path = _chosen(path)
@@ -49,7 +49,7 @@ def _chosen(folder: Path) -> Path:
     return folder / (usual or files[0])
 
 
-def _by_index(path: Path) -> tuple[Header, ...]:
+def _by_index(path: Path) -> tuple[SafetensorsHeader, ...]:
     """The files an index names. It may only name files that lie beside it."""
     mapping = _document(path).get("weight_map")
     if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping.values()):
@@ -68,7 +68,7 @@ def _by_index(path: Path) -> tuple[Header, ...]:
     return headers
 
 
-def _require_agreement(path: Path, mapping: dict[str, str], headers: tuple[Header, ...]) -> None:
+def _require_agreement(path: Path, mapping: dict[str, str], headers: tuple[SafetensorsHeader, ...]) -> None:
     held = {tensor.name: header.path.name for header in headers for tensor in header.tensors}
     if len(held) != sum(len(header.tensors) for header in headers):
         raise FormatError(f"The files of {str(path)!r} hold a tensor twice.")

@@ -8,11 +8,11 @@ from typing import Any
 from inferometer.core.graph import Graph, Tensor
 from inferometer.errors import InferometerError
 from inferometer.readers import stored
-from inferometer.readers.safetensors.header import Header
+from inferometer.readers.safetensors.header import SafetensorsHeader
 from inferometer.readers.safetensors.quantised import quantised
 from inferometer.readers.stored import Stored
 
-__all__ = ["graph_of"]
+__all__ = ["safetensors_graph"]
 
 _RENAMED = {".weight": ".gamma", ".bias": ".beta"}  # what TensorFlow's checkpoints called a norm's weights
 # Stored by some versions of the libraries, and no parameters: tables that can be computed, masks, counters.
@@ -23,7 +23,7 @@ _BUFFERS = (
 _WHOLE = frozenset({"bool", "u8", "u16", "u32", "u64", "i16", "i32", "i64"})
 
 
-def graph_of(headers: Sequence[Header], config: Mapping[str, Any] | None, *, name: str) -> Graph:
+def safetensors_graph(headers: Sequence[SafetensorsHeader], config: Mapping[str, Any] | None, *, name: str) -> Graph:
     tensors = {
         tensor.name: Stored(names=(tensor.name,), shape=tensor.shape, dtype=tensor.dtype, nbytes=tensor.nbytes)
         for header in headers
@@ -117,7 +117,7 @@ def _precision(tensors: Mapping[str, Stored]) -> str:
     return usual[0][0] if usual and usual[0][0] in {"f64", "f32", "f16", "bf16"} else "bf16"
 
 
-def _facts(headers: Sequence[Header]) -> dict[str, Any]:
+def _facts(headers: Sequence[SafetensorsHeader]) -> dict[str, Any]:
     sizes: Counter[str] = Counter()
     for header in headers:
         for tensor in header.tensors:

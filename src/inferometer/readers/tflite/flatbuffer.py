@@ -14,7 +14,7 @@ from typing import Any
 
 from inferometer.errors import FormatError
 
-__all__ = ["Buffer", "Table"]
+__all__ = ["Buffer", "FlatTable"]
 
 _VISITS = 1 << 23  # vector elements and tables; real models have some ten thousand
 _TEXT_LIMIT = 1 << 16  # bytes of a name; longer ones are cut
@@ -56,11 +56,11 @@ class Buffer:
             raise self.fault(f"{what} points to byte {target:,} of {self.size:,}", at)
         return target
 
-    def root(self) -> "Table":
-        return Table(self, self.follow(0, "the root"), "the model")
+    def root(self) -> "FlatTable":
+        return FlatTable(self, self.follow(0, "the root"), "the model")
 
 
-class Table:
+class FlatTable:
     """One table. `what` names it in messages."""
 
     __slots__ = ("_buffer", "_position", "_vtable", "_vtable_bytes", "what")
@@ -88,9 +88,9 @@ class Table:
         place = self._place(field)
         return default if place is None else self._buffer.number(letter, place, f"field {field} of {self.what}")
 
-    def table(self, field: int, what: str) -> "Table | None":
+    def table(self, field: int, what: str) -> "FlatTable | None":
         place = self._place(field)
-        return None if place is None else Table(self._buffer, self._buffer.follow(place, what), what)
+        return None if place is None else FlatTable(self._buffer, self._buffer.follow(place, what), what)
 
     def text(self, field: int, what: str) -> str | None:
         found = self.span(field, 1, what)
@@ -125,7 +125,7 @@ class Table:
         self._buffer.visit(count, what, start)
         return struct.unpack_from(f"<{count}{letter}", self._buffer.data, start)
 
-    def tables(self, field: int, what: str, *, most: int) -> Iterator["Table"]:
+    def tables(self, field: int, what: str, *, most: int) -> Iterator["FlatTable"]:
         found = self.span(field, 4, f"the list of {what}s")
         if found is None:
             return
@@ -134,4 +134,4 @@ class Table:
             raise self._buffer.fault(f"the list of {what}s claims {count:,}; more than {most:,} are not read", start)
         for index in range(count):
             label = f"{what} {index}"
-            yield Table(self._buffer, self._buffer.follow(start + 4 * index, label), label)
+            yield FlatTable(self._buffer, self._buffer.follow(start + 4 * index, label), label)

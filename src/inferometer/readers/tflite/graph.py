@@ -7,11 +7,11 @@ from typing import Any
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.tflite.convert import converted
-from inferometer.readers.tflite.model import Model, OperatorInfo, SubGraph
+from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TfliteModel
 from inferometer.readers.tflite.scope import Names, Scope, Site
 from inferometer.readers.tflite.shapes import Shape
 
-__all__ = ["graph_of", "merged"]
+__all__ = ["merged", "tflite_graph"]
 
 _MANY_OPS = 250_000  # with the bodies of control flow written out wherever they are called
 _DEEP = 48
@@ -19,7 +19,7 @@ _UNPACKING = frozenset({"DEQUANTIZE", "DENSIFY"})
 _WITHOUT_RESULT = frozenset({"control", "custom", "view", "copy"})
 
 
-def graph_of(model: Model, *, name: str, label: str, signature: str | None = None, prefix: str = "") -> Graph:
+def tflite_graph(model: TfliteModel, *, name: str, label: str, signature: str | None = None, prefix: str = "") -> Graph:
     """The graph of one entry point: the first subgraph, or the one a signature names."""
     builder = _Builder(model, label, Names(prefix=prefix))
     start = builder.start(signature)
@@ -56,7 +56,7 @@ def merged(graphs: Iterable[Graph], *, name: str) -> Graph:
 class _Builder:
     """Writes subgraphs out as ops. It counts what it writes, so that bodies called from bodies come to an end."""
 
-    def __init__(self, model: Model, label: str, names: Names) -> None:
+    def __init__(self, model: TfliteModel, label: str, names: Names) -> None:
         self.names = names
         self.folded: Counter[str] = Counter()
         self.reached: set[int] = set()
@@ -200,7 +200,7 @@ def _precision(subgraph: SubGraph) -> str:
     return usual[0][0] or "f32" if usual else "f32"
 
 
-def _metadata(model: Model, builder: _Builder, start: int) -> dict[str, Any]:
+def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, Any]:
     tensors = [t for index in sorted(builder.reached) for t in model.subgraphs[index].tensors]
     found: dict[str, Any] = {
         "format": "tflite",

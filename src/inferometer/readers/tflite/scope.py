@@ -6,7 +6,7 @@ from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Op, Role, Tensor
-from inferometer.readers.tflite.model import OperatorInfo, Quantization, SubGraph, TensorInfo
+from inferometer.readers.tflite.model import OperatorInfo, Quantization, SubGraph, TfliteTensor
 from inferometer.readers.tflite.schema import ACTIVATIONS
 from inferometer.readers.tflite.shapes import Operand, Shape, output_shapes, output_values
 
@@ -27,7 +27,7 @@ class Names:
     _taken: dict[str, tuple[int, int]] = field(default_factory=dict)
     _buffers: dict[int, str] = field(default_factory=dict)
 
-    def name(self, info: TensorInfo, subgraph: int) -> str:
+    def name(self, info: TfliteTensor, subgraph: int) -> str:
         if info.nbytes is not None and info.buffer in self._buffers:
             return self._buffers[info.buffer]
         name = self.prefix + info.name
@@ -55,7 +55,7 @@ class Scope:
             if place >= 0:
                 self._shapes.setdefault(place, self._open_shape(place, batch=True))
 
-    def info(self, place: int) -> TensorInfo:
+    def info(self, place: int) -> TfliteTensor:
         """The tensor as stored: behind an alias the constant it is made from."""
         return self._graph.tensors[self._aliases.get(place, place)]
 
@@ -123,7 +123,7 @@ class Scope:
     def _operand(self, place: int) -> Operand | None:
         return None if place < 0 else Operand(shape=self.shape(place), values=self.values(place))
 
-    def _role(self, info: TensorInfo) -> Role:
+    def _role(self, info: TfliteTensor) -> Role:
         if info.variable:
             return "state"
         if info.nbytes is None and not info.external:

@@ -12,7 +12,7 @@ from typing import Any
 
 from inferometer.core.dims import Dim, Expression, product
 from inferometer.readers.tflite.model import OperatorInfo
-from inferometer.readers.tflite.operators import Operator
+from inferometer.readers.tflite.operators import TfliteOperator
 
 __all__ = ["Operand", "output_shapes", "output_values"]
 
@@ -32,7 +32,7 @@ class Operand:
 class _Case:
     """An operator with the inputs it is given, looked at for one of its outputs."""
 
-    operator: Operator
+    operator: TfliteOperator
     options: Mapping[str, Any]
     given: Sequence[Operand]
     place: int = 0

@@ -9,37 +9,37 @@ from inferometer.errors import FormatError
 from inferometer.readers.torch.products import FORMS as PRODUCTS
 from inferometer.readers.torch.program import Argument, Body, Call, Ref, refs_in
 from inferometer.readers.torch.scope import Bound, Scope, UnreadableError
-from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.table import AtenRow
 
 __all__ = ["forms"]
 
 _MAX_NESTING = 48
 
 
-def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Call, Row], None]]:
+def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Call, AtenRow], None]]:
     """Converters of the higher-order operators. `walk` converts a body in a scope."""
 
-    def cond(scope: Scope, call: Call, row: Row) -> None:
+    def cond(scope: Scope, call: Call, row: AtenRow) -> None:
         """One of two branches."""
         bodies, operands = _parts(call)
         _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies])
 
-    def while_loop(scope: Scope, call: Call, row: Row) -> None:
+    def while_loop(scope: Scope, call: Call, row: AtenRow) -> None:
         """Condition and body, as often as the data says: the number of rounds is not known."""
         bodies, operands = _parts(call)
         ops = tuple(op for body in bodies for op in _inside(scope, call, body, operands))
         _controlled(scope, call, row, [ops])
 
-    def scan(scope: Scope, call: Call, row: Row) -> None:
+    def scan(scope: Scope, call: Call, row: AtenRow) -> None:
         """A body for each entry of the tensors that are scanned, along their first axis."""
         bodies, operands = _parts(call)
         scanned = _scanned(call)
         trips = scope.value(scanned, call).shape[:1] if scanned else ()
         if not trips:
             raise UnreadableError("nothing that is scanned")
-        _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies], trips=trips[0])
+        _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies], trips[0])
 
-    def inlined(scope: Scope, call: Call, _row: Row) -> None:
+    def inlined(scope: Scope, call: Call, _row: AtenRow) -> None:
         """A region that changes no numbers (no gradients, another autocast): its calls stand where it stands."""
         bodies, operands = _parts(call)
         if len(bodies) != 1:
@@ -50,7 +50,7 @@ def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Cal
         for name, made in zip(call.outputs, bodies[0].outputs, strict=False):
             scope.bound[name] = inner.of(Ref(made), call)
 
-    def flex(scope: Scope, call: Call, row: Row) -> None:
+    def flex(scope: Scope, call: Call, row: AtenRow) -> None:
         """Attention with a score function; the pairs that its block mask leaves out are not known, so all count."""
         refs = call.refs
         named = dict(zip(("query", "key", "value"), refs[:3], strict=True))
@@ -117,7 +117,7 @@ def _placed_in(body: Body, path: str) -> Body:
     return replace(body, calls=tuple(call if call.path else replace(call, path=path) for call in body.calls))
 
 
-def _controlled(scope: Scope, call: Call, row: Row, bodies: list[tuple[Op, ...]], *, trips: Dim | None = None) -> None:
+def _controlled(scope: Scope, call: Call, row: AtenRow, bodies: list[tuple[Op, ...]], trips: Dim | None = None) -> None:
     if not bodies:
         raise UnreadableError("no body")
     flowing, stored = scope.operands(call.refs, call)

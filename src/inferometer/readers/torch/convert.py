@@ -12,18 +12,18 @@ from inferometer.readers.torch.folding import fold
 from inferometer.readers.torch.naming import with_module_names
 from inferometer.readers.torch.program import Body, Call, Program, Ref
 from inferometer.readers.torch.scope import Bound, Scope, UnreadableError, is_in_place
-from inferometer.readers.torch.table import Row, row_of
+from inferometer.readers.torch.table import AtenRow, row_of
 
-__all__ = ["graph_of"]
+__all__ = ["program_graph"]
 
-Form = Callable[[Scope, Call, Row], None]
+Form = Callable[[Scope, Call, AtenRow], None]
 
 _HOST = frozenset({"_operator", "math", "builtins", "torch", "aten"})  # without a tensor they compute sizes
 _BROKEN = (IndexError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError)
 _WHOLE = frozenset({"i32", "i64"})
 
 
-def graph_of(program: Program, *, architecture: str | None = None, context_limit: int | None = None) -> Graph:
+def program_graph(program: Program, *, architecture: str | None = None, context_limit: int | None = None) -> Graph:
     """The graph of a program: every call under its module's name, equal layers folded into blocks."""
     scope = _opened(program)
     _walk(scope, program.body)
@@ -92,7 +92,7 @@ def _walk(scope: Scope, body: Body) -> None:
         try:
             _form(row)(scope, call, row)
         except UnreadableError as reason:
-            scope.plain(call, Row(kind="custom", attributes={"reason": f"{call.target}: {reason}"}))
+            scope.plain(call, AtenRow(kind="custom", attributes={"reason": f"{call.target}: {reason}"}))
         except _BROKEN as error:
             raise FormatError(
                 f"The call {call.name!r} ({call.target}) has arguments that do not fit it: {error}.",
@@ -100,17 +100,17 @@ def _walk(scope: Scope, body: Body) -> None:
             ) from error
 
 
-def _form(row: Row) -> Form:
+def _form(row: AtenRow) -> Form:
     if row.form is not None:
         return _FORMS.get(row.form, _unknown)
     return {"view": moves.seen, "copy": moves.moved, "elementwise": _pointwise}.get(row.kind, moves.plain)
 
 
-def _unknown(_scope: Scope, _call: Call, _row: Row) -> None:
+def _unknown(_scope: Scope, _call: Call, _row: AtenRow) -> None:
     raise UnreadableError("not a known operator")
 
 
-def _pointwise(scope: Scope, call: Call, row: Row) -> None:
+def _pointwise(scope: Scope, call: Call, row: AtenRow) -> None:
     """In place on a buffer of the module, the buffer is what comes out."""
     refs = call.refs
     buffer = scope.of(refs[0], call).base if refs and is_in_place(call) else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, MissingDependencyError
-from inferometer.readers.torch.convert import graph_of
+from inferometer.readers.torch.convert import program_graph
 from inferometer.readers.torch.walk import program_of
 
 __all__ = ["export_module", "import_torch", "read_exported", "read_module"]
@@ -43,12 +43,12 @@ def read_module(
     """
     exported = export_module(module, example_inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
     given = _named_axes(module, example_inputs, kwargs or {}, dynamic_shapes)
-    return graph_of(program_of(exported, name=name or type(module).__name__, given=given))
+    return program_graph(program_of(exported, name=name or type(module).__name__, given=given))
 
 
 def read_exported(exported: Any, *, name: str = "program") -> Graph:
     """The graph of a `torch.export.ExportedProgram` that is in memory."""
-    return graph_of(program_of(exported, name=name))
+    return program_graph(program_of(exported, name=name))
 
 
 def export_module(

@@ -8,7 +8,7 @@ from inferometer.core.graph import Tensor
 from inferometer.errors import DomainError
 from inferometer.readers.torch.program import Call, Ref, Value
 from inferometer.readers.torch.scope import Bound, Scope, is_in_place
-from inferometer.readers.torch.table import Row, base_name
+from inferometer.readers.torch.table import AtenRow, base_name
 
 __all__ = ["FORMS", "is_contiguous", "moved", "plain", "reshape_moves", "seen", "written"]
 
@@ -16,12 +16,12 @@ __all__ = ["FORMS", "is_contiguous", "moved", "plain", "reshape_moves", "seen", 
 _WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})
 
 
-def plain(scope: Scope, call: Call, row: Row) -> None:
+def plain(scope: Scope, call: Call, row: AtenRow) -> None:
     """An operator whose tensors say it all."""
     scope.plain(call, row)
 
 
-def seen(scope: Scope, call: Call, row: Row) -> None:
+def seen(scope: Scope, call: Call, row: AtenRow) -> None:
     """A view. One of all of a weight is the weight; one of a cache reads from the cache."""
     refs = call.refs
     if not refs or len(call.outputs) != 1:
@@ -39,7 +39,7 @@ def seen(scope: Scope, call: Call, row: Row) -> None:
         scope.bound[name] = replace(scope.bound[name], base=source.base)
 
 
-def moved(scope: Scope, call: Call, row: Row) -> None:
+def moved(scope: Scope, call: Call, row: AtenRow) -> None:
     """A copy. In place, the first argument is only written to."""
     if is_in_place(call) and base_name(call.target) == "copy":
         written(scope, call, row)
@@ -47,7 +47,7 @@ def moved(scope: Scope, call: Call, row: Row) -> None:
         scope.plain(call, row)
 
 
-def written(scope: Scope, call: Call, row: Row) -> None:
+def written(scope: Scope, call: Call, row: AtenRow) -> None:
     """A write into a buffer, or into a part of any tensor: only the new numbers move."""
     refs = call.refs
     target = scope.of(refs[0], call)
@@ -61,7 +61,7 @@ def written(scope: Scope, call: Call, row: Row) -> None:
         scope.bound[name] = target if is_in_place(call) else Bound(tensor=buffer, base=buffer)
 
 
-def _split(scope: Scope, call: Call, row: Row) -> None:
+def _split(scope: Scope, call: Call, row: AtenRow) -> None:
     """Pieces of a tensor. A weight that is used in pieces only is as many weights."""
     refs = call.refs
     source = scope.of(refs[0], call) if refs else None
@@ -80,7 +80,7 @@ def _split(scope: Scope, call: Call, row: Row) -> None:
     scope.bound |= {name: Bound(tensor=piece) for name, piece in zip(call.outputs, pieces, strict=True)}
 
 
-def _dropout(scope: Scope, call: Call, row: Row) -> None:
+def _dropout(scope: Scope, call: Call, row: AtenRow) -> None:
     """Nothing, except in training, which multiplies by a mask and a scale."""
     if call.arguments.get("train"):
         scope.plain(call, row.but("elementwise", function="dropout", flops_per_element=2))
@@ -88,7 +88,7 @@ def _dropout(scope: Scope, call: Call, row: Row) -> None:
         seen(scope, call, row)
 
 
-def _reshape(scope: Scope, call: Call, row: Row) -> None:
+def _reshape(scope: Scope, call: Call, row: AtenRow) -> None:
     """A view where the numbers lie as the new shape wants them, else a copy. Unknown strides are taken as regular."""
     refs = call.refs
     before = scope.value(refs[0], call)
@@ -101,7 +101,7 @@ def _reshape(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row.but("copy", function=base_name(call.target)), flowing, stored)
 
 
-def _cast(scope: Scope, call: Call, row: Row) -> None:
+def _cast(scope: Scope, call: Call, row: AtenRow) -> None:
     """To another format, or to the same one: then it is a view, or a copy where the operator says so."""
     refs = call.refs
     before, after = scope.value(refs[0], call).dtype, scope.value(call.outputs[0], call).dtype
@@ -114,7 +114,7 @@ def _cast(scope: Scope, call: Call, row: Row) -> None:
         seen(scope, call, row)
 
 
-def _create(scope: Scope, call: Call, row: Row) -> None:
+def _create(scope: Scope, call: Call, row: AtenRow) -> None:
     """New numbers: nothing is read, whatever the operator takes its shape from."""
     refs = call.refs
     if is_in_place(call) and refs and scope.of(refs[0], call).base is not None:
@@ -127,7 +127,7 @@ def _index(tensor: Tensor) -> Tensor:
     return replace(tensor, role="index") if tensor.role == "activation" else tensor
 
 
-def _embedding(scope: Scope, call: Call, row: Row) -> None:
+def _embedding(scope: Scope, call: Call, row: AtenRow) -> None:
     table, ids = call.arguments.get("weight"), call.arguments.get("indices")
     if not isinstance(table, Ref) or not isinstance(ids, Ref) or not scope.of(table, call).stored:
         _gather(scope, call, row.but("gather"))
@@ -136,7 +136,7 @@ def _embedding(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row, [_index(scope.of(ids, call).tensor)], [found.tensor, *found.beside])
 
 
-def _gather(scope: Scope, call: Call, row: Row) -> None:
+def _gather(scope: Scope, call: Call, row: AtenRow) -> None:
     refs = call.refs
     flowing, stored = scope.operands(refs[:1], call)
     indices, constants = scope.operands(refs[1:], call)
@@ -144,7 +144,7 @@ def _gather(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row.but(**_axis(call)), inputs, stored)
 
 
-def _scatter(scope: Scope, call: Call, row: Row) -> None:
+def _scatter(scope: Scope, call: Call, row: AtenRow) -> None:
     refs = call.refs
     if refs and scope.of(refs[0], call).base is not None:
         written(scope, call, row)
@@ -159,7 +159,7 @@ def _axis(call: Call) -> dict[str, Any]:
     return {"axis": axis} if isinstance(axis, int) else {}
 
 
-def _dequantize(scope: Scope, call: Call, row: Row) -> None:
+def _dequantize(scope: Scope, call: Call, row: AtenRow) -> None:
     """A stored weight stays as it is stored, with its scales beside it: engines widen it as they multiply."""
     refs = call.refs
     found = scope.of(refs[0], call)

@@ -19,7 +19,7 @@ from typing import Any
 
 from inferometer.core.graph import Block, Graph, Tensor
 from inferometer.errors import FormatError, MissingDependencyError
-from inferometer.readers.torch.convert import graph_of
+from inferometer.readers.torch.convert import program_graph
 from inferometer.readers.torch.live import export_module, import_torch
 from inferometer.readers.torch.naming import rewritten
 from inferometer.readers.torch.program import format_of
@@ -59,7 +59,7 @@ def read_pretrained_config(
     exported = export_module(module, (), kwargs=kwargs, dynamic_shapes=shapes)
     given = {("input_ids", 0): "batch", ("input_ids", 1): "query", ("pixel_values", 0): "batch"}
     title = name or getattr(config, "name_or_path", "") or config.model_type
-    graph = graph_of(
+    graph = program_graph(
         program_of(exported, name=Path(title).name, given=given),
         architecture=config.model_type,
         context_limit=getattr(config, "max_position_embeddings", None),

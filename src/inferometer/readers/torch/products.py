@@ -6,33 +6,33 @@ from inferometer.core.dims import Dim, Symbol, product
 from inferometer.core.graph import Tensor
 from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
 from inferometer.readers.torch.scope import Scope, UnreadableError
-from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.table import AtenRow
 
 __all__ = ["FORMS"]
 
 
-def _linear(scope: Scope, call: Call, row: Row) -> None:
+def _linear(scope: Scope, call: Call, row: AtenRow) -> None:
     x, weight = call.arguments.get("input"), call.arguments.get("weight")
     if not isinstance(x, Ref) or not isinstance(weight, Ref):
         raise UnreadableError("no input or no weight")
-    _multiplied(scope, call, row, (x, weight), added=refs_in(call.arguments.get("bias")))
+    _multiplied(scope, call, row, (x, weight), refs_in(call.arguments.get("bias")))
 
 
-def _product(scope: Scope, call: Call, row: Row) -> None:
+def _product(scope: Scope, call: Call, row: AtenRow) -> None:
     if len(call.refs) != 2:
         raise UnreadableError("not two factors")
     _multiplied(scope, call, row, call.refs)
 
 
-def _product_added(scope: Scope, call: Call, row: Row) -> None:
+def _product_added(scope: Scope, call: Call, row: AtenRow) -> None:
     """The first argument is added to the product of the two others."""
     refs = call.refs
     if len(refs) != 3:
         raise UnreadableError("not two factors and a term")
-    _multiplied(scope, call, row, refs[1:], added=refs[:1])
+    _multiplied(scope, call, row, refs[1:], refs[:1])
 
 
-def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, ...], *, added: tuple[Ref, ...] = ()) -> None:
+def _multiplied(scope: Scope, call: Call, row: AtenRow, factors: tuple[Ref, ...], added: tuple[Ref, ...] = ()) -> None:
     """A product with one stored factor is `linear`, any other a `matmul`."""
     if "contracted" not in row.attributes:
         left = scope.value(factors[0], call).shape
@@ -50,11 +50,11 @@ def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, ...], *,
         scope.emit(call, row.but("matmul"), [*flowing, *terms], biases)
 
 
-def _outer(scope: Scope, call: Call, row: Row) -> None:
+def _outer(scope: Scope, call: Call, row: AtenRow) -> None:
     _product(scope, call, row.but(contracted=1))
 
 
-def _tensordot(scope: Scope, call: Call, row: Row) -> None:
+def _tensordot(scope: Scope, call: Call, row: AtenRow) -> None:
     refs, axes = call.refs, call.arguments.get("dims_self")
     shape = scope.value(refs[0], call).shape if refs else ()
     sizes = [shape[a] for a in axes or () if isinstance(a, int) and -len(shape) <= a < len(shape)]
@@ -63,7 +63,7 @@ def _tensordot(scope: Scope, call: Call, row: Row) -> None:
     _multiplied(scope, call, row.but(contracted=product(tuple(sizes))), refs)
 
 
-def _einsum(scope: Scope, call: Call, row: Row) -> None:
+def _einsum(scope: Scope, call: Call, row: AtenRow) -> None:
     """Labels that the result does not have are summed over: 2 · results · their sizes for two operands."""
     refs = call.refs
     equation = call.arguments.get("equation")
@@ -95,7 +95,7 @@ def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
     return product(tuple(size for label, size in sizes.items() if label not in kept))
 
 
-def _packed(scope: Scope, call: Call, row: Row) -> None:
+def _packed(scope: Scope, call: Call, row: AtenRow) -> None:
     """A product with a weight in a packed format; its scales come with it."""
     refs = call.refs
     flowing, stored = scope.operands(refs[1:], call)
@@ -107,7 +107,7 @@ def _packed(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row.but(kind, contracted=x[-1]), [*first, *flowing], [*stored, *beside])
 
 
-def _convolution(scope: Scope, call: Call, row: Row) -> None:
+def _convolution(scope: Scope, call: Call, row: AtenRow) -> None:
     """Weights are [out, in / groups, …kernel], or [in, out / groups, …kernel] when transposed."""
     refs = call.refs
     transposed = row.form == "transposed_convolution" or bool(call.arguments.get("transposed"))
@@ -136,7 +136,7 @@ def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
     return tuple(numbers) if len(numbers) == rank else tuple((numbers or [1])[:1] * rank)
 
 
-def _attention(scope: Scope, call: Call, row: Row) -> None:
+def _attention(scope: Scope, call: Call, row: AtenRow) -> None:
     """Queries [batch, heads, query, head_dim] against keys and values of as many or fewer heads.
 
     A mask is data: all pairs are computed, as engines do. `is_causal` is told by the operator and counted once; torch
@@ -166,7 +166,7 @@ def _attention_sizes(scope: Scope, call: Call, refs: tuple[Argument, ...]) -> di
     return found if all(isinstance(size, int) and size > 0 for size in found.values()) else None
 
 
-def _declared_attention(scope: Scope, call: Call, row: Row) -> None:
+def _declared_attention(scope: Scope, call: Call, row: AtenRow) -> None:
     """Our own operator, which stands in Hugging Face models for whatever attention they would choose."""
     given = call.arguments
     refs = (given.get("query"), given.get("key"), given.get("value"))
@@ -188,7 +188,7 @@ def _declared_attention(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row, flowing, stored)
 
 
-def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
+def _declared_experts(scope: Scope, call: Call, row: AtenRow) -> None:
     """Our own operator for the experts of a mixture: rows, the experts chosen for each, and the stacks of weights."""
     given = call.arguments
     rows_in, chosen = scope.operands(given.get("hidden"), call)[0], given.get("chosen")
@@ -209,7 +209,7 @@ def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row, [*rows_in, *indices], stacks)
 
 
-def _recurrent(scope: Scope, call: Call, row: Row) -> None:
+def _recurrent(scope: Scope, call: Call, row: AtenRow) -> None:
     """One op for each layer: a stack of cells reads what the layer below gives."""
     given = call.arguments
     x, params = given.get("input", given.get("data")), refs_in(given.get("params"))
@@ -241,7 +241,7 @@ def _recurrent(scope: Scope, call: Call, row: Row) -> None:
         below = [above]
 
 
-def _cell(scope: Scope, call: Call, row: Row) -> None:
+def _cell(scope: Scope, call: Call, row: AtenRow) -> None:
     weights = refs_in((call.arguments.get("w_hh"),))
     hidden = scope.value(weights[0], call).shape[-1] if weights else None
     if not isinstance(hidden, int):

@@ -51,7 +51,7 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     Neither torch nor pickle is used: the program is JSON, and weights are known by their shapes.
     """
     from inferometer.readers.torch.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
-    from inferometer.readers.torch.convert import graph_of  # noqa: PLC0415
+    from inferometer.readers.torch.convert import program_graph  # noqa: PLC0415
     from inferometer.readers.torch.parse import parse_program, program_members  # noqa: PLC0415
 
     path = Path(path)
@@ -61,7 +61,7 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     if not members:
         raise _without_program(path, set(archive.members))
     try:
-        return graph_of(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
+        return program_graph(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
     except FormatError as error:
         if str(path) in error.message:
             raise

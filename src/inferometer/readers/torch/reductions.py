@@ -4,14 +4,14 @@ import re
 
 from inferometer.readers.torch.program import Call
 from inferometer.readers.torch.scope import Scope
-from inferometer.readers.torch.table import Row, base_name
+from inferometer.readers.torch.table import AtenRow, base_name
 
 __all__ = ["FORMS"]
 
 _SPATIAL = re.compile(r"([123])d")
 
 
-def _overload(scope: Scope, call: Call, row: Row) -> None:
+def _overload(scope: Scope, call: Call, row: AtenRow) -> None:
     """`max` of two tensors compares them number by number; of one tensor it is a reduction."""
     name = base_name(call.target)
     if call.target.endswith(".other"):
@@ -20,22 +20,22 @@ def _overload(scope: Scope, call: Call, row: Row) -> None:
         _reduce(scope, call, row.but("reduce", function=name))
 
 
-def _gelu(scope: Scope, call: Call, row: Row) -> None:
+def _gelu(scope: Scope, call: Call, row: AtenRow) -> None:
     function = "gelu_tanh" if call.arguments.get("approximate") == "tanh" else "gelu"
     scope.plain(call, row.but(function=function))
 
 
-def _glu(scope: Scope, call: Call, row: Row) -> None:
+def _glu(scope: Scope, call: Call, row: AtenRow) -> None:
     """One half times the sigmoid of the other: a sigmoid's four operations and a product."""
     scope.plain(call, row.but(flops_per_element=5))
 
 
-def _reduce(scope: Scope, call: Call, row: Row) -> None:
+def _reduce(scope: Scope, call: Call, row: AtenRow) -> None:
     axes = call.arguments.get("dim")
     scope.plain(call, row.but(axes=axes if isinstance(axes, tuple) else (axes,) if isinstance(axes, int) else None))
 
 
-def _sort(scope: Scope, call: Call, row: Row) -> None:
+def _sort(scope: Scope, call: Call, row: AtenRow) -> None:
     axis, kept = call.arguments.get("dim"), call.arguments.get("k")
     x = scope.value(call.refs[0], call)
     if not x.shape:  # one number is sorted as it is
@@ -46,7 +46,7 @@ def _sort(scope: Scope, call: Call, row: Row) -> None:
     scope.plain(call, row.but(axis=place, k=kept))
 
 
-def _pool(scope: Scope, call: Call, row: Row) -> None:
+def _pool(scope: Scope, call: Call, row: AtenRow) -> None:
     rank = _rank(call)
     given = call.arguments.get("kernel_size")
     sides = given if isinstance(given, tuple) else (given,)
@@ -54,7 +54,7 @@ def _pool(scope: Scope, call: Call, row: Row) -> None:
     scope.plain(call, row.but(kernel=None if None in kernel else kernel))
 
 
-def _adaptive_pool(scope: Scope, call: Call, row: Row) -> None:
+def _adaptive_pool(scope: Scope, call: Call, row: AtenRow) -> None:
     """Windows as large as they must be for the output's size; one window is a global pool."""
     rank = _rank(call)
     before = scope.value(call.refs[0], call).shape[-rank:]

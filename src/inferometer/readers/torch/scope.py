@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.torch.program import Argument, Call, Held, Ref, Value, refs_in
-from inferometer.readers.torch.table import Row, base_name
+from inferometer.readers.torch.table import AtenRow, base_name
 
 __all__ = ["Bound", "Placed", "Scope", "UnreadableError", "is_in_place"]
 
@@ -100,7 +100,7 @@ class Scope:
     def emit(
         self,
         call: Call,
-        row: Row,
+        row: AtenRow,
         inputs: Iterable[Tensor] = (),
         weights: Iterable[Tensor] = (),
         *,
@@ -126,7 +126,7 @@ class Scope:
         self.placed.append(Placed(op=op, path=call.path, label=base_name(call.target).strip("_") + layer))
         return op
 
-    def plain(self, call: Call, row: Row) -> Op:
+    def plain(self, call: Call, row: AtenRow) -> Op:
         """An op whose tensors say it all: whatever the call is given goes in."""
         flowing, stored = self.operands(call.refs, call)
         return self.emit(call, row, flowing, stored)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from inferometer.core.graph import Graph
 from inferometer.synth.files import landing
-from inferometer.synth.gguf.metadata import metadata_of, row_of
+from inferometer.synth.gguf.metadata import architecture_row, metadata_of
 from inferometer.synth.gguf.names import Target, targets
-from inferometer.synth.gguf.recipe import FORMATS, Model, file_type, format_of, require_format
+from inferometer.synth.gguf.recipe import FORMATS, ModelFacts, file_type, format_of, require_format
 from inferometer.synth.gguf.write import data_bytes, write
 from inferometer.synth.order import Order
 
@@ -17,7 +17,7 @@ def save(order: Order) -> tuple[Path, ...]:
     """Write the graph's weights as one GGUF file that llama.cpp loads."""
     require_format(order.weights)
     graph, path = order.graph, order.path
-    found = targets(graph, row_of(graph, order.config))
+    found = targets(graph, architecture_row(graph, order.config))
     model = _model(graph, found)
     tensors = [(target, format_of(target, order.weights, model)) for target in found]
     metadata = metadata_of(graph, order.config, file_type=file_type(order.weights), seed=order.seed)
@@ -27,10 +27,10 @@ def save(order: Order) -> tuple[Path, ...]:
     return (path,)
 
 
-def _model(graph: Graph, found: tuple[Target, ...]) -> Model:
+def _model(graph: Graph, found: tuple[Target, ...]) -> ModelFacts:
     core = next((op for _, op in graph.ops() if op.kind == "attention"), None)
     stack = next((op for _, op in graph.ops() if op.kind == "moe_experts"), None)
-    return Model(
+    return ModelFacts(
         layers=1 + max(target.layer for target in found),
         heads=core["heads"] if core else 1,
         kv_heads=core["kv_heads"] if core else 1,

@@ -13,7 +13,7 @@ from inferometer.synth.gguf.vocabulary import vocabulary
 from inferometer.synth.gguf.write import Value
 from inferometer.synth.order import epsilon_of, rope_theta_of
 
-__all__ = ["ARCHITECTURES", "metadata_of", "model_metadata", "row_of", "token_metadata"]
+__all__ = ["ARCHITECTURES", "architecture_row", "metadata_of", "model_metadata", "token_metadata"]
 
 # model_type of a config → GGUF's architecture
 ARCHITECTURES = {
@@ -56,7 +56,7 @@ def _lacking(architecture: str, ops: list[Op]) -> str | None:
             return None
 
 
-def row_of(graph: Graph, config: Mapping[str, Any]) -> Architecture:
+def architecture_row(graph: Graph, config: Mapping[str, Any]) -> Architecture:
     """The GGUF reader's row of the architecture: where each weight stands in a file."""
     name = _architecture(graph)
     own = {f"{name}.{key}": value for key, value in model_metadata(graph, config, name).items()}

@@ -5,7 +5,7 @@ from functools import cache
 
 from inferometer.readers.onnx.step import OnnxRow
 
-__all__ = ["rows_of", "table"]
+__all__ = ["domain_rows", "table"]
 
 
 @cache
@@ -26,5 +26,5 @@ def table() -> Mapping[tuple[str, str], OnnxRow]:
     return {(domain, name): row for domain, rows in by_domain.items() for name, row in rows.items()}
 
 
-def rows_of(domain: str) -> dict[str, OnnxRow]:
+def domain_rows(domain: str) -> dict[str, OnnxRow]:
     return {name: row for (owner, name), row in table().items() if owner == domain}
