@@ -98,8 +98,8 @@ def _runs(block: Block, stored: Mapping[str, Stored]) -> Iterator[Block]:
     names = list(dict.fromkeys(weight.name for op in block.ops for weight in op.weights))
 
     def forms(repetition: int) -> dict[str, Stored]:
-        found = {name: stored.get(block.full_name(name, repetition)) for name in names}
-        return {name: replace(entry, names=()) for name, entry in found.items() if entry is not None}
+        entries = {name: stored.get(block.full_name(name, repetition)) for name in names}
+        return {name: replace(entry, names=()) for name, entry in entries.items() if entry is not None}
 
     first = block.first
     for form, run in groupby(range(block.count), key=forms):
@@ -138,7 +138,7 @@ def fit(graph: Graph, locate: Callable[[str, Tensor], Stored | None]) -> tuple[d
 
     `locate` is given a weight's full name and its tensor.
     """
-    found: dict[str, Stored] = {}
+    held: dict[str, Stored] = {}
     problems: list[str] = []
     for name, weight in _full_weights(graph):
         entry = locate(name, weight)
@@ -147,8 +147,8 @@ def fit(graph: Graph, locate: Callable[[str, Tensor], Stored | None]) -> tuple[d
         elif entry.elements != weight.elements:
             problems.append(f"{name} has {entry.elements:,} numbers where the architecture has {weight.elements}")
         else:
-            found[name] = entry
-    return found, problems
+            held[name] = entry
+    return held, problems
 
 
 def _full_weights(graph: Graph) -> Iterator[tuple[str, Tensor]]:

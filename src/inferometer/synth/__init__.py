@@ -142,14 +142,14 @@ def _read_config(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > _CONFIG_BYTES:
             raise FormatError(f"{str(path)!r} is too large for a config.")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FormatError(f"{str(path)!r} cannot be read: {error.strerror}.", remedy="Check the path.") from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{str(path)!r} is no JSON document: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise FormatError(f"{str(path)!r} holds no table of config values.")
-    return found
+    return config
 
 
 def _part(graph: Graph, part: str) -> Graph:

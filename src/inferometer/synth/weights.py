@@ -111,11 +111,11 @@ def executed(graph: Graph) -> Iterator[tuple[Block, int, Op]]:
 def planned_op(block: Block, op: Op, repetition: int = 0) -> tuple[Weight, ...]:
     """The weights of one op in one repetition of its block."""
     gain = _gain(block, op) if op.kind == "convolution" else 1.0
-    found = (
+    stacks = (
         _weight(op, place, tensor, block.full_name(tensor.name, repetition), gain)
         for place, tensor in enumerate(op.weights)
     )
-    return tuple(weight for stack in found for weight in _unstacked(stack))
+    return tuple(weight for stack in stacks for weight in _unstacked(stack))
 
 
 # What an activation leaves of the mean square of a unit normal number, one over it; a branch that is added to its

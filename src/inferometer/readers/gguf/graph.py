@@ -27,9 +27,9 @@ def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
         for header in headers
         for tensor in header.tensors
     }
-    said, named = metadata.get("general.architecture"), metadata.get("general.name")
+    architecture_name, named = metadata.get("general.architecture"), metadata.get("general.name")
     name = named if isinstance(named, str) and named else first.path.stem
-    architecture = said if isinstance(said, str) else None
+    architecture = architecture_name if isinstance(architecture_name, str) else None
     graph, notes = _by_architecture(name, architecture, metadata, tensors)
     if graph is None:
         graph = _by_tensors(name, architecture, metadata, tensors)
@@ -61,10 +61,10 @@ def _by_architecture(
         except InferometerError as error:
             problems = problems or [error.message]
             continue
-        found, misfits = stored.fit(graph, locator.locate)
+        held, misfits = stored.fit(graph, locator.locate)
         if not misfits:
-            whole = _with_names(stored.with_stored(graph, found), found)
-            return stored.with_others(whole, tensors, found, partial(_is_apart, row=row))
+            whole = _with_names(stored.with_stored(graph, held), held)
+            return stored.with_others(whole, tensors, held, partial(_is_apart, row=row))
         problems = problems or misfits
     return None, [
         stored.tensors_only(f"The file does not fit the architecture {architecture!r} ({stored.listed(problems)})")
@@ -98,9 +98,9 @@ def _index(name: str, template: str) -> str:
     return name[len(before) : len(name) - len(after)] if mark else ""
 
 
-def _with_names(graph: Graph, found: Mapping[str, Stored]) -> Graph:
+def _with_names(graph: Graph, held: Mapping[str, Stored]) -> Graph:
     """Remember what the file calls each weight: engines speak of the file's tensors."""
-    named = {name: weight for weight, entry in found.items() for name in entry.names}
+    named = {name: weight for weight, entry in held.items() for name in entry.names}
     return replace(graph, metadata={**graph.metadata, "stored_as": named})
 
 

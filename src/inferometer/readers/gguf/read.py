@@ -33,13 +33,13 @@ def read_headers(path: Path) -> tuple[GgufHeader, ...]:
     count = asked.metadata.get("split.count", 1)
     if not isinstance(count, int) or count <= 1:
         return (asked,)
-    found = _PART.match(path.name)
-    if found is None or int(found[3]) != count or count > _MANY_PARTS:
+    numbered = _PART.match(path.name)
+    if numbered is None or int(numbered[3]) != count or count > _MANY_PARTS:
         raise FormatError(
             f"{str(path)!r} is one of {count:,} parts, and its name does not say where the others are.",
             remedy="Parts are named NAME-00001-of-00003.gguf, and lie in one folder.",
         )
-    paths = [path.with_name(f"{found[1]}-{part:05}-of-{found[3]}.gguf") for part in range(1, count + 1)]
+    paths = [path.with_name(f"{numbered[1]}-{part:05}-of-{numbered[3]}.gguf") for part in range(1, count + 1)]
     headers = tuple(asked if other == path else _part(other, path, count) for other in paths)
     _require_whole(headers, path)
     return headers
@@ -59,6 +59,6 @@ def _require_whole(headers: tuple[GgufHeader, ...], path: Path) -> None:
     names = [tensor.name for header in headers for tensor in header.tensors]
     if len(names) > _MANY_TENSORS or len(set(names)) != len(names):
         raise FormatError(f"The parts of {str(path)!r} do not belong together: they hold tensors of the same name.")
-    said = headers[0].metadata.get("split.tensors.count")
-    if isinstance(said, int) and said != len(names):
-        raise FormatError(f"The parts of {str(path)!r} hold {len(names):,} tensors where {said:,} are announced.")
+    announced = headers[0].metadata.get("split.tensors.count")
+    if isinstance(announced, int) and announced != len(names):
+        raise FormatError(f"The parts of {str(path)!r} hold {len(names):,} tensors where {announced:,} are announced.")

@@ -39,8 +39,8 @@ class Config:
         for name in names:
             if (value := self.values.get(name)) is not None:
                 return value
-        said = any(name in self.values for name in names)
-        return default if said else self.defaults.get(key, default)
+        is_null = any(name in self.values for name in names)
+        return default if is_null else self.defaults.get(key, default)
 
     @overload
     def whole(self, key: str, default: int = ..., *, least: int = ..., most: int = ...) -> int: ...

@@ -74,17 +74,17 @@ def _head(family: Family, config: Config, x: Tensor, heads: tuple[str, ...], pla
 
 def named_sizes(config: Config, layers: list[Layer]) -> dict[str, Any]:
     """Sizes that people ask for by name."""
-    found: dict[str, Any] = {"layers": len(layers), "hidden_size": config.whole("hidden_size")}
+    sizes: dict[str, Any] = {"layers": len(layers), "hidden_size": config.whole("hidden_size")}
     if (vocab := config.whole("vocab_size", None)) is not None:
-        found["vocab_size"] = vocab
+        sizes["vocab_size"] = vocab
     for layer in dict.fromkeys(layers):
-        found |= _mixer_sizes(layer)
+        sizes |= _mixer_sizes(layer)
         match layer.ffn:
             case Experts() as experts:
-                found |= {"experts": experts.experts, "experts_per_token": experts.top_k, "expert_size": experts.width}
+                sizes |= {"experts": experts.experts, "experts_per_token": experts.top_k, "expert_size": experts.width}
             case Mlp() as mlp:
-                found["intermediate_size"] = mlp.width
-    return found
+                sizes["intermediate_size"] = mlp.width
+    return sizes
 
 
 def _mixer_sizes(layer: Layer) -> dict[str, Any]:

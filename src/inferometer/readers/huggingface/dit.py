@@ -59,14 +59,14 @@ def dit(config: Config) -> Body:
     table = weight("pos_embed", 1, grid * grid, features)
     stem = patches("embed.patches", latent, features, config.whole("patch_size"), ("x_embedder.proj", True))
     stem.append(elementwise("embed.positions", "add", output(stem), weights=(table,)))
-    told = _conditioned("condition", names, config)
+    condition = _conditioned("condition", names, config)
     stream = tensor("hidden", *output(stem).shape)
-    end = modulated("final", stream, output(told), "final_layer.adaLN_modulation.1", 2)
+    end = modulated("final", stream, output(condition), "final_layer.adaLN_modulation.1", 2)
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", 2 * config.whole("in_channels"))
     end.append(linear("final.linear", output(end), patch, "final_layer.linear", bias=True))
     blocks = (
-        Block(name="embed", ops=(*told, *ending_in(stem, stream.name))),
-        Block(name="decoder", ops=_block(names, stream, output(told)), count=config.layers("num_layers")),
+        Block(name="embed", ops=(*condition, *ending_in(stem, stream.name))),
+        Block(name="decoder", ops=_block(names, stream, output(condition)), count=config.layers("num_layers")),
         Block(name="head", ops=tuple(end)),
     )
     return _body(config, blocks, latent)
@@ -88,10 +88,14 @@ def diffusers_dit(config: Config) -> Body:
     stem = patches("embed.patches", latent, _features(config), config.whole("patch_size"), ("pos_embed.proj", True))
     stem.append(elementwise("embed.positions", "add", output(stem)))
     stream = tensor("hidden", *output(stem).shape)
-    told = _conditioned("layers.{}.condition", names, config)
+    condition = _conditioned("layers.{}.condition", names, config)
     blocks = (
         Block(name="embed", ops=ending_in(stem, stream.name)),
-        Block(name="decoder", ops=(*told, *_block(names, stream, output(told))), count=config.layers("num_layers")),
+        Block(
+            name="decoder",
+            ops=(*condition, *_block(names, stream, output(condition))),
+            count=config.layers("num_layers"),
+        ),
         Block(name="head", ops=_diffusers_end(config, names, stream)),
     )
     return _body(config, blocks, latent)
@@ -100,14 +104,14 @@ def diffusers_dit(config: Config) -> Body:
 def _diffusers_end(config: Config, names: Names, stream: Tensor) -> tuple[Op, ...]:
     """The last modulation is made with the first block's embedder, which runs again for it."""
     first = replace(names, time=names.time.replace("{}", "0"), label=names.label.replace("{}", "0"))
-    told = _conditioned("final.condition", first, config)
-    active = activation("final.silu", output(told), "silu")
+    condition = _conditioned("final.condition", first, config)
+    active = activation("final.silu", output(condition), "silu")
     vectors = linear("final.modulation", output(active), 2 * width(stream), "proj_out_1", bias=True)
     normed = norm("final.norm", stream, "layer")
     shifted = moved("final", output(normed), output(vectors))
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", config.whole("in_channels"))
     last = linear("final.linear", output(shifted), patch, "proj_out_2", bias=True)
-    return (*told, active, vectors, normed, shifted, last)
+    return (*condition, active, vectors, normed, shifted, last)
 
 
 def _features(config: Config) -> int:

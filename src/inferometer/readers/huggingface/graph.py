@@ -95,10 +95,10 @@ def _is_bare(family: Family, asked: str) -> bool:
 
 def _precision(config: Config) -> str | None:
     """What the weights are stored in, where the config says it in a name that is known."""
-    said = config.get("torch_dtype", config.get("dtype"))
-    if not isinstance(said, str):
+    name = config.get("torch_dtype", config.get("dtype"))
+    if not isinstance(name, str):
         return None
     try:
-        return dtype(said.removeprefix("torch.")).name
+        return dtype(name.removeprefix("torch.")).name
     except UnknownNameError:
         return None

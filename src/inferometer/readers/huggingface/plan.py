@@ -91,9 +91,9 @@ def _modules(family: Family, at: str, *parts: str, before: str = "") -> dict[str
 
 
 def _head_dim(config: Config) -> int:
-    said = config.whole("head_dim", None)
-    if said is not None:
-        return said
+    head_dim = config.whole("head_dim", None)
+    if head_dim is not None:
+        return head_dim
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     if hidden % heads:
         raise config.error("hidden_size", f"is {hidden}, which {heads} heads do not divide")
@@ -113,8 +113,8 @@ def _rotated(family: Family, config: Config, head_dim: int, index: int) -> int:
     if family.rotary_dim_key:
         return min(config.whole("rotary_dim", head_dim), head_dim)
     inside = config.get("rope_parameters")
-    said = inside.get("partial_rotary_factor") if isinstance(inside, dict) else None
-    share = config.number("rotary_share", said if isinstance(said, float) else family.rotary_share)
+    nested_share = inside.get("partial_rotary_factor") if isinstance(inside, dict) else None
+    share = config.number("rotary_share", nested_share if isinstance(nested_share, float) else family.rotary_share)
     if not 0 < share <= 1:
         raise config.error("rotary_share", f"must be over 0 and at most 1, and is {share}")
     return int(head_dim * share)
@@ -244,10 +244,10 @@ def windows_of(family: Family, config: Config, count: int) -> list[int | None]:
         window = 2 * (window // 2) + 1
     types = config.get("layer_types")
     if types is not None:
-        said = config.texts("layer_types")
-        if len(said) != count:
-            raise config.error("layer_types", f"has {len(said)} entries for {count} layers")
-        return [window if entry == "sliding_attention" else None for entry in said]
+        kinds = config.texts("layer_types")
+        if len(kinds) != count:
+            raise config.error("layer_types", f"has {len(kinds)} entries for {count} layers")
+        return [window if entry == "sliding_attention" else None for entry in kinds]
     full = _full_layers(family, config, count)
     return [None if index in full else window for index in range(count)]
 

@@ -15,17 +15,17 @@ __all__ = ["quantized"]
 
 
 def quantized(graph: Graph, config: Config) -> Graph:
-    said = config.get("quantization_config")
-    if not isinstance(said, Mapping):
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping):
         return graph
-    method = said.get("quant_method")
+    method = quantization.get("quant_method")
     graph = replace(
         graph, metadata={**graph.metadata, "quantization": method if isinstance(method, str) else "unknown"}
     )
-    kept = _kept(said)
+    kept = _kept(quantization)
     match method:
         case "fp8":
-            sides = _block_sides(said)
+            sides = _block_sides(quantization)
             return _over_ops(graph, lambda op: _as_fp8(op, kept, sides))
         case "mxfp4":
             return _over_ops(graph, _as_mxfp4)
@@ -38,14 +38,14 @@ def _over_ops(graph: Graph, change: Any) -> Graph:
     return replace(graph, blocks=blocks)
 
 
-def _kept(said: Mapping[str, Any]) -> tuple[str, ...]:
+def _kept(quantization: Mapping[str, Any]) -> tuple[str, ...]:
     """Modules that stay as they were."""
-    names = said.get("modules_to_not_convert")
+    names = quantization.get("modules_to_not_convert")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
-def _block_sides(said: Mapping[str, Any]) -> tuple[int, int] | None:
-    sides = said.get("weight_block_size")
+def _block_sides(quantization: Mapping[str, Any]) -> tuple[int, int] | None:
+    sides = quantization.get("weight_block_size")
     if not isinstance(sides, list) or len(sides) != 2:
         return None
     if not all(isinstance(side, int) and 0 < side < LARGEST for side in sides):

@@ -34,11 +34,11 @@ class HuggingFaceReader:
         return 0.8 if any(key in head for key in _KEYS) else 0.0
 
     def read(self, path: Path) -> Graph:
-        found = _config_in(path)
+        file = _config_in(path)
         # Errors name the file; the graph is called after its folder.
-        graph = graph_from_config(_loaded(found), name=str(found))
-        folder = found.resolve().parent
-        return replace(graph, name=folder.name or found.stem)
+        graph = graph_from_config(_loaded(file), name=str(file))
+        folder = file.resolve().parent
+        return replace(graph, name=folder.name or file.stem)
 
 
 def _config_in(path: Path) -> Path:

@@ -52,10 +52,10 @@ def unet(config: Config) -> Body:
     side = IMAGE // LATENT
     latent = tensor("latent", BATCH, config.whole("in_channels"), side, side)
     text = tensor("prompt", BATCH, ENCODER, config.whole("cross_attention_dim"))
-    told = _condition(config, levels[0].channels)
+    condition = _condition(config, levels[0].channels)
     first = convolution("conv_in", latent, square(levels[0].channels, 3), "conv_in", bias=True)
-    net = _Net(config, output(told), text)
-    blocks = [Block(name="embed", ops=(*told, first))]
+    net = _Net(config, output(condition), text)
+    blocks = [Block(name="embed", ops=(*condition, first))]
     x, skips = output(first), [output(first)]
     for index, level in enumerate(levels):
         blocks += (made := net.down(index, level, x, skips, last=index == len(levels) - 1))
@@ -82,9 +82,9 @@ def _levels(config: Config) -> list[Level]:
     widths = config.wholes("block_out_channels")
     count = len(widths)
     kinds, ups = config.texts("down_block_types"), config.texts("up_block_types")
-    for key, said in (("down_block_types", kinds), ("up_block_types", ups)):
-        if len(said) != count or any(kind not in _KNOWN for kind in said):
-            raise config.error(key, f"must be {count} of {', '.join(_KNOWN)}, and is {', '.join(said)[:80]}")
+    for key, listed in (("down_block_types", kinds), ("up_block_types", ups)):
+        if len(listed) != count or any(kind not in _KNOWN for kind in listed):
+            raise config.error(key, f"must be {count} of {', '.join(_KNOWN)}, and is {', '.join(listed)[:80]}")
     if [_KNOWN[kind] for kind in ups] != [_KNOWN[kind] for kind in reversed(kinds)]:
         raise config.error("up_block_types", "must mirror down_block_types")
     resnets = config.wholes("layers_per_block", count=count)
@@ -196,8 +196,8 @@ class _Net:
         ops.append(convolution(f"{at}.conv1", output(ops), square(channels, 3), f"{module}.conv1", bias=True))
         inner = output(ops)
         active = activation(f"{at}.time_act", self._condition, "silu")
-        told = linear(f"{at}.time_proj", output(active), channels, f"{module}.time_emb_proj", bias=True)
-        ops += [active, told, add(f"{at}.time_add", inner, output(told))]
+        shift = linear(f"{at}.time_proj", output(active), channels, f"{module}.time_emb_proj", bias=True)
+        ops += [active, shift, add(f"{at}.time_add", inner, output(shift))]
         ops.append(self._norm(f"{at}.norm2", output(ops), f"{module}.norm2"))
         ops.append(activation(f"{at}.act2", output(ops), "silu"))
         ops.append(convolution(f"{at}.conv2", output(ops), square(channels, 3), f"{module}.conv2", bias=True))

@@ -78,10 +78,10 @@ def _built(path: Path, walk: Walk, steps: tuple[Step, ...], scope: Scope, inputs
 
 
 def _output(scope: Scope, name: str) -> Value:
-    found = scope.find(name)
-    if found is None:
+    value = scope.find(name)
+    if value is None:
         raise Fault(f"the graph's output {name!r} is made by nothing")
-    return found
+    return value
 
 
 def _lowered(steps: Iterable[Step], maker: Maker) -> list[Op]:
@@ -127,7 +127,7 @@ def _precision(ops: list[Op]) -> str | None:
 
 def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[Op]) -> dict[str, Any]:
     notes = walk.notes
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "format": "onnx",
         "ir_version": model.ir_version,
         "opsets": {domain or "ai.onnx": version for domain, version in model.opsets.items()},
@@ -137,16 +137,16 @@ def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[O
         "symbols": dict(walk.symbols.told),
     }
     if model.properties:
-        found["properties"] = dict(model.properties)
+        facts["properties"] = dict(model.properties)
     if quantisation := _quantisation(steps):
-        found["quantisation"] = quantisation
+        facts["quantisation"] = quantisation
     if walk.files.locations:
-        found["external_data"] = {
+        facts["external_data"] = {
             "files": list(walk.files.locations),
             "bytes": walk.files.bytes,
             "missing": {name: len(tensors) for name, tensors in walk.files.missing.items()},
         }
-    return found | _remarks(notes)
+    return facts | _remarks(notes)
 
 
 def _remarks(notes: Notes) -> dict[str, Any]:
@@ -201,7 +201,7 @@ def _quantisation(steps: tuple[Step, ...]) -> list[str]:
         "DynamicQuantizeMatMul": "dynamic", "MatMulIntegerToFloat": "dynamic", "DynamicQuantizeLSTM": "dynamic",
         "MatMulNBits": "MatMulNBits", "QMoE": "MatMulNBits", "GatherBlockQuantized": "MatMulNBits",
     }  # fmt: skip
-    found = {marks[step.call.node.op_type] for step in every_step(steps) if step.call.node.op_type in marks}
+    schemes = {marks[step.call.node.op_type] for step in every_step(steps) if step.call.node.op_type in marks}
     if any(value and len(value.stored) > 1 for step in every_step(steps) for value in step.call.inputs):
-        found.add("QDQ")  # the weights' own DequantizeLinear nodes are folded
-    return sorted(found)
+        schemes.add("QDQ")  # the weights' own DequantizeLinear nodes are folded
+    return sorted(schemes)

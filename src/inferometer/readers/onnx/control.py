@@ -100,10 +100,10 @@ def _taken(walk: Walk, call: Call, graph: GraphDef, scope: Scope, name: str) -> 
 def _results(graph: GraphDef, inner: Scope) -> list[Value]:
     values: list[Value] = []
     for name in _output_names(graph):
-        found = inner.find(name)
-        if found is None:
+        value = inner.find(name)
+        if value is None:
             raise Fault(f"the result {name!r} of its body is made by nothing")
-        values.append(found)
+        values.append(value)
     return values
 
 

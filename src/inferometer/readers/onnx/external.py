@@ -64,13 +64,13 @@ class ExternalFiles:
         if location not in self._sizes:
             _require_beside(location, where)
             try:
-                found = (self._folder / location).stat()
+                status = (self._folder / location).stat()
             except (OSError, ValueError):
                 self._sizes[location] = None
             else:
-                if not stat.S_ISREG(found.st_mode):
+                if not stat.S_ISREG(status.st_mode):
                     raise Fault(f"external data in {location!r}, which is not a file", where=where)
-                self._sizes[location] = found.st_size
+                self._sizes[location] = status.st_size
         return self._sizes[location]
 
 

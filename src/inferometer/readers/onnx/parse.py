@@ -150,12 +150,12 @@ _VALUES = frozenset(_TYPE_FIELDS.values())
 
 def _parse_attribute(wire: Wire, start: int, end: int, *, depth: int) -> Attribute:
     name, reference, declared = "", None, 0
-    found: dict[int, list[Any]] = {}
+    by_field: dict[int, list[Any]] = {}
     counts: dict[int, int] = {}
     for number, kind, a, b in wire.fields(start, end):
         if number in _VALUES:
             counts[number] = counts.get(number, 0) + _add_values(
-                wire, found.setdefault(number, []), (number, kind, a, b), depth
+                wire, by_field.setdefault(number, []), (number, kind, a, b), depth
             )
         elif number == 1 and kind == BYTES:
             name = wire.text(a, b)
@@ -163,8 +163,8 @@ def _parse_attribute(wire: Wire, start: int, end: int, *, depth: int) -> Attribu
             declared = a
         elif number == 21 and kind == BYTES:
             reference = wire.text(a, b)
-    field = _TYPE_FIELDS.get(declared) or next(iter(found), 0)  # the oldest files give no type
-    values = found.get(field, [])
+    field = _TYPE_FIELDS.get(declared) or next(iter(by_field), 0)  # the oldest files give no type
+    values = by_field.get(field, [])
     if field in _LISTS:
         return Attribute(name=name, value=tuple(values), count=counts.get(field, 0), reference=reference)
     value = values[-1] if values else _absent(field)

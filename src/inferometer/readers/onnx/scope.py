@@ -28,9 +28,9 @@ class Scope:
     def find(self, name: str) -> Value | None:
         scope: Scope | None = self
         while scope is not None:
-            found = scope.values.get(name)
-            if found is not None:
-                return found
+            value = scope.values.get(name)
+            if value is not None:
+                return value
             scope = scope.parent
         return None
 

@@ -72,16 +72,16 @@ class Maker:
 
     def tensor(self, value: Value, role: Role | None = None) -> Tensor:
         shape = value.shape if value.shape is not None else (Symbol(f"{value.name}.size"),)
-        found: Role = role or self.roles.get(value.name, "activation")
-        return Tensor(name=value.name, shape=shape, dtype=core_format(value.dtype), role=found)
+        known: Role = role or self.roles.get(value.name, "activation")
+        return Tensor(name=value.name, shape=shape, dtype=core_format(value.dtype), role=known)
 
     def stored(self, stored: Stored, role: Role | None = None) -> Tensor:
-        found: Role = role or ("weight" if stored.name in self.parameters else "constant")
+        known: Role = role or ("weight" if stored.name in self.parameters else "constant")
         return Tensor(
             name=stored.name,
             shape=stored.shape,
             dtype=core_format(stored.dtype),
-            role=found,
+            role=known,
             stored_bytes=stored.nbytes,
         )
 

@@ -64,8 +64,8 @@ class Symbols:
 
     def _of_name(self, name: str) -> Dim:
         """A name that no input has: an expression over known ones, or a symbol of its own."""
-        found = _evaluate(name, self.ours)
-        self.ours[name] = Symbol(name) if found is None else found
+        size = _evaluate(name, self.ours)
+        self.ours[name] = Symbol(name) if size is None else size
         return self.ours[name]
 
 

@@ -91,10 +91,10 @@ class Call:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int) -> Value:
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if found is None:
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
             raise Fault(f"{self.node.op_type} has no input {index}")
-        return found
+        return value
 
     def shape(self, index: int) -> Shape:
         shape = self.value(index).shape
@@ -142,16 +142,16 @@ class Call:
         return attribute.value
 
     def integer(self, name: str, default: int = 0) -> int:
-        found = self._attribute(name, int)
-        return default if found is None else int(found)
+        value = self._attribute(name, int)
+        return default if value is None else int(value)
 
     def number(self, name: str, default: float = 0.0) -> float:
-        found = self._attribute(name, (int, float))
-        return default if found is None else float(found)
+        value = self._attribute(name, (int, float))
+        return default if value is None else float(value)
 
     def text(self, name: str, default: str = "") -> str:
-        found = self._attribute(name, str)
-        return default if found is None else str(found)
+        value = self._attribute(name, str)
+        return default if value is None else str(value)
 
     def element(self, name: str, otherwise: str | None) -> str | None:
         """The format that an attribute names by its number."""
@@ -159,19 +159,19 @@ class Call:
         return ELEMENTS[number].name if number in ELEMENTS else otherwise
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        found = self._attribute(name, tuple)
-        if found is not None and not all(isinstance(item, int) for item in found):
+        value = self._attribute(name, tuple)
+        if value is not None and not all(isinstance(item, int) for item in value):
             raise Fault(f"attribute {name!r} is not a list of whole numbers")
-        return found  # type: ignore[no-any-return]  # checked above
+        return value  # type: ignore[no-any-return]  # checked above
 
     def tensor(self, name: str) -> TensorDef | None:
         return self._attribute(name, TensorDef)  # type: ignore[no-any-return]  # checked there
 
     def graph(self, name: str) -> GraphDef:
-        found = self._attribute(name, GraphDef)
-        if found is None:
+        graph = self._attribute(name, GraphDef)
+        if graph is None:
             raise Fault(f"{self.node.op_type} has no {name!r}")
-        return found  # type: ignore[no-any-return]  # checked there
+        return graph  # type: ignore[no-any-return]  # checked there
 
     def count(self, name: str) -> int:
         """How many entries a list attribute has in the file."""
@@ -189,10 +189,10 @@ class Call:
             return self.integers(name)
         if not self.has(index):
             return None
-        found = self.whole(index)
-        if found is None:
+        numbers = self.whole(index)
+        if numbers is None:
             raise UnknownShapeError
-        return found
+        return numbers
 
     # helpers every rule needs
 

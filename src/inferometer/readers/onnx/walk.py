@@ -154,10 +154,10 @@ class Walk:
 
     def shaped(self, name: str, full: str, out: Out, scope: Scope) -> tuple[Shape | None, str | None]:
         """The rule's word, then the file's, then a symbol of its own for a size that neither tells."""
-        told = scope.declared.get(name)
-        axes = told.axes if told is not None and told.group in {"tensor", "sparse"} else None
+        stated = scope.declared.get(name)
+        axes = stated.axes if stated is not None and stated.group in {"tensor", "sparse"} else None
         file_says: Loose | None = None if axes is None else tuple(self.symbols.dim(axis) for axis in axes)
-        dtype = out.dtype or (told.dtype if told is not None else None)
+        dtype = out.dtype or (stated.dtype if stated is not None else None)
         if out.shape is None:
             if file_says is None:
                 if out.group == "tensor":
@@ -175,15 +175,17 @@ class Walk:
         )
         return shape, dtype
 
-    def _merged(self, inferred: Dim | None, told: Dim | None, full: str, axis: int) -> Dim:
-        if inferred is None or told is None:
-            return self._or_invented(told if inferred is None else inferred, full, axis)
+    def _merged(self, inferred: Dim | None, stated: Dim | None, full: str, axis: int) -> Dim:
+        if inferred is None or stated is None:
+            return self._or_invented(stated if inferred is None else inferred, full, axis)
         if isinstance(inferred, int):
-            if isinstance(told, int) and told != inferred:
-                self.notes.add("disagreements", full, f"the file declares {told} for size {axis}, which is {inferred}")
+            if isinstance(stated, int) and stated != inferred:
+                self.notes.add(
+                    "disagreements", full, f"the file declares {stated} for size {axis}, which is {inferred}"
+                )
             return self._or_invented(inferred, full, axis)
         if symbols_in(inferred) & self.notes.invented.keys():
-            return told  # the file knows what the rules had to call unknown
+            return stated  # the file knows what the rules had to call unknown
         return inferred
 
     def _or_invented(self, dim: Dim | None, full: str, axis: int) -> Dim:
@@ -198,12 +200,12 @@ class Walk:
     def _input(self, name: str, scope: Scope) -> Value | None:
         if not name:
             return None
-        found = scope.find(name)
-        if found is not None and found.source is not None:
-            self.used.add(found.name)
-        if found is None and name not in scope.absent:
+        value = scope.find(name)
+        if value is not None and value.source is not None:
+            self.used.add(value.name)
+        if value is None and name not in scope.absent:
             raise Fault(f"its input {name!r} is made by nothing")
-        return found
+        return value
 
     def _constant(self, node: Node, scope: Scope) -> Value:
         """A Constant node: one of several attributes holds the value."""
@@ -252,10 +254,10 @@ class Walk:
         """Give results of a body their names outside."""
         for actual, formal in zip(outer, names, strict=False):
             if actual:
-                found = inner.find(formal)
-                if found is None:
+                value = inner.find(formal)
+                if value is None:
                     raise Fault(f"the result {formal!r} of its body is made by nothing")
-                scope.values[actual] = found
+                scope.values[actual] = value
         if len(names) < len([name for name in outer if name]):
             raise Fault(f"{len(outer)} outputs of a body that has {len(names)}")
 

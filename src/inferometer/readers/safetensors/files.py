@@ -44,8 +44,8 @@ def _chosen(folder: Path) -> Path:
         return folder / min(indexes, key=lambda name: (len(name), name))  # variants (fp16) have longer names
     usual = next((name for name in _USUAL if name in files), None)
     if usual is None and len(files) != 1:
-        found = ", ".join(files[:8]) or "no .safetensors file"
-        raise FormatError(f"The folder {str(folder)!r} holds {found}.", remedy="Name the file to read.")
+        names_shown = ", ".join(files[:8]) or "no .safetensors file"
+        raise FormatError(f"The folder {str(folder)!r} holds {names_shown}.", remedy="Name the file to read.")
     return folder / (usual or files[0])
 
 
@@ -82,11 +82,11 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _TEXT_LIMIT:
             raise FormatError(f"{str(path)!r} is larger than {_TEXT_LIMIT:,} bytes.")
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"{str(path)!r} is not JSON that can be read: {str(error)[:200]}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise FormatError(f"{str(path)!r} is not a JSON object.")
-    return found
+    return document

@@ -48,10 +48,10 @@ def _by_config(
         graph = graph_from_config(config, name=name)
     except InferometerError as error:
         return None, [stored.tensors_only(f"The config cannot be expanded ({error.message})")]
-    found, problems = stored.fit(graph, _Locator(graph, tensors).locate)
+    held, problems = stored.fit(graph, _Locator(graph, tensors).locate)
     if problems:
         return None, [stored.tensors_only(f"The files do not fit the config ({stored.listed(problems)})")]
-    return stored.with_others(stored.with_stored(graph, found), tensors, found, _is_buffer, _is_copy)
+    return stored.with_others(stored.with_stored(graph, held), tensors, held, _is_buffer, _is_copy)
 
 
 class _Locator:
@@ -81,8 +81,8 @@ class _Locator:
     def _one(self, name: str, shape: tuple[int, ...]) -> Stored | None:
         for candidate in (name, _changed(name, self._change)):
             for spelled in (candidate, _old_name(candidate)):
-                if found := quantised(spelled, shape, self._tensors):
-                    return found
+                if entry := quantised(spelled, shape, self._tensors):
+                    return entry
         return None
 
 

@@ -93,10 +93,10 @@ class FlatTable:
         return None if place is None else FlatTable(self._buffer, self._buffer.follow(place, what), what)
 
     def text(self, field: int, what: str) -> str | None:
-        found = self.span(field, 1, what)
-        if found is None:
+        span = self.span(field, 1, what)
+        if span is None:
             return None
-        start, length = found
+        start, length = span
         raw = bytes(self._buffer.data[start : start + min(length, _TEXT_LIMIT)])
         return raw.decode("utf-8", errors="replace")
 
@@ -112,24 +112,24 @@ class FlatTable:
         return start + 4, count
 
     def count(self, field: int, width: int, what: str) -> int:
-        found = self.span(field, width, what)
-        return 0 if found is None else found[1]
+        span = self.span(field, width, what)
+        return 0 if span is None else span[1]
 
     def numbers(self, field: int, letter: str, what: str, *, most: int) -> tuple[Any, ...]:
-        found = self.span(field, _LAYOUTS[letter].size, what)
-        if found is None:
+        span = self.span(field, _LAYOUTS[letter].size, what)
+        if span is None:
             return ()
-        start, count = found
+        start, count = span
         if count > most:
             raise self._buffer.fault(f"{what} has {count:,} elements; more than {most:,} are not read", start)
         self._buffer.visit(count, what, start)
         return struct.unpack_from(f"<{count}{letter}", self._buffer.data, start)
 
     def tables(self, field: int, what: str, *, most: int) -> Iterator["FlatTable"]:
-        found = self.span(field, 4, f"the list of {what}s")
-        if found is None:
+        span = self.span(field, 4, f"the list of {what}s")
+        if span is None:
             return
-        start, count = found
+        start, count = span
         if count > most:
             raise self._buffer.fault(f"the list of {what}s claims {count:,}; more than {most:,} are not read", start)
         for index in range(count):

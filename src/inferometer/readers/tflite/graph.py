@@ -83,13 +83,13 @@ class _Builder:
             raise self.fault(f"subgraphs call each other more than {_DEEP} deep")
         self.reached.add(index)
         subgraph = self._model.subgraphs[index]
-        found: list[Op] = []
+        ops: list[Op] = []
         for info in subgraph.operators:
             scope.follow(info)
             if not self._unpacks(info, scope):
-                found += self._converted(info, scope, (*callers, index))
-        self._count(len(found))
-        return tuple(found)
+                ops += self._converted(info, scope, (*callers, index))
+        self._count(len(ops))
+        return tuple(ops)
 
     def _count(self, written: int) -> None:
         self._written += written
@@ -202,7 +202,7 @@ def _precision(subgraph: SubGraph) -> str:
 
 def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, Any]:
     tensors = [t for index in sorted(builder.reached) for t in model.subgraphs[index].tensors]
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "format": "tflite",
         "version": model.version,
         "description": model.description,
@@ -222,7 +222,7 @@ def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, An
         notes.append(f"{others} subgraphs that {entry!r} does not reach are not in the graph.")
     if any(t.external for t in tensors):
         notes.append("Weights lie in another file; their bytes are counted from their shapes.")
-    return {**found, "notes": tuple(notes)}
+    return {**facts, "notes": tuple(notes)}
 
 
 def _coverage(ops: tuple[Op, ...], unpacked: int) -> dict[str, Any]:
@@ -242,7 +242,7 @@ def _coverage(ops: tuple[Op, ...], unpacked: int) -> dict[str, Any]:
     return {"nodes": total, "covered": covered, "share": covered / total if total else 1.0, "uncovered": unknown}
 
 
-def _scheme(found: Any) -> str:
-    if found.details is not None:
-        return str(found.details)
-    return "per_tensor" if found.axis is None else "per_axis"
+def _scheme(quantization: Any) -> str:
+    if quantization.details is not None:
+        return str(quantization.details)
+    return "per_tensor" if quantization.axis is None else "per_axis"

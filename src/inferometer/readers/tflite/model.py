@@ -129,8 +129,8 @@ class _Buffers:
         self.total = sum(size for _, size in self._spans)
 
     def _span(self, entry: FlatTable) -> tuple[int, int]:
-        if found := entry.span(0, 1, f"the data of {entry.what}"):
-            return found
+        if span := entry.span(0, 1, f"the data of {entry.what}"):
+            return span
         offset, size = entry.number(1, "Q"), entry.number(2, "Q")
         if offset <= 1:  # 0: none, 1: written by a converter before it knew where
             return 0, 0
@@ -218,11 +218,11 @@ class _Parser:
         )
 
     def _operands(self, entry: FlatTable, number: int, what: str, tensors: int) -> tuple[int, ...]:
-        found = entry.numbers(number, "i", what, most=_MANY_OPERANDS)
-        for index in found:
+        operands = entry.numbers(number, "i", what, most=_MANY_OPERANDS)
+        for index in operands:
             if not -1 <= index < tensors:
                 raise entry.fault(f"names tensor {index:,} of {tensors:,} in {what}")
-        return found
+        return operands
 
 
 def _shape(entry: FlatTable, what: str) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """The tensors of one subgraph as an op sees them, and one operator where it stands."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
@@ -105,8 +105,8 @@ class Scope:
         operands = [self._operand(place) for place in info.inputs]
         places = [place for place in info.outputs if place >= 0]
         shapes = output_shapes(info, operands, [len(self._graph.tensors[place].shape) for place in places])
-        for place, found in zip(places, shapes, strict=True):
-            self._shapes.setdefault(place, self._filled(place, found))
+        for place, shape in zip(places, shapes, strict=True):
+            self._shapes.setdefault(place, self._filled(place, shape))
         values = output_values(info, operands)
         if values is not None and places:
             self._values[places[0]] = values
@@ -117,8 +117,8 @@ class Scope:
     def variable(self, handle: int, like: int) -> Tensor:
         """The memory that a handle stands for. It has the shape of what is read from or written to it."""
         name = self._variables.get(handle) or self._names.name(self.info(handle), self._index)
-        found = self.tensor(like, "state")
-        return replace(found, name=f"{self._names.prefix}{name}", stored_bytes=None)
+        state = self.tensor(like, "state")
+        return replace(state, name=f"{self._names.prefix}{name}", stored_bytes=None)
 
     def _operand(self, place: int) -> Operand | None:
         return None if place < 0 else Operand(shape=self.shape(place), values=self.values(place))
@@ -135,7 +135,7 @@ class Scope:
     def _open_shape(self, place: int, *, batch: bool = False) -> Shape:
         return self._filled(place, None, batch=batch)
 
-    def _filled(self, place: int, found: Shape | None, *, batch: bool = False) -> Shape:
+    def _filled(self, place: int, inferred: Shape | None, *, batch: bool = False) -> Shape:
         """The file's sizes, with what was worked out, or a symbol, where the file has none."""
         info = self._graph.tensors[place]
         name = self._names.prefix + info.name
@@ -143,8 +143,8 @@ class Scope:
         def size(axis: int, stated: int) -> Dim:
             if stated >= 0:
                 return stated
-            if found is not None:
-                return found[axis]
+            if inferred is not None:
+                return inferred[axis]
             return Symbol("batch") if batch and axis == 0 else Symbol(f"{name}.{axis}")
 
         return tuple(size(axis, stated) for axis, stated in enumerate(info.shape))
@@ -230,16 +230,16 @@ class Site:
 
     def shared(self) -> dict[str, Any]:
         """What any operator may have: its place, a fused activation, quantised or sparse tensors."""
-        found: dict[str, Any] = {"index": self.info.index}
+        attributes: dict[str, Any] = {"index": self.info.index}
         if fused := ACTIVATIONS.get(self.options.get("fused", 0)):
-            found["fused_activation"] = fused
+            attributes["fused_activation"] = fused
         infos = [self.scope.info(place) for place in (*self.info.inputs, *self.info.outputs) if place >= 0]
         quantised = {entry.name: _as_attributes(entry.quantization) for entry in infos if entry.quantization}
         if quantised:
-            found["quantization"] = quantised
+            attributes["quantization"] = quantised
         if sparse := tuple(entry.name for entry in infos if entry.sparse):
-            found["sparse"] = sparse
-        return found
+            attributes["sparse"] = sparse
+        return attributes
 
     def arithmetic(self, x: int, weights: int) -> dict[str, str]:
         """f32 activations with narrow weights: kernels quantise the activations on the way in and multiply in i8."""
@@ -249,9 +249,6 @@ class Site:
         return {"compute": "i8"} if hybrid and not self.scope.is_widened(place) else {}
 
 
-def _as_attributes(found: Quantization) -> dict[str, Any]:
-    entries = {
-        "scales": found.scales, "zero_points": found.zero_points, "axis": found.axis, "details": found.details,
-        "block": found.block,
-    }  # fmt: skip
-    return {key: value for key, value in entries.items() if value is not None}
+def _as_attributes(quantization: Quantization) -> dict[str, Any]:
+    """What is known of it, by the names of its fields."""
+    return {key: value for key, value in asdict(quantization).items() if value is not None}

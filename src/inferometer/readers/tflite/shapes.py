@@ -41,17 +41,17 @@ class _Case:
         return self.given[place].shape
 
     def values(self, place: int) -> Shape:
-        found = self.given[place].values
-        if found is None:
+        values = self.given[place].values
+        if values is None:
             raise _UntoldError
-        return found
+        return values
 
     def numbers(self, place: int) -> tuple[int, ...]:
         """Values that are plain numbers."""
-        found = tuple(value for value in self.values(place) if isinstance(value, int))
-        if len(found) != len(self.values(place)):
+        numbers = tuple(value for value in self.values(place) if isinstance(value, int))
+        if len(numbers) != len(self.values(place)):
             raise _UntoldError
-        return found
+        return numbers
 
 
 class _UntoldError(Exception):
@@ -70,15 +70,15 @@ def output_shapes(info: OperatorInfo, operands: list[Operand | None], ranks: lis
     infer = _BY_NAME.get(called.name) or _BY_FORM.get(called.form) or _BY_KIND.get(called.kind)
     if infer is None or called.name in _NOT_FOLLOWED or not given:
         return [None] * len(ranks)
-    found: list[Shape | None] = []
+    result: list[Shape | None] = []
     for place, rank in enumerate(ranks):
         try:
             shape = infer(_Case(operator=called, options=info.options, given=given, place=place))
         except _UNTOLD:
             shape = ()
         sound = len(shape) == rank and all(_short(dim) for dim in shape)
-        found.append(shape if sound else None)
-    return found
+        result.append(shape if sound else None)
+    return result
 
 
 def _short(dim: Dim) -> bool:

@@ -132,8 +132,8 @@ def _embedding(scope: Scope, call: Call, row: AtenRow) -> None:
     if not isinstance(table, Ref) or not isinstance(ids, Ref) or not scope.of(table, call).stored:
         _gather(scope, call, row.but("gather"))
         return
-    found = scope.of(table, call)
-    scope.emit(call, row, [_index(scope.of(ids, call).tensor)], [found.tensor, *found.beside])
+    bound = scope.of(table, call)
+    scope.emit(call, row, [_index(scope.of(ids, call).tensor)], [bound.tensor, *bound.beside])
 
 
 def _gather(scope: Scope, call: Call, row: AtenRow) -> None:
@@ -162,14 +162,14 @@ def _axis(call: Call) -> dict[str, Any]:
 def _dequantize(scope: Scope, call: Call, row: AtenRow) -> None:
     """A stored weight stays as it is stored, with its scales beside it: engines widen it as they multiply."""
     refs = call.refs
-    found = scope.of(refs[0], call)
-    if not found.stored:
+    bound = scope.of(refs[0], call)
+    if not bound.stored:
         scope.plain(call, row)
         return
     scales = tuple(
         replace(scope.of(ref, call).tensor, role="constant") for ref in refs[1:] if scope.of(ref, call).stored
     )
-    scope.bound[call.outputs[0]] = replace(found, beside=(*found.beside, *scales))
+    scope.bound[call.outputs[0]] = replace(bound, beside=(*bound.beside, *scales))
 
 
 FORMS = {

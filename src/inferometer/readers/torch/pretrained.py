@@ -93,10 +93,10 @@ def _config(transformers: Any, source: Mapping[str, Any] | Path | str) -> Any:
 
 
 def _torch_format(torch: Any, name: Any) -> Any:
-    found = getattr(torch, name, None) if isinstance(name, str) else name
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None) if isinstance(name, str) else name
+    if not isinstance(dtype, torch.dtype):
         raise FormatError(f"Torch has no number format {name!r}.", remedy="Say for example 'bfloat16'.")
-    return found
+    return dtype
 
 
 def _built(torch: Any, transformers: Any, config: Any, chosen: Any) -> Any:

@@ -162,8 +162,8 @@ def _attention_sizes(scope: Scope, call: Call, refs: tuple[Argument, ...]) -> di
         return None
     q, k, v = shapes
     heads, kv_heads = (shape[-3] if len(shape) > 3 else 1 for shape in (q, k))
-    found = {"heads": heads, "kv_heads": kv_heads, "head_dim": q[-1], "value_dim": v[-1]}
-    return found if all(isinstance(size, int) and size > 0 for size in found.values()) else None
+    sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": q[-1], "value_dim": v[-1]}
+    return sizes if all(isinstance(size, int) and size > 0 for size in sizes.values()) else None
 
 
 def _declared_attention(scope: Scope, call: Call, row: AtenRow) -> None:
@@ -214,8 +214,8 @@ def _recurrent(scope: Scope, call: Call, row: AtenRow) -> None:
     given = call.arguments
     x, params = given.get("input", given.get("data")), refs_in(given.get("params"))
     layers, directions = given.get("num_layers", 1), 2 if given.get("bidirectional") else 1
-    each = 4 if given.get("has_biases", True) else 2
-    if not isinstance(x, Ref) or not isinstance(layers, int) or len(params) != layers * directions * each:
+    tensors = 4 if given.get("has_biases", True) else 2
+    if not isinstance(x, Ref) or not isinstance(layers, int) or len(params) != layers * directions * tensors:
         raise UnreadableError("weights that are not two matrices and two biases for each layer")
     shape, dtype = scope.value(x, call).shape, scope.value(x, call).dtype
     hidden = scope.value(params[1], call).shape[-1]
@@ -227,7 +227,7 @@ def _recurrent(scope: Scope, call: Call, row: AtenRow) -> None:
         above = Tensor(
             name=f"{scope.prefix}{call.name}.l{layer}", shape=(*shape[:-1], hidden * directions), dtype=dtype
         )
-        own = params[layer * directions * each : (layer + 1) * directions * each]
+        own = params[layer * directions * tensors : (layer + 1) * directions * tensors]
         flowing, stored = scope.operands(own, call)
         inputs = [*below, *flowing, *(states if layer == 0 else ())]
         numbered = row.but(layer=layer) if layers > 1 else row

@@ -107,10 +107,10 @@ def refs_in(argument: Argument) -> tuple[Ref, ...]:
 
 def named_arguments(names: list[str], values: list[Argument]) -> dict[str, Argument]:
     """Arguments by name. A nameless one, or a name that is there already, gets its place as a name."""
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     for place, (name, value) in enumerate(zip(names, values, strict=True)):
-        found[name if name and name not in found else f"#{place}"] = value
-    return found
+        arguments[name if name and name not in arguments else f"#{place}"] = value
+    return arguments
 
 
 # The numbers that exported programs use for formats (torch's serialised ScalarType). Formats that have no row of their

@@ -67,8 +67,8 @@ def _adaptive_pool(scope: Scope, call: Call, row: AtenRow) -> None:
 
 
 def _rank(call: Call) -> int:
-    found = _SPATIAL.search(base_name(call.target))
-    return int(found[1]) if found else 2
+    match = _SPATIAL.search(base_name(call.target))
+    return int(match[1]) if match else 2
 
 
 FORMS = {

@@ -57,20 +57,20 @@ class Scope:
     parts: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)  # of weights that are used in pieces
 
     def of(self, ref: Ref, call: Call) -> Bound:
-        found = self.bound.get(ref.name)
-        if found is None:
+        bound = self.bound.get(ref.name)
+        if bound is None:
             raise FormatError(
                 f"The call {call.name!r} ({call.target}) reads {ref.name!r}, which nothing before it makes.",
                 remedy="The file is damaged: calls must stand in the order they run.",
             )
-        return found
+        return bound
 
     def value(self, ref: Ref | str, call: Call) -> Value:
         name = ref.name if isinstance(ref, Ref) else ref
-        found = self.values.get(name)
-        if found is None:
+        value = self.values.get(name)
+        if value is None:
             raise FormatError(f"The call {call.name!r} ({call.target}) has no shape for its tensor {name!r}.")
-        return found
+        return value
 
     def make(self, name: str, call: Call) -> Tensor:
         """The tensor that a call's output is, known from here on."""
@@ -84,10 +84,10 @@ class Scope:
         flowing: list[Tensor] = []
         stored: list[Tensor] = []
         for ref in refs_in(arguments):
-            found = self.of(ref, call)
-            tensor = self._reading(found.tensor, call) if found.tensor.role == "state" else found.tensor
-            (stored if found.stored else flowing).append(tensor)
-            stored += found.beside
+            bound = self.of(ref, call)
+            tensor = self._reading(bound.tensor, call) if bound.tensor.role == "state" else bound.tensor
+            (stored if bound.stored else flowing).append(tensor)
+            stored += bound.beside
         return flowing, stored
 
     def _reading(self, state: Tensor, call: Call) -> Tensor:

@@ -32,11 +32,11 @@ class AtenRow:
 def rows() -> Mapping[str, AtenRow]:
     """Every operator that is known, by its name without namespace and overload."""
     text = files(__package__).joinpath("aten.toml").read_text(encoding="utf-8")
-    found: dict[str, AtenRow] = {}
+    table: dict[str, AtenRow] = {}
     for group in tomllib.loads(text)["group"]:
         for name in group["ops"].split():
-            found[name] = _row(name, group)
-    return found
+            table[name] = _row(name, group)
+    return table
 
 
 def row_of(target: str) -> AtenRow:

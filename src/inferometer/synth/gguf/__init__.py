@@ -17,9 +17,9 @@ def save(order: Order) -> tuple[Path, ...]:
     """Write the graph's weights as one GGUF file that llama.cpp loads."""
     require_format(order.weights)
     graph, path = order.graph, order.path
-    found = targets(graph, architecture_row(graph, order.config))
-    model = _model(graph, found)
-    tensors = [(target, format_of(target, order.weights, model)) for target in found]
+    tensors_of = targets(graph, architecture_row(graph, order.config))
+    model = _model(graph, tensors_of)
+    tensors = [(target, format_of(target, order.weights, model)) for target in tensors_of]
     metadata = metadata_of(graph, order.config, file_type=file_type(order.weights), seed=order.seed)
     needs = data_bytes(tensors)
     with landing(path, overwrite=order.overwrite, needs_bytes=needs) as (partial,), partial.open("wb") as file:
@@ -27,13 +27,13 @@ def save(order: Order) -> tuple[Path, ...]:
     return (path,)
 
 
-def _model(graph: Graph, found: tuple[Target, ...]) -> ModelFacts:
+def _model(graph: Graph, tensors: tuple[Target, ...]) -> ModelFacts:
     core = next((op for _, op in graph.ops() if op.kind == "attention"), None)
     stack = next((op for _, op in graph.ops() if op.kind == "moe_experts"), None)
     return ModelFacts(
-        layers=1 + max(target.layer for target in found),
+        layers=1 + max(target.layer for target in tensors),
         heads=core["heads"] if core else 1,
         kv_heads=core["kv_heads"] if core else 1,
         experts=stack["experts"] if stack else 0,
-        tied=all(target.stem != "output" for target in found),
+        tied=all(target.stem != "output" for target in tensors),
     )

@@ -29,18 +29,18 @@ _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['con
 
 def _architecture(graph: Graph) -> str:
     """GGUF's name for the graph's architecture, where llama.cpp can run what the graph has."""
-    found = ARCHITECTURES.get(graph.architecture or "")
-    if found is None:
+    architecture = ARCHITECTURES.get(graph.architecture or "")
+    if architecture is None:
         raise InferometerError(
             f"{graph.name!r} cannot be written as GGUF: its architecture is {graph.architecture or 'not known'}.",
             remedy=f"GGUF is written for {', '.join(ARCHITECTURES)}. Other models: .onnx or .safetensors.",
         )
-    if why := _lacking(found, [op for _, op in graph.ops()]):
+    if why := _lacking(architecture, [op for _, op in graph.ops()]):
         raise InferometerError(
-            f"{graph.name!r} cannot be written as GGUF: llama.cpp's {found} has no {why}.",
+            f"{graph.name!r} cannot be written as GGUF: llama.cpp's {architecture} has no {why}.",
             remedy="Write it as .onnx or .safetensors.",
         )
-    return found
+    return architecture
 
 
 def _lacking(architecture: str, ops: list[Op]) -> str | None:
@@ -102,7 +102,7 @@ def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -
     embed = next(op for op in ops if op.kind == "embedding")
     hidden = _last(embed)
     norm = next(op for op in ops if op.kind == "norm")
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "vocab_size": _rows(graph),
         "context_length": graph.context_limit or 4096,
         "embedding_length": hidden,
@@ -110,15 +110,15 @@ def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -
         "feed_forward_length": _width(ops),
         f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon_of(config),
     }
-    found |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
+    metadata |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
     match architecture:
         case "deepseek2":
-            found["leading_dense_block_count"] = _dense_first(graph)
+            metadata["leading_dense_block_count"] = _dense_first(graph)
         case "gptneox":
-            found["use_parallel_residual"] = any(op.name == "layers.{}.residual" for op in ops)
+            metadata["use_parallel_residual"] = any(op.name == "layers.{}.residual" for op in ops)
         case "granite":
-            found.setdefault("logit_scale", 1.0)
-    return found
+            metadata.setdefault("logit_scale", 1.0)
+    return metadata
 
 
 def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
@@ -126,20 +126,20 @@ def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
     if not cores:
         return {"attention.head_count": 0}
     core = cores[0]
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "attention.head_count": core["heads"],
         "attention.head_count_kv": _kv_heads(graph),
         "attention.key_length": core["head_dim"],
         "attention.value_length": core["value_dim"],
     }
     if core.get("kv_latent"):
-        found |= _latent(core, config)
+        metadata |= _latent(core, config)
     windows = [op["window"] for op in cores if op.get("window")]
     if windows:
-        found["attention.sliding_window"] = windows[0]
+        metadata["attention.sliding_window"] = windows[0]
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if config.get(key) is not None:
-            found[key] = float(config[key])
+            metadata[key] = float(config[key])
     scales = {
         "attention_multiplier": "attention.scale",
         "embedding_multiplier": "embedding_scale",
@@ -147,13 +147,13 @@ def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
         "logits_scaling": "logit_scale",
         "logit_scale": "logit_scale",
     }
-    return found | {ours: float(config[key]) for key, ours in scales.items() if config.get(key) is not None}
+    return metadata | {ours: float(config[key]) for key, ours in scales.items() if config.get(key) is not None}
 
 
 def _latent(core: Op, config: Mapping[str, Any]) -> dict[str, Value]:
     """The cache holds one latent vector a token, which llama.cpp treats as one key head."""
     rank = core["kv_latent"] - core["rope_dim"]
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "attention.head_count_kv": 1,
         "attention.key_length": core["kv_latent"],
         "attention.value_length": rank,
@@ -162,8 +162,8 @@ def _latent(core: Op, config: Mapping[str, Any]) -> dict[str, Value]:
         "attention.kv_lora_rank": rank,
     }
     if config.get("q_lora_rank"):
-        found["attention.q_lora_rank"] = int(config["q_lora_rank"])
-    return found
+        metadata["attention.q_lora_rank"] = int(config["q_lora_rank"])
+    return metadata
 
 
 def _rotary(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
@@ -178,7 +178,7 @@ def _experts(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
     stack = next((op for op in ops if op.kind == "moe_experts"), None)
     if stack is None:
         return {}
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "expert_count": stack["experts"],
         "expert_used_count": stack["top_k"],
         "expert_feed_forward_length": stack["intermediate"],
@@ -186,13 +186,13 @@ def _experts(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
     shared = next((op for op in ops if op.name.endswith("mlp.shared.up_proj")), None)
     if shared is not None:
         width = _last(shared)
-        found["expert_shared_feed_forward_length"] = width
-        found["expert_shared_count"] = max(1, width // stack["intermediate"])
+        metadata["expert_shared_feed_forward_length"] = width
+        metadata["expert_shared_count"] = max(1, width // stack["intermediate"])
     if config.get("routed_scaling_factor") is not None:
-        found["expert_weights_scale"] = float(config["routed_scaling_factor"])
+        metadata["expert_weights_scale"] = float(config["routed_scaling_factor"])
     if config.get("scoring_func") is not None or any(len(op.weights) > 1 for op in ops if op.kind == "moe_router"):
-        found["expert_gating_func"] = 2 if config.get("scoring_func", "sigmoid") == "sigmoid" else 1
-    return found
+        metadata["expert_gating_func"] = 2 if config.get("scoring_func", "sigmoid") == "sigmoid" else 1
+    return metadata
 
 
 def _scan(ops: list[Op]) -> dict[str, Value]:
@@ -200,13 +200,13 @@ def _scan(ops: list[Op]) -> dict[str, Value]:
     if scan is None:
         return {}
     rank = next((op.inputs[0].shape[-1] for op in ops if op.name.endswith("ssm.dt_proj")), scan["heads"])
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "ssm.conv_kernel": scan["conv_kernel"],
         "ssm.inner_size": scan["inner"],
         "ssm.state_size": scan["state"],
         "ssm.time_step_rank": int(rank) if isinstance(rank, int) else scan["heads"],
     }
-    return found | ({"ssm.group_count": scan["groups"]} if scan["version"] == 2 else {})
+    return metadata | ({"ssm.group_count": scan["groups"]} if scan["version"] == 2 else {})
 
 
 def _rows(graph: Graph) -> int:

@@ -41,7 +41,7 @@ _NEVER_QUANTISED = {"ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "ssm_
 
 def targets(graph: Graph, row: Architecture) -> tuple[Target, ...]:
     """Every tensor of the file once, in the order of execution."""
-    found: dict[str, Target] = {}
+    tensors: dict[str, Target] = {}
     sources: set[str] = set()
     for block, repetition, op in executed(graph):
         weights = planned_op(block, op, repetition)
@@ -50,9 +50,9 @@ def targets(graph: Graph, row: Architecture) -> tuple[Target, ...]:
         for target in _of_op(block, op, weights, row):
             name = block.full_name(target.name, repetition)
             if not sources.issuperset(part.name for part in target.parts):
-                found.setdefault(name, replace(target, name=name, layer=block.first + repetition))
+                tensors.setdefault(name, replace(target, name=name, layer=block.first + repetition))
         sources |= {weight.name for weight in weights}
-    return tuple(found.values())
+    return tuple(tensors.values())
 
 
 def _of_op(block: Block, op: Op, weights: tuple[Weight, ...], row: Architecture) -> Iterator[Target]:

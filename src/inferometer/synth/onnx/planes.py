@@ -72,14 +72,14 @@ def _global(lowering: Lowering, op: Op, x: Value, shape: tuple[Dim, ...]) -> Val
 
 def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
     """The padding that the two planes tell, where the op does not say it."""
-    found = []
+    padding = []
     strides = op.get("strides") or op["kernel"]
     for side, target, kernel, stride in zip(probe(have), probe(want), op["kernel"], strides, strict=True):
         fitting = [pad for pad in range(kernel) if (side + 2 * pad - kernel) // stride + 1 == target]
         if not fitting:
             raise lowering.refuse(op, f"a side of {side} does not become {target}")
-        found.append(fitting[0])
-    return tuple(found)
+        padding.append(fitting[0])
+    return tuple(padding)
 
 
 @rule("resize")

@@ -92,13 +92,13 @@ def _row_blocks(stored: Stored, seed: int) -> Iterator[tuple[int, Array]]:
 
 def _places(nodes: Nodes) -> list[tuple[Stored, int, int]]:
     """Each weight with where it begins in the data file and how much room it takes there."""
-    found, offset = [], 0
+    places, offset = [], 0
     for stored in nodes.stored.values():
         size = stored.weight.elements * nodes.float_type.itemsize
         room = -(-size // ALIGNMENT) * ALIGNMENT
-        found.append((stored, offset, room))
+        places.append((stored, offset, room))
         offset += room
-    return found
+    return places
 
 
 def _node(onnx: Any, node: Node) -> Any:

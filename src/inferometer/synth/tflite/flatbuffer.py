@@ -72,13 +72,13 @@ def placed(root: TableNode) -> tuple[list[tuple[Node, int]], int]:
         node = waiting.popleft()
         (blobs if isinstance(node, Blob) else small).append(node)
         waiting.extend(_children(node))
-    found: list[tuple[Node, int]] = []
+    starts: list[tuple[Node, int]] = []
     end = _HEAD
     for node in (*small, *blobs):
         start = _start(node, end)
-        found.append((node, start))
+        starts.append((node, start))
         end = start + _size(node)
-    return found, end
+    return starts, end
 
 
 def write(file: IO[bytes], root: TableNode, identifier: bytes) -> int:

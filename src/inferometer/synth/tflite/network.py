@@ -175,8 +175,8 @@ def _operator(operator: Operator, code: int) -> TableNode:
 
 def _options(member: int, given: Mapping[str, Any]) -> dict[int, Any]:
     """Options by the numbers their fields have; those that are not given have the file's defaults."""
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     for name, value in given.items():
         number, letter, _ = OPTIONS[member][name]
-        found[number] = Numbers(letter[1:], tuple(value)) if letter.startswith("*") else Scalar(letter, value)
-    return found
+        fields[number] = Numbers(letter[1:], tuple(value)) if letter.startswith("*") else Scalar(letter, value)
+    return fields

@@ -51,13 +51,13 @@ class _Window:
 
     def same(self, sides: tuple[int, ...], targets: tuple[int, ...]) -> list[tuple[int, int]] | None:
         """The margins of TFLite's padding SAME; None where that gives another size."""
-        found = []
+        margins = []
         for side, to, span, step in zip(sides, targets, self.spans, self.strides, strict=True):
             if -(-side // step) != to:
                 return None
             total = max(0, (to - 1) * step + span - side)
-            found.append((total // 2, total - total // 2))
-        return found
+            margins.append((total // 2, total - total // 2))
+        return margins
 
     @property
     def options(self) -> dict[str, int]:

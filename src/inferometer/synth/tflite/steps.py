@@ -82,11 +82,11 @@ def written_out(graph: Graph, sizes: Mapping[str, int]) -> Program:
 
 
 def _readers(steps: list[Step]) -> dict[Value, tuple[Step, ...]]:
-    found: dict[Value, tuple[Step, ...]] = {}
+    readers: dict[Value, tuple[Step, ...]] = {}
     for step in steps:
         for value in step.inputs:
-            found[value] = (*found.get(value, ()), step)
-    return found
+            readers[value] = (*readers.get(value, ()), step)
+    return readers
 
 
 def _read(reader: str, name: str, made: Mapping[str, Value]) -> Value:

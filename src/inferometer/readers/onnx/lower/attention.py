@@ -206,8 +206,8 @@ def _projected(
     call = step.call
     quantised = call.node.op_type == "QAttention"
     x, y = maker.tensor(call.value(0)), maker.tensor(step.outs[0])
-    each = algebra.add(algebra.mul(sizes.head_dim, 2), sizes.value_dim)
-    qkv = Tensor(name=f"{step.name}/qkv", shape=(*x.shape[:-1], algebra.mul(sizes.heads, each)), dtype=y.dtype)
+    head_width = algebra.add(algebra.mul(sizes.head_dim, 2), sizes.value_dim)
+    qkv = Tensor(name=f"{step.name}/qkv", shape=(*x.shape[:-1], algebra.mul(sizes.heads, head_width)), dtype=y.dtype)
     scales = (3, 4, 6, 7) if quantised else ()
     weights = maker.weights([call.inputs[i] for i in (1, 2, *scales) if call.has(i)])
     extra = {"compute": "i8"} if quantised else {}

@@ -139,7 +139,7 @@ def lower_moe(places: ExpertPlaces) -> Lowering:
             return maker.custom(step, "the shape of its experts is not known")
         experts, hidden = sizes
         bits = call.integer("expert_weight_bits", 4) if places.packed else 8
-        each = 8 // bits if bits in {1, 2, 4, 8} else 1
+        per_byte = 8 // bits if bits in {1, 2, 4, 8} else 1
         function = call.text("activation_type", "relu").casefold()
         op = maker.op(
             step,
@@ -147,7 +147,7 @@ def lower_moe(places: ExpertPlaces) -> Lowering:
             experts=experts,
             top_k=call.integer("k", 1),
             hidden=hidden,
-            intermediate=prod(down) * each // (experts * hidden),
+            intermediate=prod(down) * per_byte // (experts * hidden),
             gated=prod(up) == 2 * prod(down) or call.has(places.third),
             function={"swiglu": "silu"}.get(function, function),
         )
@@ -158,9 +158,9 @@ def lower_moe(places: ExpertPlaces) -> Lowering:
 
 def _unpacked_stacks(op: Op, bits: int) -> Op:
     """Stacks of packed matrices, [experts, rows, columns / numbers in a byte]."""
-    each = max(1, 8 // max(1, bits))
+    per_byte = max(1, 8 // max(1, bits))
     weights = tuple(
-        unpacked(w, (*w.shape[:-1], w.shape[-1] * each), bits) if w.role == "weight" and len(w.shape) == 3 else w
+        unpacked(w, (*w.shape[:-1], w.shape[-1] * per_byte), bits) if w.role == "weight" and len(w.shape) == 3 else w
         for w in op.weights
     )
     return replace(op, weights=weights)

@@ -230,8 +230,8 @@ def paged_heads(call: Call) -> Heads:
         raise UnknownShapeError
     batch, pages, page = call.shape(6)[0], call.shape(7)[1], call.shape(3)[1]
     size = algebra.floordiv(q[-1], heads if call.has(1) else heads + 2 * kv_heads)
-    each = algebra.floordiv(q[0], batch)
-    return Heads(batch, heads, kv_heads, size, size, each, each, past=algebra.mul(pages, page))
+    tokens = algebra.floordiv(q[0], batch)
+    return Heads(batch, heads, kv_heads, size, size, tokens, tokens, past=algebra.mul(pages, page))
 
 
 def paged(call: Call) -> list[Out]:

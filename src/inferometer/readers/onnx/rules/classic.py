@@ -40,10 +40,10 @@ def regressor(call: Call) -> list[Out]:
 def label_encoder(call: Call) -> list[Out]:
     formats = (("values_int64s", "i64"), ("values_floats", "f32"), ("values_strings", "string"))
     values = call.tensor("values_tensor")
-    found = values.dtype if values is not None else next((f for name, f in formats if call.count(name)), None)
-    if found is None:  # before version 2: between text and whole numbers
-        found = "i64" if call.dtype(0) == "string" else "string"
-    return [Out(call.shape(0), found)]
+    dtype = values.dtype if values is not None else next((f for name, f in formats if call.count(name)), None)
+    if dtype is None:  # before version 2: between text and whole numbers
+        dtype = "i64" if call.dtype(0) == "string" else "string"
+    return [Out(call.shape(0), dtype)]
 
 
 def array_feature_extractor(call: Call) -> list[Out]:

@@ -286,8 +286,8 @@ def _even_parts(size: Dim, count: int) -> Loose:
     """Equal parts; the last is smaller where they do not come out even."""
     if not 0 < count <= 65_536:
         raise Fault(f"a split into {count} parts")
-    each = algebra.ceildiv(size, count) if isinstance(size, int) else algebra.floordiv(size, count)
-    return (*((each,) * (count - 1)), algebra.sub(size, algebra.mul(each, count - 1)))
+    part = algebra.ceildiv(size, count) if isinstance(size, int) else algebra.floordiv(size, count)
+    return (*((part,) * (count - 1)), algebra.sub(size, algebra.mul(part, count - 1)))
 
 
 def pad(call: Call) -> list[Out]:

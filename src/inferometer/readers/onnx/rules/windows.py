@@ -88,10 +88,10 @@ def kernel_of(call: Call, weight: int, rank: int) -> tuple[int, ...]:
     """The window's size, from the attribute or else from the weight."""
     kernel = call.integers("kernel_shape")
     if kernel is None:
-        found = static(call.shape(weight)[2:])
-        if found is None:
+        sides = static(call.shape(weight)[2:])
+        if sides is None:
             raise UnknownShapeError
-        kernel = found
+        kernel = sides
     if len(kernel) != rank:
         raise Fault(f"a window of {len(kernel)} dimensions over {rank}")
     return kernel
