@@ -19,7 +19,7 @@ from inferometer.core.statistics import mean
 from inferometer.core.workload import Workload
 from inferometer.importers.base import Document
 
-__all__ = ["UNKNOWN", "Found", "facts", "finish", "leading", "most", "op_means", "remainder", "sum_of", "tokens"]
+__all__ = ["UNKNOWN", "Draft", "facts", "finish", "leading", "most", "op_means", "remainder", "sum_of", "tokens"]
 
 UNKNOWN = "unknown"
 _ROUNDING_S = 1e-6  # an op: the coarsest clock that these tools print is the microsecond
@@ -27,8 +27,8 @@ _MOST_TOKENS = 1e12
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
-    """What a source says of one result. Filled in by an importer, then finished into a Profile."""
+class Draft:
+    """A profile in the making: what a source says of one result, filled in by an importer, then finished."""
 
     tool: str
     version: str | None = None
@@ -47,35 +47,35 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-def finish(found: Found, document: Document) -> Profile:
+def finish(draft: Draft, document: Document) -> Profile:
     """The profile. Units and the unattributed time come from the ops of the last phase that has any."""
-    phases = tuple(found.phases)
+    phases = tuple(draft.phases)
     whole = next((phase for phase in reversed(phases) if phase.ops), None)
     ops = whole.ops if whole else ()
     headline: dict[str, Any] = {
         "top_unit": most(ops, lambda op: op.time_s),
         "top_unit_by_count": most(ops, lambda op: op.count),
         "unattributed_s": whole.unattributed_s if whole else None,
-        **found.headline,
+        **draft.headline,
     }
     forward = next((phase for phase in phases if phase.name in {"forward", "run"}), None)
     if forward is not None:
         headline.setdefault("latency_s", forward.time_s)
     return Profile(
         kind="measured",
-        model=found.model or ModelFacts(name=document.path.stem or UNKNOWN),
-        device=DeviceFacts(name=found.device or UNKNOWN, title=found.device, count=found.devices),
-        runtime=found.runtime,
-        workload=found.workload,
+        model=draft.model or ModelFacts(name=document.path.stem or UNKNOWN),
+        device=DeviceFacts(name=draft.device or UNKNOWN, title=draft.device, count=draft.devices),
+        runtime=draft.runtime,
+        workload=draft.workload,
         phases=phases,
         summary=Headline(**headline),
-        environment=Environment(versions=found.versions, threads=found.threads, host=found.host),
+        environment=Environment(versions=draft.versions, threads=draft.threads, host=draft.host),
         provenance=Provenance(
-            tool=found.tool,
-            version=found.version or UNKNOWN,
-            created=found.measured_at or "",
-            command=found.command,
-            notes=tuple(found.notes),
+            tool=draft.tool,
+            version=draft.version or UNKNOWN,
+            created=draft.measured_at or "",
+            command=draft.command,
+            notes=tuple(draft.notes),
         ),
     )
 

@@ -51,13 +51,13 @@ def choose_importer(
         return _asked_for(source, document, known, matching)
     if len(matching) == 1:
         return matching[0]
-    found = f"{str(document.path)!r} is {_describe(document)}"
+    seen = f"{str(document.path)!r} is {_describe(document)}"
     if matching:
         names = " or ".join(importer.name for importer in matching)
-        raise FormatError(f"{found}; it could be from {names}.", remedy="Say which with `--as NAME`.")
+        raise FormatError(f"{seen}; it could be from {names}.", remedy="Say which with `--as NAME`.")
     titles = ", ".join(f"{importer.name} ({importer.title})" for importer in known) or "none"
     remedy = " ".join((f"Formats that are known: {titles}.", *broken))
-    raise FormatError(f"No importer knows this file: {found}.", remedy=remedy)
+    raise FormatError(f"No importer knows this file: {seen}.", remedy=remedy)
 
 
 def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:

@@ -16,7 +16,7 @@ from inferometer.core.dtype import dtype
 from inferometer.core.profile import ModelFacts, Phase, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.errors import FormatError, UnknownNameError
-from inferometer.importers.assemble import Found, facts, finish
+from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, number, numbers, optional, text, whole
 
@@ -46,7 +46,7 @@ class LlamaBench:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         rows = list(listed(_rows(document), "the file"))
-        return tuple(finish(_found(group), document) for group in _groups(rows))
+        return tuple(finish(_draft(group), document) for group in _groups(rows))
 
 
 def _rows(document: Document) -> list[Any]:
@@ -80,10 +80,10 @@ def _count(row: TestRow, key: str) -> int:
     return whole(row.get(key), f"`{key}`") or 0
 
 
-def _found(group: Sequence[TestRow]) -> Found:
+def _draft(group: Sequence[TestRow]) -> Draft:
     row = group[0]
     build, commit = text(row.get("build_number")), text(row.get("build_commit"))
-    found = Found(
+    draft = Draft(
         tool="llama-bench",
         version=" ".join(filter(None, (build, f"({commit})" if commit else None))) or None,
         measured_at=text(row.get("test_time")),
@@ -94,25 +94,25 @@ def _found(group: Sequence[TestRow]) -> Found:
         host=facts(row, *_HOST),
     )
     if build:
-        found.versions["llama.cpp"] = build
-    found.workload = _workload(group)
+        draft.versions["llama.cpp"] = build
+    draft.workload = _workload(group)
     for test in group:
-        found.phases.append(_phase(test, found))
-    found.phases.sort(key=lambda phase: phase.name != "prefill")
-    found.notes.append("tokenising and sampling are not in these times")
-    return found
+        draft.phases.append(_phase(test, draft))
+    draft.phases.sort(key=lambda phase: phase.name != "prefill")
+    draft.notes.append("tokenising and sampling are not in these times")
+    return draft
 
 
-def _phase(row: TestRow, found: Found) -> Phase:
+def _phase(row: TestRow, draft: Draft) -> Phase:
     kind = _test(row)
     steps = _count(row, "n_gen") if kind == "tg" else 1
     time_s = number(row.get("avg_ns"), "`avg_ns`") / _NS / steps
     samples = numbers(row.get("samples_ns"), "`samples_ns`")
     if kind == "tg":
-        found.headline["tpot_s"] = time_s
-        found.headline["tokens_per_s"] = optional(row.get("avg_ts"), "`avg_ts`")
+        draft.headline["tpot_s"] = time_s
+        draft.headline["tokens_per_s"] = optional(row.get("avg_ts"), "`avg_ts`")
     elif kind == "pg":
-        found.headline["e2e_s"] = time_s
+        draft.headline["e2e_s"] = time_s
     return Phase(
         name={"pp": "prefill", "tg": "decode", "pg": "request"}[kind],
         time_s=time_s,

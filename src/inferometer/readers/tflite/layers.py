@@ -110,7 +110,7 @@ def _fully_connected(site: Site) -> list[Op]:
     units, width = site.sizes(1, 2)
     if not site.is_stored(1):
         return [site.op((0, 1, 2), kind="matmul", contracted=width)]
-    sizes = {"in_features": width, "out_features": units, "contracted": width}
+    sizes: dict[str, Any] = {"in_features": width, "out_features": units, "contracted": width}
     return [site.op((0,), (1, 2), **sizes, **site.arithmetic(0, 1))]
 
 
