@@ -25,7 +25,17 @@ from inferometer.readers.huggingface.parts import (
     weight,
 )
 
-__all__ = ["classified", "conv_bn", "convnext", "densenet", "pixels_of", "plain", "resnet", "squeezenet"]
+__all__ = [
+    "classified",
+    "conv_bn",
+    "convnext",
+    "densenet",
+    "fully_connected",
+    "pixels_of",
+    "plain",
+    "resnet",
+    "squeezenet",
+]
 
 
 def pixels_of(config: Config) -> Tensor:
@@ -230,11 +240,16 @@ def _connected(family: Family, config: Config, x: Tensor) -> Block:
     places, widths = family.names["classifier"].split(), config.wholes("classifier")
     if len(widths) > len(places):
         raise config.error("classifier", f"has {len(widths)} layers, and {family.name} at most {len(places)}")
-    for place, features in zip(places[-len(widths) :], widths, strict=True):
+    return fully_connected(ops, places[-len(widths) :], widths, config.text("hidden_act"))
+
+
+def fully_connected(ops: list[Op], places: list[str], widths: tuple[int, ...], function: str) -> Block:
+    """The head: after `ops` a layer a width, with an activation behind all but the last."""
+    for place, features in zip(places, widths, strict=True):
         at = f"classifier.{place}"
         ops.append(linear(at, output(ops), features, at, bias=True))
         if place != places[-1]:
-            ops.append(activation(f"{at}.act", output(ops), function_of(config.text("hidden_act"))))
+            ops.append(activation(f"{at}.act", output(ops), function_of(function)))
     return Block(name="head", ops=tuple(ops))
 
 

@@ -13,7 +13,7 @@ from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.attention import Attention, Latent, Seen, attend, attend_latent
 from inferometer.readers.huggingface.mlp import Experts, Mlp, feed, route
 from inferometer.readers.huggingface.parts import add, multiply, norm, output, weight, width
-from inferometer.readers.huggingface.ssm import Mamba, Mamba2, scan, scan2
+from inferometer.readers.huggingface.ssm import Mamba, scan
 
 __all__ = ["Layer", "Norms", "named_norm", "stack"]
 
@@ -42,7 +42,7 @@ class Norms:
 @frozen
 class Layer:
     norms: Norms
-    mixer: Attention | Latent | Mamba | Mamba2
+    mixer: Attention | Latent | Mamba
     cross: Attention | None = None
     ffn: Mlp | Experts | None = None
     parallel: bool = False  # attention and MLP read the same input and are added together
@@ -136,11 +136,11 @@ def _normed(at: str, x: Tensor, norms: Norms, module: str) -> list[Op]:
     return [named_norm(f"{at}.norm", x, norms, module)] if module else []
 
 
-def _sublayer(mixer: Attention | Latent | Mamba | Mamba2) -> str:
-    return "ssm" if isinstance(mixer, Mamba | Mamba2) else "attn"
+def _sublayer(mixer: Attention | Latent | Mamba) -> str:
+    return "ssm" if isinstance(mixer, Mamba) else "attn"
 
 
-def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, seen: Seen) -> Iterable[Op]:
+def _mix(mixer: Attention | Latent | Mamba, at: str, x: Tensor, seen: Seen) -> Iterable[Op]:
     match mixer:
         case Attention():
             return attend(mixer, at, x, seen)
@@ -148,8 +148,6 @@ def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, seen: S
             return attend_latent(mixer, at, x, seen)
         case Mamba():
             return scan(mixer, at, x)
-        case Mamba2():
-            return scan2(mixer, at, x)
 
 
 def _feed(ffn: Mlp | Experts, at: str, x: Tensor) -> Iterable[Op]:

@@ -2,7 +2,7 @@
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface.body import Body, function_of
-from inferometer.readers.huggingface.cnn import classified, conv_bn, pixels_of
+from inferometer.readers.huggingface.cnn import classified, conv_bn, fully_connected, pixels_of
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.parts import (
@@ -11,7 +11,6 @@ from inferometer.readers.huggingface.parts import (
     add,
     channels_of,
     convolution,
-    linear,
     multiply,
     output,
     pool,
@@ -96,9 +95,4 @@ def _head(family: Family, config: Config, x: Tensor) -> Block:
     places, widths = family.names["classifier"].split(), config.wholes("classifier")
     if len(places) != len(widths):
         raise config.error("classifier", f"has {len(widths)} layers, and {family.name} has {len(places)}")
-    for place, features in zip(places, widths, strict=True):
-        at = f"classifier.{place}"
-        ops.append(linear(at, output(ops), features, at, bias=True))
-        if place != places[-1]:
-            ops.append(activation(f"{at}.act", output(ops), function_of(config.text("classifier_act"))))
-    return Block(name="head", ops=tuple(ops))
+    return fully_connected(ops, places, widths, config.text("classifier_act"))

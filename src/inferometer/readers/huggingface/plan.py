@@ -9,7 +9,7 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.layer import Layer, Norms
 from inferometer.readers.huggingface.mlp import Experts, Mlp
-from inferometer.readers.huggingface.ssm import Mamba, Mamba2
+from inferometer.readers.huggingface.ssm import Mamba
 
 __all__ = ["attention_of", "mlp_of", "norms_of", "planned_layers", "windows_of"]
 
@@ -42,17 +42,15 @@ def norms_of(family: Family, at: str) -> Norms:
 
 def _mixer(  # noqa: PLR0913 - what attention sees belongs to the layer
     family: Family, config: Config, at: str, index: int, *, window: int | None, cached: bool
-) -> Attention | Latent | Mamba | Mamba2:
+) -> Attention | Latent | Mamba:
     kind = family.mixer
     if kind == "jamba":
         period, offset = config.whole("attn_layer_period"), config.whole("attn_layer_offset", least=0)
         kind = "attention" if index % period == offset else "mamba"
     if kind == "latent":
         return _latent(family, config, at)
-    if kind == "mamba":
+    if kind in {"mamba", "mamba2"}:
         return _mamba(family, config, at)
-    if kind == "mamba2":
-        return _mamba2(family, config, at)
     return replace(attention_of(family, config, at, index=index), window=window, cached=cached)
 
 
@@ -134,35 +132,27 @@ def _latent(family: Family, config: Config, at: str) -> Latent:
 
 
 def _mamba(family: Family, config: Config, at: str) -> Mamba:
+    """Of either version; what only one of them has stands in `own`."""
     hidden = config.whole("hidden_size")
-    rank = -(-hidden // 16) if config.get("time_step_rank") == "auto" else config.whole("time_step_rank")
+    if family.mixer == "mamba2":
+        inner, heads = config.whole("expand") * hidden, config.whole("num_heads")
+        if heads * config.whole("head_dim") != inner:
+            raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
+        own = {"heads": heads, "groups": config.whole("n_groups")}
+    else:
+        automatic = config.get("time_step_rank") == "auto"
+        own = {"rank": -(-hidden // 16) if automatic else config.whole("time_step_rank")}
+        inner = config.whole("inner", None) or config.whole("expand") * hidden
     return Mamba(
-        at=f"{at}{family.names['mixer']}",
-        inner=config.whole("inner", None) or config.whole("expand") * hidden,
-        state=config.whole("state_size"),
-        kernel=config.whole("conv_kernel"),
-        rank=rank,
-        bias=config.flag("use_bias"),
-        conv_bias=config.flag("use_conv_bias"),
-        normed=family.mixer == "jamba",
-        function=function_of(config.text("hidden_act", "silu")),
-    )
-
-
-def _mamba2(family: Family, config: Config, at: str) -> Mamba2:
-    heads, inner = config.whole("num_heads"), config.whole("expand") * config.whole("hidden_size")
-    if heads * config.whole("head_dim") != inner:
-        raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
-    return Mamba2(
         at=f"{at}{family.names['mixer']}",
         inner=inner,
         state=config.whole("state_size"),
         kernel=config.whole("conv_kernel"),
-        heads=heads,
-        groups=config.whole("n_groups"),
         bias=config.flag("use_bias"),
         conv_bias=config.flag("use_conv_bias"),
+        normed=family.mixer == "jamba",
         function=function_of(config.text("hidden_act", "silu")),
+        **own,
     )
 
 

@@ -20,38 +20,34 @@ from inferometer.readers.huggingface.parts import (
     width,
 )
 
-__all__ = ["Mamba", "Mamba2", "scan", "scan2"]
+__all__ = ["Mamba", "scan"]
 
 
 @frozen
 class Mamba:
-    """Version 1. `normed`: dt, B and C pass an RMS norm first (Jamba)."""
+    """`rank` is that of version 1's time step; `heads` and `groups` are version 2's, and 0 in version 1.
+
+    `normed`: dt, B and C pass an RMS norm first (Jamba).
+    """
 
     at: str
     inner: int
     state: int
     kernel: int
-    rank: int
+    rank: int = 0
+    heads: int = 0
+    groups: int = 0
     bias: bool = False
     conv_bias: bool = True
     normed: bool = False
     function: str = "silu"
 
 
-@frozen
-class Mamba2:
-    at: str
-    inner: int
-    state: int
-    kernel: int
-    heads: int
-    groups: int
-    bias: bool = False
-    conv_bias: bool = True
-    function: str = "silu"
-
-
 def scan(spec: Mamba, at: str, x: Tensor) -> list[Op]:
+    return _scan2(spec, at, x) if spec.heads else _scan1(spec, at, x)
+
+
+def _scan1(spec: Mamba, at: str, x: Tensor) -> list[Op]:
     """in_proj → causal conv → (dt, B, C) → scan → gate → out_proj."""
     batch, tokens = x.shape[0], x.shape[1]
     inner, rank, state = spec.inner, spec.rank, spec.state
@@ -84,7 +80,7 @@ def scan(spec: Mamba, at: str, x: Tensor) -> list[Op]:
     return [*ops, *_gated(at, output(ops), halves.outputs[1], spec.function), _out(spec, at, x)]
 
 
-def scan2(spec: Mamba2, at: str, x: Tensor) -> list[Op]:
+def _scan2(spec: Mamba, at: str, x: Tensor) -> list[Op]:
     """One projection gives gate, x, B, C and dt; the convolution runs over x, B and C; a gated RMS norm ends it."""
     batch, tokens = x.shape[0], x.shape[1]
     shared = spec.groups * spec.state
