@@ -154,7 +154,7 @@ def _mean_op(row: _OpRuns) -> OpTime:
 
 
 def tokens(mean_count: float | None, what: str, notes: list[str]) -> int | None:
-    """A mean number of tokens as a workload's size; one that had to be rounded is told."""
+    """A mean number of tokens as a workload's size; rounding it is noted."""
     if mean_count is None or not 1 <= mean_count <= _MOST_TOKENS:
         return None
     if mean_count != int(mean_count):

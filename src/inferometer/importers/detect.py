@@ -27,7 +27,7 @@ def import_file(  # noqa: PLR0913 - what the file cannot say, and what tests swa
     now: Callable[[], str] | None = None,
     limit: int = SIZE_LIMIT,
 ) -> tuple[Profile, ...]:
-    """The results in another tool's file. `source` names the tool; without it, the content tells."""
+    """The results in another tool's file. `source` names the tool; without it, the content decides."""
     document = load_document(Path(path), limit=limit)
     importer = choose_importer(document, source=source, importers=importers)
     try:
@@ -61,7 +61,7 @@ def choose_importer(
 
 
 def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:
-    """The importers that load, and what is said of those that do not."""
+    """The importers that load, and the error messages of those that do not."""
     loaded, errors = load_all(GROUP)
     return tuple(loaded.values()), tuple(error.message for error in errors)
 

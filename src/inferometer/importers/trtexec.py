@@ -64,7 +64,7 @@ def _latency(row: Mapping[str, Any], index: int) -> float:
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Phase:
-    """TensorRT reports times by events on the GPU's stream; layers on a DLA cannot be told from them."""
+    """TensorRT reports times by events on the GPU's stream; layers on a DLA look the same."""
     ops = tuple(_op(row, index) for index, row in enumerate(rows) if "averageMs" in row)
     if not ops:
         raise FormatError("It holds no layer.")

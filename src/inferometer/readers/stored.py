@@ -239,7 +239,7 @@ def tensors_graph(name: str, tensors: Sequence[Stored], *, norm: str = "layer") 
 
 
 def _coverage(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Of the stored weights' ops, those whose work can be told. What has no weights is in neither number."""
+    """How many of the stored weights' ops have known work. Ops without weights are in neither number."""
     total, unknown = 0, dict[str, dict[str, Any]]()
     for block in blocks:
         total += block.count * len(block.ops)

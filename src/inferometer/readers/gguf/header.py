@@ -102,7 +102,7 @@ def parse_header(data: mmap.mmap | bytes, path: Path) -> GgufHeader:
 
 
 def _version(cursor: Cursor) -> int:
-    """The version also tells the byte order: it is a small number in one of the two."""
+    """The version also reveals the byte order: only in one of the two is it a small number."""
     if cursor.raw(4, "the magic number") != MAGIC:
         raise cursor.fault("the magic number GGUF is missing", at=0)
     version: int = cursor.number("I", "the version")

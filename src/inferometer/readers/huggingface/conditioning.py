@@ -1,4 +1,4 @@
-"""What denoisers are told beside the image: the time step, a text's vector, a class. Each is one vector an image."""
+"""What denoisers are conditioned on: the time step, a text, a class. Each is one vector per image."""
 
 from dataclasses import replace
 

@@ -180,7 +180,7 @@ class Filter:
 
 
 def square(features: int, kernel: int, *, stride: int = 1, padding: int | None = None, groups: int = 1) -> Filter:
-    """A filter in two dimensions; unless told otherwise its padding keeps the side, but for the stride."""
+    """A filter in two dimensions. Its default padding keeps the side length at stride 1."""
     pad = (kernel - 1) // 2 if padding is None else padding
     return Filter(
         features=features, kernel=(kernel, kernel), strides=(stride, stride), padding=(pad, pad), groups=groups

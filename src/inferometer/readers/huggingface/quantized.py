@@ -1,6 +1,6 @@
 """What a config's `quantization_config` says of how weights are stored.
 
-Two methods keep the tensors' shapes, so a config alone tells the bytes: block-scaled fp8 (DeepSeek-V3) and mxfp4
+Two methods keep the tensors' shapes, so the config alone gives the bytes: block-scaled fp8 (DeepSeek-V3) and mxfp4
 (gpt-oss). Others repack their tensors; for them only the method's name is kept, and the file must be read.
 """
 

@@ -134,7 +134,7 @@ def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[O
         "producer": " ".join(part for part in (model.producer, model.producer_version) if part),
         "graph": model.graph.name,
         "coverage": _coverage(walk, steps, ops),
-        "symbols": dict(walk.symbols.told),
+        "symbols": dict(walk.symbols.explained),
     }
     if model.properties:
         facts["properties"] = dict(model.properties)

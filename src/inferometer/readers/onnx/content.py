@@ -1,7 +1,7 @@
 """Small arrays whose elements are known at read time: shapes, axes, scales. Elements are numbers, sizes, or unknown.
 
-A model computes many of its shapes itself (`Shape → Gather → Concat → Reshape`). Following those few numbers is what
-tells the shapes, and nothing larger than MAX_ITEMS is ever followed.
+A model computes many of its shapes itself (`Shape → Gather → Concat → Reshape`). Shapes are
+inferred by following those few numbers; nothing larger than MAX_ITEMS is ever followed.
 """
 
 from collections.abc import Callable, Iterable

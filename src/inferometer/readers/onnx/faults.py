@@ -13,7 +13,7 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
         self.where = where
 
     def at(self, where: str) -> "Fault":
-        """The same fault, told from one level further out."""
+        """The same fault, located from one level further out."""
         self.where = where if self.where is None else f"{where}, {self.where}"
         return self
 
@@ -25,8 +25,8 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
 
 
 class UncoveredError(Exception):
-    """A node whose work what is known of it does not tell. The message is the reason on the op that stands for it."""
+    """A node whose work cannot be counted. The message becomes the reason on the custom op that stands for it."""
 
 
 class UnknownShapeError(Exception):
-    """A shape that cannot be told from the file. No error of the user's: the tensor is reported as unknown."""
+    """A shape that cannot be inferred from the file. Not the user's error: the tensor is reported as unknown."""

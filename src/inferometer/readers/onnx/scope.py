@@ -39,7 +39,7 @@ class Scope:
 
 
 def prefix_of(name: str) -> str:
-    """What stands before the names of a graph within a node; a long one is cut and told apart by a checksum."""
+    """What stands before the names of a graph within a node; a long one is cut and made unique by a checksum."""
     return f"{name}/" if len(name) < MAX_PREFIX else f"{name[:200]}~{crc32(name.encode()):08x}/"
 
 

@@ -43,7 +43,7 @@ class Loop:
 
 
 def trips_of(loop: Loop) -> Dim | None:
-    """The number of trips where it can be told, else None."""
+    """The number of trips where it can be inferred, else None."""
     limit = first_size(loop.call, 0)
     if isinstance(limit, int) and limit >= _NO_LIMIT:
         limit = None

@@ -153,7 +153,7 @@ class Walk:
         return value
 
     def shaped(self, name: str, full: str, out: Out, scope: Scope) -> tuple[Shape | None, str | None]:
-        """The rule's word, then the file's, then a symbol of its own for a size that neither tells."""
+        """What the rule inferred, then what the file declares, then a new symbol for a size that neither gives."""
         stated = scope.declared.get(name)
         axes = stated.axes if stated is not None and stated.group in {"tensor", "sparse"} else None
         file_says: Loose | None = None if axes is None else tuple(self.symbols.dim(axis) for axis in axes)

@@ -226,7 +226,7 @@ def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, An
 
 
 def _coverage(ops: tuple[Op, ...], unpacked: int) -> dict[str, Any]:
-    """Of all operators, those in bodies and those that only unpack a constant included: whose work can be told."""
+    """How many operators have known work, including those in bodies and those that only unpack a constant."""
     total, unknown = unpacked, dict[str, dict[str, Any]]()
     pending = list(ops)
     while pending:

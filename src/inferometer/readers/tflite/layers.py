@@ -86,7 +86,7 @@ def _transpose_conv_3d(site: Site) -> list[Op]:
 
 
 def _general_convolution(site: Site) -> list[Op]:
-    """StableHLO's: any layout, told by the options. A dilated input is a transposed convolution."""
+    """StableHLO's: any layout, given by the options. A dilated input is a transposed convolution."""
     options = site.options
     shape = site.sizes(1, len(site.shape(1)))
     groups = max(1, options["groups"])

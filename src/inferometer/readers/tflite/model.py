@@ -28,7 +28,7 @@ _DETAILS = {1: "custom", 2: "blockwise", 3: "multi_axis"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
-    """How the real numbers are told from the stored ones. `axis` is None where one scale holds for all."""
+    """How real numbers follow from the stored ones. `axis` is None where one scale holds for all."""
 
     scales: int
     zero_points: int

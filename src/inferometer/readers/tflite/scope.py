@@ -186,7 +186,7 @@ class Site:
         return last if isinstance(last, int) else 1
 
     def numbers(self, number: int) -> tuple[int, ...] | None:
-        """The values of an input that holds sizes or axes, where the file tells them."""
+        """The values of an input that holds sizes or axes, where they are known."""
         place = self.given(number)
         return None if place < 0 else self.scope.numbers(place)
 

@@ -1,8 +1,8 @@
 """Sizes that a TFLite file leaves open, followed from the inputs.
 
 A file with an open batch marks every size that follows from it as unknown too. Each operator's outputs are worked out
-from its inputs here; only what cannot be told stays a symbol of its own, named after its tensor and axis. Small integer
-tensors that compute shapes (SHAPE → STRIDED_SLICE → PACK → RESHAPE) are followed by value.
+from its inputs here; only what cannot be inferred stays a symbol of its own, named after its tensor and axis. Small
+integer tensors that compute shapes (SHAPE → STRIDED_SLICE → PACK → RESHAPE) are followed by value.
 """
 
 import operator
@@ -55,7 +55,7 @@ class _Case:
 
 
 class _UntoldError(Exception):
-    """What the file says does not tell the size."""
+    """The size does not follow from what the file says."""
 
 
 # What goes wrong where options and shapes do not belong together: then nothing can be told either.
@@ -64,7 +64,7 @@ _Infer = Callable[[_Case], Shape]
 
 
 def output_shapes(info: OperatorInfo, operands: list[Operand | None], ranks: list[int]) -> list[Shape | None]:
-    """The shape of each output, or None where the operator's rule cannot tell it."""
+    """The shape of each output, or None where the operator's rule cannot infer it."""
     given = [operand for operand in operands if operand is not None]
     called = info.operator
     infer = _BY_NAME.get(called.name) or _BY_FORM.get(called.form) or _BY_KIND.get(called.kind)

@@ -55,7 +55,7 @@ _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {
 def parse_size(text: str, names: Mapping[str, Dim]) -> Dim:
     """The size an expression gives, with the file's symbols under the names we give them.
 
-    What cannot be said in size arithmetic (a maximum, a ceiling) becomes a symbol of its own, named by its text: it
+    What size arithmetic cannot express (a maximum, a ceiling) becomes a symbol of its own, named by its text: it
     stays unknown, and is reported as such. The text is only parsed, never evaluated.
     """
     try:

@@ -221,7 +221,7 @@ def _alike(one: Op, other: Op) -> bool:
 
 
 def _reaches_back(op: Op) -> bool:
-    """Whether ops inside an op read from the layer before: those are not told apart."""
+    """Whether ops inside an op read from the layer before; such layers are not folded."""
     inner = (tensor for body in op.get("bodies", ()) for within in body for tensor in _read(within))
     return any(tensor.name.startswith(_PREVIOUS) for tensor in inner)
 

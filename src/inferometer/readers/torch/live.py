@@ -54,7 +54,7 @@ def read_exported(exported: Any, *, name: str = "program") -> Graph:
 def export_module(
     module: Any, example_inputs: tuple[Any, ...], *, kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None
 ) -> Any:
-    """The exported program of a module. What torch says when it cannot trace is told in our words."""
+    """The exported program of a module. Torch's errors while tracing are rephrased."""
     torch = import_torch()
     if not isinstance(module, torch.nn.Module):
         raise FormatError(

@@ -191,7 +191,7 @@ _APART = (11, 13, 17, 19, 23, 29, 31, 37, 41, 43)
 
 
 def is_contiguous(value: Value) -> bool | None:
-    """Whether the last axis lies densest and each other as close as it can; None where that cannot be told."""
+    """Whether the last axis lies densest and each other as close as it can; None where that is unknown."""
     strides = value.strides
     numbers = None if strides is None else _numbers((*value.shape, *strides))
     if numbers is None:

@@ -139,7 +139,7 @@ def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
 def _attention(scope: Scope, call: Call, row: AtenRow) -> None:
     """Queries [batch, heads, query, head_dim] against keys and values of as many or fewer heads.
 
-    A mask is data: all pairs are computed, as engines do. `is_causal` is told by the operator and counted once; torch
+    A mask is data: all pairs are computed, as engines do. `is_causal` is an argument, and is counted; torch
     aligns it at the first token, so the keys beyond the queries are never met.
     """
     refs = tuple(call.arguments.get(name) for name in ("query", "key", "value"))

@@ -39,7 +39,7 @@ def linear(lowering: Lowering, op: Op) -> None:
 
 @rule("matmul")
 def matmul(lowering: Lowering, op: Op) -> None:
-    """The second factor may lie the other way round: what is contracted, and what is given, tell."""
+    """The second factor may be transposed; whether it is follows from the contracted and the resulting sizes."""
     nodes = lowering.nodes
     a, b = (lowering.read(tensor) for tensor in op.inputs[:2])
     shape = lowering.shape(op.outputs[0])

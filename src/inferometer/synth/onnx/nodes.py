@@ -122,7 +122,7 @@ class Nodes:
         return weight.name if known.transposed == transposed or len(weight.shape) < 2 else None
 
     def accept(self, port: Port) -> Value:
-        """Add an input of the model; its symbolic axes tell the symbols' sizes from then on."""
+        """Add an input of the model; from then on its symbolic axes give the symbols' sizes."""
         self.inputs.append(port)
         for axis, dim in enumerate(port.shape):
             if isinstance(dim, Symbol):

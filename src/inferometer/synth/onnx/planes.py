@@ -71,7 +71,7 @@ def _global(lowering: Lowering, op: Op, x: Value, shape: tuple[Dim, ...]) -> Val
 
 
 def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
-    """The padding that the two planes tell, where the op does not say it."""
+    """The padding inferred from the two planes, where the op does not give it."""
     padding = []
     strides = op.get("strides") or op["kernel"]
     for side, target, kernel, stride in zip(probe(have), probe(want), op["kernel"], strides, strict=True):

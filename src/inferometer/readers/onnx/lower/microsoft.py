@@ -128,7 +128,7 @@ QMOE = ExpertPlaces(first=2, second=5, third=8, packed=True)
 def lower_moe(places: ExpertPlaces) -> Lowering:
     """Router scores come in; the experts' projections are here.
 
-    How wide they are inside, the second stack tells; a first of twice its size holds the gate too.
+    Their inner width follows from the second stack; a first stack of twice its size holds the gate too.
     """
 
     def lower(step: Step, maker: Maker) -> list[Op]:

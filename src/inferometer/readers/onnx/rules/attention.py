@@ -222,8 +222,8 @@ def group_query(call: Call) -> list[Out]:
 def paged_heads(call: Call) -> Heads:
     """Tokens of all sequences in one row.
 
-    How many each has, and how many lie in its pages, only the data tells: sequences are taken as equally long, and
-    their pages as full.
+    How many tokens each has, and how many lie in its pages, is only known at run time: sequences are assumed to be
+    equally long, and their pages full.
     """
     q, heads, kv_heads = call.shape(0), _heads(call), _heads(call, "kv_num_heads")
     if not call.has(6) or not call.has(7) or len(call.shape(3)) < 2 or len(call.shape(7)) != 2:

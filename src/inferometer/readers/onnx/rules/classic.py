@@ -21,7 +21,7 @@ def _rows(call: Call) -> Dim:
 
 
 def classes(call: Call) -> int | None:
-    """How many classes a classifier tells apart, from its labels."""
+    """How many classes a classifier has, from its labels."""
     names = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
     return next((call.count(name) for name in names if call.count(name)), None)
 

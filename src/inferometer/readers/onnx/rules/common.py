@@ -19,7 +19,7 @@ def unknown(dtype: str | None = None) -> Out:
 
 
 def nothing_known(call: Call) -> list[Out]:
-    """Outputs of an operator whose shapes no rule tells."""
+    """Outputs of an operator whose shapes no rule infers."""
     return [unknown() for _ in call.node.outputs]
 
 

@@ -157,7 +157,7 @@ def _same(call: Call, one: Dim, other: Dim) -> Dim:
 
 
 def _partly(call: Call, indices: list[int], contents: list[Content | None]) -> Content | None:
-    """A concat of vectors some of which are unknown still tells the others: most target shapes look so."""
+    """A concat with some unknown vectors keeps the known ones: most target shapes are built like this."""
     parts: list[Content] = []
     for index, content in zip(indices, contents, strict=True):
         whole = static(call.shape(index))
@@ -224,7 +224,7 @@ def _positions(size: int, start: int, end: int, step: int) -> range:
 
 
 def _slice_length(call: Call, size: Dim, start: Dim | None, end: Dim | None, step: int) -> Dim | None:
-    """Bounds that are symbols are taken to lie within the tensor; None where the length cannot be told."""
+    """Symbolic bounds are assumed to lie within the tensor; None where the length cannot be inferred."""
     if step == 0:
         raise Fault("a slice with a step of 0")
     if start is None or end is None:

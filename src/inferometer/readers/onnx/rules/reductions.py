@@ -11,7 +11,7 @@ _FOLDS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMi
 
 
 def reduce_axes(call: Call, rank: int) -> tuple[int, ...] | None:
-    """The axes that go; None where they cannot be told. None given means all, unless told to do nothing then."""
+    """The axes that are reduced; None where they are unknown. No axes means all, or nothing if an attribute says so."""
     try:
         axes = call.listed("axes", 1)
     except UnknownShapeError:

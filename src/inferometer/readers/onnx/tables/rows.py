@@ -18,7 +18,7 @@ def row(kind: str, infer: Rule, *, function: str = "", flops: int = 1, **more: A
 
 
 def custom(reason: str, rule: Rule = nothing_known) -> OnnxRow:
-    """An operator whose work the file does not tell."""
+    """An operator whose work cannot be read off the file."""
     return OnnxRow(kind="custom", infer=rule, attributes={"reason": reason}, folds=False)
 
 
