@@ -6,7 +6,7 @@ from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.parts import once, output, tensor
+from inferometer.readers.huggingface import nn
 
 __all__ = ["Body", "Place", "ending_in", "function_of", "labels_of", "once_only"]
 
@@ -41,13 +41,13 @@ def function_of(name: str) -> str:
 
 def ending_in(ops: list[Op], name: str) -> tuple[Op, ...]:
     """The ops with the last one's output under that name: what the next block reads."""
-    last = replace(ops[-1], outputs=(tensor(name, *output(ops).shape), *ops[-1].outputs[1:]))
+    last = replace(ops[-1], outputs=(nn.tensor(name, *nn.output(ops).shape), *ops[-1].outputs[1:]))
     return (*ops[:-1], last)
 
 
 def once_only(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """Blocks that run once a request."""
-    return tuple(replace(block, ops=once(block.ops)) for block in blocks)
+    return tuple(replace(block, ops=nn.once(block.ops)) for block in blocks)
 
 
 def labels_of(config: Any) -> int:
