@@ -195,7 +195,7 @@ def lower_longformer(step: Step, maker: Maker) -> list[Op]:
     if not isinstance(x[-1], int) or heads < 1 or len(x) != 3:
         raise UncoveredError(_NO_HEADS)
     size = x[-1] // heads
-    sizes = Heads(x[0], heads, heads, head_dim=size, value_dim=size, queries=x[1], keys=x[1])
+    sizes = Heads.of_itself(x[0], heads, (size, size), x[1])
     return _projected(step, maker, sizes, (), window=2 * step.call.integer("window") + 1)
 
 

@@ -1,6 +1,6 @@
 """Attention and its relatives, in the standard operator set and as ONNX Runtime adds them."""
 
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
@@ -14,7 +14,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-class Heads(NamedTuple):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heads:
     """Sizes of one attention: `keys` are those the new tokens bring, `past` those in the cache."""
 
     batch: Dim
@@ -25,6 +26,15 @@ class Heads(NamedTuple):
     queries: Dim
     keys: Dim
     past: Dim = 0
+
+    @classmethod
+    def of_itself(  # noqa: PLR0913 - the sizes of an attention
+        cls, batch: Dim, heads: Dim, widths: tuple[Dim, Dim], tokens: Dim, *, kv_heads: Dim | None = None, past: Dim = 0
+    ) -> "Heads":
+        """Of attention whose keys are made of the tokens that ask; `widths` are those of a key and of a value."""
+        kv_heads = heads if kv_heads is None else kv_heads
+        shared = {"batch": batch, "heads": heads, "kv_heads": kv_heads, "queries": tokens, "keys": tokens}
+        return cls(**shared, head_dim=widths[0], value_dim=widths[1], past=past)
 
     @property
     def output(self) -> Shape:
@@ -46,14 +56,16 @@ def heads_of(call: Call) -> Heads:
     q, k, v = call.shape(0), call.shape(1), call.shape(2)
     past = call.shape(4)[2] if call.has(4) and len(call.shape(4)) == 4 else 0
     if len(q) == len(k) == len(v) == 4:
-        return Heads(q[0], q[1], k[1], head_dim=q[3], value_dim=v[3], queries=q[2], keys=k[2], past=past)
+        return Heads(
+            batch=q[0], heads=q[1], kv_heads=k[1], head_dim=q[3], value_dim=v[3], queries=q[2], keys=k[2], past=past
+        )
     if not len(q) == len(k) == len(v) == 3:
         raise Fault(f"attention over {len(q)}, {len(k)} and {len(v)} dimensions")
     heads, kv_heads = call.integer("q_num_heads"), call.integer("kv_num_heads")
     if heads < 1 or kv_heads < 1:
         raise Fault("attention that does not say how many heads it has")
-    head_dim, value_dim = algebra.floordiv(q[2], heads), algebra.floordiv(v[2], kv_heads)
-    return Heads(q[0], heads, kv_heads, head_dim, value_dim, queries=q[1], keys=k[1], past=past)
+    widths = (algebra.floordiv(q[2], heads), algebra.floordiv(v[2], kv_heads))
+    return replace(Heads.of_itself(q[0], heads, widths, q[1], kv_heads=kv_heads, past=past), keys=k[1])
 
 
 def attention(call: Call) -> list[Out]:
@@ -113,8 +125,8 @@ def fused_heads(call: Call) -> Heads:
     x, heads = call.shape(0), _heads(call)
     wide, _, value = fused_widths(call)
     past = call.shape(past_place(call)) if call.has(past_place(call)) else ()
-    head_dim, value_dim = algebra.floordiv(wide, heads), algebra.floordiv(value, heads)
-    return Heads(x[0], heads, heads, head_dim, value_dim, x[1], x[1], past[3] if len(past) == 5 else 0)
+    widths = (algebra.floordiv(wide, heads), algebra.floordiv(value, heads))
+    return Heads.of_itself(x[0], heads, widths, x[1], past=past[3] if len(past) == 5 else 0)
 
 
 def fused_attention(call: Call) -> list[Out]:
@@ -142,8 +154,8 @@ def packed_heads(call: Call) -> Heads:
         wide = algebra.product(call.shape(0)[1:])
         value = call.shape(2)[-1] if call.has(2) else algebra.floordiv(wide, 3)
         wide = wide if call.has(1) else algebra.floordiv(wide, 3)
-    head_dim, value_dim = algebra.floordiv(wide, heads), algebra.floordiv(value, heads)
-    return Heads(table[0], heads, heads, head_dim, value_dim, queries=table[1], keys=table[1])
+    widths = (algebra.floordiv(wide, heads), algebra.floordiv(value, heads))
+    return Heads.of_itself(table[0], heads, widths, table[1])
 
 
 def packed(call: Call) -> list[Out]:
@@ -183,7 +195,8 @@ def _equal_heads(call: Call, widths: tuple[Dim, Dim], keys: Dim) -> Heads:
     q, heads = call.shape(0), _heads(call)
     place = multi_head_past(call)[0]
     past = call.shape(place) if call.has(place) else ()
-    return Heads(q[0], heads, heads, *widths, queries=q[1], keys=keys, past=past[2] if len(past) == 4 else 0)
+    sizes = Heads.of_itself(q[0], heads, widths, q[1], past=past[2] if len(past) == 4 else 0)
+    return replace(sizes, keys=keys)
 
 
 def multi_head(call: Call) -> list[Out]:
@@ -203,7 +216,8 @@ def group_query_heads(call: Call) -> Heads:
     every = heads if call.has(1) else heads + 2 * kv_heads
     size = algebra.floordiv(q[-1], every)
     past = call.shape(3) if call.has(3) else ()
-    return Heads(q[0], heads, kv_heads, size, size, q[1], q[1], past[2] if len(past) == 4 else 0)
+    kept = past[2] if len(past) == 4 else 0
+    return Heads.of_itself(q[0], heads, (size, size), q[1], kv_heads=kv_heads, past=kept)
 
 
 def group_query(call: Call) -> list[Out]:
@@ -231,7 +245,7 @@ def paged_heads(call: Call) -> Heads:
     batch, pages, page = call.shape(6)[0], call.shape(7)[1], call.shape(3)[1]
     size = algebra.floordiv(q[-1], heads if call.has(1) else heads + 2 * kv_heads)
     tokens = algebra.floordiv(q[0], batch)
-    return Heads(batch, heads, kv_heads, size, size, tokens, tokens, past=algebra.mul(pages, page))
+    return Heads.of_itself(batch, heads, (size, size), tokens, kv_heads=kv_heads, past=algebra.mul(pages, page))
 
 
 def paged(call: Call) -> list[Out]:
