@@ -10,7 +10,7 @@ from inferometer.core.codec import decode, encode
 from inferometer.core.graph import KINDS
 from inferometer.core.profile import Headline, ModelFacts, Phase, Profile
 from inferometer.errors import FormatError, InferometerError
-from inferometer.importers.assemble import Found, finish
+from inferometer.importers.assemble import Draft, finish
 from inferometer.importers.base import GROUP, Document, Importer
 from inferometer.importers.document import load_document, parse_document
 from inferometer.plugins import load_all
@@ -31,8 +31,8 @@ class Toy:
     def read(self, document: Document) -> tuple[Profile, ...]:
         if not document.data.startswith(b"TOY ") or not document.data[4:].isdigit():
             raise FormatError("It is no toy.")
-        found = Found(tool="toy", phases=[Phase(name="forward", time_s=float(document.text[4:]))])
-        return (finish(found, document),)
+        draft = Draft(tool="toy", phases=[Phase(name="forward", time_s=float(document.text[4:]))])
+        return (finish(draft, document),)
 
 
 IMPORTERS = {**OURS, **load_all(GROUP)[0], "toy": Toy()}

@@ -17,7 +17,7 @@ from inferometer.core.dims import Symbol, evaluate
 from inferometer.cost.work.count import coverage, graph_work
 from inferometer.readers.onnx import reader
 from inferometer.readers.onnx.reader import read_bytes
-from inferometer.readers.onnx.tables import rows_of
+from inferometer.readers.onnx.tables import domain_rows
 
 NOT_INSTALLED = (
     "the onnx package is not installed, and with it its light models and its shape inference: pip install onnx"
@@ -285,7 +285,7 @@ def test_every_operator_onnx_knows_has_a_row():
     for domain in ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training"):
         known = {schema.name for schema in defs.get_all_schemas_with_history() if schema.domain == domain}
         assert known
-        assert known - set(rows_of(domain)) == set()
+        assert known - set(domain_rows(domain)) == set()
 
 
 def test_every_operator_onnx_runtime_adds_has_a_row():
@@ -297,4 +297,4 @@ def test_every_operator_onnx_runtime_adds_has_a_row():
     assert runtime.__version__
     for domain in ("com.microsoft", "com.microsoft.nchwc"):
         known = {schema.name for schema in get_all_operator_schema() if schema.domain == domain}
-        assert known - set(rows_of(domain)) == set()
+        assert known - set(domain_rows(domain)) == set()

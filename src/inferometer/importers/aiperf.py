@@ -10,7 +10,7 @@ from typing import Any
 
 from inferometer.core.profile import ModelFacts, Profile
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, facts, finish
+from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import mapping, milliseconds, number, optional, positive, text
 from inferometer.importers.serving import Measure, add_requests, add_sizes
@@ -32,27 +32,27 @@ class AiPerf:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         export = document.keys
-        found = Found(
+        draft = Draft(
             tool="AIPerf", version=text(export.get("aiperf_version")), measured_at=text(export.get("start_time"))
         )
-        _add_config(found, mapping(export.get("input_config")))
+        _add_config(draft, mapping(export.get("input_config")))
         add_requests(
-            found,
+            draft,
             first=_measure(export, "time_to_first_token"),
             step=_measure(export, "inter_token_latency"),
             whole=_measure(export, "request_latency"),
         )
-        found.headline["tokens_per_s"] = _average(export, "output_token_throughput")
+        draft.headline["tokens_per_s"] = _average(export, "output_token_throughput")
         add_sizes(
-            found,
+            draft,
             prompt=_average(export, "input_sequence_length"),
             generate=_average(export, "output_sequence_length"),
             arrival=_rate(mapping(export.get("input_config"))),
         )
         failed = _average(export, "error_request_count")
         if failed:
-            found.notes.append(f"{failed:g} requests failed and are not in the times")
-        return (finish(found, document),)
+            draft.notes.append(f"{failed:g} requests failed and are not in the times")
+        return (finish(draft, document),)
 
 
 def _measure(export: Mapping[str, Any], name: str) -> Measure | None:
@@ -72,13 +72,13 @@ def _average(export: Mapping[str, Any], name: str) -> float | None:
     return optional(mapping(export.get(name)).get("avg"), f"`avg` of `{name}`")
 
 
-def _add_config(found: Found, config: Mapping[str, Any]) -> None:
+def _add_config(draft: Draft, config: Mapping[str, Any]) -> None:
     endpoint = mapping(config.get("endpoint"))
     names = endpoint.get("model_names") or config.get("model_names")
     name = text(names[0]) if isinstance(names, list) and names else text(names)
     if name:
-        found.model = ModelFacts(name=name)
-    found.host |= facts(mapping(config.get("loadgen")), "concurrency", "request_rate", "request_count")
+        draft.model = ModelFacts(name=name)
+    draft.host |= facts(mapping(config.get("loadgen")), "concurrency", "request_rate", "request_count")
 
 
 def _rate(config: Mapping[str, Any]) -> float | None:

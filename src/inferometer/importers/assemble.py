@@ -19,7 +19,7 @@ from inferometer.core.statistics import mean
 from inferometer.core.workload import Workload
 from inferometer.importers.base import Document
 
-__all__ = ["UNKNOWN", "Found", "facts", "finish", "leading", "most", "op_means", "remainder", "sum_of", "tokens"]
+__all__ = ["UNKNOWN", "Draft", "facts", "finish", "leading", "most", "op_means", "remainder", "sum_of", "tokens"]
 
 UNKNOWN = "unknown"
 _ROUNDING_S = 1e-6  # an op: the coarsest clock that these tools print is the microsecond
@@ -27,8 +27,8 @@ _MOST_TOKENS = 1e12
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
-    """What a source says of one result. Filled in by an importer, then finished into a Profile."""
+class Draft:
+    """A profile in the making: what a source says of one result, filled in by an importer, then finished."""
 
     tool: str
     version: str | None = None
@@ -47,35 +47,35 @@ class Found:
     notes: list[str] = field(default_factory=list)
 
 
-def finish(found: Found, document: Document) -> Profile:
+def finish(draft: Draft, document: Document) -> Profile:
     """The profile. Units and the unattributed time come from the ops of the last phase that has any."""
-    phases = tuple(found.phases)
+    phases = tuple(draft.phases)
     whole = next((phase for phase in reversed(phases) if phase.ops), None)
     ops = whole.ops if whole else ()
     headline: dict[str, Any] = {
         "top_unit": most(ops, lambda op: op.time_s),
         "top_unit_by_count": most(ops, lambda op: op.count),
         "unattributed_s": whole.unattributed_s if whole else None,
-        **found.headline,
+        **draft.headline,
     }
     forward = next((phase for phase in phases if phase.name in {"forward", "run"}), None)
     if forward is not None:
         headline.setdefault("latency_s", forward.time_s)
     return Profile(
         kind="measured",
-        model=found.model or ModelFacts(name=document.path.stem or UNKNOWN),
-        device=DeviceFacts(name=found.device or UNKNOWN, title=found.device, count=found.devices),
-        runtime=found.runtime,
-        workload=found.workload,
+        model=draft.model or ModelFacts(name=document.path.stem or UNKNOWN),
+        device=DeviceFacts(name=draft.device or UNKNOWN, title=draft.device, count=draft.devices),
+        runtime=draft.runtime,
+        workload=draft.workload,
         phases=phases,
         summary=Headline(**headline),
-        environment=Environment(versions=found.versions, threads=found.threads, host=found.host),
+        environment=Environment(versions=draft.versions, threads=draft.threads, host=draft.host),
         provenance=Provenance(
-            tool=found.tool,
-            version=found.version or UNKNOWN,
-            created=found.measured_at or "",
-            command=found.command,
-            notes=tuple(found.notes),
+            tool=draft.tool,
+            version=draft.version or UNKNOWN,
+            created=draft.measured_at or "",
+            command=draft.command,
+            notes=tuple(draft.notes),
         ),
     )
 
@@ -116,7 +116,7 @@ def remainder(time_s: float, ops: Sequence[OpTime], notes: list[str]) -> float |
 
 
 @dataclass(slots=True, kw_only=True)
-class _Row:
+class _OpRuns:
     first: OpTime
     runs: list[float]
     calls: int = 0
@@ -127,11 +127,11 @@ def op_means(runs: Sequence[Iterable[OpTime]]) -> tuple[OpTime, ...]:
 
     An op that a run has several times is one row with a count; one that a run does not have took no time in it.
     """
-    rows: dict[str, _Row] = {}
+    rows: dict[str, _OpRuns] = {}
     for index, run in enumerate(runs):
         seen: dict[str, int] = {}
         for op in run:
-            row = rows.setdefault(op.name, _Row(first=op, runs=[0.0] * len(runs)))
+            row = rows.setdefault(op.name, _OpRuns(first=op, runs=[0.0] * len(runs)))
             row.runs[index] += op.time_s
             seen[op.name] = seen.get(op.name, 0) + op.count
         for name, calls in seen.items():
@@ -139,7 +139,7 @@ def op_means(runs: Sequence[Iterable[OpTime]]) -> tuple[OpTime, ...]:
     return tuple(_mean_op(row) for row in rows.values())
 
 
-def _mean_op(row: _Row) -> OpTime:
+def _mean_op(row: _OpRuns) -> OpTime:
     first = row.first
     return OpTime(
         name=first.name,
@@ -154,7 +154,7 @@ def _mean_op(row: _Row) -> OpTime:
 
 
 def tokens(mean_count: float | None, what: str, notes: list[str]) -> int | None:
-    """A mean number of tokens as a workload's size; one that had to be rounded is told."""
+    """A mean number of tokens as a workload's size; rounding it is noted."""
     if mean_count is None or not 1 <= mean_count <= _MOST_TOKENS:
         return None
     if mean_count != int(mean_count):

@@ -1,22 +1,15 @@
 """Choosing the importer of a file by its content, and importing it."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from inferometer.core.profile import DeviceFacts
+from inferometer.core.profile import DeviceFacts, Profile
 from inferometer.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.importers.base import GROUP, Document, Importer
 from inferometer.importers.document import SIZE_LIMIT, load_document
 from inferometer.plugins import load_all
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from inferometer.core.profile import Profile
 
 __all__ = ["choose_importer", "import_file", "installed"]
 
@@ -34,7 +27,7 @@ def import_file(  # noqa: PLR0913 - what the file cannot say, and what tests swa
     now: Callable[[], str] | None = None,
     limit: int = SIZE_LIMIT,
 ) -> tuple[Profile, ...]:
-    """The results in another tool's file. `source` names the tool; without it, the content tells."""
+    """The results in another tool's file. `source` names the tool; without it, the content decides."""
     document = load_document(Path(path), limit=limit)
     importer = choose_importer(document, source=source, importers=importers)
     try:
@@ -58,17 +51,17 @@ def choose_importer(
         return _asked_for(source, document, known, matching)
     if len(matching) == 1:
         return matching[0]
-    found = f"{str(document.path)!r} is {_describe(document)}"
+    seen = f"{str(document.path)!r} is {_describe(document)}"
     if matching:
         names = " or ".join(importer.name for importer in matching)
-        raise FormatError(f"{found}; it could be from {names}.", remedy="Say which with `--as NAME`.")
+        raise FormatError(f"{seen}; it could be from {names}.", remedy="Say which with `--as NAME`.")
     titles = ", ".join(f"{importer.name} ({importer.title})" for importer in known) or "none"
     remedy = " ".join((f"Formats that are known: {titles}.", *broken))
-    raise FormatError(f"No importer knows this file: {found}.", remedy=remedy)
+    raise FormatError(f"No importer knows this file: {seen}.", remedy=remedy)
 
 
 def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:
-    """The importers that load, and what is said of those that do not."""
+    """The importers that load, and the error messages of those that do not."""
     loaded, errors = load_all(GROUP)
     return tuple(loaded.values()), tuple(error.message for error in errors)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, finish, leading, remainder
+from inferometer.importers.assemble import Draft, finish, leading, remainder
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, milliseconds, size, text, whole
 from inferometer.importers.qai_hub import add_layers
@@ -32,29 +32,29 @@ class EmbedlProfile:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         summary = _summary(document)
-        found = Found(
+        draft = Draft(
             tool=self.title, device=_word(document, summary, "device"), runtime=_word(document, summary, "runtime")
         )
         time_s = milliseconds(summary["mean_ms"], "`mean_ms`")
         layers = summary.get("execution_detail") or document.keys.get("execution_detail") or []
-        ops = add_layers(found, list(listed(layers, "`execution_detail`")))
+        ops = add_layers(draft, list(listed(layers, "`execution_detail`")))
         if not ops and summary.get("layer_times"):
             ops = _slowest(summary["layer_times"])
-            found.notes.append(f"the file names only the {len(ops)} slowest layers, the slowest first")
-        _add_counts(found, summary)
-        found.headline["peak_memory_bytes"] = size(
+            draft.notes.append(f"the file names only the {len(ops)} slowest layers, the slowest first")
+        _add_counts(draft, summary)
+        draft.headline["peak_memory_bytes"] = size(
             summary.get("peak_memory_usage_mb"), "`peak_memory_usage_mb`", unit=_MIB
         )
-        found.phases.append(
+        draft.phases.append(
             Phase(
                 name="forward",
                 time_s=time_s,
                 statistic="mean",
                 ops=ops,
-                unattributed_s=remainder(time_s, ops, found.notes),
+                unattributed_s=remainder(time_s, ops, draft.notes),
             )
         )
-        return (finish(found, document),)
+        return (finish(draft, document),)
 
 
 def _summary(document: Document) -> Mapping[str, Any]:
@@ -79,15 +79,15 @@ def _slowest(rows: Any) -> tuple[OpTime, ...]:
     return tuple(ops)
 
 
-def _add_counts(found: Found, summary: Mapping[str, Any]) -> None:
+def _add_counts(draft: Draft, summary: Mapping[str, Any]) -> None:
     counts = {
         unit_named(unit): whole(count, f"`layers_by_unit` of {unit}")
         for unit, count in mapping(summary.get("layers_by_unit")).items()
     }
     known = {unit: count for unit, count in counts.items() if unit and count}
-    if known and "layers_by_unit" not in found.host:
-        found.headline["top_unit_by_count"] = leading(known)
-        found.host["layers_by_unit"] = known
+    if known and "layers_by_unit" not in draft.host:
+        draft.headline["top_unit_by_count"] = leading(known)
+        draft.host["layers_by_unit"] = known
 
 
 importer = EmbedlProfile()

@@ -25,12 +25,12 @@ def number(value: Any, what: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise FormatError(f"{what} should be a number, and is {_show(value)}.")
     try:
-        found = float(value)
+        parsed = float(value)
     except (ValueError, OverflowError):
         raise FormatError(f"{what} should be a number, and is {_show(value)}.") from None
-    if not 0 <= found <= _MOST:  # NaN is neither
+    if not 0 <= parsed <= _MOST:  # NaN is neither
         raise FormatError(f"{what} is {_show(value)}, which no measurement can be.")
-    return found
+    return parsed
 
 
 def optional(value: Any, what: str) -> float | None:
@@ -64,20 +64,20 @@ def positive(value: Any, what: str) -> float | None:
 
 def whole(value: Any, what: str) -> int | None:
     """A count. What is absent is None; a number that is not whole is refused."""
-    found = optional(value, what)
-    if found is None:
+    parsed = optional(value, what)
+    if parsed is None:
         return None
-    if found != int(found) or found > _MOST_WHOLE:
+    if parsed != int(parsed) or parsed > _MOST_WHOLE:
         raise FormatError(f"{what} should be a whole number, and is {_show(value)}.")
-    return int(value) if isinstance(value, int) else int(found)
+    return int(value) if isinstance(value, int) else int(parsed)
 
 
 def size(value: Any, what: str, *, unit: int = 1) -> int | None:
     """Bytes, of a number in units of so many; tools write 0 for what they did not measure."""
-    found = positive(value, what)
-    if found is not None and found * unit > _MOST_WHOLE:
+    parsed = positive(value, what)
+    if parsed is not None and parsed * unit > _MOST_WHOLE:
         raise FormatError(f"{what} is {_show(value)}, which no measurement can be.")
-    return None if found is None else round(found * unit)
+    return None if parsed is None else round(parsed * unit)
 
 
 def numbers(value: Any, what: str) -> tuple[float, ...] | None:

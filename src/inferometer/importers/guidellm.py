@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.core.profile import ModelFacts, Profile
-from inferometer.importers.assemble import Found, finish
+from inferometer.importers.assemble import Draft, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, optional_ms, positive, text
 from inferometer.importers.serving import Measure, add_requests, add_sizes
@@ -34,36 +34,36 @@ class GuideLlm:
         args = mapping(document.keys.get("args"))
         version = text(mapping(document.keys.get("metadata")).get("guidellm_version"))
         benchmarks = listed(document.keys["benchmarks"], "`benchmarks`")
-        return tuple(finish(_found(entry, args, version), document) for entry in benchmarks)
+        return tuple(finish(_draft(entry, args, version), document) for entry in benchmarks)
 
 
-def _found(benchmark: Mapping[str, Any], args: Mapping[str, Any], version: str | None) -> Found:
+def _draft(benchmark: Mapping[str, Any], args: Mapping[str, Any], version: str | None) -> Draft:
     metrics = mapping(benchmark.get("metrics"))
-    found = Found(tool="GuideLLM", version=version)
+    draft = Draft(tool="GuideLLM", version=version)
     config = mapping(benchmark.get("config")) or mapping(benchmark.get("args"))
     if model := text(args.get("model")) or text(mapping(config.get("backend")).get("model")):
-        found.model = ModelFacts(name=model)
+        draft.model = ModelFacts(name=model)
     strategy = mapping(config.get("strategy"))
-    _add_strategy(found, strategy)
+    _add_strategy(draft, strategy)
     kept = mapping(benchmark.get("requests")).get("successful")
     requests = list(listed(kept, "`requests`")) if isinstance(kept, list) else []
     first = _measure(metrics, "time_to_first_token_ms", "mean", requests)
     step = _measure(metrics, "inter_token_latency_ms", "mean weighted by tokens", requests)
-    add_requests(found, first=first, step=step, whole=_latency(metrics))
-    found.headline["tokens_per_s"] = _mean(metrics, "output_tokens_per_second")
+    add_requests(draft, first=first, step=step, whole=_latency(metrics))
+    draft.headline["tokens_per_s"] = _mean(metrics, "output_tokens_per_second")
     add_sizes(
-        found,
+        draft,
         prompt=_mean(metrics, "prompt_token_count"),
         generate=_mean(metrics, "output_token_count"),
         arrival=positive(strategy.get("rate"), "`rate`") if isinstance(strategy.get("rate"), int | float) else None,
     )
-    return found
+    return draft
 
 
-def _add_strategy(found: Found, strategy: Mapping[str, Any]) -> None:
+def _add_strategy(draft: Draft, strategy: Mapping[str, Any]) -> None:
     for key in ("type_", "streams", "rate", "max_concurrency"):
         if value := text(strategy.get(key)):
-            found.host[f"strategy {key.rstrip('_')}"] = value
+            draft.host[f"strategy {key.rstrip('_')}"] = value
 
 
 def _successful(metrics: Mapping[str, Any], name: str) -> Mapping[str, Any]:

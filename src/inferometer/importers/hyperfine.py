@@ -12,7 +12,7 @@ from typing import Any
 from inferometer.core.profile import ModelFacts, Phase, Profile
 from inferometer.core.statistics import median
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, finish
+from inferometer.importers.assemble import Draft, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, numbers, optional, size, text
 
@@ -32,19 +32,19 @@ class Hyperfine:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         results = listed(document.keys["results"], "`results`")
-        return tuple(finish(_found(result), document) for result in results)
+        return tuple(finish(_draft(result), document) for result in results)
 
 
-def _found(result: Mapping[str, Any]) -> Found:
+def _draft(result: Mapping[str, Any]) -> Draft:
     command = text(result.get("command"))
-    found = Found(tool="hyperfine", command=command)
+    draft = Draft(tool="hyperfine", command=command)
     if command:
-        found.model = ModelFacts(name=command)
+        draft.model = ModelFacts(name=command)
     times = numbers(result.get("times"), "`times`")
     middle = optional(result.get("median"), "`median`")
     if middle is None and not times:
         raise FormatError(f"The result of {command!r} holds no time.")
-    found.phases.append(
+    draft.phases.append(
         Phase(
             name="run",
             time_s=middle if middle is not None else median(times or ()),
@@ -54,15 +54,15 @@ def _found(result: Mapping[str, Any]) -> Found:
     )
     memory = numbers(result.get("memory_usage_byte"), "`memory_usage_byte`")
     if memory:
-        found.headline["peak_memory_bytes"] = size(max(memory), "`memory_usage_byte`")
+        draft.headline["peak_memory_bytes"] = size(max(memory), "`memory_usage_byte`")
     codes = result.get("exit_codes")
     failed = sum(code != 0 for code in codes) if isinstance(codes, list) else 0
     if failed:
-        found.notes.append(f"{failed} of {len(codes or ())} runs ended with an exit code other than 0")
-    found.host |= {
+        draft.notes.append(f"{failed} of {len(codes or ())} runs ended with an exit code other than 0")
+    draft.host |= {
         f"{name}_s": value for name in ("user", "system") if (value := optional(result.get(name), f"`{name}`"))
     }
-    return found
+    return draft
 
 
 importer = Hyperfine()

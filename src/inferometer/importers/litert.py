@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from inferometer.core.profile import ModelFacts, OpTime, Phase, Profile
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, finish, remainder, sum_of
+from inferometer.importers.assemble import Draft, finish, remainder, sum_of
 from inferometer.importers.base import Document
 from inferometer.importers.fields import milliseconds, number, optional, size, whole
 from inferometer.importers.words import kind_of, unit_of_delegate
@@ -64,16 +64,16 @@ class LiteRtBenchmark:
             raise FormatError(
                 "It holds no table of ops in their run order.", remedy="Run with --enable_op_profiling=true."
             )
-        found = Found(tool=self.title, runtime="litert")
-        _add_settings(found, text)
+        draft = Draft(tool=self.title, runtime="litert")
+        _add_settings(draft, text)
         timings = {name: number(value, f"`{name}`") / _US for name, value in _TIMINGS.findall(text)}
         load = timings.get("Init", sum_of(tables.loading) if tables.loading else None)
         if load is not None:
-            found.phases.append(Phase(name="load", time_s=load, ops=tuple(tables.loading)))
+            draft.phases.append(Phase(name="load", time_s=load, ops=tuple(tables.loading)))
         if "First inference" in timings:
-            found.phases.append(Phase(name="first_run", time_s=timings["First inference"]))
-        found.phases.append(_forward(tables, timings.get("Inference (avg)"), found))
-        return (finish(found, document),)
+            draft.phases.append(Phase(name="first_run", time_s=timings["First inference"]))
+        draft.phases.append(_forward(tables, timings.get("Inference (avg)"), draft))
+        return (finish(draft, document),)
 
 
 def _tables(lines: Sequence[str]) -> _Tables:
@@ -109,8 +109,8 @@ def _block(lines: Sequence[str], start: int) -> Iterator[str]:
 
 def _columns(head: str) -> list[str]:
     """The names of the columns, in the words of the text form."""
-    found = re.findall(r"\[([^\]]+)\]", head) or head.split(",")
-    names = [name.strip().casefold().replace("avg_ms", _AVERAGE) for name in found]
+    columns = re.findall(r"\[([^\]]+)\]", head) or head.split(",")
+    names = [name.strip().casefold().replace("avg_ms", _AVERAGE) for name in columns]
     if not {_TYPE, _AVERAGE, _CALLS, _NAME} <= set(names):
         raise FormatError(f"Its table of ops has the columns {', '.join(names)}; {_AVERAGE} and {_CALLS} are needed.")
     return names
@@ -144,18 +144,18 @@ def _op(cells: Sequence[str], head: Sequence[str], line: int) -> OpTime:
     )
 
 
-def _forward(tables: _Tables, wall_s: float | None, found: Found) -> Phase:
-    ops = _opened(tables, found.notes)
+def _forward(tables: _Tables, wall_s: float | None, draft: Draft) -> Phase:
+    ops = _opened(tables, draft.notes)
     if tables.bodies:
-        found.notes.append("ops in the bodies of control flow are inside their node's time and are not listed")
+        draft.notes.append("ops in the bodies of control flow are inside their node's time and are not listed")
     if wall_s is None:
-        found.notes.append("the time is the sum of the ops: the file holds no time of the whole run")
+        draft.notes.append("the time is the sum of the ops: the file holds no time of the whole run")
     return Phase(
         name="forward",
         time_s=sum_of(ops) if wall_s is None else wall_s,
         statistic="mean",
         ops=ops,
-        unattributed_s=None if wall_s is None else remainder(wall_s, ops, found.notes),
+        unattributed_s=None if wall_s is None else remainder(wall_s, ops, draft.notes),
     )
 
 
@@ -186,15 +186,15 @@ def _with_unit(op: OpTime, unit: str | None) -> OpTime:
     return OpTime(name=op.name, kind=op.kind, time_s=op.time_s, count=op.count, kernel=op.kernel, unit=unit)
 
 
-def _add_settings(found: Found, text: str) -> None:
+def _add_settings(draft: Draft, text: str) -> None:
     if match := _GRAPH.search(text):
         path = match[1]
         name = path.replace("\\", "/").rpartition("/")[2]
-        found.model = ModelFacts(name=name.removesuffix(".tflite") or path, source=path)
+        draft.model = ModelFacts(name=name.removesuffix(".tflite") or path, source=path)
     if match := _THREADS.search(text):
-        found.threads = whole(match[1], "the number of threads")
+        draft.threads = whole(match[1], "the number of threads")
     if match := _MEMORY.search(text):
-        found.headline["peak_memory_bytes"] = size(optional(match[1], "the peak memory"), "the peak memory", unit=_MIB)
+        draft.headline["peak_memory_bytes"] = size(optional(match[1], "the peak memory"), "the peak memory", unit=_MIB)
 
 
 importer = LiteRtBenchmark()

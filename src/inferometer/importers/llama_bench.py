@@ -16,7 +16,7 @@ from inferometer.core.dtype import dtype
 from inferometer.core.profile import ModelFacts, Phase, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.errors import FormatError, UnknownNameError
-from inferometer.importers.assemble import Found, facts, finish
+from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, number, numbers, optional, text, whole
 
@@ -31,7 +31,7 @@ _HOST = (
 )  # fmt: skip
 _NS = 1e9
 
-Row = Mapping[str, Any]
+TestRow = Mapping[str, Any]
 
 
 class LlamaBench:
@@ -46,44 +46,44 @@ class LlamaBench:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         rows = list(listed(_rows(document), "the file"))
-        return tuple(finish(_found(group), document) for group in _groups(rows))
+        return tuple(finish(_draft(group), document) for group in _groups(rows))
 
 
 def _rows(document: Document) -> list[Any]:
     return document.json if isinstance(document.json, list) else list(document.records)
 
 
-def _groups(rows: Sequence[Row]) -> list[list[Row]]:
+def _groups(rows: Sequence[TestRow]) -> list[list[TestRow]]:
     """Tests that belong together, in the order of the file."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[TestRow]] = {}
     for row in rows:
         settings = {key: value for key, value in row.items() if key not in _OF_A_TEST}
         groups.setdefault(repr(sorted(settings.items(), key=lambda pair: pair[0])), []).append(row)
     return [tests for group in groups.values() for tests in _paired(group)]
 
 
-def _paired(group: Sequence[Row]) -> list[list[Row]]:
+def _paired(group: Sequence[TestRow]) -> list[list[TestRow]]:
     single = [row for row in group if _test(row) != "pg"]
     if sorted(map(_test, single)) != ["pp", "tg"]:
         return [[row] for row in group]
     return [single, *([row] for row in group if _test(row) == "pg")]
 
 
-def _test(row: Row) -> str:
+def _test(row: TestRow) -> str:
     prompt, generate = _count(row, "n_prompt"), _count(row, "n_gen")
     if not prompt and not generate:
         raise FormatError("A test of no tokens: `n_prompt` and `n_gen` are both 0.")
     return "pg" if prompt and generate else "pp" if prompt else "tg"
 
 
-def _count(row: Row, key: str) -> int:
+def _count(row: TestRow, key: str) -> int:
     return whole(row.get(key), f"`{key}`") or 0
 
 
-def _found(group: Sequence[Row]) -> Found:
+def _draft(group: Sequence[TestRow]) -> Draft:
     row = group[0]
     build, commit = text(row.get("build_number")), text(row.get("build_commit"))
-    found = Found(
+    draft = Draft(
         tool="llama-bench",
         version=" ".join(filter(None, (build, f"({commit})" if commit else None))) or None,
         measured_at=text(row.get("test_time")),
@@ -94,25 +94,25 @@ def _found(group: Sequence[Row]) -> Found:
         host=facts(row, *_HOST),
     )
     if build:
-        found.versions["llama.cpp"] = build
-    found.workload = _workload(group)
+        draft.versions["llama.cpp"] = build
+    draft.workload = _workload(group)
     for test in group:
-        found.phases.append(_phase(test, found))
-    found.phases.sort(key=lambda phase: phase.name != "prefill")
-    found.notes.append("tokenising and sampling are not in these times")
-    return found
+        draft.phases.append(_phase(test, draft))
+    draft.phases.sort(key=lambda phase: phase.name != "prefill")
+    draft.notes.append("tokenising and sampling are not in these times")
+    return draft
 
 
-def _phase(row: Row, found: Found) -> Phase:
+def _phase(row: TestRow, draft: Draft) -> Phase:
     kind = _test(row)
     steps = _count(row, "n_gen") if kind == "tg" else 1
     time_s = number(row.get("avg_ns"), "`avg_ns`") / _NS / steps
     samples = numbers(row.get("samples_ns"), "`samples_ns`")
     if kind == "tg":
-        found.headline["tpot_s"] = time_s
-        found.headline["tokens_per_s"] = optional(row.get("avg_ts"), "`avg_ts`")
+        draft.headline["tpot_s"] = time_s
+        draft.headline["tokens_per_s"] = optional(row.get("avg_ts"), "`avg_ts`")
     elif kind == "pg":
-        found.headline["e2e_s"] = time_s
+        draft.headline["e2e_s"] = time_s
     return Phase(
         name={"pp": "prefill", "tg": "decode", "pg": "request"}[kind],
         time_s=time_s,
@@ -121,7 +121,7 @@ def _phase(row: Row, found: Found) -> Phase:
     )
 
 
-def _workload(group: Sequence[Row]) -> Workload:
+def _workload(group: Sequence[TestRow]) -> Workload:
     prompt = max(_count(row, "n_prompt") for row in group)
     generate = max(_count(row, "n_gen") for row in group)
     keys, values = (text(group[0].get(name)) for name in ("type_k", "type_v"))
@@ -140,7 +140,7 @@ def _format(name: str | None) -> str | None:
         return None
 
 
-def _model(row: Row) -> ModelFacts | None:
+def _model(row: TestRow) -> ModelFacts | None:
     path, described = text(row.get("model_filename")), text(row.get("model_type"))
     name = path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf") if path else described
     if not name:
@@ -154,7 +154,7 @@ def _model(row: Row) -> ModelFacts | None:
     )
 
 
-def _device(row: Row) -> str | None:
+def _device(row: TestRow) -> str | None:
     """The GPU where layers were put on one; the CPU where the build has no other backend, or none was used."""
     gpu, cpu, backends = text(row.get("gpu_info")), text(row.get("cpu_info")), text(row.get("backends")) or ""
     layers = row.get("n_gpu_layers")

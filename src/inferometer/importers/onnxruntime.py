@@ -13,7 +13,7 @@ from typing import Any
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, finish, op_means, remainder
+from inferometer.importers.assemble import Draft, finish, op_means, remainder
 from inferometer.importers.base import Document
 from inferometer.importers.fields import mapping, moment, number, size, text
 from inferometer.importers.nesting import nest
@@ -56,13 +56,13 @@ class OnnxRuntimeProfile:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         events = [_event(index, raw) for index, raw in enumerate(document.json) if _is_span(raw)]
-        found = Found(tool=self.title, runtime="onnxruntime")
+        draft = Draft(tool=self.title, runtime="onnxruntime")
         if len(document.json) >= _MOST_EVENTS:
-            found.notes.append("ONNX Runtime drops events past a million: later runs are missing or incomplete")
-        found.phases += _load(events)
-        _add_runs(found, events)
-        found.host |= _arena(events)
-        return (finish(found, document),)
+            draft.notes.append("ONNX Runtime drops events past a million: later runs are missing or incomplete")
+        draft.phases += _load(events)
+        _add_runs(draft, events)
+        draft.host |= _arena(events)
+        return (finish(draft, document),)
 
 
 def _is_span(raw: Any) -> bool:
@@ -89,7 +89,7 @@ def _load(events: Iterable[_Event]) -> list[Phase]:
     return [Phase(name="load", time_s=sum(parts.values()), parts=parts)] if parts else []
 
 
-def _add_runs(found: Found, events: Sequence[_Event]) -> None:
+def _add_runs(draft: Draft, events: Sequence[_Event]) -> None:
     """The first run pays for what is made once, so it is a phase of its own where there are others."""
     runs = _outermost([event for event in events if event.category == "Session" and event.name == _RUN])
     if not runs:
@@ -98,21 +98,21 @@ def _add_runs(found: Found, events: Sequence[_Event]) -> None:
         raise FormatError("It holds no run of the model.", remedy="Run the session before ending the profiling.")
     nodes, astray = _nodes_of(runs, [event for event in events if event.category == "Node"])
     if astray:
-        found.notes.append(f"{astray} node events lie outside every run and are left out")
+        draft.notes.append(f"{astray} node events lie outside every run and are left out")
     if len(runs) > 1:
-        found.phases.append(_phase("first_run", runs[:1], nodes[:1], found))
+        draft.phases.append(_phase("first_run", runs[:1], nodes[:1], draft))
         runs, nodes = runs[1:], nodes[1:]
     else:
-        found.notes.append("the file holds one run, which is also the first after loading")
-    forward = _phase("forward", runs, nodes, found)
-    found.phases.append(forward)
+        draft.notes.append("the file holds one run, which is also the first after loading")
+    forward = _phase("forward", runs, nodes, draft)
+    draft.phases.append(forward)
     elsewhere = sorted({op.provider for op in forward.ops if op.provider and op.unit != "cpu"})
     if elsewhere:
         names = ", ".join(elsewhere)
-        found.notes.append(f"the times of ops on {names} are the host's: the device may work on after them")
+        draft.notes.append(f"the times of ops on {names} are the host's: the device may work on after them")
 
 
-def _phase(name: str, runs: Sequence[_Event], nodes: Sequence[Sequence[_Event]], found: Found) -> Phase:
+def _phase(name: str, runs: Sequence[_Event], nodes: Sequence[Sequence[_Event]], draft: Draft) -> Phase:
     ops = op_means([_ops(of_run) for of_run in nodes])
     samples = tuple(run.seconds for run in runs)
     return Phase(
@@ -121,7 +121,7 @@ def _phase(name: str, runs: Sequence[_Event], nodes: Sequence[Sequence[_Event]],
         statistic="mean" if len(samples) > 1 else None,
         samples_s=samples,
         ops=ops,
-        unattributed_s=remainder(mean(samples), ops, found.notes),
+        unattributed_s=remainder(mean(samples), ops, draft.notes),
     )
 
 

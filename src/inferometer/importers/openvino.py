@@ -14,7 +14,7 @@ from typing import Any
 from inferometer.core.profile import ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Workload
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, facts, finish, op_means, sum_of
+from inferometer.importers.assemble import Draft, facts, finish, op_means, sum_of
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, milliseconds, optional_ms, text, whole
 from inferometer.importers.words import kind_of, unit_of_kernel
@@ -44,16 +44,16 @@ class OpenVinoBenchmark:
         return start.startswith((_HEAD.encode(), b"Command line parameters", b"Configuration setup"))
 
     def read(self, document: Document) -> tuple[Profile, ...]:
-        found = Found(tool=self.title, runtime="openvino")
+        draft = Draft(tool=self.title, runtime="openvino")
         if document.keys:
             report = document.keys if "execution_results" in document.keys else None
         else:
             report = None if document.text.lstrip().startswith(_HEAD) else _report_of(document.text)
         if report is not None:
-            _add_report(found, report)
+            _add_report(draft, report)
         else:
-            _add_counters(found, _tables(document), averaged="avg_performance" in document.keys)
-        return (finish(found, document),)
+            _add_counters(draft, _tables(document), averaged="avg_performance" in document.keys)
+        return (finish(draft, document),)
 
 
 def _tables(document: Document) -> list[list[Mapping[str, Any]]]:
@@ -92,7 +92,7 @@ def _row(cells: Sequence[str], width: int, delimiter: str) -> Mapping[str, Any]:
     return {name: named[index] if index < len(named) else None for name, index in _COLUMNS.items()}
 
 
-def _add_counters(found: Found, tables: Sequence[Sequence[Mapping[str, Any]]], *, averaged: bool) -> None:
+def _add_counters(draft: Draft, tables: Sequence[Sequence[Mapping[str, Any]]], *, averaged: bool) -> None:
     runs = [[op for index, row in enumerate(table) for op in _executed(index, row)] for table in _distinct(tables)]
     if not any(runs):
         raise FormatError(
@@ -101,7 +101,7 @@ def _add_counters(found: Found, tables: Sequence[Sequence[Mapping[str, Any]]], *
         )
     ops = op_means(runs)
     totals = tuple(sum_of(run) for run in runs)
-    found.phases.append(
+    draft.phases.append(
         Phase(
             name="forward",
             time_s=sum_of(ops),
@@ -110,9 +110,9 @@ def _add_counters(found: Found, tables: Sequence[Sequence[Mapping[str, Any]]], *
             ops=ops,
         )
     )
-    found.notes.append("the time is the sum of the executed layers: the counters hold no time of the whole run")
+    draft.notes.append("the time is the sum of the executed layers: the counters hold no time of the whole run")
     if any("%" in row for row in tables[0]):
-        found.notes.append("the layers are sorted by time, not in the order of execution")
+        draft.notes.append("the layers are sorted by time, not in the order of execution")
 
 
 def _distinct(tables: Sequence[Sequence[Mapping[str, Any]]]) -> list[Sequence[Mapping[str, Any]]]:
@@ -151,25 +151,25 @@ def _report_of(text_of_file: str) -> Mapping[str, Any]:
     return sections
 
 
-def _add_report(found: Found, report: Mapping[str, Any]) -> None:
+def _add_report(draft: Draft, report: Mapping[str, Any]) -> None:
     options, setup = mapping(report.get("cmd_options")), mapping(report.get("configuration_setup"))
     results = mapping(report.get("execution_results"))
     if path := text(options.get("-m")) or text(options.get("m")):
-        found.model = ModelFacts(
+        draft.model = ModelFacts(
             name=path.replace("\\", "/").rpartition("/")[2].rpartition(".")[0] or path, source=path
         )
-    found.device = text(setup.get("target device")) or text(setup.get("target_device")) or text(options.get("-d"))
+    draft.device = text(setup.get("target device")) or text(setup.get("target_device")) or text(options.get("-d"))
     batch = whole(setup.get("batch size") or None, "`batch size`")
-    found.workload = Workload(batch=max(batch or 1, 1))
-    found.host |= facts(setup, "API", "precision", "number of parallel infer requests", "number of CPU streams")
+    draft.workload = Workload(batch=max(batch or 1, 1))
+    draft.host |= facts(setup, "API", "precision", "number of parallel infer requests", "number of CPU streams")
     parts = {name: optional_ms(results.get(f"{name} time (ms)"), f"`{name} time`") for name in _LOADING}
     known = {name: value for name, value in parts.items() if value is not None}
     if known:
-        found.phases.append(Phase(name="load", time_s=sum(known.values()), parts=known))
+        draft.phases.append(Phase(name="load", time_s=sum(known.values()), parts=known))
     first = optional_ms(results.get("first inference time (ms)"), "`first inference time`")
     if first is not None:
-        found.phases.append(Phase(name="first_run", time_s=first))
-    found.phases.append(_latency(results))
+        draft.phases.append(Phase(name="first_run", time_s=first))
+    draft.phases.append(_latency(results))
 
 
 def _latency(results: Mapping[str, Any]) -> Phase:

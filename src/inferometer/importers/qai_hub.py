@@ -14,7 +14,7 @@ from typing import Any
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean, median
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, finish, leading, remainder
+from inferometer.importers.assemble import Draft, finish, leading, remainder
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, number, numbers, optional, positive, size, text
 from inferometer.importers.words import kind_of, unit_named
@@ -34,30 +34,30 @@ class QaiHubProfile:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         summary = mapping(document.keys["execution_summary"])
-        found = Found(tool=self.title)
+        draft = Draft(tool=self.title)
         for phase, stage in _LOADS.items():
-            found.phases += _once(phase, stage, summary)
+            draft.phases += _once(phase, stage, summary)
         estimate = positive(summary.get("estimated_inference_time"), "`estimated_inference_time`")
         samples = _samples("inference", summary)
         if estimate is None and not samples:
             raise FormatError("Its execution summary holds no inference time.", remedy="Check that the job succeeded.")
         time_s = mean(samples) if estimate is None and samples else (estimate or 0.0) / _US
         layers = list(listed(document.keys.get("execution_detail", []), "`execution_detail`"))
-        ops = add_layers(found, layers)
+        ops = add_layers(draft, layers)
         forward = Phase(
             name="forward",
             time_s=time_s,
             statistic=_statistic(time_s, samples),
             samples_s=samples,
             ops=ops,
-            unattributed_s=remainder(time_s, ops, found.notes),
+            unattributed_s=remainder(time_s, ops, draft.notes),
         )
-        found.phases.append(forward)
-        found.headline["peak_memory_bytes"] = _peak(summary)
-        return (finish(found, document),)
+        draft.phases.append(forward)
+        draft.headline["peak_memory_bytes"] = _peak(summary)
+        return (finish(draft, document),)
 
 
-def add_layers(found: Found, layers: Sequence[Mapping[str, Any]]) -> tuple[OpTime, ...]:
+def add_layers(draft: Draft, layers: Sequence[Mapping[str, Any]]) -> tuple[OpTime, ...]:
     """The layers that have a time, as ops. All of them count for the unit that runs the most layers."""
     ops = tuple(op for index, layer in enumerate(layers) for op in _layer(index, layer))
     counts: dict[str, int] = {}
@@ -65,10 +65,10 @@ def add_layers(found: Found, layers: Sequence[Mapping[str, Any]]) -> tuple[OpTim
         if unit := unit_named(text(layer.get("compute_unit"))):
             counts[unit] = counts.get(unit, 0) + 1
     if counts:
-        found.headline["top_unit_by_count"] = leading(counts)
-        found.host["layers_by_unit"] = counts
+        draft.headline["top_unit_by_count"] = leading(counts)
+        draft.host["layers_by_unit"] = counts
     if len(ops) < len(layers):
-        found.notes.append(f"{len(layers) - len(ops)} of {len(layers)} layers have no time and are not listed")
+        draft.notes.append(f"{len(layers) - len(ops)} of {len(layers)} layers have no time and are not listed")
     return ops
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from inferometer.core.profile import Phase
 from inferometer.core.workload import Workload
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, tokens
+from inferometer.importers.assemble import Draft, tokens
 
 __all__ = ["Measure", "add_requests", "add_sizes", "per_step"]
 
@@ -25,18 +25,18 @@ class Measure:
     samples_s: tuple[float, ...] | None = None
 
 
-def add_requests(found: Found, *, first: Measure | None, step: Measure | None, whole: Measure | None) -> None:
+def add_requests(draft: Draft, *, first: Measure | None, step: Measure | None, whole: Measure | None) -> None:
     """Phases and headline from the times to first token, per further token, and of the whole request."""
     if first is None and step is None and whole is None:
         raise FormatError("It holds no time of a request.", remedy="Check that requests succeeded.")
     for name, measure in (("prefill", first), ("decode", step)):
         if measure is not None:
-            found.phases.append(_phase(name, measure))
-    if not found.phases and whole is not None:
-        found.phases.append(_phase("request", whole))
+            draft.phases.append(_phase(name, measure))
+    if not draft.phases and whole is not None:
+        draft.phases.append(_phase("request", whole))
     if first is not None:
-        found.notes.append("prefill is the time to the first token as a client sees it, with queue and network")
-    found.headline |= {
+        draft.notes.append("prefill is the time to the first token as a client sees it, with queue and network")
+    draft.headline |= {
         "ttft_s": first.value_s if first else None,
         "tpot_s": step.value_s if step else None,
         "e2e_s": whole.value_s if whole else None,
@@ -47,10 +47,10 @@ def _phase(name: str, measure: Measure) -> Phase:
     return Phase(name=name, time_s=measure.value_s, statistic=measure.statistic, samples_s=measure.samples_s)
 
 
-def add_sizes(found: Found, *, prompt: float | None, generate: float | None, arrival: float | None = None) -> None:
-    found.workload = Workload(
-        prompt=tokens(prompt, "prompt", found.notes),
-        generate=tokens(generate, "generate", found.notes),
+def add_sizes(draft: Draft, *, prompt: float | None, generate: float | None, arrival: float | None = None) -> None:
+    draft.workload = Workload(
+        prompt=tokens(prompt, "prompt", draft.notes),
+        generate=tokens(generate, "generate", draft.notes),
         arrival_per_s=arrival or None,
     )
 

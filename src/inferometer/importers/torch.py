@@ -10,6 +10,7 @@ device, and what limits the run is the longer of the two.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -18,7 +19,7 @@ from typing import Any
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, finish, remainder
+from inferometer.importers.assemble import Draft, finish, remainder
 from inferometer.importers.base import Document
 from inferometer.importers.fields import mapping, moment, number, text
 from inferometer.importers.nesting import nest
@@ -94,32 +95,28 @@ class TorchTrace:
         events = document.keys.get("traceEvents")
         if not isinstance(events, list):
             return False
-        categories = {event.get("cat") for event in events if isinstance(event, dict) and _hashable(event.get("cat"))}
-        return bool(categories & {_OP, *_RUNTIME, *_DEVICE})
+        categories = (event.get("cat") for event in events if isinstance(event, dict))
+        return any(isinstance(category, str) and category in _KNOWN - {_MARK} for category in categories)
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         spans = _spans(document.keys["traceEvents"])
         _nest(spans)
         iterations, marked = _iterations(spans)
         _sum_up(spans, iterations)
-        found = Found(tool=self.title, runtime=_runtime(spans))
+        draft = Draft(tool=self.title, runtime=_runtime(spans))
         if not marked:
-            found.notes.append("the trace marks no iterations: the whole of it is taken as one run")
-        _name_device(found, document, spans)
-        found.phases.append(_phase(iterations, found))
-        return (finish(found, document),)
-
-
-def _hashable(value: Any) -> bool:
-    return isinstance(value, str)
+            draft.notes.append("the trace marks no iterations: the whole of it is taken as one run")
+        _name_device(draft, document, spans)
+        draft.phases.append(_phase(iterations, draft))
+        return (finish(draft, document),)
 
 
 def _spans(events: Iterable[Any]) -> list[_Span]:
     spans = []
     for index, raw in enumerate(events):
-        if not isinstance(raw, dict) or raw.get("ph") != "X" or not _hashable(raw.get("cat")):
+        if not isinstance(raw, dict) or raw.get("ph") != "X":
             continue
-        if raw["cat"] not in _KNOWN:
+        if not isinstance(raw.get("cat"), str) or raw["cat"] not in _KNOWN:
             continue
         start = moment(raw.get("ts"), f"`ts` of event {index}")
         span = _Span(
@@ -192,15 +189,9 @@ def _sum_up(spans: Sequence[_Span], iterations: Sequence[_Iteration]) -> None:
 
 
 def _around(moment: float, iterations: Sequence[_Iteration]) -> _Iteration | None:
-    low, high = 0, len(iterations)
-    while low < high:
-        middle = (low + high) // 2
-        if iterations[middle].start <= moment:
-            low = middle + 1
-        else:
-            high = middle
-    found = iterations[low - 1] if low else None
-    return found if found and moment <= found.end else None
+    place = bisect_right(iterations, moment, key=lambda iteration: iteration.start)
+    iteration = iterations[place - 1] if place else None
+    return iteration if iteration and moment <= iteration.end else None
 
 
 def _add_host(span: _Span, iteration: _Iteration | None) -> None:
@@ -235,7 +226,7 @@ def _short(kernel: str) -> str:
     return kernel.removeprefix("void ").partition("<")[0].partition("(")[0].strip() or kernel
 
 
-def _phase(iterations: Sequence[_Iteration], found: Found) -> Phase:
+def _phase(iterations: Sequence[_Iteration], draft: Draft) -> Phase:
     names = dict.fromkeys(name for iteration in iterations for name in iteration.ops)
     ops = tuple(_op(name, [iteration.ops.get(name, _Op()) for iteration in iterations]) for name in names)
     samples = tuple(iteration.dur / _US for iteration in iterations)
@@ -250,7 +241,7 @@ def _phase(iterations: Sequence[_Iteration], found: Found) -> Phase:
         statistic="mean",
         samples_s=samples,
         ops=ops,
-        unattributed_s=remainder(mean(samples), ops, found.notes),
+        unattributed_s=remainder(mean(samples), ops, draft.notes),
         parts={name: value for name, value in parts.items() if value},
     )
 
@@ -283,12 +274,12 @@ def _runtime(spans: Iterable[_Span]) -> str:
     return "torch-compile" if compiled else "torch-eager"
 
 
-def _name_device(found: Found, document: Document, spans: Iterable[_Span]) -> None:
+def _name_device(draft: Draft, document: Document, spans: Iterable[_Span]) -> None:
     properties = document.keys.get("deviceProperties")
     devices = [text(mapping(entry).get("name")) for entry in properties] if isinstance(properties, list) else []
     used = {text(span.args.get("device")) for span in spans if span.category in _DEVICE} - {None}
     if devices and used:
-        found.device, found.devices = devices[0], max(1, len(used))
+        draft.device, draft.devices = devices[0], max(1, len(used))
 
 
 importer = TorchTrace()

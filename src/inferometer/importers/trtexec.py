@@ -13,7 +13,7 @@ from typing import Any
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.core.statistics import mean
 from inferometer.errors import FormatError
-from inferometer.importers.assemble import Found, finish, sum_of
+from inferometer.importers.assemble import Draft, finish, sum_of
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, milliseconds, number, text, whole
 from inferometer.importers.words import kind_of
@@ -35,15 +35,15 @@ class Trtexec:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         rows = list(listed(document.json, "the file"))
-        found = Found(tool=self.title, runtime="tensorrt")
+        draft = Draft(tool=self.title, runtime="tensorrt")
         if "computeMs" in rows[0]:
-            found.phases.append(_queries(rows))
-            found.notes.append("older versions of trtexec write the queries of the warm-up too")
+            draft.phases.append(_queries(rows))
+            draft.notes.append("older versions of trtexec write the queries of the warm-up too")
         else:
-            found.phases.append(_layers(rows))
-            found.host |= _iterations(rows[0])
-            found.notes.append("the time is the sum of the layers: the file holds no time of the whole run")
-        return (finish(found, document),)
+            draft.phases.append(_layers(rows))
+            draft.host |= _iterations(rows[0])
+            draft.notes.append("the time is the sum of the layers: the file holds no time of the whole run")
+        return (finish(draft, document),)
 
 
 def _queries(rows: Sequence[Mapping[str, Any]]) -> Phase:
@@ -64,7 +64,7 @@ def _latency(row: Mapping[str, Any], index: int) -> float:
 
 
 def _layers(rows: Sequence[Mapping[str, Any]]) -> Phase:
-    """TensorRT reports times by events on the GPU's stream; layers on a DLA cannot be told from them."""
+    """TensorRT reports times by events on the GPU's stream; layers on a DLA look the same."""
     ops = tuple(_op(row, index) for index, row in enumerate(rows) if "averageMs" in row)
     if not ops:
         raise FormatError("It holds no layer.")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.core.profile import ModelFacts, Profile
-from inferometer.importers.assemble import Found, facts, finish
+from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, number, numbers, optional, optional_ms, positive, text
 from inferometer.importers.serving import Measure, add_requests, add_sizes, per_step
@@ -35,32 +35,32 @@ class VllmBench:
 
     def read(self, document: Document) -> tuple[Profile, ...]:
         results = listed(list(document.records), "the file")
-        return tuple(finish(_found(result), document) for result in results)
+        return tuple(finish(_draft(result), document) for result in results)
 
 
-def _found(result: Result) -> Found:
-    found = Found(tool="vllm bench serve", measured_at=text(result.get("date")), host=facts(result, *_HOST))
+def _draft(result: Result) -> Draft:
+    draft = Draft(tool="vllm bench serve", measured_at=text(result.get("date")), host=facts(result, *_HOST))
     if model := text(result.get("model_id")):
-        found.model = ModelFacts(name=model)
+        draft.model = ModelFacts(name=model)
     firsts, steps = _requests(result)
     add_requests(
-        found,
+        draft,
         first=_measure(result, "ttft", firsts),
         step=_measure(result, "tpot", steps) or _measure(result, "itl", None),
         whole=_measure(result, "e2el", None),
     )
-    found.headline["tokens_per_s"] = optional(result.get("output_throughput"), "`output_throughput`")
+    draft.headline["tokens_per_s"] = optional(result.get("output_throughput"), "`output_throughput`")
     completed = positive(result.get("completed"), "`completed`")
     add_sizes(
-        found,
+        draft,
         prompt=_each(result, "total_input_tokens", completed),
         generate=_each(result, "total_output_tokens", completed),
         arrival=_rate(result.get("request_rate")),
     )
     failed = positive(result.get("failed"), "`failed`")
     if failed:
-        found.notes.append(f"{failed:g} requests failed and are not in the times")
-    return found
+        draft.notes.append(f"{failed:g} requests failed and are not in the times")
+    return draft
 
 
 def _measure(result: Result, name: str, samples: tuple[float, ...] | None) -> Measure | None:

@@ -1,6 +1,6 @@
 """Other tools' words in ours: the kind of an op by its type, the unit by a provider's, delegate's or kernel's name.
 
-A type without a counterpart is `custom`; a name that does not tell the unit gives None.
+A type without a counterpart is `custom`; a name that does not identify the unit gives None.
 """
 
 import re

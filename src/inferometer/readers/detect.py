@@ -1,19 +1,13 @@
 """Choosing the reader of a file by its content."""
 
-from __future__ import annotations
-
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
 from inferometer.plugins import load_all
 from inferometer.readers.base import GROUP, Peek, Reader, look
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.core.graph import Graph
 
 __all__ = ["choose_reader", "read_graph"]
 
@@ -49,7 +43,7 @@ def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Rea
 
 
 def _installed() -> tuple[tuple[Reader, ...], tuple[str, ...]]:
-    """The readers that load, and what is said of those that do not."""
+    """The readers that load, and the error messages of those that do not."""
     loaded, errors = load_all(GROUP)
     return tuple(loaded.values()), tuple(error.message for error in errors)
 

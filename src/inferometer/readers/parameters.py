@@ -1,11 +1,6 @@
 """How many of a graph's parameters one token uses."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph
 
 __all__ = ["active_parameters"]
 

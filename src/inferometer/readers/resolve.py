@@ -1,16 +1,12 @@
 """From what a user calls a model to its graph: a catalog name, a file, a folder with a config, or a live module."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.catalog.files import row_named, rows_of
 from inferometer.catalog.zoo import model
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
 
 __all__ = ["published_parameters", "read"]
 

@@ -1,18 +1,12 @@
 """From what a user asks to the sizes a graph is counted at."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.binding import Binding
+from inferometer.core.graph import Graph
+from inferometer.core.workload import Precision, Workload
 from inferometer.errors import DomainError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.core.graph import Graph
-    from inferometer.core.workload import Precision, Workload
 
 __all__ = ["bind"]
 

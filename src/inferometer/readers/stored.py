@@ -1,23 +1,23 @@
 """Weights as a file holds them: put onto a graph's weights, or made into a graph where no architecture is known."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-__all__ = ["Companion", "Stored", "fit", "joined", "stacked", "stored_block", "tensors_graph", "with_stored"]
+__all__ = [
+    "Companion", "Stored", "all_stacked", "fit", "joined", "listed", "tensors_graph", "tensors_only", "with_others",
+    "with_stored",
+]  # fmt: skip
 
 _BATCH, _QUERY = Symbol("batch"), Symbol("query")
+_SHOWN = 5  # examples in a note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +67,12 @@ def joined(parts: Sequence[Stored]) -> Stored:
     )
 
 
+def all_stacked(parts: Sequence[Stored | None]) -> Stored | None:
+    """The stack of all experts, or None where one of them is missing."""
+    present = [part for part in parts if part is not None]
+    return stacked(present) if present and len(present) == len(parts) else None
+
+
 def stacked(parts: Sequence[Stored]) -> Stored:
     """Equal tensors, one an expert, as the stack that a graph has of them."""
     whole, first = joined(parts), parts[0]
@@ -92,8 +98,8 @@ def _runs(block: Block, stored: Mapping[str, Stored]) -> Iterator[Block]:
     names = list(dict.fromkeys(weight.name for op in block.ops for weight in op.weights))
 
     def forms(repetition: int) -> dict[str, Stored]:
-        found = {name: stored.get(block.full_name(name, repetition)) for name in names}
-        return {name: replace(entry, names=()) for name, entry in found.items() if entry is not None}
+        entries = {name: stored.get(block.full_name(name, repetition)) for name in names}
+        return {name: replace(entry, names=()) for name, entry in entries.items() if entry is not None}
 
     first = block.first
     for form, run in groupby(range(block.count), key=forms):
@@ -132,7 +138,7 @@ def fit(graph: Graph, locate: Callable[[str, Tensor], Stored | None]) -> tuple[d
 
     `locate` is given a weight's full name and its tensor.
     """
-    found: dict[str, Stored] = {}
+    held: dict[str, Stored] = {}
     problems: list[str] = []
     for name, weight in _full_weights(graph):
         entry = locate(name, weight)
@@ -141,8 +147,8 @@ def fit(graph: Graph, locate: Callable[[str, Tensor], Stored | None]) -> tuple[d
         elif entry.elements != weight.elements:
             problems.append(f"{name} has {entry.elements:,} numbers where the architecture has {weight.elements}")
         else:
-            found[name] = entry
-    return found, problems
+            held[name] = entry
+    return held, problems
 
 
 def _full_weights(graph: Graph) -> Iterator[tuple[str, Tensor]]:
@@ -156,18 +162,42 @@ def _full_weights(graph: Graph) -> Iterator[tuple[str, Tensor]]:
                     yield name, weight
 
 
-def stored_block(tensors: Iterable[Stored], *, constants: Callable[[Stored], bool]) -> Block:
-    """Tensors that a file holds and no op of the architecture uses: they take room and no time."""
-    ops = tuple(
-        Op(
-            name=entry.names[0],
-            kind="view",
-            weights=(_as_tensor(entry, role="constant" if constants(entry) else "weight"),),
-            source_type="stored",
-        )
-        for entry in tensors
+Test = Callable[[Stored], bool]
+
+
+def with_others(
+    graph: Graph, tensors: Mapping[str, Stored], used: Mapping[str, Stored], buffer: Test, copy: Test = lambda _: False
+) -> tuple[Graph, list[str]]:
+    """The graph with what the file holds beyond its weights, which takes room and no time.
+
+    Whatever is no `buffer` is noted. A `copy` of a weight is noted too, though it is no parameter of its own.
+    """
+    names = {name for entry in used.values() for name in entry.names}
+    others = [entry for name, entry in tensors.items() if name not in names]
+    if not others:
+        return graph, []
+    ops = tuple(_stored_op(entry, "constant" if copy(entry) or buffer(entry) else "weight") for entry in others)
+    weights = [entry.names[0] for entry in others if copy(entry) or not buffer(entry)]
+    notes = [f"Tensors that no op uses: {listed(weights)}."] if weights else []
+    return replace(graph, blocks=(*graph.blocks, Block(name="stored", ops=ops))), notes
+
+
+def _stored_op(entry: Stored, role: Role) -> Op:
+    return Op(name=entry.names[0], kind="view", weights=(_as_tensor(entry, role=role),), source_type="stored")
+
+
+def tensors_only(problem: str) -> str:
+    """The note on a graph that `tensors_graph` made, and why."""
+    return (
+        f"{problem}: the graph is one op for each stored weight, and what has no weights (attention, activations) is "
+        "not counted."
     )
-    return Block(name="stored", ops=ops)
+
+
+def listed(entries: Sequence[str]) -> str:
+    """The first few entries, and how many more there are."""
+    more = len(entries) - _SHOWN
+    return "; ".join(entries[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")
 
 
 def _as_tensor(entry: Stored, *, role: Role = "weight", name: str | None = None) -> Tensor:
@@ -209,7 +239,7 @@ def tensors_graph(name: str, tensors: Sequence[Stored], *, norm: str = "layer") 
 
 
 def _coverage(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Of the stored weights' ops, those whose work can be told. What has no weights is in neither number."""
+    """How many of the stored weights' ops have known work. Ops without weights are in neither number."""
     total, unknown = 0, dict[str, dict[str, Any]]()
     for block in blocks:
         total += block.count * len(block.ops)

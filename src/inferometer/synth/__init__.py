@@ -4,8 +4,6 @@ The same seed gives the same weights in every format, so two runtimes can be com
 download. Files are written piece by piece: a model larger than the memory can be made.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +19,7 @@ from inferometer.readers.huggingface.graph import graph_from_config
 from inferometer.readers.resolve import read
 from inferometer.synth.order import Order
 
-__all__ = ["FORMATS", "Order", "Synthesised", "parts_of", "synthesise", "weight_formats"]
+__all__ = ["FORMATS", "Order", "Synthesised", "parts_of", "synthesise"]
 
 FORMATS = ("onnx", "gguf", "tflite", "safetensors")
 _SIZED = frozenset({"onnx", "tflite"})  # formats that sizes can be fixed in
@@ -83,28 +81,13 @@ def synthesise(  # noqa: PLR0913 - the options of the command that calls it
     )
 
 
-def weight_formats(format: str) -> tuple[str, ...]:  # noqa: A002 - as above
-    """The formats that weights can have in a file of that kind."""
-    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - only who asks pays for numpy
-
-    known = {
-        "onnx": tuple(onnx.FORMATS),
-        "gguf": gguf.FORMATS,
-        "tflite": tflite.FORMATS,
-        "safetensors": tuple(safetensors.FORMATS),
-    }
-    if format not in known:
-        raise UnknownNameError("model format", format, known, listing=f"Known: {', '.join(known)}.")
-    return known[format]
-
-
 def parts_of(graph: Graph) -> tuple[str, ...]:
     """Parts that can be taken alone: what stands before the dot in the names of blocks, in order."""
     return tuple(dict.fromkeys(block.name.partition(".")[0] for block in graph.blocks))
 
 
 def _save(kind: str, order: Order) -> tuple[Path, ...]:
-    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - as above
+    from inferometer.synth import gguf, onnx, safetensors, tflite  # noqa: PLC0415 - only who writes pays for numpy
 
     writers = {"onnx": onnx.save, "gguf": gguf.save, "tflite": tflite.save, "safetensors": safetensors.save}
     return writers[kind](order)
@@ -159,14 +142,14 @@ def _read_config(path: Path) -> Mapping[str, Any]:
     try:
         if path.stat().st_size > _CONFIG_BYTES:
             raise FormatError(f"{str(path)!r} is too large for a config.")
-        found = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FormatError(f"{str(path)!r} cannot be read: {error.strerror}.", remedy="Check the path.") from None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{str(path)!r} is no JSON document: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise FormatError(f"{str(path)!r} holds no table of config values.")
-    return found
+    return config
 
 
 def _part(graph: Graph, part: str) -> Graph:

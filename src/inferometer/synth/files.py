@@ -1,19 +1,14 @@
 """Files that are complete or absent: written under another name in the same folder, renamed at the end."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.errors import InferometerError
 from inferometer.units import format_quantity
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 __all__ = ["landing", "refuse_existing", "require_room"]
 

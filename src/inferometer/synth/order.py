@@ -8,7 +8,7 @@ from typing import Any
 from inferometer.core.graph import Graph
 from inferometer.errors import DomainError, UnknownNameError
 
-__all__ = ["Order", "require_sizes"]
+__all__ = ["Order", "epsilon_of", "require_sizes", "rope_theta_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,19 @@ class Order:
     seed: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
     overwrite: bool = False
+
+
+def epsilon_of(config: Mapping[str, Any]) -> float:
+    """What a norm adds under its root: configs have five names for it."""
+    names = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
+    return next((float(config[name]) for name in names if config.get(name) is not None), 1e-5)
+
+
+def rope_theta_of(config: Mapping[str, Any], *others: str) -> float:
+    """The base of a rotation's angles, also under the names of `others`."""
+    inside = config.get("rope_parameters")
+    merged = {**(inside if isinstance(inside, Mapping) else {}), **config}
+    return float(next((merged[name] for name in ("rope_theta", *others) if name in merged), 10_000.0))
 
 
 def require_sizes(order: Order) -> None:

@@ -1,24 +1,18 @@
 """safetensors with config.json beside it, as Hugging Face lays a checkpoint out; written in one pass."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from math import isqrt
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
 from inferometer.core.dtype import dtype as format_of
 from inferometer.errors import InferometerError
 from inferometer.synth.files import landing
-from inferometer.synth.weights import Weight, numbers, planned, relative_index
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
-    from inferometer.synth.order import Order
-    from inferometer.synth.weights import Array
+from inferometer.synth.order import Order
+from inferometer.synth.weights import Array, Weight, numbers, planned, relative_index
 
 __all__ = ["FORMATS", "SHARD_BYTES", "as_stored", "save", "sharded"]
 

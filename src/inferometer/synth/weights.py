@@ -5,21 +5,17 @@ length of its dot products, so that activations stay of the size they come in wi
 range is known before a number is drawn, a quantised format needs no search for its scales.
 """
 
-from __future__ import annotations
-
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from math import prod, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from inferometer.core.graph import Block, Graph, Op, Tensor
 
-    from inferometer.core.graph import Block, Graph, Op, Tensor
-
-__all__ = ["CHUNK", "Weight", "numbers", "planned", "planned_op", "relative_index", "units", "whole"]
+__all__ = ["CHUNK", "Weight", "executed", "numbers", "planned", "planned_op", "relative_index", "units", "whole"]
 
 CHUNK = 1 << 20  # numbers in one piece: 4 MB as f32
 _BIAS = 0.02
@@ -97,23 +93,29 @@ def planned(graph: Graph) -> tuple[Weight, ...]:
 
     A stack of experts whose name has a `*` is one tensor an expert, as checkpoints hold it.
     """
-    found: dict[str, Weight] = {}
+    weights: dict[str, Weight] = {}
+    for block, repetition, op in executed(graph):
+        for weight in planned_op(block, op, repetition):
+            weights.setdefault(weight.name, weight)
+    return tuple(weights.values())
+
+
+def executed(graph: Graph) -> Iterator[tuple[Block, int, Op]]:
+    """Every op as often as it runs, with its block and the repetition of it."""
     for block in graph.blocks:
         for repetition in range(block.count):
             for op in block.ops:
-                for weight in planned_op(block, op, repetition):
-                    found.setdefault(weight.name, weight)
-    return tuple(found.values())
+                yield block, repetition, op
 
 
 def planned_op(block: Block, op: Op, repetition: int = 0) -> tuple[Weight, ...]:
     """The weights of one op in one repetition of its block."""
     gain = _gain(block, op) if op.kind == "convolution" else 1.0
-    found = (
+    stacks = (
         _weight(op, place, tensor, block.full_name(tensor.name, repetition), gain)
         for place, tensor in enumerate(op.weights)
     )
-    return tuple(weight for stack in found for weight in _unstacked(stack))
+    return tuple(weight for stack in stacks for weight in _unstacked(stack))
 
 
 # What an activation leaves of the mean square of a unit normal number, one over it; a branch that is added to its
@@ -146,13 +148,7 @@ def _unstacked(weight: Weight) -> Iterator[Weight]:
         yield weight
         return
     for index in range(weight.shape[0]):
-        yield Weight(
-            name=weight.name.replace("*", str(index)),
-            shape=weight.shape[1:],
-            centre=weight.centre,
-            spread=weight.spread,
-            parameter=weight.parameter,
-        )
+        yield replace(weight, name=weight.name.replace("*", str(index)), shape=weight.shape[1:])
 
 
 def _range(op: Op, place: int, tensor: Tensor, shape: tuple[int, ...]) -> tuple[float, float]:

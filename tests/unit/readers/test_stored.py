@@ -1,5 +1,14 @@
 from inferometer.core.graph import Block, Graph, Op, Tensor
-from inferometer.readers.stored import Companion, Stored, fit, joined, stacked, stored_block, tensors_graph, with_stored
+from inferometer.readers.stored import (
+    Companion,
+    Stored,
+    all_stacked,
+    fit,
+    joined,
+    tensors_graph,
+    with_others,
+    with_stored,
+)
 
 
 def weight(name, *shape):
@@ -70,12 +79,19 @@ def test_several_tensors_joined_have_the_format_most_numbers_have():
 
 
 def test_equal_tensors_stack():
-    assert stacked([stored("a", (2, 3)), stored("b", (2, 3))]).shape == (2, 2, 3)
+    assert all_stacked([stored("a", (2, 3)), stored("b", (2, 3))]).shape == (2, 2, 3)
+    assert all_stacked([stored("a", (2, 3)), None]) is None
 
 
 def test_stored_tensors_without_an_op_take_room_and_no_time():
-    block = stored_block([stored("mask", (2, 2)), stored("w", (3,))], constants=lambda entry: entry.names[0] == "mask")
-    assert [(op.kind, op.weights[0].role) for op in block.ops] == [("view", "constant"), ("view", "weight")]
+    tensors = {name: stored(name, (3,)) for name in ("used", "mask", "copy", "w")}
+    used = {"e.weight": tensors["used"]}
+    graph, notes = with_others(
+        GRAPH, tensors, used, lambda entry: entry.names[0] == "mask", lambda entry: entry.names[0] == "copy"
+    )
+    roles = [(op.kind, op.weights[0].role) for op in graph.blocks[-1].ops]
+    assert roles == [("view", "constant"), ("view", "constant"), ("view", "weight")]
+    assert notes == ["Tensors that no op uses: copy; w."]
 
 
 def test_a_graph_of_tensors_tells_kinds_by_shape():

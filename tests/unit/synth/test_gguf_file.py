@@ -10,7 +10,7 @@ from inferometer.readers.gguf.header import read_header
 from inferometer.readers.huggingface.graph import graph_from_config
 from inferometer.synth import gguf as writer
 from inferometer.synth.gguf.names import Target
-from inferometer.synth.gguf.recipe import FORMATS, Model, format_of
+from inferometer.synth.gguf.recipe import FORMATS, ModelFacts, format_of
 from inferometer.synth.gguf.vocabulary import LEAST, vocabulary
 from inferometer.synth.order import Order
 from inferometer.synth.weights import planned, whole
@@ -156,12 +156,12 @@ def target(stem, *shape, layer=0):
 
 
 def test_a_plain_name_means_every_matrix():
-    model = Model(layers=32)
+    model = ModelFacts(layers=32)
     assert {format_of(target(stem, 512, 256), "q6_k", model) for stem in ("output", "attn_v", "ffn_up")} == {"q6_k"}
 
 
 def test_q4_k_m_spends_bits_where_llama_cpp_does():
-    model = Model(layers=32, heads=32, kv_heads=8)
+    model = ModelFacts(layers=32, heads=32, kv_heads=8)
     down = [format_of(target("ffn_down", 4096, 14336, layer=layer), "q4_k_m", model) for layer in range(32)]
     assert [layer for layer, kind in enumerate(down) if kind == "q6_k"] == [
         0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31,
@@ -172,15 +172,15 @@ def test_q4_k_m_spends_bits_where_llama_cpp_does():
 
 def test_a_tied_embedding_is_the_output_too():
     embedding = target("token_embd", 1000, 256)
-    assert format_of(embedding, "q4_k_m", Model(layers=4, tied=True)) == "q6_k"
-    assert format_of(embedding, "q4_k_m", Model(layers=4)) == "q4_k"
+    assert format_of(embedding, "q4_k_m", ModelFacts(layers=4, tied=True)) == "q6_k"
+    assert format_of(embedding, "q4_k_m", ModelFacts(layers=4)) == "q4_k"
 
 
 @pytest.mark.parametrize(
     ("asked", "row", "found"), [("q4_k", 896, "q5_0"), ("q6_k", 896, "q8_0"), ("q4_0", 40, "f16"), ("q8_0", 64, "q8_0")]
 )
 def test_rows_that_are_no_whole_blocks_take_the_next_format(asked, row, found):
-    assert format_of(target("attn_q", 8, row), asked, Model(layers=1)) == found
+    assert format_of(target("attn_q", 8, row), asked, ModelFacts(layers=1)) == found
 
 
 # vocabulary

@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.errors import FormatError, InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.readers.huggingface.graph import graph_from_config
-from inferometer.synth import Synthesised, parts_of, synthesise, weight_formats
+from inferometer.synth import Synthesised, parts_of, synthesise
 from inferometer.synth.onnx import write as onnx_edge
 
 LLAMA = {
@@ -85,13 +85,6 @@ def test_a_part_of_a_model_is_a_model(tmp_path):
 def test_an_unknown_part_names_the_known_ones(tmp_path):
     with pytest.raises(UnknownNameError, match=r"encoder, decoder, head"):
         synthesise(WHISPER, tmp_path / "m.safetensors", part="middle")
-
-
-@pytest.mark.parametrize(
-    ("format_", "some"), [("onnx", "f16"), ("gguf", "q4_k_m"), ("tflite", "f32"), ("safetensors", "bf16")]
-)
-def test_each_format_says_what_weights_it_can_have(format_, some):
-    assert some in weight_formats(format_)
 
 
 def test_an_unknown_ending_is_refused(tmp_path):

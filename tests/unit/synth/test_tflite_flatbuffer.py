@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.readers.tflite.flatbuffer import Buffer
-from inferometer.synth.tflite.flatbuffer import Blob, Numbers, Scalar, Table, Tables, Text, placed, write
+from inferometer.synth.tflite.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text, placed, write
 
 
 def written(root):
@@ -25,7 +25,7 @@ def read(root):
 
 
 def test_the_identifier_stands_after_the_way_to_the_root():
-    raw = written(Table({0: Scalar("i", 7)}))
+    raw = written(TableNode({0: Scalar("i", 7)}))
     assert raw[4:8] == b"TEST"
     (root,) = struct.unpack_from("<I", raw)
     (back,) = struct.unpack_from("<i", raw, root)
@@ -45,7 +45,7 @@ def test_the_identifier_stands_after_the_way_to_the_root():
     )
 )
 def test_numbers_come_back_and_the_others_have_their_default(fields):
-    table = read(Table({number: Scalar(*field) for number, field in fields.items()}))
+    table = read(TableNode({number: Scalar(*field) for number, field in fields.items()}))
     for number in range(13):
         letter, value = fields.get(number, ("i", None))
         assert table.number(number, letter, default=None) == value
@@ -53,7 +53,7 @@ def test_numbers_come_back_and_the_others_have_their_default(fields):
 
 @given(st.text(max_size=40), st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20), st.binary(max_size=50))
 def test_texts_vectors_and_bytes_come_back(text, values, raw):
-    root = Table({0: Text(text), 1: Numbers("i", tuple(values)), 2: Blob(len(raw), lambda: [raw])})
+    root = TableNode({0: Text(text), 1: Numbers("i", tuple(values)), 2: Blob(len(raw), lambda: [raw])})
     table = read(root)
     assert (table.text(0, "text") or "") == text
     assert table.numbers(1, "i", "numbers", most=100) == tuple(values)
@@ -63,14 +63,15 @@ def test_texts_vectors_and_bytes_come_back(text, values, raw):
 
 
 def test_tables_in_tables_keep_their_order():
-    inner = tuple(Table({1: Scalar("i", number), 0: Text(f"name {number}")}) for number in range(5))
-    table = read(Table({3: Tables(inner), 0: Scalar("b", 1)}))
+    inner = tuple(TableNode({1: Scalar("i", number), 0: Text(f"name {number}")}) for number in range(5))
+    table = read(TableNode({3: Tables(inner), 0: Scalar("b", 1)}))
     found = [(each.number(1, "i"), each.text(0, "name")) for each in table.tables(3, "entry", most=10)]
     assert found == [(number, f"name {number}") for number in range(5)]
 
 
 def test_every_number_lies_at_a_multiple_of_its_size():
-    root = Table({0: Scalar("b", 1), 1: Text("odd"), 2: Scalar("i", 2), 3: Tables((Table({0: Scalar("?", 1)}),))})
+    inner = Tables((TableNode({0: Scalar("?", 1)}),))
+    root = TableNode({0: Scalar("b", 1), 1: Text("odd"), 2: Scalar("i", 2), 3: inner})
     nodes, _ = placed(root)
     assert all(start % 4 == 0 for _, start in nodes)
 
@@ -78,7 +79,7 @@ def test_every_number_lies_at_a_multiple_of_its_size():
 def test_bytes_are_made_only_when_they_are_written():
     made = []
     blob = Blob(8, lambda: made.append(1) or [memoryview(np.arange(2, dtype="<f4"))])
-    root = Table({0: blob})
+    root = TableNode({0: blob})
     _, total = placed(root)
     assert made == []
     assert len(written(root)) == total
@@ -87,4 +88,4 @@ def test_bytes_are_made_only_when_they_are_written():
 
 def test_a_field_that_does_not_fit_is_no_silent_wrap():
     with pytest.raises(struct.error):
-        written(Table({0: Scalar("b", 200)}))
+        written(TableNode({0: Scalar("b", 200)}))

@@ -11,7 +11,7 @@ from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import DomainError, InferometerError, UnknownNameError
 from inferometer.readers.huggingface.graph import graph_from_config
 from inferometer.readers.tflite.read import read_tflite
-from inferometer.synth import synthesise, weight_formats
+from inferometer.synth import synthesise
 from inferometer.synth import tflite as tflite_writer
 from inferometer.synth.order import Order
 from inferometer.synth.tflite.lowering import lower
@@ -252,7 +252,6 @@ def test_sizes_the_graph_does_not_have_are_refused(tmp_path):
 
 
 def test_only_f32_is_written(tmp_path):
-    assert weight_formats("tflite") == ("f32",)
     with pytest.raises(InferometerError, match="f16 weights"):
         synthesise(RESNET, tmp_path / "m.tflite", weights="f16")
 

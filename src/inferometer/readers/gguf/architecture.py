@@ -3,20 +3,15 @@
 The rows are data: `architectures.toml`, which says what its entries mean.
 """
 
-from __future__ import annotations
-
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
-
-__all__ = ["Architecture", "architecture_of", "config_of", "known_architectures", "layer_template"]
+__all__ = ["Architecture", "architecture_of", "config_of", "layer_template"]
 
 _MERGED = ("keys", "body", "layer", "set")
 _LAYER = re.compile(r"^blk\.(\d+)\.")
@@ -60,10 +55,6 @@ def _ways(entry: Any) -> tuple[str, ...]:
 def _rows() -> Mapping[str, Any]:
     text = (files("inferometer.readers.gguf") / "architectures.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
-
-
-def known_architectures() -> tuple[str, ...]:
-    return tuple(_rows())
 
 
 def layer_template(name: str) -> str:

@@ -4,16 +4,12 @@ A hostile header is refused for what it claims before anything is allocated: the
 files hold (a vocabulary of 262,144 tokens and its merges are some 800,000 strings in 20 MB).
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from mmap import mmap
+from pathlib import Path
+from typing import Any
 
 from inferometer.errors import FormatError
-
-if TYPE_CHECKING:
-    from mmap import mmap
-    from pathlib import Path
 
 __all__ = ["Cursor"]
 

@@ -1,29 +1,24 @@
 """From GGUF headers to a graph: the architecture's, with the formats and bytes of the file; else one of its tensors."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
+from inferometer.core.graph import Graph, Tensor
 from inferometer.errors import InferometerError
+from inferometer.readers import stored
 from inferometer.readers.gguf.architecture import Architecture, architecture_of, config_of, layer_template
-from inferometer.readers.gguf.header import Counted
-from inferometer.readers.stored import Stored, fit, joined, stacked, stored_block, tensors_graph, with_stored
+from inferometer.readers.gguf.header import Counted, GgufHeader
+from inferometer.readers.stored import Stored
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.core.graph import Graph, Tensor
-    from inferometer.readers.gguf.header import Header
-
-__all__ = ["graph_of"]
+__all__ = ["gguf_graph"]
 
 _SCALES = (".scale", ".input_scale")  # one number a tensor, stored beside it
-_SHOWN = 5  # examples in a note
 
 
-def graph_of(headers: Sequence[Header]) -> Graph:
+def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
     """`headers` are the parts of one model, in order. The first has the metadata."""
     first = headers[0]
     metadata = first.metadata
@@ -32,9 +27,9 @@ def graph_of(headers: Sequence[Header]) -> Graph:
         for header in headers
         for tensor in header.tensors
     }
-    said, named = metadata.get("general.architecture"), metadata.get("general.name")
+    architecture_name, named = metadata.get("general.architecture"), metadata.get("general.name")
     name = named if isinstance(named, str) and named else first.path.stem
-    architecture = said if isinstance(said, str) else None
+    architecture = architecture_name if isinstance(architecture_name, str) else None
     graph, notes = _by_architecture(name, architecture, metadata, tensors)
     if graph is None:
         graph = _by_tensors(name, architecture, metadata, tensors)
@@ -50,11 +45,11 @@ def _by_architecture(
     from inferometer.readers.huggingface.graph import graph_from_config  # noqa: PLC0415 - quick to import this module
 
     if architecture is None:
-        return None, [_unknown("The file names no architecture")]
+        return None, [stored.tensors_only("The file names no architecture")]
     templates = {layer_template(entry) for entry in tensors}
     row = architecture_of(architecture, metadata, templates)
     if row is None:
-        return None, [_unknown(f"The architecture {architecture[:80]!r} is not known")]
+        return None, [stored.tensors_only(f"The architecture {architecture[:80]!r} is not known")]
     table = tensors.get("token_embd.weight")
     vocabulary = table.shape[0] if table and table.shape else None
     config = config_of(row, metadata, vocabulary=vocabulary, tied="output.weight" not in templates)
@@ -66,11 +61,14 @@ def _by_architecture(
         except InferometerError as error:
             problems = problems or [error.message]
             continue
-        found, misfits = fit(graph, locator.locate)
+        held, misfits = stored.fit(graph, locator.locate)
         if not misfits:
-            return _with_others(_with_names(with_stored(graph, found), found), row, tensors, found)
+            whole = _with_names(stored.with_stored(graph, held), held)
+            return stored.with_others(whole, tensors, held, partial(_is_apart, row=row))
         problems = problems or misfits
-    return None, [_unknown(f"The file does not fit the architecture {architecture!r} ({_listed(problems)})")]
+    return None, [
+        stored.tensors_only(f"The file does not fit the architecture {architecture!r} ({stored.listed(problems)})")
+    ]
 
 
 class _Locator:
@@ -83,7 +81,7 @@ class _Locator:
         for place in self._row.places(weight.name):
             parts = [self._one(part, _index(name, weight.name), weight) for part in place]
             if all(part is not None for part in parts):
-                return joined([part for part in parts if part is not None])
+                return stored.joined([part for part in parts if part is not None])
         return None
 
     def _one(self, place: str, index: str, weight: Tensor) -> Stored | None:
@@ -91,9 +89,7 @@ class _Locator:
         if "*" not in full:
             return self._tensors.get(full)
         experts = weight.shape[0] if isinstance(weight.shape[0], int) else 0
-        parts = [self._tensors.get(full.replace("*", str(expert))) for expert in range(experts)]
-        present = [part for part in parts if part is not None]
-        return stacked(present) if present and len(present) == len(parts) else None
+        return stored.all_stacked([self._tensors.get(full.replace("*", str(expert))) for expert in range(experts)])
 
 
 def _index(name: str, template: str) -> str:
@@ -102,27 +98,14 @@ def _index(name: str, template: str) -> str:
     return name[len(before) : len(name) - len(after)] if mark else ""
 
 
-def _with_names(graph: Graph, found: Mapping[str, Stored]) -> Graph:
+def _with_names(graph: Graph, held: Mapping[str, Stored]) -> Graph:
     """Remember what the file calls each weight: engines speak of the file's tensors."""
-    named = {name: weight for weight, entry in found.items() for name in entry.names}
+    named = {name: weight for weight, entry in held.items() for name in entry.names}
     return replace(graph, metadata={**graph.metadata, "stored_as": named})
 
 
-def _with_others(
-    graph: Graph, row: Architecture, tensors: Mapping[str, Stored], found: Mapping[str, Stored]
-) -> tuple[Graph, list[str]]:
-    """What the file holds beyond the architecture's weights: room that is taken and no work."""
-    used = {name for entry in found.values() for name in entry.names}
-    others = [entry for name, entry in tensors.items() if name not in used]
-    if not others:
-        return graph, []
-    block = stored_block(others, constants=lambda entry: _is_apart(entry.names[0], row))
-    weights = [entry.names[0] for entry in others if not _is_apart(entry.names[0], row)]
-    notes = [f"Tensors that no op uses: {_listed(weights)}."] if weights else []
-    return replace(graph, blocks=(*graph.blocks, block)), notes
-
-
-def _is_apart(name: str, row: Architecture) -> bool:
+def _is_apart(entry: Stored, row: Architecture) -> bool:
+    name = entry.names[0]
     return layer_template(name) in row.apart or name.endswith(_SCALES)
 
 
@@ -131,12 +114,12 @@ def _by_tensors(
 ) -> Graph:
     limit = metadata.get(f"{architecture}.context_length")
     rms = f"{architecture}.attention.layer_norm_rms_epsilon" in metadata
-    graph = tensors_graph(name, list(tensors.values()), norm="rms" if rms else "layer")
+    graph = stored.tensors_graph(name, list(tensors.values()), norm="rms" if rms else "layer")
     context = limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None
     return replace(graph, architecture=architecture, context_limit=context)
 
 
-def _facts(headers: Sequence[Header], tensors: Mapping[str, Stored]) -> dict[str, Any]:
+def _facts(headers: Sequence[GgufHeader], tensors: Mapping[str, Stored]) -> dict[str, Any]:
     """What the file says of itself, and how its bytes add up: header + tensors + padding = file."""
     first, metadata = headers[0], headers[0].metadata
     sizes: Counter[str] = Counter()
@@ -182,15 +165,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Counted):
         return {"type": value.type, "count": value.count}
     return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
-
-
-def _unknown(problem: str) -> str:
-    return (
-        f"{problem}: the graph is one op for each stored weight, and what has no weights (attention, activations) is "
-        "not counted."
-    )
-
-
-def _listed(entries: Sequence[str]) -> str:
-    more = len(entries) - _SHOWN
-    return "; ".join(entries[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")

@@ -1,7 +1,5 @@
 """The header of a GGUF file: metadata and tensor infos. The weights themselves are never read."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from inferometer.errors import FormatError
 from inferometer.readers.gguf.cursor import Cursor
 from inferometer.readers.gguf.formats import ARRAY, BOOL, SCALARS, STRING, TENSOR_TYPES, VALUE_NAMES
 
-__all__ = ["MAGIC", "Counted", "Header", "TensorInfo", "parse_header", "read_header"]
+__all__ = ["MAGIC", "Counted", "GgufHeader", "GgufTensor", "parse_header", "read_header"]
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -37,7 +35,7 @@ class Counted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorInfo:
+class GgufTensor:
     """`shape` has the outermost axis first, as everywhere but in GGUF itself; `offset` counts from the file's start."""
 
     name: str
@@ -48,13 +46,13 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class GgufHeader:
     path: Path
     version: int
     byte_order: str
     alignment: int
     metadata: Mapping[str, Any]
-    tensors: tuple[TensorInfo, ...]
+    tensors: tuple[GgufTensor, ...]
     data_offset: int  # where tensor data begins: the header and its padding end here
     file_bytes: int
 
@@ -68,7 +66,7 @@ class Header:
         return self.file_bytes - self.data_offset - self.tensor_bytes
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> GgufHeader:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return parse_header(data, path)
@@ -78,7 +76,7 @@ def read_header(path: Path) -> Header:
         raise FormatError(f"{str(path)!r} cannot be read as a GGUF file: {error}.") from None
 
 
-def parse_header(data: mmap.mmap | bytes, path: Path) -> Header:
+def parse_header(data: mmap.mmap | bytes, path: Path) -> GgufHeader:
     cursor = Cursor(data, path)
     version = _version(cursor)
     tensor_count = _count(cursor, "tensors", most=_MANY_TENSORS, least=24)
@@ -91,7 +89,7 @@ def parse_header(data: mmap.mmap | bytes, path: Path) -> Header:
     data_offset = -(-cursor.position // alignment) * alignment
     tensors = tuple(_placed(cursor, info, data_offset, alignment, len(data)) for info in infos)
     _refuse_doubles(cursor, tensors)
-    return Header(
+    return GgufHeader(
         path=path,
         version=version,
         byte_order="little" if cursor.order == "<" else "big",
@@ -104,7 +102,7 @@ def parse_header(data: mmap.mmap | bytes, path: Path) -> Header:
 
 
 def _version(cursor: Cursor) -> int:
-    """The version also tells the byte order: it is a small number in one of the two."""
+    """The version also reveals the byte order: only in one of the two is it a small number."""
     if cursor.raw(4, "the magic number") != MAGIC:
         raise cursor.fault("the magic number GGUF is missing", at=0)
     version: int = cursor.number("I", "the version")
@@ -215,7 +213,7 @@ def _tensor_info(cursor: Cursor) -> _Info:
     return _Info(name, shape[::-1], kind, offset, place)
 
 
-def _placed(cursor: Cursor, info: _Info, data_offset: int, alignment: int, size: int) -> TensorInfo:
+def _placed(cursor: Cursor, info: _Info, data_offset: int, alignment: int, size: int) -> GgufTensor:
     """The tensor with its exact bytes, which must lie inside the file."""
     if info.kind not in TENSOR_TYPES:
         raise cursor.fault(
@@ -242,10 +240,10 @@ def _placed(cursor: Cursor, info: _Info, data_offset: int, alignment: int, size:
             at=info.place,
             remedy="Fetch the file again: it is cut short or damaged.",
         )
-    return TensorInfo(name=info.name, shape=info.shape, dtype=entry.name, offset=start, nbytes=nbytes)
+    return GgufTensor(name=info.name, shape=info.shape, dtype=entry.name, offset=start, nbytes=nbytes)
 
 
-def _refuse_doubles(cursor: Cursor, tensors: tuple[TensorInfo, ...]) -> None:
+def _refuse_doubles(cursor: Cursor, tensors: tuple[GgufTensor, ...]) -> None:
     names: set[str] = set()
     for tensor in tensors:
         if tensor.name in names:

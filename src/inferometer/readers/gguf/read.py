@@ -1,18 +1,13 @@
 """Opening GGUF files, and the parts of those that are split."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
-from inferometer.readers.gguf.graph import graph_of
-from inferometer.readers.gguf.header import MAGIC, Header, read_header
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
+from inferometer.readers.base import Peek
+from inferometer.readers.gguf.graph import gguf_graph
+from inferometer.readers.gguf.header import MAGIC, GgufHeader, read_header
 
 __all__ = ["GgufReader", "read_headers"]
 
@@ -29,28 +24,28 @@ class GgufReader:
         return 1.0 if peek.head[:4] == MAGIC else 0.0
 
     def read(self, path: Path) -> Graph:
-        return graph_of(read_headers(Path(path)))
+        return gguf_graph(read_headers(Path(path)))
 
 
-def read_headers(path: Path) -> tuple[Header, ...]:
+def read_headers(path: Path) -> tuple[GgufHeader, ...]:
     """The header of a file, or of all parts of the model that the file is a part of, in order."""
     asked = read_header(path)
     count = asked.metadata.get("split.count", 1)
     if not isinstance(count, int) or count <= 1:
         return (asked,)
-    found = _PART.match(path.name)
-    if found is None or int(found[3]) != count or count > _MANY_PARTS:
+    numbered = _PART.match(path.name)
+    if numbered is None or int(numbered[3]) != count or count > _MANY_PARTS:
         raise FormatError(
             f"{str(path)!r} is one of {count:,} parts, and its name does not say where the others are.",
             remedy="Parts are named NAME-00001-of-00003.gguf, and lie in one folder.",
         )
-    paths = [path.with_name(f"{found[1]}-{part:05}-of-{found[3]}.gguf") for part in range(1, count + 1)]
+    paths = [path.with_name(f"{numbered[1]}-{part:05}-of-{numbered[3]}.gguf") for part in range(1, count + 1)]
     headers = tuple(asked if other == path else _part(other, path, count) for other in paths)
     _require_whole(headers, path)
     return headers
 
 
-def _part(path: Path, asked: Path, count: int) -> Header:
+def _part(path: Path, asked: Path, count: int) -> GgufHeader:
     if not path.is_file():
         raise FormatError(
             f"{str(asked)!r} is one of {count} parts, and the part {path.name!r} is missing.",
@@ -59,11 +54,11 @@ def _part(path: Path, asked: Path, count: int) -> Header:
     return read_header(path)
 
 
-def _require_whole(headers: tuple[Header, ...], path: Path) -> None:
+def _require_whole(headers: tuple[GgufHeader, ...], path: Path) -> None:
     """The parts must be each other's: no tensor twice, and as many as the first part says."""
     names = [tensor.name for header in headers for tensor in header.tensors]
     if len(names) > _MANY_TENSORS or len(set(names)) != len(names):
         raise FormatError(f"The parts of {str(path)!r} do not belong together: they hold tensors of the same name.")
-    said = headers[0].metadata.get("split.tensors.count")
-    if isinstance(said, int) and said != len(names):
-        raise FormatError(f"The parts of {str(path)!r} hold {len(names):,} tensors where {said:,} are announced.")
+    announced = headers[0].metadata.get("split.tensors.count")
+    if isinstance(announced, int) and announced != len(names):
+        raise FormatError(f"The parts of {str(path)!r} hold {len(names):,} tensors where {announced:,} are announced.")

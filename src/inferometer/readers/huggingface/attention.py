@@ -1,30 +1,11 @@
 """Attention: multi-head, grouped-query, cross, and DeepSeek's latent form."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.huggingface.parts import (
-    elementwise,
-    embedding,
-    head_norm,
-    linear,
-    norm,
-    once,
-    output,
-    reshaped,
-    split,
-    tensor,
-    view,
-    weight,
-    width,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from inferometer.readers.huggingface import nn
 
 __all__ = [
     "Attention", "Latent", "Seen", "attend", "attend_latent", "attention_op", "last_positions", "rotary_op",
@@ -98,7 +79,7 @@ def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
     q, k, v, ops = _projected(spec, at, x, seen.source)
     if spec.qk_norm:
         ops += _qk_norms(spec, at, q, k)
-        q, k = output(ops[-2]), output(ops[-1])
+        q, k = nn.output(ops[-2]), nn.output(ops[-1])
     if spec.rotary:
         ops.append(rotary_op(f"{at}.rotary", q, k, head_dim=spec.head_dim, rotated=spec.rotary))
         q, k = ops[-1].outputs
@@ -108,8 +89,8 @@ def attend(spec: Attention, at: str, x: Tensor, seen: Seen) -> list[Op]:
         q, k, v = (_chunked(part, spec.chunk) for part in (q, k, v))
     ops.append(attention_op(f"{at}.attention", (q, k, v), spec, seen))
     if spec.chunk:
-        ops.append(view(f"{at}.joined", output(ops), *x.shape[:-1], spec.heads * spec.head_dim))
-    out = linear(f"{at}.o_proj", output(ops), width(x), spec.o, bias="o" in spec.bias, transposed=spec.transposed)
+        ops.append(nn.view(f"{at}.joined", ops, *x.shape[:-1], spec.heads * spec.head_dim))
+    out = nn.linear(f"{at}.o_proj", ops, nn.width(x), spec.o, bias="o" in spec.bias, transposed=spec.transposed)
     return [*ops, out]
 
 
@@ -117,30 +98,30 @@ def _projected(spec: Attention, at: str, x: Tensor, source: Tensor | None) -> tu
     wide, narrow = spec.heads * spec.head_dim, spec.kv_heads * spec.head_dim
     if spec.qkv:
         bias, transposed = "q" in spec.bias, spec.transposed
-        both = linear(f"{at}.qkv_proj", x, wide + 2 * narrow, spec.qkv, bias=bias, transposed=transposed)
+        both = nn.linear(f"{at}.qkv_proj", x, wide + 2 * narrow, spec.qkv, bias=bias, transposed=transposed)
         rows = x.shape[:-1]
-        parts = split(f"{at}.qkv", output(both), q=(*rows, wide), k=(*rows, narrow), v=(*rows, narrow))
+        parts = nn.split(f"{at}.qkv", both, q=(*rows, wide), k=(*rows, narrow), v=(*rows, narrow))
         q, k, v = parts.outputs
         return q, k, v, [both, parts]
-    query = linear(f"{at}.q_proj", x, wide, spec.q, bias="q" in spec.bias)
+    query = nn.linear(f"{at}.q_proj", x, wide, spec.q, bias="q" in spec.bias)
     keys = tuple(
-        linear(f"{at}.{letter}_proj", source or x, narrow, module, bias=letter in spec.bias)
+        nn.linear(f"{at}.{letter}_proj", source or x, narrow, module, bias=letter in spec.bias)
         for letter, module in (("k", spec.k), ("v", spec.v))
     )
     kept = source is not None and spec.cached  # keys of cross-attention that stay need making only once
-    ops = [query, *(once(keys) if kept else keys)]
-    return output(ops[0]), output(ops[1]), output(ops[2]), ops
+    ops = [query, *(nn.once(keys) if kept else keys)]
+    return nn.output(ops[0]), nn.output(ops[1]), nn.output(ops[2]), ops
 
 
 def _qk_norms(spec: Attention, at: str, q: Tensor, k: Tensor) -> Iterable[Op]:
     for name, x, module in ((f"{at}.q_norm", q, spec.q_norm), (f"{at}.k_norm", k, spec.k_norm)):
         whole = spec.qk_norm == "all"
-        yield norm(name, x, spec.norm, module) if whole else head_norm(name, x, spec.norm, module, spec.head_dim)
+        yield nn.norm(name, x, spec.norm, module) if whole else nn.head_norm(name, x, spec.norm, module, spec.head_dim)
 
 
 def _chunked(x: Tensor, chunk: int) -> Tensor:
     batch, tokens, features = x.shape
-    return reshaped(x, batch * ((tokens + (chunk - 1)) // chunk), chunk, features)
+    return nn.reshaped(x, batch * ((tokens + (chunk - 1)) // chunk), chunk, features)
 
 
 def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention, seen: Seen) -> Op:
@@ -151,13 +132,13 @@ def attention_op(name: str, qkv: tuple[Tensor, Tensor, Tensor], spec: Attention,
         "window": spec.window, "soft_cap": spec.soft_cap, "cross": source is not None, "cached": spec.cached,
         "biased": spec.biased,
     }  # fmt: skip
-    weights = (weight(spec.sinks, spec.heads),) if spec.sinks else ()
-    y = tensor(name, *q.shape[:-1], spec.heads * spec.head_dim)
+    weights = (nn.weight(spec.sinks, spec.heads),) if spec.sinks else ()
+    y = nn.tensor(name, *q.shape[:-1], spec.heads * spec.head_dim)
     return Op(name=name, kind="attention", inputs=qkv, outputs=(y,), weights=weights, attributes=attributes)
 
 
 def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int) -> Op:
-    outputs = (tensor(f"{name}.q", *q.shape), tensor(f"{name}.k", *k.shape))
+    outputs = (nn.tensor(f"{name}.q", *q.shape), nn.tensor(f"{name}.k", *k.shape))
     attributes = {"head_dim": head_dim, "rotary_dim": rotated}
     return Op(name=name, kind="rotary", inputs=(q, k), outputs=outputs, attributes=attributes)
 
@@ -165,8 +146,8 @@ def rotary_op(name: str, q: Tensor, k: Tensor, *, head_dim: int, rotated: int) -
 def _relative(spec: Attention, at: str, x: Tensor, context: Dim) -> Iterable[Op]:
     """T5 looks a bias up for every (query, key) distance; all layers of a stack then add the same one."""
     tokens = x.shape[-2]
-    distances = tensor(f"{at}.distances", tokens, tokens + context, role="index")
-    yield embedding(f"{at}.relative_bias", distances, spec.buckets, spec.heads, f"{spec.relative}.weight")
+    distances = nn.tensor(f"{at}.distances", tokens, tokens + context, role="index")
+    yield nn.embedding(f"{at}.relative_bias", distances, spec.buckets, spec.heads, f"{spec.relative}.weight")
 
 
 def attend_latent(spec: Latent, at: str, x: Tensor, seen: Seen) -> list[Op]:
@@ -178,26 +159,26 @@ def attend_latent(spec: Latent, at: str, x: Tensor, seen: Seen) -> list[Op]:
     """
     heads, rows = spec.heads, x.shape[:-1]
     ops = _latent_query(spec, at, x)
-    q, module = output(ops), spec.at
-    down = linear(f"{at}.kv_a_proj", x, spec.kv_rank + spec.rope_dim, f"{module}.kv_a_proj_with_mqa", bias=spec.bias)
-    parts = split(f"{at}.kv_a", output(down), latent=(*rows, spec.kv_rank), rope=(*rows, spec.rope_dim))
+    q, module = nn.output(ops), spec.at
+    down = nn.linear(f"{at}.kv_a_proj", x, spec.kv_rank + spec.rope_dim, f"{module}.kv_a_proj_with_mqa", bias=spec.bias)
+    parts = nn.split(f"{at}.kv_a", down, latent=(*rows, spec.kv_rank), rope=(*rows, spec.rope_dim))
     latent, rope = parts.outputs
-    normed = norm(f"{at}.kv_a_norm", latent, spec.norm, f"{module}.kv_a_layernorm")
-    up = linear(f"{at}.kv_b_proj", output(normed), heads * (spec.nope_dim + spec.value_dim), f"{module}.kv_b_proj")
-    kv = split(f"{at}.kv_b", output(up), k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim))
+    normed = nn.norm(f"{at}.kv_a_norm", latent, spec.norm, f"{module}.kv_a_layernorm")
+    up = nn.linear(f"{at}.kv_b_proj", normed, heads * (spec.nope_dim + spec.value_dim), f"{module}.kv_b_proj")
+    kv = nn.split(f"{at}.kv_b", up, k=(*rows, heads * spec.nope_dim), v=(*rows, heads * spec.value_dim))
     turned = _latent_rotary(spec, at, q, rope)
     core = _latent_attention(spec, at, (turned.outputs[0], *kv.outputs), seen)
-    out = linear(f"{at}.o_proj", output(core), width(x), f"{module}.o_proj", bias=spec.bias)
+    out = nn.linear(f"{at}.o_proj", core, nn.width(x), f"{module}.o_proj", bias=spec.bias)
     return [*ops, down, parts, normed, up, kv, turned, core, out]
 
 
 def _latent_query(spec: Latent, at: str, x: Tensor) -> list[Op]:
     features = spec.heads * spec.head_dim
     if not spec.query_rank:
-        return [linear(f"{at}.q_proj", x, features, f"{spec.at}.q_proj")]
-    down = linear(f"{at}.q_a_proj", x, spec.query_rank, f"{spec.at}.q_a_proj", bias=spec.bias)
-    normed = norm(f"{at}.q_a_norm", output(down), spec.norm, f"{spec.at}.q_a_layernorm")
-    return [down, normed, linear(f"{at}.q_b_proj", output(normed), features, f"{spec.at}.q_b_proj")]
+        return [nn.linear(f"{at}.q_proj", x, features, f"{spec.at}.q_proj")]
+    down = nn.linear(f"{at}.q_a_proj", x, spec.query_rank, f"{spec.at}.q_a_proj", bias=spec.bias)
+    normed = nn.norm(f"{at}.q_a_norm", down, spec.norm, f"{spec.at}.q_a_layernorm")
+    return [down, normed, nn.linear(f"{at}.q_b_proj", normed, features, f"{spec.at}.q_b_proj")]
 
 
 def _latent_rotary(spec: Latent, at: str, q: Tensor, rope: Tensor) -> Op:
@@ -213,15 +194,15 @@ def _latent_attention(spec: Latent, at: str, inputs: tuple[Tensor, ...], seen: S
         "cross": False, "cached": True, "kv_latent": spec.kv_rank + spec.rope_dim, "rope_dim": spec.rope_dim,
         "absorbed": "cheaper",
     }  # fmt: skip
-    y = tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
+    y = nn.tensor(f"{at}.attention", *q.shape[:-1], spec.heads * spec.value_dim)
     return Op(name=f"{at}.attention", kind="attention", inputs=inputs, outputs=(y,), attributes=attributes)
 
 
 def soft_capped(name: str, x: Tensor) -> Op:
     """As in Gemma 2: cap · tanh(x / cap)."""
-    return elementwise(name, "soft_cap", x, flops=3)
+    return nn.elementwise(name, "soft_cap", x, flops=3)
 
 
 def last_positions(name: str, x: Tensor, count: Dim) -> Op:
     """The positions whose logits are computed."""
-    return view(name, x, x.shape[0], count, x.shape[-1])
+    return nn.view(name, x, x.shape[0], count, x.shape[-1])

@@ -1,16 +1,15 @@
 """What a template gives: the blocks of a model, or of one part of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import field, replace
 from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.parts import once, output, tensor
+from inferometer.readers.huggingface import nn
 
-__all__ = ["Body", "ending_in", "function_of", "labels_of", "once_only"]
+__all__ = ["Body", "Place", "ending_in", "function_of", "labels_of", "once_only"]
+
 
 # What configs call an activation → what the work rules do.
 _FUNCTIONS = {
@@ -42,13 +41,13 @@ def function_of(name: str) -> str:
 
 def ending_in(ops: list[Op], name: str) -> tuple[Op, ...]:
     """The ops with the last one's output under that name: what the next block reads."""
-    last = replace(ops[-1], outputs=(tensor(name, *output(ops).shape), *ops[-1].outputs[1:]))
+    last = replace(ops[-1], outputs=(nn.tensor(name, *nn.output(ops).shape), *ops[-1].outputs[1:]))
     return (*ops[:-1], last)
 
 
 def once_only(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """Blocks that run once a request."""
-    return tuple(replace(block, ops=once(block.ops)) for block in blocks)
+    return tuple(replace(block, ops=nn.once(block.ops)) for block in blocks)
 
 
 def labels_of(config: Any) -> int:
@@ -56,3 +55,12 @@ def labels_of(config: Any) -> int:
     labels = config.get("id2label")
     count: int = config.whole("num_labels", len(labels) if isinstance(labels, Mapping) and labels else 2)
     return count
+
+
+@frozen
+class Place:
+    """Where a part of a model stands: what goes before the names of its weights and of its ops."""
+
+    body: str = ""  # before the body's weights: `model.`
+    head: str = ""  # before its heads' weights
+    at: str = ""  # before the names of ops, where the part is one of several

@@ -1,14 +1,9 @@
-"""What denoisers are told beside the image: the time step, a text's vector, a class. Each is one vector an image."""
-
-from __future__ import annotations
+"""What denoisers are conditioned on: the time step, a text, a class. Each is one vector per image."""
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from inferometer.readers.huggingface.parts import BATCH, activation, elementwise, linear, norm, output, tensor, width
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Op, Tensor
+from inferometer.core.graph import Op, Tensor
+from inferometer.readers.huggingface import nn
 
 __all__ = ["FREQUENCIES", "LATENT", "LAYERS", "modulated", "moved", "timestep", "two_layers"]
 
@@ -23,27 +18,27 @@ def timestep(
     """A number an image (the time step, or how strong the guidance is) becomes sines and cosines, then two layers."""
     name = "guidance" if at.endswith("guidance") else "timestep"
     waves = replace(
-        elementwise(f"{at}.waves", "sinusoid", tensor(name, BATCH), flops=2),
-        outputs=(tensor(f"{at}.waves", BATCH, frequencies),),
+        nn.elementwise(f"{at}.waves", "sinusoid", nn.tensor(name, nn.BATCH), flops=2),
+        outputs=(nn.tensor(f"{at}.waves", nn.BATCH, frequencies),),
     )
-    return [waves, *two_layers(at, output(waves), module, features, layers=layers)]
+    return [waves, *two_layers(at, nn.output(waves), module, features, layers=layers)]
 
 
 def two_layers(at: str, x: Tensor, module: str, features: int, *, layers: tuple[str, str] = LAYERS) -> list[Op]:
     first, second = layers
-    ops = [linear(f"{at}.linear_1", x, features, f"{module}.{first}", bias=True)]
-    ops.append(activation(f"{at}.act", output(ops), "silu"))
-    return [*ops, linear(f"{at}.linear_2", output(ops), features, f"{module}.{second}", bias=True)]
+    ops = [nn.linear(f"{at}.linear_1", x, features, f"{module}.{first}", bias=True)]
+    ops.append(nn.activation(f"{at}.act", ops, "silu"))
+    return [*ops, nn.linear(f"{at}.linear_2", ops, features, f"{module}.{second}", bias=True)]
 
 
 def modulated(at: str, x: Tensor, condition: Tensor, module: str, chunks: int) -> list[Op]:
     """Adaptive norm: the condition gives `chunks` vectors (shifts, scales, gates); the norm itself has no weights."""
-    active = activation(f"{at}.silu", condition, "silu")
-    vectors = linear(f"{at}.modulation", output(active), chunks * width(x), module, bias=True)
-    normed = norm(f"{at}.norm", x, "layer")
-    return [active, vectors, normed, moved(at, output(normed), output(vectors))]
+    active = nn.activation(f"{at}.silu", condition, "silu")
+    vectors = nn.linear(f"{at}.modulation", active, chunks * nn.width(x), module, bias=True)
+    normed = nn.norm(f"{at}.norm", x, "layer")
+    return [active, vectors, normed, moved(at, nn.output(normed), nn.output(vectors))]
 
 
 def moved(at: str, x: Tensor, vectors: Tensor) -> Op:
     """What a modulation does: x · (1 + scale) + shift."""
-    return elementwise(f"{at}.modulate", "scale and shift", x, vectors, flops=2)
+    return nn.elementwise(f"{at}.modulate", "scale and shift", x, vectors, flops=2)

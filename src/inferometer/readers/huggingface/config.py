@@ -4,8 +4,6 @@ Every size that reaches a template has passed `Config.whole`: it is a whole numb
 model comes near, so a hostile config costs neither time nor memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import field, replace
@@ -41,8 +39,8 @@ class Config:
         for name in names:
             if (value := self.values.get(name)) is not None:
                 return value
-        said = any(name in self.values for name in names)
-        return default if said else self.defaults.get(key, default)
+        is_null = any(name in self.values for name in names)
+        return default if is_null else self.defaults.get(key, default)
 
     @overload
     def whole(self, key: str, default: int = ..., *, least: int = ..., most: int = ...) -> int: ...
@@ -92,7 +90,7 @@ class Config:
             replace(self, values={key: item}, aliases={}).whole(key, least=least) for item in self._list(key, value)
         )
 
-    def tables(self, key: str) -> tuple[Config, ...]:
+    def tables(self, key: str) -> "tuple[Config, ...]":
         """A list of tables, each as a config of its own."""
         items = self._list(key, self._needed(key, _NEEDED))
         return tuple(self._nested(f"{key}[{place}]", item) for place, item in enumerate(items))
@@ -103,7 +101,7 @@ class Config:
             raise self.error(key, f"must be a list of texts, and is {_short(items)}")
         return tuple(items)
 
-    def table(self, key: str) -> Config:
+    def table(self, key: str) -> "Config":
         """A config inside the config."""
         return self._nested(key, self._needed(key, _NEEDED))
 
@@ -134,7 +132,7 @@ class Config:
             raise self.error(key, f"must be a list of 1 to {MANY_LAYERS} items, and is {_short(value)}")
         return list(value)
 
-    def _nested(self, key: str, value: Any) -> Config:
+    def _nested(self, key: str, value: Any) -> "Config":
         if not isinstance(value, Mapping):
             raise self.error(key, f"must be a table, and is {_short(value)}")
         return Config(name=self.name, values=value, inside=f"{self.inside}{key}.")

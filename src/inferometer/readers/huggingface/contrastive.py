@@ -1,20 +1,12 @@
 """CLIP and SigLIP: an image tower and a text tower that end in the same space."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.graph import Block, Op, Tensor
-from inferometer.readers.huggingface.body import Body
+from inferometer.readers.huggingface import nn
+from inferometer.readers.huggingface.body import Body, Place
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.encoder import encoder
-from inferometer.readers.huggingface.family import family_of, prepared
-from inferometer.readers.huggingface.parts import BATCH, norm, output, tensor, weight, width
-from inferometer.readers.huggingface.place import Place
+from inferometer.readers.huggingface.family import Family, family_of, prepared
 from inferometer.readers.huggingface.vision import vision
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.family import Family
 
 __all__ = ["contrastive"]
 
@@ -30,7 +22,7 @@ def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     return Body(
         blocks=(*seen.blocks, *read.blocks, Block(name="compare", ops=ops)),
         inputs=(*seen.inputs, *read.inputs),
-        outputs=(output(ops),),
+        outputs=(nn.output(ops),),
         context_limit=read.context_limit,
         metadata={
             "vision": {key: value for key, value in seen.metadata.items() if key != "default_sizes"},
@@ -52,17 +44,17 @@ def _tower(family: Family, config: Config, side: str, heads: tuple[str, ...]) ->
 
 
 def _compared(family: Family, image: Tensor, text: Tensor) -> tuple[Op, ...]:
-    images, texts = norm("compare.image_norm", image, "l2"), norm("compare.text_norm", text, "l2")
+    images, texts = nn.norm("compare.image_norm", image, "l2"), nn.norm("compare.text_norm", text, "l2")
     # CLIP stores its scale as a scalar, SigLIP scale and bias as one number each
-    weights = [weight(family.names["scale"], *((1,) if "bias" in family.names else ()))]
+    weights = [nn.weight(family.names["scale"], *((1,) if "bias" in family.names else ()))]
     if "bias" in family.names:
-        weights.append(weight(family.names["bias"], 1))
+        weights.append(nn.weight(family.names["bias"], 1))
     scores = Op(
         name="compare.scores",
         kind="matmul",
-        inputs=(output(images), output(texts)),
-        outputs=(tensor("compare.scores", BATCH, BATCH),),
+        inputs=(nn.output(images), nn.output(texts)),
+        outputs=(nn.tensor("compare.scores", nn.BATCH, nn.BATCH),),
         weights=tuple(weights),
-        attributes={"contracted": width(image)},
+        attributes={"contracted": nn.width(image)},
     )
     return images, texts, scores

@@ -1,35 +1,16 @@
 """DiT, as its authors built it and as diffusers ports it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.attention import Attention, Seen, attend
 from inferometer.readers.huggingface.body import Body, ending_in
 from inferometer.readers.huggingface.conditioning import LATENT, LAYERS, modulated, moved, timestep
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.mlp import Mlp, feed
-from inferometer.readers.huggingface.parts import (
-    BATCH,
-    IMAGE,
-    activation,
-    add,
-    elementwise,
-    embedding,
-    linear,
-    multiply,
-    norm,
-    output,
-    tensor,
-    weight,
-    width,
-)
 from inferometer.readers.huggingface.vision import patches
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
 
 __all__ = ["diffusers_dit", "dit"]
 
@@ -61,17 +42,17 @@ def dit(config: Config) -> Body:
     )
     features, latent = _features(config), _latent(config)
     grid = config.whole("sample_size") // config.whole("patch_size")
-    table = weight("pos_embed", 1, grid * grid, features)
+    table = nn.weight("pos_embed", 1, grid * grid, features)
     stem = patches("embed.patches", latent, features, config.whole("patch_size"), ("x_embedder.proj", True))
-    stem.append(elementwise("embed.positions", "add", output(stem), weights=(table,)))
-    told = _conditioned("condition", names, config)
-    stream = tensor("hidden", *output(stem).shape)
-    end = modulated("final", stream, output(told), "final_layer.adaLN_modulation.1", 2)
+    stem.append(nn.elementwise("embed.positions", "add", stem, weights=(table,)))
+    condition = _conditioned("condition", names, config)
+    stream = nn.tensor("hidden", *nn.output(stem).shape)
+    end = modulated("final", stream, nn.output(condition), "final_layer.adaLN_modulation.1", 2)
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", 2 * config.whole("in_channels"))
-    end.append(linear("final.linear", output(end), patch, "final_layer.linear", bias=True))
+    end.append(nn.linear("final.linear", end, patch, "final_layer.linear", bias=True))
     blocks = (
-        Block(name="embed", ops=(*told, *ending_in(stem, stream.name))),
-        Block(name="decoder", ops=_block(names, stream, output(told)), count=config.layers("num_layers")),
+        Block(name="embed", ops=(*condition, *ending_in(stem, stream.name))),
+        Block(name="decoder", ops=_block(names, stream, nn.output(condition)), count=config.layers("num_layers")),
         Block(name="head", ops=tuple(end)),
     )
     return _body(config, blocks, latent)
@@ -91,12 +72,16 @@ def diffusers_dit(config: Config) -> Body:
     )
     latent = _latent(config)
     stem = patches("embed.patches", latent, _features(config), config.whole("patch_size"), ("pos_embed.proj", True))
-    stem.append(elementwise("embed.positions", "add", output(stem)))
-    stream = tensor("hidden", *output(stem).shape)
-    told = _conditioned("layers.{}.condition", names, config)
+    stem.append(nn.elementwise("embed.positions", "add", stem))
+    stream = nn.tensor("hidden", *nn.output(stem).shape)
+    condition = _conditioned("layers.{}.condition", names, config)
     blocks = (
         Block(name="embed", ops=ending_in(stem, stream.name)),
-        Block(name="decoder", ops=(*told, *_block(names, stream, output(told))), count=config.layers("num_layers")),
+        Block(
+            name="decoder",
+            ops=(*condition, *_block(names, stream, nn.output(condition))),
+            count=config.layers("num_layers"),
+        ),
         Block(name="head", ops=_diffusers_end(config, names, stream)),
     )
     return _body(config, blocks, latent)
@@ -105,14 +90,14 @@ def diffusers_dit(config: Config) -> Body:
 def _diffusers_end(config: Config, names: Names, stream: Tensor) -> tuple[Op, ...]:
     """The last modulation is made with the first block's embedder, which runs again for it."""
     first = replace(names, time=names.time.replace("{}", "0"), label=names.label.replace("{}", "0"))
-    told = _conditioned("final.condition", first, config)
-    active = activation("final.silu", output(told), "silu")
-    vectors = linear("final.modulation", output(active), 2 * width(stream), "proj_out_1", bias=True)
-    normed = norm("final.norm", stream, "layer")
-    shifted = moved("final", output(normed), output(vectors))
+    condition = _conditioned("final.condition", first, config)
+    active = nn.activation("final.silu", condition, "silu")
+    vectors = nn.linear("final.modulation", active, 2 * nn.width(stream), "proj_out_1", bias=True)
+    normed = nn.norm("final.norm", stream, "layer")
+    shifted = moved("final", nn.output(normed), nn.output(vectors))
     patch = config.whole("patch_size") ** 2 * config.whole("out_channels", config.whole("in_channels"))
-    last = linear("final.linear", output(shifted), patch, "proj_out_2", bias=True)
-    return (*told, active, vectors, normed, shifted, last)
+    last = nn.linear("final.linear", shifted, patch, "proj_out_2", bias=True)
+    return (*condition, active, vectors, normed, shifted, last)
 
 
 def _features(config: Config) -> int:
@@ -120,8 +105,8 @@ def _features(config: Config) -> int:
 
 
 def _latent(config: Config) -> Tensor:
-    side = IMAGE // LATENT
-    return tensor("latent", BATCH, config.whole("in_channels"), side, side)
+    side = nn.IMAGE // LATENT
+    return nn.tensor("latent", nn.BATCH, config.whole("in_channels"), side, side)
 
 
 def _attention(config: Config, *, o: str, qkv: str = "", q: str = "", k: str = "", v: str = "") -> Attention:  # noqa: PLR0913 - four names
@@ -145,35 +130,35 @@ def _conditioned(at: str, names: Names, config: Config) -> list[Op]:
     """The vector of time step and class. The table has one row more: no class, for guidance."""
     features = _features(config)
     ops = timestep(f"{at}.time", names.time, features, layers=names.layers)
-    moment = output(ops)
-    label = tensor("class_labels", BATCH, role="index")
+    moment = nn.output(ops)
+    label = nn.tensor("class_labels", nn.BATCH, role="index")
     rows = config.whole("num_embeds_ada_norm") + 1
-    ops.append(embedding(f"{at}.class", label, rows, features, f"{names.label}.weight"))
-    return [*ops, add(at, moment, output(ops))]
+    ops.append(nn.embedding(f"{at}.class", label, rows, features, f"{names.label}.weight"))
+    return [*ops, nn.add(at, moment, ops)]
 
 
 def _block(names: Names, x: Tensor, condition: Tensor) -> tuple[Op, ...]:
     """Modulated norm → attention → gate → modulated norm → MLP → gate. One projection gives all six vectors."""
     at = "layers.{}"
     ops = modulated(f"{at}.attn", x, condition, names.modulation, 6)
-    vectors = output(ops[1])
-    ops += attend(names.attention, f"{at}.attn", output(ops), Seen())
-    ops.append(multiply(f"{at}.attn.gate", output(ops), vectors))
-    ops.append(add(f"{at}.attn.residual", x, output(ops)))
-    middle = output(ops)
-    ops.append(norm(f"{at}.mlp.norm", middle, "layer"))
-    ops.append(moved(f"{at}.mlp", output(ops), vectors))
-    mlp = Mlp(width=4 * width(x), function="gelu_tanh", up=names.up, down=names.down, bias=True)
-    ops += feed(mlp, f"{at}.mlp", output(ops))
-    ops.append(multiply(f"{at}.mlp.gate", output(ops), vectors))
-    return (*ops, add(f"{at}.mlp.residual", middle, output(ops), out=x.name))
+    vectors = nn.output(ops[1])
+    ops += attend(names.attention, f"{at}.attn", nn.output(ops), Seen())
+    ops.append(nn.multiply(f"{at}.attn.gate", ops, vectors))
+    ops.append(nn.add(f"{at}.attn.residual", x, ops))
+    middle = nn.output(ops)
+    ops.append(nn.norm(f"{at}.mlp.norm", middle, "layer"))
+    ops.append(moved(f"{at}.mlp", nn.output(ops), vectors))
+    mlp = Mlp(width=4 * nn.width(x), function="gelu_tanh", up=names.up, down=names.down, bias=True)
+    ops += feed(mlp, f"{at}.mlp", nn.output(ops))
+    ops.append(nn.multiply(f"{at}.mlp.gate", ops, vectors))
+    return (*ops, nn.add(f"{at}.mlp.residual", middle, ops, out=x.name))
 
 
 def _body(config: Config, blocks: tuple[Block, ...], latent: Tensor) -> Body:
     return Body(
         blocks=blocks,
-        inputs=(latent, tensor("timestep", BATCH), tensor("class_labels", BATCH, role="index")),
-        outputs=(output(blocks[-1].ops),),
+        inputs=(latent, nn.tensor("timestep", nn.BATCH), nn.tensor("class_labels", nn.BATCH, role="index")),
+        outputs=(nn.output(blocks[-1].ops),),
         metadata={
             "layers": config.layers("num_layers"),
             "hidden_size": _features(config),

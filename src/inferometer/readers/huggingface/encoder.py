@@ -1,43 +1,41 @@
 """Encoders of text: BERT and its kin, and the text side of CLIP and SigLIP. Heads are steps in the family's row."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 from inferometer.core.graph import Block, Op
-from inferometer.readers.huggingface.body import Body, ending_in
-from inferometer.readers.huggingface.decoder import sizes_of
-from inferometer.readers.huggingface.embed import embedded
+from inferometer.readers.huggingface import nn
+from inferometer.readers.huggingface.body import Body, Place, ending_in
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.decoder import embedded, named_sizes
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.heads import headed
 from inferometer.readers.huggingface.layer import stack
-from inferometer.readers.huggingface.parts import BATCH, QUERY, norm, output, tensor
-from inferometer.readers.huggingface.plan import layers_of
+from inferometer.readers.huggingface.plan import planned_layers
 
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
-
-__all__ = ["encoder"]
+__all__ = ["encoded", "encoder"]
 
 
 def encoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
-    at, layers = place.at, layers_of(family, config, place.body, cached=False)
-    ids = tensor(f"{at}input_ids", BATCH, QUERY, role="index")
+    ids = nn.tensor(f"{place.at}input_ids", nn.BATCH, nn.QUERY, role="index")
     words = embedded(family, config, ids, place)
-    stream = tensor(f"{at}hidden", BATCH, QUERY, config.whole("hidden_size"))
+    body = encoded(family, config, heads, place, words)
+    return replace(body, inputs=(ids,), context_limit=config.whole("context", None))
+
+
+def encoded(family: Family, config: Config, heads: tuple[str, ...], place: Place, stem: list[Op]) -> Body:
+    """What `stem` gives, through the layers and the heads."""
+    at, layers = place.at, planned_layers(family, config, place.body, cached=False)
+    stream = nn.tensor(f"{at}hidden", nn.BATCH, nn.output(stem).shape[1], config.whole("hidden_size"))
     ends: list[Op] = []
     if module := family.names.get("final_norm"):
-        ends.append(norm(f"{at}final_norm", stream, family.norm, f"{place.body}{module}", bias=family.norm_bias))
-    ends += headed(family, config, output(ends) if ends else stream, heads, place)
+        ends.append(nn.norm(f"{at}final_norm", stream, family.norm, f"{place.body}{module}", bias=family.norm_bias))
+    ends += headed(family, config, nn.output(ends) if ends else stream, heads, place)
     return Body(
         blocks=(
-            Block(name=f"{at}embed", ops=ending_in(words, stream.name)),
+            Block(name=f"{at}embed", ops=ending_in(stem, stream.name)),
             *stack(layers, at, stream, f"{at}encoder"),
             *((Block(name=f"{at}head", ops=tuple(ends)),) if ends else ()),
         ),
-        inputs=(ids,),
-        outputs=(output(ends) if ends else stream,),
-        context_limit=config.whole("context", None),
-        metadata=sizes_of(config, layers),
+        outputs=(nn.output(ends) if ends else stream,),
+        metadata=named_sizes(config, layers),
     )

@@ -5,8 +5,6 @@ A row in `families/*.toml` says which template expands it and which features it 
 cannot expand, with the reason. Nothing here is code: a new family of a known shape is a new row.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import field, fields
@@ -168,16 +166,16 @@ def _missing(asked: str, config: Config) -> str:
     """What the config would lack to be read as the nearest families that are known."""
     known = families()
     near = UnknownNameError("architecture", asked[:80], known).suggestions or ("llama",)
-    said = []
+    verdicts = []
     for name in near:
         family = _family(name, _merged(name))
         ready = Config(name=config.name, values=config.values, aliases=family.keys, defaults=family.defaults)
         lacking = [family.keys.get(key, (key,))[0] for key in family.needs if ready.get(key) is None]
-        said.append(
+        verdicts.append(
             f"to be read as {name} it lacks {', '.join(lacking)}" if lacking else f"{name}'s keys are all there"
         )
     return (
-        f"{config.name!r} asks for it. Of its keys: {'; '.join(said)}. "
+        f"{config.name!r} asks for it. Of its keys: {'; '.join(verdicts)}. "
         f"Where it is built as one of these, set model_type to that name. Known: {', '.join(known)}."
     )
 

@@ -1,22 +1,16 @@
 """From a config to a Graph."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dtype import dtype
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
+from inferometer.readers.huggingface.body import Body, Place
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
-from inferometer.readers.huggingface.place import Place
 from inferometer.readers.huggingface.quantized import quantized
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from inferometer.readers.huggingface.body import Body
 
 __all__ = ["graph_from_config"]
 
@@ -101,10 +95,10 @@ def _is_bare(family: Family, asked: str) -> bool:
 
 def _precision(config: Config) -> str | None:
     """What the weights are stored in, where the config says it in a name that is known."""
-    said = config.get("torch_dtype", config.get("dtype"))
-    if not isinstance(said, str):
+    name = config.get("torch_dtype", config.get("dtype"))
+    if not isinstance(name, str):
         return None
     try:
-        return dtype(said.removeprefix("torch.")).name
+        return dtype(name.removeprefix("torch.")).name
     except UnknownNameError:
         return None

@@ -1,34 +1,15 @@
 """Heads as steps in a family's row: pick a token, project, activate, normalise."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from inferometer.core.graph import Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
-from inferometer.readers.huggingface.body import function_of, labels_of
+from inferometer.readers.huggingface.body import Place, function_of, labels_of
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
-from inferometer.readers.huggingface.parts import (
-    activation,
-    add,
-    copy,
-    linear,
-    norm,
-    output,
-    reduce,
-    split,
-    tensor,
-    view,
-    weight,
-    width,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["headed"]
 
@@ -43,7 +24,7 @@ def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...
                 x = stream
                 continue
             ops += _step(family, config, x, step, place)
-            x = output(ops)
+            x = nn.output(ops)
     return ops
 
 
@@ -54,15 +35,19 @@ def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], pl
     name = f"{place.at}head.{step.get('name', module.replace('cls.predictions.', 'mlm.'))}"
     match step["step"]:
         case "first" | "last":
-            return [view(name, x, x.shape[0], x.shape[-1])]
+            return [nn.view(name, x, x.shape[0], x.shape[-1])]
         case "first and mean":
-            mean = reduce(f"{name}.mean", x, "mean", axis=1)
-            first = view(f"{name}.first", x, x.shape[0], x.shape[-1])
-            return [mean, first, copy(name, "concat", (output(first), output(mean)), x.shape[0], 2 * width(x))]
+            mean = nn.reduce(f"{name}.mean", x, "mean", axis=1)
+            first = nn.view(f"{name}.first", x, x.shape[0], x.shape[-1])
+            return [
+                mean,
+                first,
+                nn.copy(name, "concat", (first, mean), x.shape[0], 2 * nn.width(x)),
+            ]
         case "activation":
-            return [activation(name, x, function_of(step.get("function") or config.text("hidden_act", "gelu")))]
+            return [nn.activation(name, x, function_of(step.get("function") or config.text("hidden_act", "gelu")))]
         case "norm":
-            return [norm(name, x, family.norm, full, bias=family.norm_bias)]
+            return [nn.norm(name, x, family.norm, full, bias=family.norm_bias)]
         case "probe":
             return _probe(family, config, x, name, full)
         case _:
@@ -70,7 +55,7 @@ def _step(family: Family, config: Config, x: Tensor, step: Mapping[str, Any], pl
             shared = step.get("tied", False) and config.flag("tie_word_embeddings", family.tied)
             table = f"{place.body}{family.names['embed']}.weight" if shared else ""
             named = f"{place.head}{bias}" if isinstance(bias, str) else bias
-            return [linear(name, x, _features(config, step["to"]), full, bias=named, tied=table)]
+            return [nn.linear(name, x, _features(config, step["to"]), full, bias=named, tied=table)]
 
 
 def _features(config: Config, to: str) -> int:
@@ -81,17 +66,17 @@ def _features(config: Config, to: str) -> int:
 
 def _probe(family: Family, config: Config, x: Tensor, at: str, module: str) -> list[Op]:
     """SigLIP pools by attention: one learned query looks at every patch, then an MLP with a residual."""
-    hidden, heads = width(x), config.whole("num_attention_heads")
-    query = tensor(f"{at}.probe", x.shape[0], 1, hidden)
-    probe = copy(f"{at}.probe", "expand", (), *query.shape, weights=(weight(f"{module}.probe", 1, 1, hidden),))
-    asked = _packed(f"{at}.q_proj", output(probe), hidden, f"{module}.attention")
+    hidden, heads = nn.width(x), config.whole("num_attention_heads")
+    query = nn.tensor(f"{at}.probe", x.shape[0], 1, hidden)
+    probe = nn.copy(f"{at}.probe", "expand", (), *query.shape, weights=(nn.weight(f"{module}.probe", 1, 1, hidden),))
+    asked = _packed(f"{at}.q_proj", nn.output(probe), hidden, f"{module}.attention")
     keys = _packed(f"{at}.kv_proj", x, 2 * hidden, f"{module}.attention")
-    parts = split(f"{at}.kv", output(keys), k=x.shape, v=x.shape)
+    parts = nn.split(f"{at}.kv", keys, k=x.shape, v=x.shape)
     k, v = parts.outputs
     spec = Attention(heads=heads, kv_heads=heads, head_dim=hidden // heads, causal=False, cached=False)
-    core = attention_op(f"{at}.attention", (output(asked), k, v), spec, Seen(source=x))
-    out = linear(f"{at}.o_proj", output(core), hidden, f"{module}.attention.out_proj", bias=True)
-    normed = norm(f"{at}.norm", output(out), family.norm, f"{module}.layernorm", bias=True)
+    core = attention_op(f"{at}.attention", (nn.output(asked), k, v), spec, Seen(source=x))
+    out = nn.linear(f"{at}.o_proj", core, hidden, f"{module}.attention.out_proj", bias=True)
+    normed = nn.norm(f"{at}.norm", out, family.norm, f"{module}.layernorm", bias=True)
     mlp = Mlp(
         width=config.whole("intermediate_size"),
         function=function_of(config.text("hidden_act", "gelu")),
@@ -99,15 +84,29 @@ def _probe(family: Family, config: Config, x: Tensor, at: str, module: str) -> l
         down=f"{module}.mlp.fc2",
         bias=True,
     )
-    fed = feed(mlp, f"{at}.mlp", output(normed))
-    joined = add(f"{at}.residual", output(out), output(fed))
-    return [probe, asked, keys, parts, core, out, normed, *fed, joined, view(at, output(joined), x.shape[0], hidden)]
+    fed = feed(mlp, f"{at}.mlp", nn.output(normed))
+    joined = nn.add(f"{at}.residual", out, fed)
+    return [
+        probe,
+        asked,
+        keys,
+        parts,
+        core,
+        out,
+        normed,
+        *fed,
+        joined,
+        nn.view(at, joined, x.shape[0], hidden),
+    ]
 
 
 def _packed(name: str, x: Tensor, features: int, module: str) -> Op:
     """A part of torch's packed projection: the tensor holds q, k and v, an op uses its own rows of it."""
-    hidden = width(x)
-    weights = (weight(f"{module}.in_proj_weight", 3 * hidden, hidden), weight(f"{module}.in_proj_bias", 3 * hidden))
-    y = tensor(name, *x.shape[:-1], features)
+    hidden = nn.width(x)
+    weights = (
+        nn.weight(f"{module}.in_proj_weight", 3 * hidden, hidden),
+        nn.weight(f"{module}.in_proj_bias", 3 * hidden),
+    )
+    y = nn.tensor(name, *x.shape[:-1], features)
     attributes = {"in_features": hidden, "out_features": features}
     return Op(name=name, kind="linear", inputs=(x,), outputs=(y,), weights=weights, attributes=attributes)

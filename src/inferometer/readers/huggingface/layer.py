@@ -4,21 +4,16 @@ A template turns a config into one `Layer` value a layer. Equal neighbours are o
 alternate between local and global attention has a Block for each change, in the order of execution.
 """
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.attention import Attention, Latent, Seen, attend, attend_latent
 from inferometer.readers.huggingface.mlp import Experts, Mlp, feed, route
-from inferometer.readers.huggingface.parts import add, multiply, norm, output, weight, width
-from inferometer.readers.huggingface.ssm import Mamba, Mamba2, scan, scan2
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from inferometer.readers.huggingface.ssm import Mamba, scan
 
 __all__ = ["Layer", "Norms", "named_norm", "stack"]
 
@@ -47,7 +42,7 @@ class Norms:
 @frozen
 class Layer:
     norms: Norms
-    mixer: Attention | Latent | Mamba | Mamba2
+    mixer: Attention | Latent | Mamba
     cross: Attention | None = None
     ffn: Mlp | Experts | None = None
     parallel: bool = False  # attention and MLP read the same input and are added together
@@ -71,7 +66,7 @@ def stack(layers: Sequence[Layer], at: str, hidden: Tensor, block: str, seen: Se
 
 def named_norm(name: str, x: Tensor, norms: Norms, module: str) -> Op:
     """A norm of the layer's kind."""
-    return norm(name, x, norms.kind, module, bias=norms.bias)
+    return nn.norm(name, x, norms.kind, module, bias=norms.bias)
 
 
 def _expand(layer: Layer, at: str, hidden: Tensor, seen: Seen) -> tuple[Op, ...]:
@@ -81,31 +76,31 @@ def _expand(layer: Layer, at: str, hidden: Tensor, seen: Seen) -> tuple[Op, ...]
     else:
         ops = list(_attention(layer, at, hidden, itself))
         if layer.cross is not None:
-            ops += _cross(layer, at, output(ops), layer.cross, seen)
+            ops += _cross(layer, at, nn.output(ops), layer.cross, seen)
         if layer.ffn is not None:
-            ops += _mlp(layer, at, output(ops), layer.ffn)
+            ops += _mlp(layer, at, nn.output(ops), layer.ffn)
     last = replace(ops[-1], outputs=(hidden,))
     return (*ops[:-1], last)
 
 
-def _attention(layer: Layer, at: str, x: Tensor, seen: Seen) -> Iterable[Op]:
+def _attention(layer: Layer, at: str, x: Tensor, seen: Seen) -> list[Op]:
     norms, at = layer.norms, f"{at}.{_sublayer(layer.mixer)}"
     inner = _normed(at, x, norms, norms.pre_attention)
-    inner += _mix(layer.mixer, at, output(inner) if inner else x, seen)
+    inner += _mix(layer.mixer, at, nn.output(inner) if inner else x, seen)
     return _joined(at, x, inner, norms, (norms.post_attention, norms.scale_attention, norms.sum_attention))
 
 
-def _cross(layer: Layer, at: str, x: Tensor, cross: Attention, seen: Seen) -> Iterable[Op]:
+def _cross(layer: Layer, at: str, x: Tensor, cross: Attention, seen: Seen) -> list[Op]:
     at = f"{at}.cross"
     inner = _normed(at, x, layer.norms, layer.norms.pre_cross)
-    inner += attend(cross, at, output(inner) if inner else x, seen)
+    inner += attend(cross, at, nn.output(inner) if inner else x, seen)
     return _joined(at, x, inner, layer.norms, ("", "", ""))
 
 
-def _mlp(layer: Layer, at: str, x: Tensor, ffn: Mlp | Experts) -> Iterable[Op]:
+def _mlp(layer: Layer, at: str, x: Tensor, ffn: Mlp | Experts) -> list[Op]:
     norms, at = layer.norms, f"{at}.mlp"
     inner = _normed(at, x, norms, norms.pre_mlp)
-    inner += _feed(ffn, at, output(inner) if inner else x)
+    inner += _feed(ffn, at, nn.output(inner) if inner else x)
     return _joined(at, x, inner, norms, (norms.post_mlp, norms.scale_mlp, norms.sum_mlp))
 
 
@@ -113,27 +108,27 @@ def _parallel(layer: Layer, at: str, x: Tensor, seen: Seen) -> list[Op]:
     """One addition joins both; where the MLP has no norm of its own it shares attention's."""
     norms = layer.norms
     ops = _normed(f"{at}.attn", x, norms, norms.pre_attention)
-    shared = output(ops) if ops else x
+    shared = nn.output(ops) if ops else x
     ops += _mix(layer.mixer, f"{at}.attn", shared, seen)
-    attended = output(ops)
+    attended = nn.output(ops)
     own = _normed(f"{at}.mlp", x, norms, norms.pre_mlp)
     if layer.ffn is None:
         raise TypeError("A parallel layer has an MLP.")
-    fed = _feed(layer.ffn, f"{at}.mlp", output(own) if own else shared)
-    return [*ops, *own, *fed, add(f"{at}.residual", x, attended, output(fed))]
+    fed = _feed(layer.ffn, f"{at}.mlp", nn.output(own) if own else shared)
+    return [*ops, *own, *fed, nn.add(f"{at}.residual", x, attended, fed)]
 
 
-def _joined(at: str, x: Tensor, inner: list[Op], norms: Norms, slots: tuple[str, str, str]) -> Iterable[Op]:
+def _joined(at: str, x: Tensor, inner: list[Op], norms: Norms, slots: tuple[str, str, str]) -> list[Op]:
     """A sub-layer's ops, then what is done to its output, then the residual addition."""
     post, scale, after = slots
     ops = list(inner)
     if post:
-        ops.append(named_norm(f"{at}.post_norm", output(ops), norms, post))
+        ops.append(named_norm(f"{at}.post_norm", nn.output(ops), norms, post))
     if scale:
-        ops.append(multiply(f"{at}.scale", output(ops), weights=(weight(scale, width(x)),)))
-    ops.append(add(f"{at}.residual", x, output(ops)))
+        ops.append(nn.multiply(f"{at}.scale", ops, weights=(nn.weight(scale, nn.width(x)),)))
+    ops.append(nn.add(f"{at}.residual", x, ops))
     if after:
-        ops.append(named_norm(f"{at}.norm", output(ops), norms, after))
+        ops.append(named_norm(f"{at}.norm", nn.output(ops), norms, after))
     return ops
 
 
@@ -141,11 +136,11 @@ def _normed(at: str, x: Tensor, norms: Norms, module: str) -> list[Op]:
     return [named_norm(f"{at}.norm", x, norms, module)] if module else []
 
 
-def _sublayer(mixer: Attention | Latent | Mamba | Mamba2) -> str:
-    return "ssm" if isinstance(mixer, Mamba | Mamba2) else "attn"
+def _sublayer(mixer: Attention | Latent | Mamba) -> str:
+    return "ssm" if isinstance(mixer, Mamba) else "attn"
 
 
-def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, seen: Seen) -> Iterable[Op]:
+def _mix(mixer: Attention | Latent | Mamba, at: str, x: Tensor, seen: Seen) -> list[Op]:
     match mixer:
         case Attention():
             return attend(mixer, at, x, seen)
@@ -153,9 +148,7 @@ def _mix(mixer: Attention | Latent | Mamba | Mamba2, at: str, x: Tensor, seen: S
             return attend_latent(mixer, at, x, seen)
         case Mamba():
             return scan(mixer, at, x)
-        case Mamba2():
-            return scan2(mixer, at, x)
 
 
-def _feed(ffn: Mlp | Experts, at: str, x: Tensor) -> Iterable[Op]:
+def _feed(ffn: Mlp | Experts, at: str, x: Tensor) -> list[Op]:
     return feed(ffn, at, x) if isinstance(ffn, Mlp) else route(ffn, at, x)

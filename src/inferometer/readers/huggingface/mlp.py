@@ -1,20 +1,8 @@
 """Feed-forward parts: plain and gated MLPs, and mixtures of experts."""
 
-from __future__ import annotations
-
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.huggingface.parts import (
-    activation,
-    add,
-    linear,
-    multiply,
-    output,
-    split,
-    tensor,
-    weight,
-    width,
-)
+from inferometer.readers.huggingface import nn
 
 __all__ = ["Experts", "Mlp", "feed", "route"]
 
@@ -59,61 +47,61 @@ class Experts:
 def feed(spec: Mlp, at: str, x: Tensor) -> list[Op]:
     ops: list[Op] = []
     if spec.gate_up:
-        both = linear(f"{at}.gate_up_proj", x, 2 * spec.width, spec.gate_up, bias=spec.bias)
+        both = nn.linear(f"{at}.gate_up_proj", x, 2 * spec.width, spec.gate_up, bias=spec.bias)
         half = (*x.shape[:-1], spec.width)
-        parts = split(f"{at}.gate_up", output(both), gate=half, up=half)
+        parts = nn.split(f"{at}.gate_up", both, gate=half, up=half)
         gate, up = parts.outputs
         ops += [both, parts]
     elif spec.gate:
-        ops.append(linear(f"{at}.gate_proj", x, spec.width, spec.gate, bias=spec.bias))
-        ops.append(linear(f"{at}.up_proj", x, spec.width, spec.up, bias=spec.bias))
-        gate, up = output(ops[0]), output(ops[1])
+        ops.append(nn.linear(f"{at}.gate_proj", x, spec.width, spec.gate, bias=spec.bias))
+        ops.append(nn.linear(f"{at}.up_proj", x, spec.width, spec.up, bias=spec.bias))
+        gate, up = nn.output(ops[0]), nn.output(ops[1])
     else:
-        ops.append(linear(f"{at}.up_proj", x, spec.width, spec.up, bias=spec.bias, transposed=spec.transposed))
-        gate, up = output(ops), None
-    ops.append(activation(f"{at}.act", gate, spec.function))
+        ops.append(nn.linear(f"{at}.up_proj", x, spec.width, spec.up, bias=spec.bias, transposed=spec.transposed))
+        gate, up = nn.output(ops), None
+    ops.append(nn.activation(f"{at}.act", gate, spec.function))
     if up is not None:
-        ops.append(multiply(f"{at}.mul", output(ops), up))
-    down = linear(f"{at}.down_proj", output(ops), width(x), spec.down, bias=spec.bias, transposed=spec.transposed)
+        ops.append(nn.multiply(f"{at}.mul", ops, up))
+    down = nn.linear(f"{at}.down_proj", ops, nn.width(x), spec.down, bias=spec.bias, transposed=spec.transposed)
     return [*ops, down]
 
 
 def route(spec: Experts, at: str, x: Tensor) -> list[Op]:
     """Router, experts, and the shared expert that every token passes."""
     ops = [_router(spec, at, x)]
-    ops.append(_experts(spec, at, x, output(ops)))
+    ops.append(_experts(spec, at, x, nn.output(ops)))
     if spec.shared is None:
         return ops
-    routed = output(ops)
+    routed = nn.output(ops)
     ops += feed(spec.shared, f"{at}.shared", x)
-    shared = output(ops)
+    shared = nn.output(ops)
     if spec.shared_gate:
-        gate = linear(f"{at}.shared.gate", x, 1, spec.shared_gate)
-        scaled = activation(f"{at}.shared.sigmoid", output(gate), "sigmoid")
-        ops += [gate, scaled, multiply(f"{at}.shared.scale", shared, output(scaled))]
-        shared = output(ops)
-    return [*ops, add(f"{at}.combine", routed, shared)]
+        gate = nn.linear(f"{at}.shared.gate", x, 1, spec.shared_gate)
+        scaled = nn.activation(f"{at}.shared.sigmoid", gate, "sigmoid")
+        ops += [gate, scaled, nn.multiply(f"{at}.shared.scale", shared, scaled)]
+        shared = nn.output(ops)
+    return [*ops, nn.add(f"{at}.combine", routed, shared)]
 
 
 def _router(spec: Experts, at: str, x: Tensor) -> Op:
-    weights = [weight(f"{spec.router}.weight", spec.experts, width(x))]
+    weights = [nn.weight(f"{spec.router}.weight", spec.experts, nn.width(x))]
     if spec.router_bias:
-        weights.append(weight(f"{spec.router}.bias", spec.experts))
+        weights.append(nn.weight(f"{spec.router}.bias", spec.experts))
     if spec.correction:
-        weights.append(weight(spec.correction, spec.experts))
+        weights.append(nn.weight(spec.correction, spec.experts))
     name = f"{at}.router"
     return Op(
         name=name,
         kind="moe_router",
         inputs=(x,),
-        outputs=(tensor(name, *x.shape[:-1], spec.top_k),),
+        outputs=(nn.tensor(name, *x.shape[:-1], spec.top_k),),
         weights=tuple(weights),
         attributes={"experts": spec.experts, "top_k": spec.top_k},
     )
 
 
 def _experts(spec: Experts, at: str, x: Tensor, chosen: Tensor) -> Op:
-    name, hidden = f"{at}.experts", width(x)
+    name, hidden = f"{at}.experts", nn.width(x)
     attributes = {
         "experts": spec.experts, "top_k": spec.top_k, "hidden": hidden, "intermediate": spec.width, "gated": True,
         "function": spec.function,
@@ -123,7 +111,7 @@ def _experts(spec: Experts, at: str, x: Tensor, chosen: Tensor) -> Op:
         name=name,
         kind="moe_experts",
         inputs=(x, chosen),
-        outputs=(tensor(name, *x.shape),),
+        outputs=(nn.tensor(name, *x.shape),),
         weights=weights,
         attributes=attributes,
     )
@@ -131,17 +119,17 @@ def _experts(spec: Experts, at: str, x: Tensor, chosen: Tensor) -> Op:
 
 def _expert_weights(spec: Experts, hidden: int) -> tuple[Tensor, ...]:
     return (
-        weight(f"{spec.gate}.weight", spec.experts, spec.width, hidden),
-        weight(f"{spec.up}.weight", spec.experts, spec.width, hidden),
-        weight(f"{spec.down}.weight", spec.experts, hidden, spec.width),
+        nn.weight(f"{spec.gate}.weight", spec.experts, spec.width, hidden),
+        nn.weight(f"{spec.up}.weight", spec.experts, spec.width, hidden),
+        nn.weight(f"{spec.down}.weight", spec.experts, hidden, spec.width),
     )
 
 
 def _stacked_weights(spec: Experts, hidden: int) -> tuple[Tensor, ...]:
     """gpt-oss: [experts, in, out], gate and up interleaved in one tensor, all with biases."""
     return (
-        weight(spec.gate_up, spec.experts, hidden, 2 * spec.width),
-        weight(f"{spec.gate_up}_bias", spec.experts, 2 * spec.width),
-        weight(spec.down, spec.experts, spec.width, hidden),
-        weight(f"{spec.down}_bias", spec.experts, hidden),
+        nn.weight(spec.gate_up, spec.experts, hidden, 2 * spec.width),
+        nn.weight(f"{spec.gate_up}_bias", spec.experts, 2 * spec.width),
+        nn.weight(spec.down, spec.experts, spec.width, hidden),
+        nn.weight(f"{spec.down}_bias", spec.experts, hidden),
     )

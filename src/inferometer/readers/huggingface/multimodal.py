@@ -3,36 +3,18 @@
 The tower and the projector run once a request. The decoder's `query` counts image tokens and text tokens together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
 from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.attention import Attention
-from inferometer.readers.huggingface.body import Body, ending_in, function_of, once_only
+from inferometer.readers.huggingface.body import Body, Place, ending_in, function_of, once_only
 from inferometer.readers.huggingface.config import Config
-from inferometer.readers.huggingface.decoder import decoder, sizes_of
+from inferometer.readers.huggingface.decoder import decoder, named_sizes
 from inferometer.readers.huggingface.family import Family, family_of, prepared
 from inferometer.readers.huggingface.layer import Layer, stack
-from inferometer.readers.huggingface.parts import (
-    BATCH,
-    IMAGE,
-    Filter,
-    activation,
-    convolution,
-    copy,
-    linear,
-    norm,
-    output,
-    pool,
-    reshaped,
-    tensor,
-    view,
-    width,
-)
-from inferometer.readers.huggingface.place import Place
-from inferometer.readers.huggingface.plan import layers_of
+from inferometer.readers.huggingface.plan import planned_layers
 from inferometer.readers.huggingface.vision import vision
 
 __all__ = ["llava", "qwen_vl"]
@@ -57,10 +39,15 @@ def llava(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
 def _llava_projector(row: Family, config: Config, x: Tensor, features: int, module: str) -> list[Op]:
     """Two layers over the patches; the class token is left out."""
     bias = config.flag("multimodal_projector_bias")
-    patches = view("projector.patches", x, BATCH, x.shape[1] - row.class_tokens, width(x))
-    first = linear("projector.linear_1", output(patches), features, f"{module}.linear_1", bias=bias)
-    act = activation("projector.act", output(first), function_of(config.text("projector_hidden_act")))
-    return [patches, first, act, linear("projector.linear_2", output(act), features, f"{module}.linear_2", bias=bias)]
+    patches = nn.view("projector.patches", x, nn.BATCH, x.shape[1] - row.class_tokens, nn.width(x))
+    first = nn.linear("projector.linear_1", patches, features, f"{module}.linear_1", bias=bias)
+    act = nn.activation("projector.act", first, function_of(config.text("projector_hidden_act")))
+    return [
+        patches,
+        first,
+        act,
+        nn.linear("projector.linear_2", act, features, f"{module}.linear_2", bias=bias),
+    ]
 
 
 def _gemma_projector(config: Config, x: Tensor, features: int, module: str) -> list[Op]:
@@ -69,16 +56,16 @@ def _gemma_projector(config: Config, x: Tensor, features: int, module: str) -> l
     plain = config.table("vision_config")
     across = plain.whole("image_size", 224) // plain.whole("patch_size", 16)
     kernel = max(across // max(side, 1), 1)
-    grid = IMAGE // plain.whole("patch_size", 16)
-    plane = reshaped(x, BATCH, width(x), grid, grid)
-    pooled = pool("projector.pool", plane, "average", (kernel, kernel, 0))
-    y = output(pooled)
-    rows = view("projector.rows", y, BATCH, y.shape[2] * y.shape[3], width(x))
-    normed = norm("projector.norm", output(rows), "rms", f"{module}.mm_soft_emb_norm")
+    grid = nn.IMAGE // plain.whole("patch_size", 16)
+    plane = nn.reshaped(x, nn.BATCH, nn.width(x), grid, grid)
+    pooled = nn.pool("projector.pool", plane, "average", (kernel, kernel, 0))
+    y = nn.output(pooled)
+    rows = nn.view("projector.rows", y, nn.BATCH, y.shape[2] * y.shape[3], nn.width(x))
+    normed = nn.norm("projector.norm", rows, "rms", f"{module}.mm_soft_emb_norm")
     table = f"{module}.mm_input_projection_weight"
     return [
         pooled, rows, normed,
-        linear("projector.linear", output(normed), features, module, tied=table, transposed=True),
+        nn.linear("projector.linear", normed, features, module, tied=table, transposed=True),
     ]  # fmt: skip
 
 
@@ -94,14 +81,14 @@ def qwen_vl(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
 def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
     hidden, size = config.whole("hidden_size"), config.whole("patch_size")
     frames = config.whole("temporal_patch_size")
-    pixels = tensor("vision.pixel_values", BATCH, config.whole("in_channels"), frames, IMAGE, IMAGE)
+    pixels = nn.tensor("vision.pixel_values", nn.BATCH, config.whole("in_channels"), frames, nn.IMAGE, nn.IMAGE)
     kernel = (frames, size, size)
-    patch = Filter(features=hidden, kernel=kernel, strides=kernel, padding=(0, 0, 0))
-    conv = convolution("vision.embed", pixels, patch, f"{prefix}{row.names['patch']}")
-    y = output(conv)
-    rows = view("vision.rows", y, BATCH, y.shape[3] * y.shape[4], hidden)
-    stream = tensor("vision.hidden", *output(rows).shape)
-    layers = _windowed(config, layers_of(row, config, prefix, cached=False), size)
+    patch = nn.Filter(features=hidden, kernel=kernel, strides=kernel, padding=(0, 0, 0))
+    conv = nn.convolution("vision.embed", pixels, patch, f"{prefix}{row.names['patch']}")
+    y = nn.output(conv)
+    rows = nn.view("vision.rows", y, nn.BATCH, y.shape[3] * y.shape[4], hidden)
+    stream = nn.tensor("vision.hidden", *nn.output(rows).shape)
+    layers = _windowed(config, planned_layers(row, config, prefix, cached=False), size)
     return Body(
         blocks=(
             Block(name="vision.embed", ops=ending_in([conv, rows], stream.name)),
@@ -110,7 +97,7 @@ def _qwen_tower(row: Family, config: Config, prefix: str) -> Body:
         inputs=(pixels,),
         outputs=(stream,),
         # images come in any size, and this one is cut into patches and windows without a rest
-        metadata={**sizes_of(config, layers), "default_sizes": {"image": 32 * size}},
+        metadata={**named_sizes(config, layers), "default_sizes": {"image": 32 * size}},
     )
 
 
@@ -133,13 +120,19 @@ def _chunked(layer: Layer, mixer: Attention, tokens: int) -> Layer:
 def _merger(row: Family, config: Config, x: Tensor, prefix: str) -> list[Op]:
     """Neighbouring patches side by side, then a two-layer MLP into the text model's width."""
     module, merge = f"{prefix}{row.names['merger']}", config.whole("spatial_merge_size")
-    wide = width(x) * merge * merge
-    normed = norm("projector.norm", x, row.norm, f"{module}.ln_q", bias=row.norm_bias)
-    rows = view("projector.merged", output(normed), BATCH, x.shape[1] // (merge * merge), wide)
-    first = linear("projector.linear_1", output(rows), wide, f"{module}.mlp.0", bias=True)
-    act = activation("projector.act", output(first), "gelu")
+    wide = nn.width(x) * merge * merge
+    normed = nn.norm("projector.norm", x, row.norm, f"{module}.ln_q", bias=row.norm_bias)
+    rows = nn.view("projector.merged", normed, nn.BATCH, x.shape[1] // (merge * merge), wide)
+    first = nn.linear("projector.linear_1", rows, wide, f"{module}.mlp.0", bias=True)
+    act = nn.activation("projector.act", first, "gelu")
     features = config.whole("out_hidden_size")
-    return [normed, rows, first, act, linear("projector.linear_2", output(act), features, f"{module}.mlp.2", bias=True)]
+    return [
+        normed,
+        rows,
+        first,
+        act,
+        nn.linear("projector.linear_2", act, features, f"{module}.mlp.2", bias=True),
+    ]
 
 
 def _part(family: Family, config: Config, side: str) -> tuple[Family, Config]:
@@ -170,8 +163,8 @@ def _text(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
 def _joined(tower: Body, projected: list[Op], text: Body) -> Body:
     """Image tokens take their places in the embedded sequence before the first layer."""
     embed = text.blocks[0]
-    words = output(embed.ops)
-    placed = copy("embed.images", "scatter", (words, output(projected)), *words.shape)
+    words = nn.output(embed.ops)
+    placed = nn.copy("embed.images", "scatter", (words, projected), *words.shape)
     started = replace(embed, ops=ending_in([*embed.ops, placed], words.name))
     projector = Block(name="projector", ops=tuple(projected))
     sizes = {**text.metadata["default_sizes"], **tower.metadata["default_sizes"]}
@@ -188,4 +181,4 @@ def _joined(tower: Body, projected: list[Op], text: Body) -> Body:
 def _stream(tower: Body) -> Tensor:
     """The tower's token stream, not what its own head makes of it."""
     encoder = next(block for block in reversed(tower.blocks) if block.name.endswith("encoder"))
-    return output(encoder.ops)
+    return nn.output(encoder.ops)

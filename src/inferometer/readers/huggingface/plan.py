@@ -1,25 +1,20 @@
 """From a family's row and a config to one `Layer` value a layer."""
 
-from __future__ import annotations
-
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 from inferometer.readers.huggingface.attention import Attention, Latent
 from inferometer.readers.huggingface.body import function_of
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.layer import Layer, Norms
 from inferometer.readers.huggingface.mlp import Experts, Mlp
-from inferometer.readers.huggingface.ssm import Mamba, Mamba2
-from inferometer.readers.huggingface.windows import windows_of
+from inferometer.readers.huggingface.ssm import Mamba
 
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
-
-__all__ = ["attention_of", "layers_of", "mlp_of", "norms_of"]
+__all__ = ["attention_of", "mlp_of", "norms_of", "planned_layers", "windows_of"]
 
 
-def layers_of(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
+def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
     """One value a layer, in order. `cached`: keys and values stay for the next step."""
     count = config.layers("num_hidden_layers")
     windows = windows_of(family, config, count)
@@ -28,7 +23,7 @@ def layers_of(family: Family, config: Config, prefix: str, *, cached: bool = Tru
     layers = [
         Layer(
             norms=norms,
-            mixer=_seeing(_mixer(family, config, at, index), windows[index], cached=cached),
+            mixer=_mixer(family, config, at, index, window=windows[index], cached=cached),
             ffn=_ffn(family, config, at, index),
             parallel=family.parallel,
         )
@@ -45,24 +40,18 @@ def norms_of(family: Family, at: str) -> Norms:
     return Norms(kind=family.norm, bias=family.norm_bias, **named)
 
 
-def _seeing(
-    mixer: Attention | Latent | Mamba | Mamba2, window: int | None, *, cached: bool
-) -> Attention | Latent | Mamba | Mamba2:
-    return replace(mixer, window=window, cached=cached) if isinstance(mixer, Attention) else mixer
-
-
-def _mixer(family: Family, config: Config, at: str, index: int) -> Attention | Latent | Mamba | Mamba2:
+def _mixer(  # noqa: PLR0913 - what attention sees belongs to the layer
+    family: Family, config: Config, at: str, index: int, *, window: int | None, cached: bool
+) -> Attention | Latent | Mamba:
     kind = family.mixer
     if kind == "jamba":
         period, offset = config.whole("attn_layer_period"), config.whole("attn_layer_offset", least=0)
         kind = "attention" if index % period == offset else "mamba"
     if kind == "latent":
         return _latent(family, config, at)
-    if kind == "mamba":
+    if kind in {"mamba", "mamba2"}:
         return _mamba(family, config, at)
-    if kind == "mamba2":
-        return _mamba2(family, config, at)
-    return attention_of(family, config, at, index=index)
+    return replace(attention_of(family, config, at, index=index), window=window, cached=cached)
 
 
 def attention_of(family: Family, config: Config, at: str, *, index: int = 0) -> Attention:
@@ -74,13 +63,8 @@ def attention_of(family: Family, config: Config, at: str, *, index: int = 0) -> 
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        q=_named(family, at, "q"),
-        k=_named(family, at, "k"),
-        v=_named(family, at, "v"),
-        o=_named(family, at, "o"),
+        **_modules(family, at, "q", "k", "v", "o", "q_norm", "k_norm"),
         qkv=_named(family, at, "qkv") if family.fused_qkv else "",
-        q_norm=_named(family, at, "q_norm"),
-        k_norm=_named(family, at, "k_norm"),
         sinks=_named(family, at, "sinks") if family.sinks else "",
         bias=family.attention_bias,
         transposed=family.transposed,
@@ -99,10 +83,15 @@ def _named(family: Family, at: str, part: str) -> str:
     return f"{at}{name}" if name else ""
 
 
+def _modules(family: Family, at: str, *parts: str, before: str = "") -> dict[str, Any]:
+    """The full names of several modules, whose names in the family's row may have a word before them."""
+    return {part: _named(family, at, before + part) for part in parts}
+
+
 def _head_dim(config: Config) -> int:
-    said = config.whole("head_dim", None)
-    if said is not None:
-        return said
+    head_dim = config.whole("head_dim", None)
+    if head_dim is not None:
+        return head_dim
     hidden, heads = config.whole("hidden_size"), config.whole("num_attention_heads")
     if hidden % heads:
         raise config.error("hidden_size", f"is {hidden}, which {heads} heads do not divide")
@@ -122,8 +111,8 @@ def _rotated(family: Family, config: Config, head_dim: int, index: int) -> int:
     if family.rotary_dim_key:
         return min(config.whole("rotary_dim", head_dim), head_dim)
     inside = config.get("rope_parameters")
-    said = inside.get("partial_rotary_factor") if isinstance(inside, dict) else None
-    share = config.number("rotary_share", said if isinstance(said, float) else family.rotary_share)
+    nested_share = inside.get("partial_rotary_factor") if isinstance(inside, dict) else None
+    share = config.number("rotary_share", nested_share if isinstance(nested_share, float) else family.rotary_share)
     if not 0 < share <= 1:
         raise config.error("rotary_share", f"must be over 0 and at most 1, and is {share}")
     return int(head_dim * share)
@@ -142,40 +131,28 @@ def _latent(family: Family, config: Config, at: str) -> Latent:
     )
 
 
-def _inner(config: Config) -> int:
-    return config.whole("inner", None) or config.whole("expand") * config.whole("hidden_size")
-
-
 def _mamba(family: Family, config: Config, at: str) -> Mamba:
+    """Of either version; what only one of them has stands in `own`."""
     hidden = config.whole("hidden_size")
-    rank = -(-hidden // 16) if config.get("time_step_rank") == "auto" else config.whole("time_step_rank")
+    if family.mixer == "mamba2":
+        inner, heads = config.whole("expand") * hidden, config.whole("num_heads")
+        if heads * config.whole("head_dim") != inner:
+            raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
+        own = {"heads": heads, "groups": config.whole("n_groups")}
+    else:
+        automatic = config.get("time_step_rank") == "auto"
+        own = {"rank": -(-hidden // 16) if automatic else config.whole("time_step_rank")}
+        inner = config.whole("inner", None) or config.whole("expand") * hidden
     return Mamba(
-        at=f"{at}{family.names['mixer']}",
-        inner=_inner(config),
-        state=config.whole("state_size"),
-        kernel=config.whole("conv_kernel"),
-        rank=rank,
-        bias=config.flag("use_bias"),
-        conv_bias=config.flag("use_conv_bias"),
-        normed=family.mixer == "jamba",
-        function=function_of(config.text("hidden_act", "silu")),
-    )
-
-
-def _mamba2(family: Family, config: Config, at: str) -> Mamba2:
-    heads, inner = config.whole("num_heads"), config.whole("expand") * config.whole("hidden_size")
-    if heads * config.whole("head_dim") != inner:
-        raise config.error("num_heads", f"times head_dim must be expand × hidden_size, which is {inner}")
-    return Mamba2(
         at=f"{at}{family.names['mixer']}",
         inner=inner,
         state=config.whole("state_size"),
         kernel=config.whole("conv_kernel"),
-        heads=heads,
-        groups=config.whole("n_groups"),
         bias=config.flag("use_bias"),
         conv_bias=config.flag("use_conv_bias"),
+        normed=family.mixer == "jamba",
         function=function_of(config.text("hidden_act", "silu")),
+        **own,
     )
 
 
@@ -208,8 +185,7 @@ def mlp_of(family: Family, config: Config, at: str) -> Mlp:
     return Mlp(
         width=config.whole("intermediate_size", family.mlp_ratio * config.whole("hidden_size")),
         function=function_of(config.text("hidden_act", "silu")),
-        up=_named(family, at, "up"),
-        down=_named(family, at, "down"),
+        **_modules(family, at, "up", "down"),
         gate=_named(family, at, "gate") if family.gated else "",
         gate_up=_named(family, at, "gate_up") if family.fused_mlp else "",
         bias=family.mlp_bias,
@@ -225,10 +201,7 @@ def _experts(family: Family, config: Config, at: str) -> Experts:
         width=width,
         function=function_of(config.text("hidden_act", "silu")),
         router=_named(family, at, "router"),
-        gate=_named(family, at, "expert_gate"),
-        up=_named(family, at, "expert_up"),
-        down=_named(family, at, "expert_down"),
-        gate_up=_named(family, at, "expert_gate_up"),
+        **_modules(family, at, "gate", "up", "down", "gate_up", before="expert_"),
         router_bias=family.router_bias,
         correction=_named(family, at, "correction") if family.correction else "",
         stacked=family.stacked,
@@ -244,10 +217,44 @@ def _shared(family: Family, config: Config, at: str, expert_width: int) -> Mlp |
         width = count * expert_width
     else:
         return None
-    return Mlp(
-        width=width,
-        function=function_of(config.text("hidden_act", "silu")),
-        gate=_named(family, at, "shared_gate"),
-        up=_named(family, at, "shared_up"),
-        down=_named(family, at, "shared_down"),
-    )
+    function = function_of(config.text("hidden_act", "silu"))
+    return Mlp(width=width, function=function, **_modules(family, at, "gate", "up", "down", before="shared_"))
+
+
+def windows_of(family: Family, config: Config, count: int) -> list[int | None]:
+    """The window of each layer, or None where it attends to everything. A window counts the token itself.
+
+    Where attention is not causal the config's window is split over both sides, and the token itself comes on top.
+    `layer_types` in a config says it layer by layer; without it the family's pattern holds.
+    """
+    window = config.whole("sliding_window", 0, least=0)
+    if not window or not family.window:
+        return [None] * count
+    if not family.causal:
+        window = 2 * (window // 2) + 1
+    types = config.get("layer_types")
+    if types is not None:
+        kinds = config.texts("layer_types")
+        if len(kinds) != count:
+            raise config.error("layer_types", f"has {len(kinds)} entries for {count} layers")
+        return [window if entry == "sliding_attention" else None for entry in kinds]
+    full = _full_layers(family, config, count)
+    return [None if index in full else window for index in range(count)]
+
+
+def _full_layers(family: Family, config: Config, count: int) -> frozenset[int]:
+    match family.window:
+        case "all":
+            return frozenset()
+        case "after":
+            return frozenset(range(min(config.whole("max_window_layers", count, least=0), count)))
+        case "first":
+            return frozenset(range(0, count, _period(family, config)))
+        case _:
+            period = _period(family, config)
+            return frozenset(range(period - 1, count, period))
+
+
+def _period(family: Family, config: Config) -> int:
+    period: int = config.whole("window_period", family.window_period)
+    return period

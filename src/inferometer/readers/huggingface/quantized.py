@@ -1,37 +1,31 @@
 """What a config's `quantization_config` says of how weights are stored.
 
-Two methods keep the tensors' shapes, so a config alone tells the bytes: block-scaled fp8 (DeepSeek-V3) and mxfp4
+Two methods keep the tensors' shapes, so the config alone gives the bytes: block-scaled fp8 (DeepSeek-V3) and mxfp4
 (gpt-oss). Others repack their tensors; for them only the method's name is kept, and the file must be read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferometer.core.graph import Op, Tensor
-from inferometer.readers.huggingface.config import LARGEST
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.huggingface.config import Config
+from inferometer.core.graph import Graph, Op, Tensor
+from inferometer.readers.huggingface.config import LARGEST, Config
 
 __all__ = ["quantized"]
 
 
 def quantized(graph: Graph, config: Config) -> Graph:
-    said = config.get("quantization_config")
-    if not isinstance(said, Mapping):
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping):
         return graph
-    method = said.get("quant_method")
+    method = quantization.get("quant_method")
     graph = replace(
         graph, metadata={**graph.metadata, "quantization": method if isinstance(method, str) else "unknown"}
     )
-    kept = _kept(said)
+    kept = _kept(quantization)
     match method:
         case "fp8":
-            sides = _block_sides(said)
+            sides = _block_sides(quantization)
             return _over_ops(graph, lambda op: _as_fp8(op, kept, sides))
         case "mxfp4":
             return _over_ops(graph, _as_mxfp4)
@@ -44,14 +38,14 @@ def _over_ops(graph: Graph, change: Any) -> Graph:
     return replace(graph, blocks=blocks)
 
 
-def _kept(said: Mapping[str, Any]) -> tuple[str, ...]:
+def _kept(quantization: Mapping[str, Any]) -> tuple[str, ...]:
     """Modules that stay as they were."""
-    names = said.get("modules_to_not_convert")
+    names = quantization.get("modules_to_not_convert")
     return tuple(name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
 
 
-def _block_sides(said: Mapping[str, Any]) -> tuple[int, int] | None:
-    sides = said.get("weight_block_size")
+def _block_sides(quantization: Mapping[str, Any]) -> tuple[int, int] | None:
+    sides = quantization.get("weight_block_size")
     if not isinstance(sides, list) or len(sides) != 2:
         return None
     if not all(isinstance(side, int) and 0 < side < LARGEST for side in sides):

@@ -1,19 +1,14 @@
 """The reader of `config.json`: JSON only, no weights, no code."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
+from inferometer.readers.base import Peek
 from inferometer.readers.huggingface.graph import graph_from_config
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
 
 __all__ = ["LARGEST_CONFIG", "HuggingFaceReader", "reader"]
 
@@ -39,11 +34,11 @@ class HuggingFaceReader:
         return 0.8 if any(key in head for key in _KEYS) else 0.0
 
     def read(self, path: Path) -> Graph:
-        found = _config_in(path)
+        file = _config_in(path)
         # Errors name the file; the graph is called after its folder.
-        graph = graph_from_config(_loaded(found), name=str(found))
-        folder = found.resolve().parent
-        return replace(graph, name=folder.name or found.stem)
+        graph = graph_from_config(_loaded(file), name=str(file))
+        folder = file.resolve().parent
+        return replace(graph, name=folder.name or file.stem)
 
 
 def _config_in(path: Path) -> Path:

@@ -1,41 +1,16 @@
 """Encoder–decoders: T5 reads text, Whisper sound. The encoder runs once a request, the decoder at every step."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.attention import Attention, Seen, last_positions
-from inferometer.readers.huggingface.body import Body, ending_in, once_only
-from inferometer.readers.huggingface.decoder import sizes_of
-from inferometer.readers.huggingface.embed import embedded
-from inferometer.readers.huggingface.family import part_of
+from inferometer.readers.huggingface.body import Body, Place, ending_in, once_only
+from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.decoder import embedded, named_sizes
+from inferometer.readers.huggingface.family import Family, part_of
 from inferometer.readers.huggingface.layer import Layer, stack
-from inferometer.readers.huggingface.parts import (
-    BATCH,
-    CONTEXT,
-    ENCODER,
-    FRAMES,
-    LOGITS,
-    QUERY,
-    Filter,
-    activation,
-    add,
-    convolution,
-    embedding,
-    linear,
-    norm,
-    output,
-    tensor,
-    view,
-)
-from inferometer.readers.huggingface.place import Place
-from inferometer.readers.huggingface.plan import attention_of, layers_of
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
-    from inferometer.readers.huggingface.family import Family
+from inferometer.readers.huggingface.plan import attention_of, planned_layers
 
 __all__ = ["seq2seq"]
 
@@ -71,10 +46,10 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
     own = {key: value.removeprefix(cut) for key, value in family.names.items()}
     part, family = replace(part, names=names), replace(family, names=own)
     stem, source = _heard(family, ready, prefix) if hears else _read(part, ready, prefix)
-    tokens = output(stem).shape[-2]
-    stream = tensor("encoder.hidden", BATCH, tokens, ready.whole("hidden_size"))
-    layers = _with_relative(part, ready, layers_of(part, ready, prefix, cached=False), prefix)
-    final = norm(
+    tokens = nn.output(stem).shape[-2]
+    stream = nn.tensor("encoder.hidden", nn.BATCH, tokens, ready.whole("hidden_size"))
+    layers = _with_relative(part, ready, planned_layers(part, ready, prefix, cached=False), prefix)
+    final = nn.norm(
         "encoder.final_norm", stream, family.norm, f"{prefix}{family.names['encoder_norm']}", bias=family.norm_bias
     )
     sizes = {"frames": 2 * config.whole("max_source_positions")} if hears else {}
@@ -87,52 +62,52 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
             Block(name="encoder.head", ops=(final,)),
         ),
         inputs=(source,),
-        outputs=(output(final),),
-        metadata={**sizes_of(ready, layers), "default_sizes": sizes},
+        outputs=(nn.output(final),),
+        metadata={**named_sizes(ready, layers), "default_sizes": sizes},
     )
 
 
 def _read(part: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
-    ids = tensor("encoder.input_ids", BATCH, ENCODER, role="index")
+    ids = nn.tensor("encoder.input_ids", nn.BATCH, nn.ENCODER, role="index")
     return embedded(part, config, ids, Place(body=prefix, at="encoder.")), ids
 
 
 def _heard(family: Family, config: Config, prefix: str) -> tuple[list[Op], Tensor]:
     """Mel frames pass two convolutions, the second of which halves them, and get fixed positions."""
     hidden, names = config.whole("hidden_size"), family.names
-    mel = tensor("input_features", BATCH, config.whole("num_mel_bins"), FRAMES)
+    mel = nn.tensor("input_features", nn.BATCH, config.whole("num_mel_bins"), nn.FRAMES)
     ops: list[Op] = []
     x = mel
     for number, stride in ((1, 1), (2, 2)):
         module = f"{prefix}{names['conv']}{number}"
         at = f"encoder.conv{number}"
-        shape = Filter(features=hidden, kernel=(3,), strides=(stride,), padding=(1,))
-        ops.append(convolution(at, x, shape, module, bias=True))
-        ops.append(activation(f"{at}.act", output(ops), "gelu"))
-        x = output(ops)
+        shape = nn.Filter(features=hidden, kernel=(3,), strides=(stride,), padding=(1,))
+        ops.append(nn.convolution(at, x, shape, module, bias=True))
+        ops.append(nn.activation(f"{at}.act", ops, "gelu"))
+        x = nn.output(ops)
     tokens = x.shape[-1]
-    rows = view("encoder.rows", x, BATCH, tokens, hidden)
-    places = tensor("encoder.position_ids", tokens, role="index")
+    rows = nn.view("encoder.rows", x, nn.BATCH, tokens, hidden)
+    places = nn.tensor("encoder.position_ids", tokens, role="index")
     table = f"{prefix}{names['encoder_positions']}.weight"
-    positions = embedding("encoder.positions", places, config.whole("max_source_positions"), hidden, table)
-    return [*ops, rows, positions, add("encoder.embed", output(rows), output(positions))], mel
+    positions = nn.embedding("encoder.positions", places, config.whole("max_source_positions"), hidden, table)
+    return [*ops, rows, positions, nn.add("encoder.embed", rows, positions)], mel
 
 
 def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str, source: Tensor) -> Body:
     part, ready = part_of(family, "decoder", config)
-    ids = tensor("decoder_input_ids", BATCH, QUERY, role="index")
+    ids = nn.tensor("decoder_input_ids", nn.BATCH, nn.QUERY, role="index")
     words = embedded(part, ready, ids, Place(body=prefix, at="decoder."))
-    stream = tensor("decoder.hidden", BATCH, QUERY, ready.whole("hidden_size"))
-    layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in layers_of(part, ready, prefix)]
+    stream = nn.tensor("decoder.hidden", nn.BATCH, nn.QUERY, ready.whole("hidden_size"))
+    layers = [replace(layer, cross=_cross(part, ready, prefix)) for layer in planned_layers(part, ready, prefix)]
     layers = _with_relative(part, ready, layers, prefix)
-    blocks = stack(layers, "decoder.", stream, "decoder", Seen(context=CONTEXT, source=source))
+    blocks = stack(layers, "decoder.", stream, "decoder", Seen(context=nn.CONTEXT, source=source))
     module = f"{prefix}{family.names['decoder_norm']}"
-    ops = [norm("decoder.final_norm", stream, family.norm, module, bias=family.norm_bias)]
+    ops = [nn.norm("decoder.final_norm", stream, family.norm, module, bias=family.norm_bias)]
     if heads:
-        ops.append(last_positions("last", output(ops), LOGITS))
+        ops.append(last_positions("last", nn.output(ops), nn.LOGITS))
         shared = config.flag("tie_word_embeddings", family.tied)
         table = f"{prefix}{family.names['embed']}.weight" if shared else ""
-        ops.append(linear("lm_head", output(ops), ready.whole("vocab_size"), family.names["head"], tied=table))
+        ops.append(nn.linear("lm_head", ops, ready.whole("vocab_size"), family.names["head"], tied=table))
     return Body(
         blocks=(
             Block(name="decoder.embed", ops=ending_in(words, stream.name)),
@@ -140,9 +115,9 @@ def _decoder(family: Family, config: Config, heads: tuple[str, ...], prefix: str
             Block(name="head", ops=tuple(ops)),
         ),
         inputs=(ids,),
-        outputs=(output(ops),),
+        outputs=(nn.output(ops),),
         context_limit=ready.whole("context", None),
-        metadata=sizes_of(ready, layers),
+        metadata=named_sizes(ready, layers),
     )
 
 

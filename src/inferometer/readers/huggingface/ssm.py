@@ -1,136 +1,112 @@
 """State-space mixers: Mamba's selective scan and Mamba-2's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.huggingface.parts import (
-    Filter,
-    activation,
-    channels_of,
-    convolution,
-    linear,
-    multiply,
-    norm,
-    output,
-    split,
-    tensor,
-    view,
-    weight,
-    width,
-)
+from inferometer.readers.huggingface import nn
 
-__all__ = ["Mamba", "Mamba2", "scan", "scan2"]
+__all__ = ["Mamba", "scan"]
 
 
 @frozen
 class Mamba:
-    """Version 1. `normed`: dt, B and C pass an RMS norm first (Jamba)."""
+    """`rank` is that of version 1's time step; `heads` and `groups` are version 2's, and 0 in version 1.
+
+    `normed`: dt, B and C pass an RMS norm first (Jamba).
+    """
 
     at: str
     inner: int
     state: int
     kernel: int
-    rank: int
+    rank: int = 0
+    heads: int = 0
+    groups: int = 0
     bias: bool = False
     conv_bias: bool = True
     normed: bool = False
     function: str = "silu"
 
 
-@frozen
-class Mamba2:
-    at: str
-    inner: int
-    state: int
-    kernel: int
-    heads: int
-    groups: int
-    bias: bool = False
-    conv_bias: bool = True
-    function: str = "silu"
-
-
 def scan(spec: Mamba, at: str, x: Tensor) -> list[Op]:
+    return _scan2(spec, at, x) if spec.heads else _scan1(spec, at, x)
+
+
+def _scan1(spec: Mamba, at: str, x: Tensor) -> list[Op]:
     """in_proj → causal conv → (dt, B, C) → scan → gate → out_proj."""
     batch, tokens = x.shape[0], x.shape[1]
     inner, rank, state = spec.inner, spec.rank, spec.state
-    both = linear(f"{at}.in_proj", x, 2 * inner, f"{spec.at}.in_proj", bias=spec.bias)
-    halves = split(f"{at}.halves", output(both), x=(batch, inner, tokens), gate=(batch, tokens, inner))
+    both = nn.linear(f"{at}.in_proj", x, 2 * inner, f"{spec.at}.in_proj", bias=spec.bias)
+    halves = nn.split(f"{at}.halves", both, x=(batch, inner, tokens), gate=(batch, tokens, inner))
     conv = _conv(at, halves.outputs[0], spec.kernel, f"{spec.at}.conv1d", bias=spec.conv_bias)
-    active = activation(f"{at}.conv_act", output(conv), spec.function)
-    rows = view(f"{at}.conv_rows", output(active), batch, tokens, inner)
+    active = nn.activation(f"{at}.conv_act", conv, spec.function)
+    rows = nn.view(f"{at}.conv_rows", active, batch, tokens, inner)
     ops = [both, halves, conv, active, rows]
-    ops.append(linear(f"{at}.x_proj", output(rows), rank + 2 * state, f"{spec.at}.x_proj"))
-    parts = split(
-        f"{at}.parts", output(ops), dt=(batch, tokens, rank), b=(batch, tokens, state), c=(batch, tokens, state)
-    )
+    ops.append(nn.linear(f"{at}.x_proj", rows, rank + 2 * state, f"{spec.at}.x_proj"))
+    parts = nn.split(f"{at}.parts", ops, dt=(batch, tokens, rank), b=(batch, tokens, state), c=(batch, tokens, state))
     ops.append(parts)
     dt, b, c = parts.outputs
     if spec.normed:
         norms = [
-            norm(f"{at}.{name}_norm", part, "rms", f"{spec.at}.{name}_layernorm")
+            nn.norm(f"{at}.{name}_norm", part, "rms", f"{spec.at}.{name}_layernorm")
             for name, part in (("dt", dt), ("b", b), ("c", c))
         ]
         ops += norms
-        dt, b, c = (output(op) for op in norms)
-    step = linear(f"{at}.dt_proj", dt, inner, f"{spec.at}.dt_proj", bias=True)
-    softened = activation(f"{at}.softplus", output(step), "softplus")
-    weights = (weight(f"{spec.at}.A_log", inner, state), weight(f"{spec.at}.D", inner))
-    memory = tensor(f"{at}.state", batch, inner, state, role="state")
-    inputs = (output(rows), output(softened), b, c, memory)
+        dt, b, c = (nn.output(op) for op in norms)
+    step = nn.linear(f"{at}.dt_proj", dt, inner, f"{spec.at}.dt_proj", bias=True)
+    softened = nn.activation(f"{at}.softplus", step, "softplus")
+    weights = (nn.weight(f"{spec.at}.A_log", inner, state), nn.weight(f"{spec.at}.D", inner))
+    memory = nn.tensor(f"{at}.state", batch, inner, state, role="state")
+    inputs = (nn.output(rows), nn.output(softened), b, c, memory)
     attributes = {"inner": inner, "state": state, "conv_kernel": spec.kernel, "heads": inner, "groups": 1, "version": 1}
     ops += [step, softened, _scan(at, inputs, weights, attributes)]
-    return [*ops, *_gated(at, output(ops), halves.outputs[1], spec.function), _out(spec, at, x)]
+    return [*ops, *_gated(at, nn.output(ops), halves.outputs[1], spec.function), _out(spec, at, x)]
 
 
-def scan2(spec: Mamba2, at: str, x: Tensor) -> list[Op]:
+def _scan2(spec: Mamba, at: str, x: Tensor) -> list[Op]:
     """One projection gives gate, x, B, C and dt; the convolution runs over x, B and C; a gated RMS norm ends it."""
     batch, tokens = x.shape[0], x.shape[1]
     shared = spec.groups * spec.state
     channels = spec.inner + 2 * shared
-    both = linear(f"{at}.in_proj", x, spec.inner + channels + spec.heads, f"{spec.at}.in_proj", bias=spec.bias)
-    parts = split(
-        f"{at}.parts", output(both), gate=(batch, tokens, spec.inner), xbc=(batch, channels, tokens),
+    both = nn.linear(f"{at}.in_proj", x, spec.inner + channels + spec.heads, f"{spec.at}.in_proj", bias=spec.bias)
+    parts = nn.split(f"{at}.parts", both, gate=(batch, tokens, spec.inner), xbc=(batch, channels, tokens),
         dt=(batch, tokens, spec.heads),
     )  # fmt: skip
     gate, xbc, dt = parts.outputs
     conv = _conv(at, xbc, spec.kernel, f"{spec.at}.conv1d", bias=spec.conv_bias)
-    active = activation(f"{at}.conv_act", output(conv), spec.function)
-    groups = split(
-        f"{at}.groups", output(active), x=(batch, tokens, spec.inner), b=(batch, tokens, shared),
+    active = nn.activation(f"{at}.conv_act", conv, spec.function)
+    groups = nn.split(f"{at}.groups", active, x=(batch, tokens, spec.inner), b=(batch, tokens, shared),
         c=(batch, tokens, shared),
     )  # fmt: skip
     per_head = ("A_log", "D", "dt_bias")
-    weights = tuple(weight(f"{spec.at}.{name}", spec.heads) for name in per_head)
+    weights = tuple(nn.weight(f"{spec.at}.{name}", spec.heads) for name in per_head)
     head_dim = spec.inner // spec.heads
-    memory = tensor(f"{at}.state", batch, spec.heads, head_dim, spec.state, role="state")
+    memory = nn.tensor(f"{at}.state", batch, spec.heads, head_dim, spec.state, role="state")
     attributes = {
         "inner": spec.inner, "state": spec.state, "conv_kernel": spec.kernel, "heads": spec.heads,
         "groups": spec.groups, "version": 2,
     }  # fmt: skip
     scanned = _scan(at, (groups.outputs[0], dt, *groups.outputs[1:], memory), weights, attributes)
-    gated = _gated(at, output(scanned), gate, spec.function)
-    normed = norm(f"{at}.out_norm", output(gated), "rms", f"{spec.at}.norm")
-    last = linear(f"{at}.out_proj", output(normed), width(x), f"{spec.at}.out_proj", bias=spec.bias)
+    gated = _gated(at, nn.output(scanned), gate, spec.function)
+    normed = nn.norm(f"{at}.out_norm", gated, "rms", f"{spec.at}.norm")
+    last = nn.linear(f"{at}.out_proj", normed, nn.width(x), f"{spec.at}.out_proj", bias=spec.bias)
     return [both, parts, conv, active, groups, scanned, *gated, normed, last]
 
 
 def _conv(at: str, x: Tensor, kernel: int, module: str, *, bias: bool) -> Op:
     """Depthwise and causal: the last `kernel − 1` inputs are kept for the next step, so the length stays."""
-    channels = channels_of(x)
-    shape = Filter(features=channels, kernel=(kernel,), strides=(1,), padding=(kernel - 1,), groups=channels)
-    op = convolution(f"{at}.conv", x, shape, module, bias=bias)
-    memory = tensor(f"{at}.conv_state", x.shape[0], channels, kernel - 1, role="state")
-    y = replace(output(op), shape=x.shape)
+    channels = nn.channels_of(x)
+    shape = nn.Filter(features=channels, kernel=(kernel,), strides=(1,), padding=(kernel - 1,), groups=channels)
+    op = nn.convolution(f"{at}.conv", x, shape, module, bias=bias)
+    memory = nn.tensor(f"{at}.conv_state", x.shape[0], channels, kernel - 1, role="state")
+    y = replace(nn.output(op), shape=x.shape)
     return replace(op, inputs=(x, memory), outputs=(y, memory), attributes={**op.attributes, "causal": True})
 
 
 def _scan(at: str, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], attributes: dict[str, int]) -> Op:
     """The state is read and written: it stands among the inputs and the outputs."""
-    y = tensor(f"{at}.scan", *inputs[0].shape)
+    y = nn.tensor(f"{at}.scan", *inputs[0].shape)
     return Op(
         name=f"{at}.scan",
         kind="ssm_scan",
@@ -142,10 +118,10 @@ def _scan(at: str, inputs: tuple[Tensor, ...], weights: tuple[Tensor, ...], attr
 
 
 def _gated(at: str, y: Tensor, gate: Tensor, function: str) -> list[Op]:
-    active = activation(f"{at}.gate_act", gate, function)
-    return [active, multiply(f"{at}.gate", y, output(active))]
+    active = nn.activation(f"{at}.gate_act", gate, function)
+    return [active, nn.multiply(f"{at}.gate", y, active)]
 
 
 def _out(spec: Mamba, at: str, x: Tensor) -> Op:
-    gated = tensor(f"{at}.gate", x.shape[0], x.shape[1], spec.inner)
-    return linear(f"{at}.out_proj", gated, width(x), f"{spec.at}.out_proj", bias=spec.bias)
+    gated = nn.tensor(f"{at}.gate", x.shape[0], x.shape[1], spec.inner)
+    return nn.linear(f"{at}.out_proj", gated, nn.width(x), f"{spec.at}.out_proj", bias=spec.bias)

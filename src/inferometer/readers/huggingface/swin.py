@@ -1,35 +1,17 @@
 """Swin: attention inside windows, which every second block shifts, and patches merged between stages."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.attention import Attention, Seen, attention_op
-from inferometer.readers.huggingface.body import Body, ending_in, function_of, labels_of
+from inferometer.readers.huggingface.body import Body, Place, ending_in, function_of, labels_of
 from inferometer.readers.huggingface.config import MANY_LAYERS, Config
+from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
-from inferometer.readers.huggingface.parts import (
-    BATCH,
-    IMAGE,
-    add,
-    constant,
-    copy,
-    linear,
-    norm,
-    output,
-    reduce,
-    tensor,
-    weight,
-)
 from inferometer.readers.huggingface.vision import patches
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.family import Family
-    from inferometer.readers.huggingface.place import Place
 
 __all__ = ["swin"]
 
@@ -48,21 +30,21 @@ class Stage:
 
     @property
     def stream(self) -> Tensor:
-        return tensor("hidden", BATCH, self.side * self.side, self.features)
+        return nn.tensor("hidden", nn.BATCH, self.side * self.side, self.features)
 
     @property
     def windows(self) -> tuple[Dim, ...]:
         """The (padded) plane as windows, each a sequence of its own."""
         across = (self.side + (self.window - 1)) // self.window
-        return BATCH * across * across, self.window * self.window, self.features
+        return nn.BATCH * across * across, self.window * self.window, self.features
 
 
 def swin(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
-    pixels = tensor("pixel_values", BATCH, config.whole("num_channels"), IMAGE, IMAGE)
+    pixels = nn.tensor("pixel_values", nn.BATCH, config.whole("num_channels"), nn.IMAGE, nn.IMAGE)
     module, features = f"{place.body}embeddings", config.whole("embed_dim")
     convolution = (f"{module}.patch_embeddings.projection", True)
     stem = patches("embed.patches", pixels, features, config.whole("patch_size"), convolution)
-    stem.append(norm("embed.norm", output(stem), "layer", f"{module}.norm", bias=True))
+    stem.append(nn.norm("embed.norm", stem, "layer", f"{module}.norm", bias=True))
     blocks = [Block(name="embed", ops=ending_in(stem, "hidden"))]
     stages = _stages(config)
     for stage in stages:
@@ -76,7 +58,7 @@ def swin(family: Family, config: Config, heads: tuple[str, ...], place: Place) -
         "layers": sum(stage.depth for stage in stages), "hidden_size": last.features, "heads": last.heads,
         "default_sizes": {"image": config.whole("image_size")},
     }  # fmt: skip
-    return Body(blocks=tuple(blocks), inputs=(pixels,), outputs=(output(blocks[-1].ops),), metadata=metadata)
+    return Body(blocks=tuple(blocks), inputs=(pixels,), outputs=(nn.output(blocks[-1].ops),), metadata=metadata)
 
 
 def _stages(config: Config) -> list[Stage]:
@@ -88,7 +70,7 @@ def _stages(config: Config) -> list[Stage]:
         raise config.error("depths", f"must be at most {_MANY_STAGES} stages of at most {MANY_LAYERS} blocks")
     window = config.whole("window_size", most=_LARGE_WINDOW)
     stages: list[Stage] = []
-    side: Dim = IMAGE // config.whole("patch_size")
+    side: Dim = nn.IMAGE // config.whole("patch_size")
     for index, (depth, heads) in enumerate(zip(depths, counts, strict=True)):
         features = config.whole("embed_dim") * 2**index
         if features % heads:
@@ -127,21 +109,21 @@ def _stage_blocks(family: Family, config: Config, at: str, stage: Stage) -> list
 def _block(spec: Attention, mlp: Mlp, at: str, stage: Stage, *, shifted: bool) -> tuple[Op, ...]:
     """Windows are cut out of the (padded, shifted) plane, attended to as sequences of their own, and put back."""
     name, features, x = f"stages.{stage.index}.layers.{{}}", stage.features, stage.stream
-    before = norm(f"{name}.attn.norm", x, "layer", f"{at}layernorm_before", bias=True)
+    before = nn.norm(f"{name}.attn.norm", x, "layer", f"{at}layernorm_before", bias=True)
     function = "shift and partition" if shifted else "partition"
-    cut = copy(f"{name}.attn.windows", function, (output(before),), *stage.windows)
+    cut = nn.copy(f"{name}.attn.windows", function, (before,), *stage.windows)
     q, k, v = (
-        linear(f"{name}.attn.{letter}_proj", output(cut), features, module, bias=letter in spec.bias)
+        nn.linear(f"{name}.attn.{letter}_proj", cut, features, module, bias=letter in spec.bias)
         for letter, module in (("q", spec.q), ("k", spec.k), ("v", spec.v))
     )
-    core = attention_op(f"{name}.attn.attention", (output(q), output(k), output(v)), spec, Seen())
+    core = attention_op(f"{name}.attn.attention", (nn.output(q), nn.output(k), nn.output(v)), spec, Seen())
     core = replace(core, weights=_bias_table(f"{at}attention.self", stage))
-    out = linear(f"{name}.attn.o_proj", output(core), features, spec.o, bias="o" in spec.bias)
-    back = copy(f"{name}.attn.plane", "reverse", (output(out),), *x.shape)
-    joined = add(f"{name}.attn.residual", x, output(back))
-    after = norm(f"{name}.mlp.norm", output(joined), "layer", f"{at}layernorm_after", bias=True)
-    fed = feed(mlp, f"{name}.mlp", output(after))
-    end = add(f"{name}.mlp.residual", output(joined), output(fed), out=x.name)
+    out = nn.linear(f"{name}.attn.o_proj", core, features, spec.o, bias="o" in spec.bias)
+    back = nn.copy(f"{name}.attn.plane", "reverse", (out,), *x.shape)
+    joined = nn.add(f"{name}.attn.residual", x, back)
+    after = nn.norm(f"{name}.mlp.norm", joined, "layer", f"{at}layernorm_after", bias=True)
+    fed = feed(mlp, f"{name}.mlp", nn.output(after))
+    end = nn.add(f"{name}.mlp.residual", joined, fed, out=x.name)
     return (before, cut, q, k, v, core, out, back, joined, after, *fed, end)
 
 
@@ -149,24 +131,24 @@ def _bias_table(module: str, stage: Stage) -> tuple[Tensor, Tensor]:
     """One bias a head for each offset inside a window, and the stored index from token pairs to offsets."""
     tokens = stage.window * stage.window
     return (
-        weight(f"{module}.relative_position_bias_table", (2 * stage.window - 1) ** 2, stage.heads),
-        replace(constant(f"{module}.relative_position_index", tokens, tokens), dtype="i64"),
+        nn.weight(f"{module}.relative_position_bias_table", (2 * stage.window - 1) ** 2, stage.heads),
+        replace(nn.constant(f"{module}.relative_position_index", tokens, tokens), dtype="i64"),
     )
 
 
 def _merge(module: str, stage: Stage, following: Stage) -> Block:
     """Four neighbours become one token of twice the width."""
     at, side = f"stages.{stage.index}.merge", following.side
-    gathered = copy(f"{at}.gather", "concat", (stage.stream,), BATCH, side * side, 4 * stage.features)
-    normed = norm(f"{at}.norm", output(gathered), "layer", f"{module}.norm", bias=True)
-    reduced = linear(f"{at}.reduction", output(normed), following.features, f"{module}.reduction")
+    gathered = nn.copy(f"{at}.gather", "concat", (stage.stream,), nn.BATCH, side * side, 4 * stage.features)
+    normed = nn.norm(f"{at}.norm", gathered, "layer", f"{module}.norm", bias=True)
+    reduced = nn.linear(f"{at}.reduction", normed, following.features, f"{module}.reduction")
     return Block(name=f"merge{stage.index}", ops=ending_in([gathered, normed, reduced], stage.stream.name))
 
 
 def _end(config: Config, x: Tensor, heads: tuple[str, ...], prefix: str) -> Block:
-    normed = norm("final_norm", x, "layer", f"{prefix}layernorm", bias=True)
-    pooled = reduce("pool", output(normed), "mean", axis=1)
+    normed = nn.norm("final_norm", x, "layer", f"{prefix}layernorm", bias=True)
+    pooled = nn.reduce("pool", normed, "mean", axis=1)
     ops = [normed, pooled]
     if heads:
-        ops.append(linear("classifier", output(pooled), labels_of(config), "classifier", bias=True))
+        ops.append(nn.linear("classifier", pooled, labels_of(config), "classifier", bias=True))
     return Block(name="head", ops=tuple(ops))

@@ -1,36 +1,14 @@
 """The conditional U-Net of diffusers: Stable Diffusion 1.x, 2.x and XL."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.attention import Attention, Seen
 from inferometer.readers.huggingface.body import Body, ending_in
 from inferometer.readers.huggingface.conditioning import LATENT, timestep, two_layers
+from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.layer import Layer, Norms, stack
 from inferometer.readers.huggingface.mlp import Mlp
-from inferometer.readers.huggingface.parts import (
-    BATCH,
-    ENCODER,
-    IMAGE,
-    activation,
-    add,
-    channel_norm,
-    channels_of,
-    convolution,
-    copy,
-    linear,
-    output,
-    resize,
-    square,
-    tensor,
-    view,
-)
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
 
 __all__ = ["unet"]
 
@@ -55,27 +33,27 @@ class Level:
 
 def unet(config: Config) -> Body:
     levels = _levels(config)
-    side = IMAGE // LATENT
-    latent = tensor("latent", BATCH, config.whole("in_channels"), side, side)
-    text = tensor("prompt", BATCH, ENCODER, config.whole("cross_attention_dim"))
-    told = _condition(config, levels[0].channels)
-    first = convolution("conv_in", latent, square(levels[0].channels, 3), "conv_in", bias=True)
-    net = _Net(config, output(told), text)
-    blocks = [Block(name="embed", ops=(*told, first))]
-    x, skips = output(first), [output(first)]
+    side = nn.IMAGE // LATENT
+    latent = nn.tensor("latent", nn.BATCH, config.whole("in_channels"), side, side)
+    text = nn.tensor("prompt", nn.BATCH, nn.ENCODER, config.whole("cross_attention_dim"))
+    condition = _condition(config, levels[0].channels)
+    first = nn.convolution("conv_in", latent, nn.square(levels[0].channels, 3), "conv_in", bias=True)
+    net = _Net(config, nn.output(condition), text)
+    blocks = [Block(name="embed", ops=(*condition, first))]
+    x, skips = nn.output(first), [nn.output(first)]
     for index, level in enumerate(levels):
         blocks += (made := net.down(index, level, x, skips, last=index == len(levels) - 1))
-        x = output(made[-1].ops)
+        x = nn.output(made[-1].ops)
     blocks += (made := net.middle(levels[-1], x))
-    x = output(made[-1].ops)
+    x = nn.output(made[-1].ops)
     for index, level in enumerate(reversed(levels)):
         blocks += (made := net.up(index, level, x, skips, last=index == len(levels) - 1))
-        x = output(made[-1].ops)
+        x = nn.output(made[-1].ops)
     blocks.append(_end(config, x))
     return Body(
         blocks=tuple(blocks),
-        inputs=(latent, text, tensor("timestep", BATCH), *_pooled(config)),
-        outputs=(output(blocks[-1].ops),),
+        inputs=(latent, text, nn.tensor("timestep", nn.BATCH), *_pooled(config)),
+        outputs=(nn.output(blocks[-1].ops),),
         metadata={
             "hidden_size": levels[-1].channels,
             "default_sizes": {"image": LATENT * config.whole("sample_size"), "encoder": _TOKENS},
@@ -88,9 +66,9 @@ def _levels(config: Config) -> list[Level]:
     widths = config.wholes("block_out_channels")
     count = len(widths)
     kinds, ups = config.texts("down_block_types"), config.texts("up_block_types")
-    for key, said in (("down_block_types", kinds), ("up_block_types", ups)):
-        if len(said) != count or any(kind not in _KNOWN for kind in said):
-            raise config.error(key, f"must be {count} of {', '.join(_KNOWN)}, and is {', '.join(said)[:80]}")
+    for key, listed in (("down_block_types", kinds), ("up_block_types", ups)):
+        if len(listed) != count or any(kind not in _KNOWN for kind in listed):
+            raise config.error(key, f"must be {count} of {', '.join(_KNOWN)}, and is {', '.join(listed)[:80]}")
     if [_KNOWN[kind] for kind in ups] != [_KNOWN[kind] for kind in reversed(kinds)]:
         raise config.error("up_block_types", "must mirror down_block_types")
     resnets = config.wholes("layers_per_block", count=count)
@@ -113,23 +91,23 @@ def _condition(config: Config, channels: int) -> list[Op]:
         return ops
     if config.get("addition_embed_type") != "text_time":
         raise config.error("addition_embed_type", "other than text_time is not known")
-    step = output(ops)
+    step = nn.output(ops)
     ops += two_layers("condition.text", _pooled(config)[0], "add_embedding", features)
-    return [*ops, add("condition", step, output(ops))]
+    return [*ops, nn.add("condition", step, ops)]
 
 
 def _pooled(config: Config) -> tuple[Tensor, ...]:
     """SDXL's vector of the whole prompt, with the picture's size and crop behind it."""
     if config.get("addition_embed_type") is None:
         return ()
-    return (tensor("pooled_prompt", BATCH, config.whole("projection_class_embeddings_input_dim")),)
+    return (nn.tensor("pooled_prompt", nn.BATCH, config.whole("projection_class_embeddings_input_dim")),)
 
 
 def _end(config: Config, x: Tensor) -> Block:
     groups = config.whole("norm_num_groups", 32)
-    normed = channel_norm("out.norm", x, "group", "conv_norm_out", groups=groups)
-    act = activation("out.act", output(normed), "silu")
-    last = convolution("conv_out", output(act), square(config.whole("out_channels"), 3), "conv_out", bias=True)
+    normed = nn.channel_norm("out.norm", x, "group", "conv_norm_out", groups=groups)
+    act = nn.activation("out.act", normed, "silu")
+    last = nn.convolution("conv_out", act, nn.square(config.whole("out_channels"), 3), "conv_out", bias=True)
     return Block(name="head", ops=(normed, act, last))
 
 
@@ -148,21 +126,21 @@ class _Net:
         name, module = f"down.{index}", f"down_blocks.{index}"
         for number in range(level.resnets):
             blocks += self._pair(name, module, number, level, x)
-            x = output(blocks[-1].ops)
+            x = nn.output(blocks[-1].ops)
             skips.append(x)
         if not last:
             at, conv = f"{name}.downsample", f"{module}.downsamplers.0.conv"
-            op = convolution(at, x, square(level.channels, 3, stride=2), conv, bias=True)
+            op = nn.convolution(at, x, nn.square(level.channels, 3, stride=2), conv, bias=True)
             blocks.append(Block(name=name, ops=(op,)))
-            skips.append(output(op))
+            skips.append(nn.output(op))
         return blocks
 
     def middle(self, level: Level, x: Tensor) -> list[Block]:
         blocks = [self._resnet("mid.resnets.0", "mid_block.resnets.0", x, level.channels, "mid")]
         layers = self._config.wholes("transformer_layers_per_block", count=1)[-1]
         deep = Level(channels=level.channels, resnets=2, layers=layers, heads=level.heads)
-        blocks += self._transformer("mid.attentions.0", "mid_block.attentions.0", output(blocks[0].ops), deep, "mid")
-        x = output(blocks[-1].ops)
+        blocks += self._transformer("mid.attentions.0", "mid_block.attentions.0", nn.output(blocks[0].ops), deep, "mid")
+        x = nn.output(blocks[-1].ops)
         return [*blocks, self._resnet("mid.resnets.1", "mid_block.resnets.1", x, level.channels, "mid")]
 
     def up(self, index: int, level: Level, x: Tensor, skips: list[Tensor], *, last: bool) -> list[Block]:
@@ -171,20 +149,20 @@ class _Net:
         name, module = f"up.{index}", f"up_blocks.{index}"
         for number in range(level.resnets + 1):
             skip = skips.pop()
-            channels = channels_of(x) + channels_of(skip)
-            joined = copy(f"{name}.concat.{number}", "concat", (x, skip), BATCH, channels, *x.shape[2:])
+            channels = nn.channels_of(x) + nn.channels_of(skip)
+            joined = nn.copy(f"{name}.concat.{number}", "concat", (x, skip), nn.BATCH, channels, *x.shape[2:])
             blocks.append(Block(name=name, ops=(joined,)))
-            blocks += self._pair(name, module, number, level, output(joined))
-            x = output(blocks[-1].ops)
+            blocks += self._pair(name, module, number, level, nn.output(joined))
+            x = nn.output(blocks[-1].ops)
         if not last:
-            larger = resize(f"{name}.resize", x, "nearest", skips[-1].shape[2:])
+            larger = nn.resize(f"{name}.resize", x, "nearest", skips[-1].shape[2:])
             conv = f"{module}.upsamplers.0.conv"
-            op = convolution(f"{name}.upsample", output(larger), square(level.channels, 3), conv, bias=True)
+            op = nn.convolution(f"{name}.upsample", larger, nn.square(level.channels, 3), conv, bias=True)
             blocks.append(Block(name=name, ops=(larger, op)))
         return blocks
 
     def _norm(self, name: str, x: Tensor, module: str) -> Op:
-        return channel_norm(name, x, "group", module, groups=self._groups)
+        return nn.channel_norm(name, x, "group", module, groups=self._groups)
 
     def _pair(self, name: str, module: str, number: int, level: Level, x: Tensor) -> list[Block]:
         """A resnet, and its transformer where the level has them."""
@@ -192,51 +170,57 @@ class _Net:
         blocks = [self._resnet(f"{name}.{place}", f"{module}.{place}", x, level.channels, name)]
         if level.layers:
             place = f"attentions.{number}"
-            blocks += self._transformer(f"{name}.{place}", f"{module}.{place}", output(blocks[0].ops), level, name)
+            blocks += self._transformer(f"{name}.{place}", f"{module}.{place}", nn.output(blocks[0].ops), level, name)
         return blocks
 
     def _resnet(self, at: str, module: str, x: Tensor, channels: int, block: str) -> Block:
         """Norm, SiLU, 3 × 3, plus the condition; norm, SiLU, 3 × 3; added to the input, which a 1 × 1 may widen."""
         ops = [self._norm(f"{at}.norm1", x, f"{module}.norm1")]
-        ops.append(activation(f"{at}.act1", output(ops), "silu"))
-        ops.append(convolution(f"{at}.conv1", output(ops), square(channels, 3), f"{module}.conv1", bias=True))
-        inner = output(ops)
-        active = activation(f"{at}.time_act", self._condition, "silu")
-        told = linear(f"{at}.time_proj", output(active), channels, f"{module}.time_emb_proj", bias=True)
-        ops += [active, told, add(f"{at}.time_add", inner, output(told))]
-        ops.append(self._norm(f"{at}.norm2", output(ops), f"{module}.norm2"))
-        ops.append(activation(f"{at}.act2", output(ops), "silu"))
-        ops.append(convolution(f"{at}.conv2", output(ops), square(channels, 3), f"{module}.conv2", bias=True))
-        inner = output(ops)
-        if channels_of(x) != channels:
-            ops.append(convolution(f"{at}.shortcut", x, square(channels, 1), f"{module}.conv_shortcut", bias=True))
-            x = output(ops)
-        return Block(name=block, ops=(*ops, add(f"{at}.residual", x, inner)))
+        ops.append(nn.activation(f"{at}.act1", ops, "silu"))
+        ops.append(nn.convolution(f"{at}.conv1", ops, nn.square(channels, 3), f"{module}.conv1", bias=True))
+        inner = nn.output(ops)
+        active = nn.activation(f"{at}.time_act", self._condition, "silu")
+        shift = nn.linear(f"{at}.time_proj", active, channels, f"{module}.time_emb_proj", bias=True)
+        ops += [active, shift, nn.add(f"{at}.time_add", inner, shift)]
+        ops.append(self._norm(f"{at}.norm2", nn.output(ops), f"{module}.norm2"))
+        ops.append(nn.activation(f"{at}.act2", ops, "silu"))
+        ops.append(nn.convolution(f"{at}.conv2", ops, nn.square(channels, 3), f"{module}.conv2", bias=True))
+        inner = nn.output(ops)
+        if nn.channels_of(x) != channels:
+            ops.append(
+                nn.convolution(f"{at}.shortcut", x, nn.square(channels, 1), f"{module}.conv_shortcut", bias=True)
+            )
+            x = nn.output(ops)
+        return Block(name=block, ops=(*ops, nn.add(f"{at}.residual", x, inner)))
 
     def _transformer(self, at: str, module: str, x: Tensor, level: Level, block: str) -> list[Block]:
         """The plane as a sequence: self-attention, attention to the text, a gated MLP, in each layer."""
         channels, side = level.channels, x.shape[2]
         normed = self._norm(f"{at}.norm", x, f"{module}.norm")
-        rows = (BATCH, side * side, channels)
+        rows = (nn.BATCH, side * side, channels)
         if self._linear:
-            flat = view(f"{at}.rows", output(normed), *rows)
-            start = [normed, flat, linear(f"{at}.proj_in", output(flat), channels, f"{module}.proj_in", bias=True)]
+            flat = nn.view(f"{at}.rows", normed, *rows)
+            start = [
+                normed,
+                flat,
+                nn.linear(f"{at}.proj_in", flat, channels, f"{module}.proj_in", bias=True),
+            ]
         else:
-            conv = convolution(f"{at}.proj_in", output(normed), square(channels, 1), f"{module}.proj_in", bias=True)
-            start = [normed, conv, view(f"{at}.rows", output(conv), *rows)]
-        stream = tensor(f"{at}.hidden", *rows)
+            conv = nn.convolution(f"{at}.proj_in", normed, nn.square(channels, 1), f"{module}.proj_in", bias=True)
+            start = [normed, conv, nn.view(f"{at}.rows", conv, *rows)]
+        stream = nn.tensor(f"{at}.hidden", *rows)
         layer = self._layer(f"{module}.transformer_blocks.{{}}.", level)
         inside = stack([layer] * level.layers, f"{at}.", stream, block, Seen(source=self._text))
         if self._linear:
-            last = linear(f"{at}.proj_out", stream, channels, f"{module}.proj_out", bias=True)
-            end = [last, view(f"{at}.plane", output(last), *x.shape)]
+            last = nn.linear(f"{at}.proj_out", stream, channels, f"{module}.proj_out", bias=True)
+            end = [last, nn.view(f"{at}.plane", last, *x.shape)]
         else:
-            plane = view(f"{at}.plane", stream, *x.shape)
+            plane = nn.view(f"{at}.plane", stream, *x.shape)
             end = [
                 plane,
-                convolution(f"{at}.proj_out", output(plane), square(channels, 1), f"{module}.proj_out", bias=True),
+                nn.convolution(f"{at}.proj_out", plane, nn.square(channels, 1), f"{module}.proj_out", bias=True),
             ]
-        joined = add(f"{at}.residual", x, output(end))
+        joined = nn.add(f"{at}.residual", x, end)
         return [
             Block(name=block, ops=ending_in(start, stream.name)), *inside, Block(name=block, ops=(*end, joined)),
         ]  # fmt: skip

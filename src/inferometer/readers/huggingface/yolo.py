@@ -1,31 +1,10 @@
 """YOLOv8, layer by layer as its config lists them, in Ultralytics' module names."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.graph import Block, Op, Tensor
+from inferometer.readers.huggingface import nn
 from inferometer.readers.huggingface.body import Body
 from inferometer.readers.huggingface.cnn import conv_bn, pixels_of
-from inferometer.readers.huggingface.parts import (
-    BATCH,
-    Filter,
-    activation,
-    add,
-    channels_of,
-    convolution,
-    copy,
-    output,
-    pool,
-    resize,
-    split,
-    square,
-    tensor,
-    view,
-)
-
-if TYPE_CHECKING:
-    from inferometer.readers.huggingface.config import Config
+from inferometer.readers.huggingface.config import Config
 
 __all__ = ["yolo"]
 
@@ -38,7 +17,7 @@ def yolo(config: Config) -> Body:
         inputs = _inputs(table, made, pixels)
         ops = _layer(config, table, f"model.{number}", inputs)
         blocks.append(Block(name=f"model.{number}", ops=tuple(ops)))
-        made.append(output(ops))
+        made.append(nn.output(ops))
     return Body(
         blocks=tuple(blocks),
         inputs=(pixels,),
@@ -61,7 +40,7 @@ def _layer(config: Config, table: Config, at: str, inputs: tuple[Tensor, ...]) -
     x, function = inputs[0], config.text("hidden_act")
     match table.text("module"):
         case "conv":
-            shape = square(table.whole("out"), table.whole("kernel"), stride=table.whole("stride", 1))
+            shape = nn.square(table.whole("out"), table.whole("kernel"), stride=table.whole("stride", 1))
             return _conv(at, x, shape, function)
         case "c2f":
             return _c2f(table, at, x, function)
@@ -69,10 +48,10 @@ def _layer(config: Config, table: Config, at: str, inputs: tuple[Tensor, ...]) -
             return _sppf(table, at, x, function)
         case "upsample":
             scale = table.whole("scale", most=16)
-            return [resize(at, x, "nearest", tuple(side * scale for side in x.shape[2:]))]
+            return [nn.resize(at, x, "nearest", tuple(side * scale for side in x.shape[2:]))]
         case "concat":
-            channels = sum(channels_of(part) for part in inputs)
-            return [copy(at, "concat", inputs, BATCH, channels, *x.shape[2:])]
+            channels = sum(nn.channels_of(part) for part in inputs)
+            return [nn.copy(at, "concat", inputs, nn.BATCH, channels, *x.shape[2:])]
         case "detect":
             return _detect(config, at, inputs, function)
         case other:
@@ -81,7 +60,7 @@ def _layer(config: Config, table: Config, at: str, inputs: tuple[Tensor, ...]) -
             )
 
 
-def _conv(at: str, x: Tensor, shape: Filter, function: str) -> list[Op]:
+def _conv(at: str, x: Tensor, shape: nn.Filter, function: str) -> list[Op]:
     return conv_bn((f"{at}.conv", f"{at}.bn"), x, shape, function)
 
 
@@ -91,39 +70,39 @@ def _c2f(table: Config, at: str, x: Tensor, function: str) -> list[Op]:
     half, repeats = out // 2, table.layers("repeats")
     if not half:
         raise table.error("out", "must be at least 2")
-    ops = _conv(f"{at}.cv1", x, square(2 * half, 1), function)
-    shape = (BATCH, half, *output(ops).shape[2:])
-    halves = split(f"{at}.halves", output(ops), a=shape, b=shape)
+    ops = _conv(f"{at}.cv1", x, nn.square(2 * half, 1), function)
+    shape = (nn.BATCH, half, *nn.output(ops).shape[2:])
+    halves = nn.split(f"{at}.halves", ops, a=shape, b=shape)
     ops.append(halves)
     kept, last = list(halves.outputs), halves.outputs[1]
     for number in range(repeats):
         inside = f"{at}.m.{number}"
-        ops += _conv(f"{inside}.cv1", last, square(half, 3), function)
-        ops += _conv(f"{inside}.cv2", output(ops), square(half, 3), function)
+        ops += _conv(f"{inside}.cv1", last, nn.square(half, 3), function)
+        ops += _conv(f"{inside}.cv2", nn.output(ops), nn.square(half, 3), function)
         if table.flag("shortcut"):
-            ops.append(add(f"{inside}.add", last, output(ops)))
-        last = output(ops)
+            ops.append(nn.add(f"{inside}.add", last, ops))
+        last = nn.output(ops)
         kept.append(last)
-    ops.append(copy(f"{at}.concat", "concat", tuple(kept), BATCH, half * len(kept), *shape[2:]))
-    return [*ops, *_conv(f"{at}.cv2", output(ops), square(out, 1), function)]
+    ops.append(nn.copy(f"{at}.concat", "concat", tuple(kept), nn.BATCH, half * len(kept), *shape[2:]))
+    return [*ops, *_conv(f"{at}.cv2", nn.output(ops), nn.square(out, 1), function)]
 
 
 def _sppf(table: Config, at: str, x: Tensor, function: str) -> list[Op]:
     """Three max pools in a row see ever larger neighbourhoods."""
-    half, kernel = channels_of(x) // 2, table.whole("kernel")
-    ops = _conv(f"{at}.cv1", x, square(half, 1), function)
-    kept = [output(ops)]
+    half, kernel = nn.channels_of(x) // 2, table.whole("kernel")
+    ops = _conv(f"{at}.cv1", x, nn.square(half, 1), function)
+    kept = [nn.output(ops)]
     for number in range(3):
-        ops.append(pool(f"{at}.m.{number}", kept[-1], "max", (kernel, 1, kernel // 2)))
-        kept.append(output(ops))
-    ops.append(copy(f"{at}.concat", "concat", tuple(kept), BATCH, 4 * half, *x.shape[2:]))
-    return [*ops, *_conv(f"{at}.cv2", output(ops), square(table.whole("out"), 1), function)]
+        ops.append(nn.pool(f"{at}.m.{number}", kept[-1], "max", (kernel, 1, kernel // 2)))
+        kept.append(nn.output(ops))
+    ops.append(nn.copy(f"{at}.concat", "concat", tuple(kept), nn.BATCH, 4 * half, *x.shape[2:]))
+    return [*ops, *_conv(f"{at}.cv2", nn.output(ops), nn.square(table.whole("out"), 1), function)]
 
 
 def _detect(config: Config, at: str, inputs: tuple[Tensor, ...], function: str) -> list[Op]:
     """Boxes and classes at every scale; a box side is the mean of a distribution over `reg_max` places."""
     labels, places = config.whole("num_labels"), config.whole("reg_max")
-    first = channels_of(inputs[0])
+    first = nn.channels_of(inputs[0])
     branches = (
         ("cv2", max(16, first // 4, 4 * places), 4 * places),
         ("cv3", max(first, min(labels, 100)), labels),
@@ -133,19 +112,24 @@ def _detect(config: Config, at: str, inputs: tuple[Tensor, ...], function: str) 
     for scale, x in enumerate(inputs):
         for branch, width, out in branches:
             module = f"{at}.{branch}.{scale}"
-            ops += _conv(f"{module}.0", x, square(width, 3), function)
-            ops += _conv(f"{module}.1", output(ops), square(width, 3), function)
-            ops.append(convolution(f"{module}.2", output(ops), square(out, 1), f"{module}.2", bias=True))
-            cells = output(ops).shape[2] * output(ops).shape[3]
-            ops.append(view(f"{module}.cells", output(ops), BATCH, out, cells))
+            ops += _conv(f"{module}.0", x, nn.square(width, 3), function)
+            ops += _conv(f"{module}.1", nn.output(ops), nn.square(width, 3), function)
+            ops.append(nn.convolution(f"{module}.2", ops, nn.square(out, 1), f"{module}.2", bias=True))
+            cells = nn.output(ops).shape[2] * nn.output(ops).shape[3]
+            ops.append(nn.view(f"{module}.cells", ops, nn.BATCH, out, cells))
             if branch == "cv2":
-                boxes.append(output(ops))
+                boxes.append(nn.output(ops))
             else:
-                ops.append(activation(f"{module}.sigmoid", output(ops), "sigmoid"))
+                ops.append(nn.activation(f"{module}.sigmoid", ops, "sigmoid"))
     total = boxes[0].shape[-1]
     for box in boxes[1:]:
         total = total + box.shape[-1]
-    joined = copy(f"{at}.concat", "concat", tuple(boxes), BATCH, places, 4, total)
-    chances = tensor(f"{at}.softmax", *output(joined).shape)
-    spread = Op(name=f"{at}.softmax", kind="softmax", inputs=(output(joined),), outputs=(chances,))
-    return [*ops, joined, spread, convolution(f"{at}.dfl.conv", output(spread), square(1, 1), f"{at}.dfl.conv")]
+    joined = nn.copy(f"{at}.concat", "concat", tuple(boxes), nn.BATCH, places, 4, total)
+    chances = nn.tensor(f"{at}.softmax", *nn.output(joined).shape)
+    spread = Op(name=f"{at}.softmax", kind="softmax", inputs=(nn.output(joined),), outputs=(chances,))
+    return [
+        *ops,
+        joined,
+        spread,
+        nn.convolution(f"{at}.dfl.conv", spread, nn.square(1, 1), f"{at}.dfl.conv"),
+    ]

@@ -4,8 +4,6 @@ A size is a sum of products of atoms with whole coefficients; an atom is a symbo
 not be resolved. Sizes are taken to be large enough for what the model does with them, and exact divisions to be exact.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import gcd
 

@@ -1,21 +1,16 @@
 """Small arrays whose elements are known at read time: shapes, axes, scales. Elements are numbers, sizes, or unknown.
 
-A model computes many of its shapes itself (`Shape → Gather → Concat → Reshape`). Following those few numbers is what
-tells the shapes, and nothing larger than MAX_ITEMS is ever followed.
+A model computes many of its shapes itself (`Shape → Gather → Concat → Reshape`). Shapes are
+inferred by following those few numbers; nothing larger than MAX_ITEMS is ever followed.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import product as cartesian
 from math import prod
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx.limits import MAX_ITEMS, MAX_NUMBER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 __all__ = [
     "Content", "Item", "Ratio", "bounded", "broadcast_map", "concat", "full", "known", "reduced", "take",
@@ -39,7 +34,7 @@ class Content:
     shape: tuple[int, ...]
     items: tuple[Item, ...]
 
-    def reshaped(self, shape: tuple[int, ...]) -> Content | None:
+    def reshaped(self, shape: tuple[int, ...]) -> "Content | None":
         return known(shape, self.items) if prod(shape) == len(self.items) else None
 
 

@@ -1,29 +1,23 @@
 """Ops with graphs inside: branches and loops. A branch that is known to be taken stands in place of its `If`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content, Item
 from inferometer.readers.onnx.faults import Fault
-from inferometer.readers.onnx.rules.common import as_dim
+from inferometer.readers.onnx.messages import GraphDef
+from inferometer.readers.onnx.rules.common import agreed, as_dim
 from inferometer.readers.onnx.rules.items import sign
 from inferometer.readers.onnx.scope import Scope, prefix_of
-from inferometer.readers.onnx.step import Row, Step
+from inferometer.readers.onnx.step import OnnxRow, Step
 from inferometer.readers.onnx.trips import Counters, Loop, trips_of
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape, Value
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.readers.onnx.messages import GraphDef
-    from inferometer.readers.onnx.walk import Walk
+from inferometer.readers.onnx.walk import Walk
 
 __all__ = ["walk_control"]
 
 
-def walk_control(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
+def walk_control(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
     forms = {"If": _branch, "Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}
     return forms[call.node.op_type](walk, call, row, scope)
 
@@ -46,7 +40,7 @@ def _output_names(graph: GraphDef) -> tuple[str, ...]:
 # If
 
 
-def _branch(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
+def _branch(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
     node, name = call.node, walk.unique(scope, call.node)
     branches = (call.graph("then_branch"), call.graph("else_branch"))
     items = call.items(0)
@@ -106,10 +100,10 @@ def _taken(walk: Walk, call: Call, graph: GraphDef, scope: Scope, name: str) -> 
 def _results(graph: GraphDef, inner: Scope) -> list[Value]:
     values: list[Value] = []
     for name in _output_names(graph):
-        found = inner.find(name)
-        if found is None:
+        value = inner.find(name)
+        if value is None:
             raise Fault(f"the result {name!r} of its body is made by nothing")
-        values.append(found)
+        values.append(value)
     return values
 
 
@@ -119,15 +113,7 @@ def _either(options: list[Value]) -> Out:
     if first is None:
         return Out(None, None)
     dtype = first.dtype if all(value.dtype == first.dtype for value in options) else None
-    return Out(_common([value.shape for value in options]), dtype, None, first.group)
-
-
-def _common(shapes: list[Shape | None]) -> Loose | None:
-    first = shapes[0]
-    if first is None or any(shape is None or len(shape) != len(first) for shape in shapes):
-        return None
-    known = [shape for shape in shapes if shape is not None]
-    return tuple(dim if all(shape[axis] == dim for shape in known) else None for axis, dim in enumerate(first))
+    return Out(agreed(value.shape for value in options), dtype, None, first.group)
 
 
 def _publish(scope: Scope, names: tuple[str, ...], values: list[Value]) -> None:
@@ -139,7 +125,7 @@ def _publish(scope: Scope, names: tuple[str, ...], values: list[Value]) -> None:
 # Loop
 
 
-def _loop(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
+def _loop(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
     """Inputs: most trips, condition, carried values.
 
     The body takes the trip's number, the condition and those values, and gives the condition, the values, and what is
@@ -215,7 +201,7 @@ def _loosened(
             changed.append(old)
             continue
         differs = True
-        common = _common([old.shape, new.shape])
+        common = agreed((old.shape, new.shape))
         full = inner.full_name(formal)
         shape, _ = (None, None) if common is None else walk.shaped("", full, Out(common, None), inner)
         changed.append(replace(old, shape=shape, content=None, stored=(), source=None, length=None))
@@ -225,7 +211,7 @@ def _loosened(
 # Scan and SequenceMap
 
 
-def _scan(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
+def _scan(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
     """States, and inputs of which each trip sees one slice. Operator set 8 has a batch axis and lengths before them."""
     node, name, graph = call.node, walk.unique(scope, call.node), call.graph("body")
     batched = call.opset < 9
@@ -237,7 +223,7 @@ def _scan(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
         raise Fault(f"a scan over {count} of {len(inputs)} inputs with a body of {len(formals)}")
     axes = call.integers("scan_input_axes") or (0,) * count
     inner = _inner(scope, f"{name}/body")
-    trips: Dim | None = None
+    trips = None
     for place, value in enumerate(inputs):
         shape = None if value is None else value.shape
         if shape is not None and place >= states:
@@ -267,7 +253,7 @@ def _scan(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
     return (Step(name=name, call=call, row=row, outs=tuple(values), bodies=(steps,), trips=total),)
 
 
-def _sequence_map(walk: Walk, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
+def _sequence_map(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
     """The body once for each element of the first sequence."""
     node, name, graph = call.node, walk.unique(scope, call.node), call.graph("body")
     inner = _inner(scope, f"{name}/body")

@@ -39,30 +39,30 @@ def confidence(head: bytes, size: int) -> float:
 
 
 def _is_graph(head: bytes, start: int, end: int) -> bool:
-    found = [field for field, _ in zip(_visible(head, start, end), range(_ENOUGH), strict=False)]
-    if not found or any(_GRAPH.get(number) != kind for number, kind, _, _ in found):
+    fields = [field for field, _ in zip(_visible(head, start, end), range(_ENOUGH), strict=False)]
+    if not fields or any(_GRAPH.get(number) != kind for number, kind, _, _ in fields):
         return False
-    nodes = [(a, b) for number, _, a, b in found if number == 1]
+    nodes = [(a, b) for number, _, a, b in fields if number == 1]
     return not nodes or _fits(head, *nodes[0], _NODE)
 
 
 def _fits(head: bytes, start: int, end: int, fields: dict[int, int]) -> bool:
-    found = [field for field, _ in zip(_visible(head, start, end), range(_ENOUGH), strict=False)]
-    return bool(found) and all(fields.get(number) == kind for number, kind, _, _ in found)
+    seen = [field for field, _ in zip(_visible(head, start, end), range(_ENOUGH), strict=False)]
+    return bool(seen) and all(fields.get(number) == kind for number, kind, _, _ in seen)
 
 
 def _visible(head: bytes, start: int, end: int) -> list[tuple[int, int, int, int]]:
     """Fields whose beginning lies in the head. A message may go on beyond it; what is broken ends the list."""
     wire = Wire(head)
-    found: list[tuple[int, int, int, int]] = []
+    fields: list[tuple[int, int, int, int]] = []
     position = start
-    while position < min(end, len(head)) and len(found) < _ENOUGH:
+    while position < min(end, len(head)) and len(fields) < _ENOUGH:
         try:
             number, kind, a, b = wire.first(position, len(head), end)
         except Fault:
             if position == start or len(head) - position > 20:  # a tag and a length fit into 20 bytes
-                return [*found, (0, -1, 0, 0)]
-            return found
-        found.append((number, kind, a, b))
+                return [*fields, (0, -1, 0, 0)]
+            return fields
+        fields.append((number, kind, a, b))
         position = b
-    return found
+    return fields

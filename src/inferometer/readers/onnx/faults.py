@@ -1,6 +1,6 @@
 """What can be wrong with a file, before it is known which file it is."""
 
-__all__ = ["Fault", "UnknownShapeError"]
+__all__ = ["Fault", "UncoveredError", "UnknownShapeError"]
 
 
 class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError that names the file
@@ -13,7 +13,7 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
         self.where = where
 
     def at(self, where: str) -> "Fault":
-        """The same fault, told from one level further out."""
+        """The same fault, located from one level further out."""
         self.where = where if self.where is None else f"{where}, {self.where}"
         return self
 
@@ -24,5 +24,9 @@ class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError t
         return f"{self.reason} ({', '.join(place)})" if place else self.reason
 
 
+class UncoveredError(Exception):
+    """A node whose work cannot be counted. The message becomes the reason on the custom op that stands for it."""
+
+
 class UnknownShapeError(Exception):
-    """A shape that cannot be told from the file. No error of the user's: the tensor is reported as unknown."""
+    """A shape that cannot be inferred from the file. Not the user's error: the tensor is reported as unknown."""

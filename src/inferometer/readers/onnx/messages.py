@@ -1,13 +1,20 @@
 """What an ONNX file says, as plain values: the messages of onnx.proto that a reader of headers needs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 __all__ = [
-    "Attribute", "Axis", "External", "Function", "GraphDef", "Model", "Node", "TensorDef", "TypeDef", "ValueInfo",
+    "Attribute",
+    "Axis",
+    "External",
+    "Function",
+    "GraphDef",
+    "Node",
+    "OnnxModel",
+    "TensorDef",
+    "TypeDef",
+    "ValueInfo",
 ]  # fmt: skip
 
 # A size as the file gives it: a number, a name, or nothing.
@@ -46,7 +53,7 @@ class TypeDef:
     group: str
     dtype: str | None = None
     axes: tuple[Axis, ...] | None = None  # None: not even the rank is given
-    inner: TypeDef | None = None
+    inner: "TypeDef | None" = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +113,11 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class OnnxModel:
     graph: GraphDef
     ir_version: int = 0
     opsets: Mapping[str, int] = field(default_factory=dict)
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
     producer: str = ""
     producer_version: str = ""
-    domain: str = ""
-    version: int = 0
     properties: Mapping[str, str] = field(default_factory=dict)

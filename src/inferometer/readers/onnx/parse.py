@@ -10,8 +10,8 @@ from inferometer.readers.onnx.messages import (
     Axis,
     Function,
     GraphDef,
-    Model,
     Node,
+    OnnxModel,
     TensorDef,
     TypeDef,
     ValueInfo,
@@ -25,10 +25,10 @@ _OPSETS_SINCE_IR = 3  # before it a model names no operator sets
 _STANDARD = "ai.onnx"
 
 
-def parse_model(wire: Wire) -> Model:
+def parse_model(wire: Wire) -> OnnxModel:
     """The whole file as a ModelProto."""
-    texts = {2: "", 3: "", 4: ""}
-    numbers = {1: 0, 5: 0}
+    texts = {2: "", 3: ""}
+    ir_version = 0
     graph: tuple[int, int] | None = None
     opsets: dict[str, int] = {}
     properties: dict[str, str] = {}
@@ -36,8 +36,8 @@ def parse_model(wire: Wire) -> Model:
     for number, kind, a, b in wire.fields(0, wire.size):
         if number in texts and kind == BYTES:
             texts[number] = wire.excerpt(a, b)
-        elif number in numbers and kind == VARINT:
-            numbers[number] = signed(a)
+        elif number == 1 and kind == VARINT:
+            ir_version = signed(a)
         elif number == 7 and kind == BYTES:
             if graph is not None:
                 raise Fault("a model with two graphs", offset=a)
@@ -53,17 +53,15 @@ def parse_model(wire: Wire) -> Model:
             functions[function.domain, function.name, function.overload] = function
     if graph is None:
         raise Fault("the file holds no graph" if wire.size else "the file is empty", offset=wire.size)
-    if numbers[1] >= _OPSETS_SINCE_IR and not opsets:
-        raise Fault(f"a model of IR version {numbers[1]} that names no operator set", offset=wire.size)
-    return Model(
+    if ir_version >= _OPSETS_SINCE_IR and not opsets:
+        raise Fault(f"a model of IR version {ir_version} that names no operator set", offset=wire.size)
+    return OnnxModel(
         graph=_parse_graph(wire, *graph, depth=0),
-        ir_version=numbers[1],
+        ir_version=ir_version,
         opsets=opsets,
         functions=functions,
         producer=texts[2],
         producer_version=texts[3],
-        domain=texts[4],
-        version=numbers[5],
         properties=properties,
     )
 
@@ -152,12 +150,12 @@ _VALUES = frozenset(_TYPE_FIELDS.values())
 
 def _parse_attribute(wire: Wire, start: int, end: int, *, depth: int) -> Attribute:
     name, reference, declared = "", None, 0
-    found: dict[int, list[Any]] = {}
+    by_field: dict[int, list[Any]] = {}
     counts: dict[int, int] = {}
     for number, kind, a, b in wire.fields(start, end):
         if number in _VALUES:
             counts[number] = counts.get(number, 0) + _add_values(
-                wire, found.setdefault(number, []), (number, kind, a, b), depth
+                wire, by_field.setdefault(number, []), (number, kind, a, b), depth
             )
         elif number == 1 and kind == BYTES:
             name = wire.text(a, b)
@@ -165,8 +163,8 @@ def _parse_attribute(wire: Wire, start: int, end: int, *, depth: int) -> Attribu
             declared = a
         elif number == 21 and kind == BYTES:
             reference = wire.text(a, b)
-    field = _TYPE_FIELDS.get(declared) or next(iter(found), 0)  # the oldest files give no type
-    values = found.get(field, [])
+    field = _TYPE_FIELDS.get(declared) or next(iter(by_field), 0)  # the oldest files give no type
+    values = by_field.get(field, [])
     if field in _LISTS:
         return Attribute(name=name, value=tuple(values), count=counts.get(field, 0), reference=reference)
     value = values[-1] if values else _absent(field)

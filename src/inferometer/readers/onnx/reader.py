@@ -38,7 +38,7 @@ class OnnxReader:
             raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
 
 
-def read_bytes(path: Path, data: "bytes | mmap.mmap") -> Graph:
+def read_bytes(path: Path, data: bytes | mmap.mmap) -> Graph:
     """The graph of a file's bytes; `path` says where external data would lie."""
     from inferometer.readers.onnx.assemble import assemble  # noqa: PLC0415 - matching a file needs none of it
 

@@ -36,17 +36,17 @@ def every_step(steps: Iterable[Step]) -> Iterator[Step]:
 
 def parameters(steps: Iterable[Step]) -> frozenset[str]:
     """Names of the stored tensors that are learned."""
-    found: set[str] = set()
+    learned: set[str] = set()
     for step in every_step(steps):
         inputs = step.call.inputs
         for place in step.row.weights:
             value = inputs[place] if place < len(inputs) else None
             if value is not None and value.constant and _is_weight(step, value):
-                found.add(value.stored[0].name)
+                learned.add(value.stored[0].name)
         for value in inputs:
             if value is not None and value.constant and _is_learned(step, value):
-                found.add(value.stored[0].name)
-    return frozenset(found)
+                learned.add(value.stored[0].name)
+    return frozenset(learned)
 
 
 def _is_weight(step: Step, value: Value) -> bool:

@@ -1,7 +1,5 @@
 """Names in a graph, and in the graphs around it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from zlib import crc32
@@ -18,7 +16,7 @@ class Scope:
     """`prefix` keeps the names of inner graphs apart; `renamed` gives results of an inlined body the outer names."""
 
     opsets: Mapping[str, int]
-    parent: Scope | None = None
+    parent: "Scope | None" = None
     prefix: str = ""
     values: dict[str, Value] = field(default_factory=dict)
     declared: Mapping[str, TypeDef] = field(default_factory=dict)
@@ -30,9 +28,9 @@ class Scope:
     def find(self, name: str) -> Value | None:
         scope: Scope | None = self
         while scope is not None:
-            found = scope.values.get(name)
-            if found is not None:
-                return found
+            value = scope.values.get(name)
+            if value is not None:
+                return value
             scope = scope.parent
         return None
 
@@ -41,7 +39,7 @@ class Scope:
 
 
 def prefix_of(name: str) -> str:
-    """What stands before the names of a graph within a node; a long one is cut and told apart by a checksum."""
+    """What stands before the names of a graph within a node; a long one is cut and made unique by a checksum."""
     return f"{name}/" if len(name) < MAX_PREFIX else f"{name[:200]}~{crc32(name.encode()):08x}/"
 
 

@@ -1,18 +1,16 @@
 """A node that has been looked at, the table row that says what it is, and the maker of ops from both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.readers.onnx.value import Call, Out, Stored, Value
 
-__all__ = ["Lowering", "Maker", "Row", "Rule", "Step", "lower_plain"]
+__all__ = ["Lowering", "Maker", "OnnxRow", "Rule", "Step", "Wires", "lower_plain", "part_op"]
 
-Rule = Callable[[Call], list[Out]]
+Rule = Callable[[Call], list[Out]]  # more results than the node has outputs are let go
 Lowering = Callable[["Step", "Maker"], list[Op]]
 
 # Formats the core has no row for, as the one that takes the same bytes, or the nearest above.
@@ -25,9 +23,9 @@ class Step:
 
     name: str
     call: Call
-    row: Row
+    row: "OnnxRow"
     outs: tuple[Value, ...]
-    bodies: tuple[tuple[Step, ...], ...] = ()
+    bodies: "tuple[tuple[Step, ...], ...]" = ()
     trips: Dim | None = None
 
     @property
@@ -36,12 +34,12 @@ class Step:
         return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def lower_plain(step: Step, maker: Maker) -> list[Op]:
+def lower_plain(step: Step, maker: "Maker") -> list[Op]:
     return [maker.op(step)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class OnnxRow:
     """What a table says of an operator.
 
     `weights` are the inputs that hold parameters where they are stored, the main one first; `indices` those that
@@ -74,16 +72,16 @@ class Maker:
 
     def tensor(self, value: Value, role: Role | None = None) -> Tensor:
         shape = value.shape if value.shape is not None else (Symbol(f"{value.name}.size"),)
-        found: Role = role or self.roles.get(value.name, "activation")
-        return Tensor(name=value.name, shape=shape, dtype=core_format(value.dtype), role=found)
+        known: Role = role or self.roles.get(value.name, "activation")
+        return Tensor(name=value.name, shape=shape, dtype=core_format(value.dtype), role=known)
 
     def stored(self, stored: Stored, role: Role | None = None) -> Tensor:
-        found: Role = role or ("weight" if stored.name in self.parameters else "constant")
+        known: Role = role or ("weight" if stored.name in self.parameters else "constant")
         return Tensor(
             name=stored.name,
             shape=stored.shape,
             dtype=core_format(stored.dtype),
-            role=found,
+            role=known,
             stored_bytes=stored.nbytes,
         )
 
@@ -94,14 +92,10 @@ class Maker:
         return self.op_of(
             step,
             kind or row.kind,
-            [value for i, value in enumerate(inputs) if value is not None and self._counts(value, i, row)],
+            [value for i, value in enumerate(inputs) if value and not value.constant and i not in row.settings],
             [inputs[i] for i in order if i < len(inputs) and i not in row.settings],
             {**row.attributes, **attributes},
         )
-
-    @staticmethod
-    def _counts(value: Value, index: int, row: Row) -> bool:
-        return not value.constant and index not in row.settings
 
     def op_of(
         self,
@@ -132,6 +126,20 @@ class Maker:
 
     def custom(self, step: Step, reason: str) -> list[Op]:
         return [self.op(step, "custom", reason=reason)]
+
+
+class Wires(NamedTuple):
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...] = ()
+
+
+def part_op(step: Step, suffix: str, kind: str, wires: Wires, **attributes: Any) -> Op:
+    """One op of several that a node stands for; its name is the node's and what part it is."""
+    return Op(
+        name=f"{step.name}/{suffix}", kind=kind, inputs=wires.inputs, outputs=wires.outputs, weights=wires.weights,
+        attributes=attributes, source_type=step.op_type,
+    )  # fmt: skip
 
 
 def core_format(dtype: str | None) -> str | None:

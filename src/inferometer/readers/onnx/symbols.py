@@ -4,18 +4,13 @@ A file's own names become symbols. Those that are usual for a batch, a sequence,
 that a workload binds them; a nameless size gets a name from where it stands. Which is which is kept in the metadata.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.elements import is_float
-
-if TYPE_CHECKING:
-    from inferometer.readers.onnx.messages import Axis, TypeDef
+from inferometer.readers.onnx.messages import Axis, TypeDef
 
 __all__ = ["Symbols", "read_symbols"]
 
@@ -47,10 +42,10 @@ _CHANNELS = frozenset({1, 3, 4})
 
 @dataclass(slots=True)
 class Symbols:
-    """`ours` maps the file's names to sizes; `told` says where each of our names comes from."""
+    """`ours` maps the file's names to sizes; `explained` says where each of our names comes from."""
 
     ours: dict[str, Dim] = field(default_factory=dict)
-    told: dict[str, str] = field(default_factory=dict)
+    explained: dict[str, str] = field(default_factory=dict)
     nameless: dict[tuple[str, int], Dim] = field(default_factory=dict)
 
     def dim(self, axis: Axis) -> Dim | None:
@@ -69,8 +64,8 @@ class Symbols:
 
     def _of_name(self, name: str) -> Dim:
         """A name that no input has: an expression over known ones, or a symbol of its own."""
-        found = _evaluate(name, self.ours)
-        self.ours[name] = Symbol(name) if found is None else found
+        size = _evaluate(name, self.ours)
+        self.ours[name] = Symbol(name) if size is None else size
         return self.ours[name]
 
 
@@ -107,7 +102,7 @@ def _take_usual(symbols: Symbols, named: dict[str, list[TypeDef]]) -> set[str]:
             continue
         taken.add(ours)
         symbols.ours[name] = Symbol(ours)
-        symbols.told[ours] = f"named {name!r} in the file"
+        symbols.explained[ours] = f"named {name!r} in the file"
     return taken
 
 
@@ -123,7 +118,7 @@ def _take_totals(symbols: Symbols, named: dict[str, list[TypeDef]], taken: set[s
             continue
         if _plain(name) in _TOTAL and {"query", "context"} <= taken:
             symbols.ours[name] = algebra.add(Symbol("context"), Symbol("query"))
-            symbols.told.setdefault("context + query", f"named {name!r} in the file")
+            symbols.explained.setdefault("context + query", f"named {name!r} in the file")
         else:
             symbols.dim(name)
 
@@ -139,8 +134,8 @@ def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) 
         if usual is None:
             continue
         if usual not in taken:
-            symbols.told.setdefault(usual, f"nameless in the file: axis {place} of input {name!r}")
-        elif not symbols.told[usual].startswith("nameless") and usual != "batch":
+            symbols.explained.setdefault(usual, f"nameless in the file: axis {place} of input {name!r}")
+        elif not symbols.explained[usual].startswith("nameless") and usual != "batch":
             continue  # two sizes of one kind, and the file names the other
         taken.add(usual)
         if isinstance(axis, str) and axis not in {"?", "None", "-1"}:

@@ -1,23 +1,15 @@
 """How often a loop runs: a number it is given, or a counter that its body holds against a limit."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content
-from inferometer.readers.onnx.messages import GraphDef
-from inferometer.readers.onnx.rules.common import as_dim
+from inferometer.readers.onnx.messages import GraphDef, Node
+from inferometer.readers.onnx.rules.common import as_dim, first_size
 from inferometer.readers.onnx.scope import Scope
-from inferometer.readers.onnx.value import Call
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.readers.onnx.messages import Node
-    from inferometer.readers.onnx.value import Value
+from inferometer.readers.onnx.value import Call, Value
 
 __all__ = ["Counters", "Loop", "trips_of"]
 
@@ -51,9 +43,8 @@ class Loop:
 
 
 def trips_of(loop: Loop) -> Dim | None:
-    """The number of trips where it can be told, else None."""
-    most = loop.call.items(0)
-    limit = as_dim(most[0]) if most else None
+    """The number of trips where it can be inferred, else None."""
+    limit = first_size(loop.call, 0)
     if isinstance(limit, int) and limit >= _NO_LIMIT:
         limit = None
     goes_on = loop.inner.find(loop.body.outputs[0].name)

@@ -1,13 +1,12 @@
 """What is known of a tensor while a graph is walked, and one node as a rule sees it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx.content import Content, Item
+from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_FOLLOWED, MAX_NOTES
 from inferometer.readers.onnx.messages import GraphDef, Node, TensorDef
@@ -20,15 +19,11 @@ Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot t
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A tensor that is there before the model runs.
-
-    `origin` is initializer, constant (a node) or made (computed from others once, when a runtime loads the model).
-    """
+    """A tensor that is there before the model runs: in the file, or computed once, when a runtime loads it."""
 
     name: str
     shape: Shape
     dtype: str | None
-    origin: str
     nbytes: int | None = None
     table: bool = False  # a stored matrix of floats, or made of one: it may be learned
 
@@ -96,10 +91,10 @@ class Call:
         return index < len(self.inputs) and self.inputs[index] is not None
 
     def value(self, index: int) -> Value:
-        found = self.inputs[index] if index < len(self.inputs) else None
-        if found is None:
+        value = self.inputs[index] if index < len(self.inputs) else None
+        if value is None:
             raise Fault(f"{self.node.op_type} has no input {index}")
-        return found
+        return value
 
     def shape(self, index: int) -> Shape:
         shape = self.value(index).shape
@@ -147,31 +142,36 @@ class Call:
         return attribute.value
 
     def integer(self, name: str, default: int = 0) -> int:
-        found = self._attribute(name, int)
-        return default if found is None else int(found)
+        value = self._attribute(name, int)
+        return default if value is None else int(value)
 
     def number(self, name: str, default: float = 0.0) -> float:
-        found = self._attribute(name, (int, float))
-        return default if found is None else float(found)
+        value = self._attribute(name, (int, float))
+        return default if value is None else float(value)
 
     def text(self, name: str, default: str = "") -> str:
-        found = self._attribute(name, str)
-        return default if found is None else str(found)
+        value = self._attribute(name, str)
+        return default if value is None else str(value)
+
+    def element(self, name: str, otherwise: str | None) -> str | None:
+        """The format that an attribute names by its number."""
+        number = self.integer(name)
+        return ELEMENTS[number].name if number in ELEMENTS else otherwise
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        found = self._attribute(name, tuple)
-        if found is not None and not all(isinstance(item, int) for item in found):
+        value = self._attribute(name, tuple)
+        if value is not None and not all(isinstance(item, int) for item in value):
             raise Fault(f"attribute {name!r} is not a list of whole numbers")
-        return found  # type: ignore[no-any-return]  # checked above
+        return value  # type: ignore[no-any-return]  # checked above
 
     def tensor(self, name: str) -> TensorDef | None:
         return self._attribute(name, TensorDef)  # type: ignore[no-any-return]  # checked there
 
     def graph(self, name: str) -> GraphDef:
-        found = self._attribute(name, GraphDef)
-        if found is None:
+        graph = self._attribute(name, GraphDef)
+        if graph is None:
             raise Fault(f"{self.node.op_type} has no {name!r}")
-        return found  # type: ignore[no-any-return]  # checked there
+        return graph  # type: ignore[no-any-return]  # checked there
 
     def count(self, name: str) -> int:
         """How many entries a list attribute has in the file."""
@@ -189,10 +189,10 @@ class Call:
             return self.integers(name)
         if not self.has(index):
             return None
-        found = self.whole(index)
-        if found is None:
+        numbers = self.whole(index)
+        if numbers is None:
             raise UnknownShapeError
-        return found
+        return numbers
 
     # helpers every rule needs
 

@@ -1,27 +1,21 @@
 """The walk through a graph: node by node, what is known of every tensor, and what kind of op each node is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Symbol, symbols_in
 from inferometer.readers.onnx.content import Content, bounded, vector
 from inferometer.readers.onnx.elements import element_bytes, is_float
+from inferometer.readers.onnx.external import Contents, ExternalFiles
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_NESTING, MAX_NODES, MAX_NUMBER
-from inferometer.readers.onnx.rules.common import static, unknown
+from inferometer.readers.onnx.messages import Function, GraphDef, Node, OnnxModel, TensorDef
+from inferometer.readers.onnx.rules.common import nothing_known, static, unknown
 from inferometer.readers.onnx.scope import Scope, declared, ordered, prefix_of
-from inferometer.readers.onnx.step import Row, Step
+from inferometer.readers.onnx.step import OnnxRow, Step
+from inferometer.readers.onnx.symbols import Symbols
 from inferometer.readers.onnx.tables import table
 from inferometer.readers.onnx.value import Call, Loose, Notes, Out, Shape, Stored, Value
-
-if TYPE_CHECKING:
-    from inferometer.readers.onnx.contents import Contents
-    from inferometer.readers.onnx.external import ExternalFiles
-    from inferometer.readers.onnx.messages import Function, GraphDef, Model, Node, TensorDef
-    from inferometer.readers.onnx.symbols import Symbols
 
 __all__ = ["Walk", "describe", "operator"]
 
@@ -31,10 +25,10 @@ _EIGHT_BITS = frozenset({"u8", "i8"})
 class Walk:
     """One pass over a model. It collects notes, and counts nodes so that no file can make it run for ever."""
 
-    def __init__(self, model: Model, symbols: Symbols, contents: Contents, files: ExternalFiles, notes: Notes) -> None:
+    def __init__(self, model: OnnxModel, symbols: Symbols, contents: Contents, files: ExternalFiles) -> None:
         self.model = model
         self.symbols = symbols
-        self.notes = notes
+        self.notes = Notes()
         self.contents = contents
         self.files = files
         self.folded: dict[tuple[str, int], str] = {}  # nodes that are computed when the model is loaded
@@ -58,16 +52,14 @@ class Walk:
             if tensor.name in seen:
                 raise Fault(f"two stored tensors named {tensor.name!r}", offset=tensor.start)
             seen.add(tensor.name)
-            scope.values[tensor.name] = self.stored(tensor, scope.full_name(tensor.name), "initializer")
+            scope.values[tensor.name] = self.stored(tensor, scope.full_name(tensor.name), initializer=True)
 
-    def stored(self, tensor: TensorDef, name: str, origin: str) -> Value:
-        count = 1
-        for dim in tensor.dims:
-            count *= dim
+    def stored(self, tensor: TensorDef, name: str, *, initializer: bool = False) -> Value:
+        count = prod(tensor.dims)
         self.files.check(tensor, count)
         size = tensor.sparse if tensor.sparse is not None else element_bytes(tensor.dtype, count)
-        table = origin == "initializer" and is_float(tensor.dtype) and sum(dim != 1 for dim in tensor.dims) > 1
-        stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, origin=origin, nbytes=size, table=table)
+        table = initializer and is_float(tensor.dtype) and sum(dim != 1 for dim in tensor.dims) > 1
+        stored = Stored(name=name, shape=tensor.dims, dtype=tensor.dtype, nbytes=size, table=table)
         return Value(name=name, shape=tensor.dims, dtype=tensor.dtype, stored=(stored,), source=tensor)
 
     def nodes(self, nodes: tuple[Node, ...], scope: Scope) -> tuple[Step, ...]:
@@ -115,7 +107,7 @@ class Walk:
         opset = scope.opsets.get(node.domain, 1)
         return Call(node=node, inputs=inputs, opset=opset, notes=self.notes, read=self.contents.read)
 
-    def _plain(self, call: Call, row: Row, scope: Scope) -> tuple[Step, ...]:
+    def _plain(self, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
         node = call.node
         given = [value for value in call.inputs if value is not None]
         if len(given) < row.least:
@@ -139,7 +131,7 @@ class Walk:
             return ()
         return (Step(name=self.unique(scope, node), call=call, row=row, outs=values),)
 
-    def value(self, name: str, out: Out, scope: Scope, made_by: tuple[Call, Row, bool] | None = None) -> Value:
+    def value(self, name: str, out: Out, scope: Scope, made_by: tuple[Call, OnnxRow, bool] | None = None) -> Value:
         """A result, with what the file declares of it where the rule did not know."""
         if not name:
             return Value(name="", shape=(), dtype=None)
@@ -161,11 +153,11 @@ class Walk:
         return value
 
     def shaped(self, name: str, full: str, out: Out, scope: Scope) -> tuple[Shape | None, str | None]:
-        """The rule's word, then the file's, then a symbol of its own for a size that neither tells."""
-        told = scope.declared.get(name)
-        axes = told.axes if told is not None and told.group in {"tensor", "sparse"} else None
+        """What the rule inferred, then what the file declares, then a new symbol for a size that neither gives."""
+        stated = scope.declared.get(name)
+        axes = stated.axes if stated is not None and stated.group in {"tensor", "sparse"} else None
         file_says: Loose | None = None if axes is None else tuple(self.symbols.dim(axis) for axis in axes)
-        dtype = out.dtype or (told.dtype if told is not None else None)
+        dtype = out.dtype or (stated.dtype if stated is not None else None)
         if out.shape is None:
             if file_says is None:
                 if out.group == "tensor":
@@ -183,15 +175,17 @@ class Walk:
         )
         return shape, dtype
 
-    def _merged(self, inferred: Dim | None, told: Dim | None, full: str, axis: int) -> Dim:
-        if inferred is None or told is None:
-            return self._or_invented(told if inferred is None else inferred, full, axis)
+    def _merged(self, inferred: Dim | None, stated: Dim | None, full: str, axis: int) -> Dim:
+        if inferred is None or stated is None:
+            return self._or_invented(stated if inferred is None else inferred, full, axis)
         if isinstance(inferred, int):
-            if isinstance(told, int) and told != inferred:
-                self.notes.add("disagreements", full, f"the file declares {told} for size {axis}, which is {inferred}")
+            if isinstance(stated, int) and stated != inferred:
+                self.notes.add(
+                    "disagreements", full, f"the file declares {stated} for size {axis}, which is {inferred}"
+                )
             return self._or_invented(inferred, full, axis)
         if symbols_in(inferred) & self.notes.invented.keys():
-            return told  # the file knows what the rules had to call unknown
+            return stated  # the file knows what the rules had to call unknown
         return inferred
 
     def _or_invented(self, dim: Dim | None, full: str, axis: int) -> Dim:
@@ -206,12 +200,12 @@ class Walk:
     def _input(self, name: str, scope: Scope) -> Value | None:
         if not name:
             return None
-        found = scope.find(name)
-        if found is not None and found.source is not None:
-            self.used.add(found.name)
-        if found is None and name not in scope.absent:
+        value = scope.find(name)
+        if value is not None and value.source is not None:
+            self.used.add(value.name)
+        if value is None and name not in scope.absent:
             raise Fault(f"its input {name!r} is made by nothing")
-        return found
+        return value
 
     def _constant(self, node: Node, scope: Scope) -> Value:
         """A Constant node: one of several attributes holds the value."""
@@ -219,7 +213,7 @@ class Walk:
         for key, attribute in node.attributes.items():
             value = attribute.value
             if key in {"value", "sparse_value"} and value is not None and hasattr(value, "dims"):
-                return self.stored(value, name, "constant")
+                return self.stored(value, name)
             if key in {"value_int", "value_float"} and isinstance(value, int | float):
                 return _listed(name, Content((), (bounded(value),)), "i64" if key == "value_int" else "f32", 1)
             if key in {"value_ints", "value_floats"} and isinstance(value, tuple):
@@ -260,10 +254,10 @@ class Walk:
         """Give results of a body their names outside."""
         for actual, formal in zip(outer, names, strict=False):
             if actual:
-                found = inner.find(formal)
-                if found is None:
+                value = inner.find(formal)
+                if value is None:
                     raise Fault(f"the result {formal!r} of its body is made by nothing")
-                scope.values[actual] = found
+                scope.values[actual] = value
         if len(names) < len([name for name in outer if name]):
             raise Fault(f"{len(outer)} outputs of a body that has {len(names)}")
 
@@ -282,7 +276,7 @@ class Walk:
 
 def _listed(name: str, content: Content | None, dtype: str, count: int) -> Value:
     shape: Shape = () if content is not None and content.shape == () else (count,)
-    stored = Stored(name=name, shape=shape, dtype=dtype, origin="constant", nbytes=element_bytes(dtype, count))
+    stored = Stored(name=name, shape=shape, dtype=dtype, nbytes=element_bytes(dtype, count))
     return Value(name=name, shape=shape, dtype=dtype, content=content, stored=(stored,))
 
 
@@ -292,7 +286,7 @@ def _fitting(out: Out, shape: Shape | None) -> Content | None:
     return content if content is not None and content.shape == shape else None
 
 
-def _origin(value: Value, call: Call, row: Row) -> tuple[Stored, ...]:
+def _origin(value: Value, call: Call, row: OnnxRow) -> tuple[Stored, ...]:
     """What a constant result is made of: the stored tensor itself, or one that is computed when the model is loaded."""
     first = call.inputs[0] if call.inputs else None
     shape = static(value.shape) or ()
@@ -305,7 +299,7 @@ def _origin(value: Value, call: Call, row: Row) -> tuple[Stored, ...]:
         )
         return (*first.stored, *scales)
     table = any(other is not None and other.stored[0].table for other in call.inputs)
-    return (Stored(name=value.name, shape=shape, dtype=value.dtype, origin="made", table=table),)
+    return (Stored(name=value.name, shape=shape, dtype=value.dtype, table=table),)
 
 
 def _uses_all(table: Value, shape: tuple[int, ...]) -> bool:
@@ -335,8 +329,4 @@ def operator(node: Node) -> str:
     return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def _no_rule(call: Call) -> list[Out]:
-    return [unknown() for _ in call.node.outputs]
-
-
-_UNKNOWN = Row(kind="custom", infer=_no_rule, attributes={"reason": "the operator is not known"}, folds=False)
+_UNKNOWN = OnnxRow(kind="custom", infer=nothing_known, attributes={"reason": "the operator is not known"}, folds=False)

@@ -4,15 +4,13 @@ A message is a run of (tag, value); a tag is a varint of field number × 8 + wir
 length, so a weight of a gigabyte costs as much as a name.
 """
 
+import mmap
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.limits import MAX_FIELDS, MAX_TEXT
-
-if TYPE_CHECKING:
-    import mmap
 
 __all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "Field", "Wire", "signed"]
 
@@ -27,7 +25,7 @@ class Wire:
 
     __slots__ = ("data", "size", "spent")
 
-    def __init__(self, data: "bytes | mmap.mmap") -> None:
+    def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data = data
         self.size = len(data)
         self.spent = 0

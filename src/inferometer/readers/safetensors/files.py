@@ -1,14 +1,12 @@
 """Which files make up a model, and what they hold together."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
 from typing import Any
 
 from inferometer.errors import FormatError
-from inferometer.readers.safetensors.header import Header, read_header
+from inferometer.readers.safetensors.header import SafetensorsHeader, read_header
 
 __all__ = ["config_beside", "headers_of"]
 
@@ -20,7 +18,7 @@ _TEXT_LIMIT = 1 << 26  # bytes of an index or a config
 _MANY_FILES = 10_000
 
 
-def headers_of(path: Path) -> tuple[Header, ...]:
+def headers_of(path: Path) -> tuple[SafetensorsHeader, ...]:
     """The headers of all files of the model that `path` names: a folder, an index, a whole file or a shard."""
     if path.is_dir():
         path = _chosen(path)
@@ -46,12 +44,12 @@ def _chosen(folder: Path) -> Path:
         return folder / min(indexes, key=lambda name: (len(name), name))  # variants (fp16) have longer names
     usual = next((name for name in _USUAL if name in files), None)
     if usual is None and len(files) != 1:
-        found = ", ".join(files[:8]) or "no .safetensors file"
-        raise FormatError(f"The folder {str(folder)!r} holds {found}.", remedy="Name the file to read.")
+        names_shown = ", ".join(files[:8]) or "no .safetensors file"
+        raise FormatError(f"The folder {str(folder)!r} holds {names_shown}.", remedy="Name the file to read.")
     return folder / (usual or files[0])
 
 
-def _by_index(path: Path) -> tuple[Header, ...]:
+def _by_index(path: Path) -> tuple[SafetensorsHeader, ...]:
     """The files an index names. It may only name files that lie beside it."""
     mapping = _document(path).get("weight_map")
     if not isinstance(mapping, dict) or not all(isinstance(name, str) for name in mapping.values()):
@@ -70,7 +68,7 @@ def _by_index(path: Path) -> tuple[Header, ...]:
     return headers
 
 
-def _require_agreement(path: Path, mapping: dict[str, str], headers: tuple[Header, ...]) -> None:
+def _require_agreement(path: Path, mapping: dict[str, str], headers: tuple[SafetensorsHeader, ...]) -> None:
     held = {tensor.name: header.path.name for header in headers for tensor in header.tensors}
     if len(held) != sum(len(header.tensors) for header in headers):
         raise FormatError(f"The files of {str(path)!r} hold a tensor twice.")
@@ -84,11 +82,11 @@ def _document(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > _TEXT_LIMIT:
             raise FormatError(f"{str(path)!r} is larger than {_TEXT_LIMIT:,} bytes.")
-        found = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
     except (OSError, ValueError, RecursionError) as error:
         raise FormatError(f"{str(path)!r} is not JSON that can be read: {str(error)[:200]}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise FormatError(f"{str(path)!r} is not a JSON object.")
-    return found
+    return document

@@ -1,24 +1,19 @@
 """From safetensors headers to a graph: the config's, with formats and bytes as stored; else one of the tensors."""
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph, Tensor
 from inferometer.errors import InferometerError
+from inferometer.readers import stored
+from inferometer.readers.safetensors.header import SafetensorsHeader
 from inferometer.readers.safetensors.quantised import quantised
-from inferometer.readers.stored import Stored, fit, stacked, stored_block, tensors_graph, with_stored
+from inferometer.readers.stored import Stored
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+__all__ = ["safetensors_graph"]
 
-    from inferometer.core.graph import Graph, Tensor
-    from inferometer.readers.safetensors.header import Header
-
-__all__ = ["graph_of"]
-
-_SHOWN = 5
 _RENAMED = {".weight": ".gamma", ".bias": ".beta"}  # what TensorFlow's checkpoints called a norm's weights
 # Stored by some versions of the libraries, and no parameters: tables that can be computed, masks, counters.
 _BUFFERS = (
@@ -28,7 +23,7 @@ _BUFFERS = (
 _WHOLE = frozenset({"bool", "u8", "u16", "u32", "u64", "i16", "i32", "i64"})
 
 
-def graph_of(headers: Sequence[Header], config: Mapping[str, Any] | None, *, name: str) -> Graph:
+def safetensors_graph(headers: Sequence[SafetensorsHeader], config: Mapping[str, Any] | None, *, name: str) -> Graph:
     tensors = {
         tensor.name: Stored(names=(tensor.name,), shape=tensor.shape, dtype=tensor.dtype, nbytes=tensor.nbytes)
         for header in headers
@@ -36,7 +31,7 @@ def graph_of(headers: Sequence[Header], config: Mapping[str, Any] | None, *, nam
     }
     graph, notes = _by_config(config, tensors, name)
     if graph is None:
-        graph = replace(tensors_graph(name, list(tensors.values())), precision=_precision(tensors))
+        graph = replace(stored.tensors_graph(name, list(tensors.values())), precision=_precision(tensors))
     facts = {**graph.metadata, **_facts(headers), "notes": tuple(notes)}
     return replace(graph, precision=graph.precision or _precision(tensors), metadata=facts)
 
@@ -48,15 +43,15 @@ def _by_config(
     from inferometer.readers.huggingface.graph import graph_from_config  # noqa: PLC0415 - quick to import this module
 
     if config is None:
-        return None, [_unknown("There is no config.json beside the file")]
+        return None, [stored.tensors_only("There is no config.json beside the file")]
     try:
         graph = graph_from_config(config, name=name)
     except InferometerError as error:
-        return None, [_unknown(f"The config cannot be expanded ({error.message})")]
-    found, problems = fit(graph, _Locator(graph, tensors).locate)
+        return None, [stored.tensors_only(f"The config cannot be expanded ({error.message})")]
+    held, problems = stored.fit(graph, _Locator(graph, tensors).locate)
     if problems:
-        return None, [_unknown(f"The files do not fit the config ({_listed(problems)})")]
-    return _with_others(with_stored(graph, found), tensors, found)
+        return None, [stored.tensors_only(f"The files do not fit the config ({stored.listed(problems)})")]
+    return stored.with_others(stored.with_stored(graph, held), tensors, held, _is_buffer, _is_copy)
 
 
 class _Locator:
@@ -81,15 +76,13 @@ class _Locator:
         shape = tuple(size for size in weight.shape if isinstance(size, int))
         if "*" not in name:
             return self._one(name, shape)
-        parts = [self._one(name.replace("*", str(expert)), shape[1:]) for expert in range(shape[0])]
-        present = [part for part in parts if part is not None]
-        return stacked(present) if present and len(present) == len(parts) else None
+        return stored.all_stacked([self._one(name.replace("*", str(expert)), shape[1:]) for expert in range(shape[0])])
 
     def _one(self, name: str, shape: tuple[int, ...]) -> Stored | None:
         for candidate in (name, _changed(name, self._change)):
             for spelled in (candidate, _old_name(candidate)):
-                if found := quantised(spelled, shape, self._tensors):
-                    return found
+                if entry := quantised(spelled, shape, self._tensors):
+                    return entry
         return None
 
 
@@ -103,17 +96,9 @@ def _old_name(name: str) -> str:
     return next((name.removesuffix(new) + old for new, old in _RENAMED.items() if name.endswith(new)), name)
 
 
-def _with_others(graph: Graph, tensors: Mapping[str, Stored], found: Mapping[str, Stored]) -> tuple[Graph, list[str]]:
-    """What the files hold beyond the config's weights: room that is taken and no work."""
-    used = {name for entry in found.values() for name in entry.names}
-    others = [entry for name, entry in tensors.items() if name not in used]
-    if not others:
-        return graph, []
-    copies = {entry.names[0] for entry in others if entry.names[0].endswith("lm_head.weight")}
-    block = stored_block(others, constants=lambda entry: entry.names[0] in copies or _is_buffer(entry))
-    weights = [entry.names[0] for entry in others if entry.names[0] in copies or not _is_buffer(entry)]
-    notes = [f"Tensors that no op uses: {_listed(weights)}."] if weights else []
-    return replace(graph, blocks=(*graph.blocks, block)), notes
+def _is_copy(entry: Stored) -> bool:
+    """A tied head that was stored all the same."""
+    return entry.names[0].endswith("lm_head.weight")
 
 
 def _is_buffer(entry: Stored) -> bool:
@@ -132,7 +117,7 @@ def _precision(tensors: Mapping[str, Stored]) -> str:
     return usual[0][0] if usual and usual[0][0] in {"f64", "f32", "f16", "bf16"} else "bf16"
 
 
-def _facts(headers: Sequence[Header]) -> dict[str, Any]:
+def _facts(headers: Sequence[SafetensorsHeader]) -> dict[str, Any]:
     sizes: Counter[str] = Counter()
     for header in headers:
         for tensor in header.tensors:
@@ -147,15 +132,3 @@ def _facts(headers: Sequence[Header]) -> dict[str, Any]:
         "bytes_by_format": dict(sizes),
         "stored_metadata": {key: value for header in headers for key, value in header.metadata.items()},
     }
-
-
-def _unknown(problem: str) -> str:
-    return (
-        f"{problem}: the graph is one op for each stored weight, and what has no weights (attention, activations) is "
-        "not counted."
-    )
-
-
-def _listed(entries: Sequence[str]) -> str:
-    more = len(entries) - _SHOWN
-    return "; ".join(entries[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else "")

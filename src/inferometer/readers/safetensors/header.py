@@ -4,8 +4,6 @@ The format's own rules are checked: tensors fill the rest of the file without ho
 bytes its shape and format need. Nothing but the header is read.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -17,7 +15,7 @@ import msgspec
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import FormatError
 
-__all__ = ["HEADER_LIMIT", "Header", "TensorInfo", "read_header"]
+__all__ = ["HEADER_LIMIT", "SafetensorsHeader", "SafetensorsTensor", "read_header"]
 
 HEADER_LIMIT = 100_000_000  # the format's own
 _MANY_TENSORS = 1 << 18
@@ -35,7 +33,7 @@ _FORMATS: dict[str, tuple[str, int]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorInfo:
+class SafetensorsTensor:
     """`dtype` is None where `core.dtype` has no row for the format, which `stored_as` names."""
 
     name: str
@@ -47,9 +45,9 @@ class TensorInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class SafetensorsHeader:
     path: Path
-    tensors: tuple[TensorInfo, ...]
+    tensors: tuple[SafetensorsTensor, ...]
     metadata: Mapping[str, str]
     header_bytes: int
     file_bytes: int
@@ -61,7 +59,7 @@ class _Entry(msgspec.Struct):
     data_offsets: tuple[int, int]
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> SafetensorsHeader:
     try:
         with path.open("rb") as file:
             size = path.stat().st_size
@@ -83,7 +81,7 @@ def _fault(path: Path, problem: str, *, cut: bool = False) -> FormatError:
     return FormatError(f"{str(path)!r} is not a sound safetensors file: {problem}.", remedy=remedy)
 
 
-def _parsed(path: Path, raw: bytes, size: int) -> Header:
+def _parsed(path: Path, raw: bytes, size: int) -> SafetensorsHeader:
     if raw.count(b'"data_offsets"') > _MANY_TENSORS:
         raise _fault(path, f"it claims more than {_MANY_TENSORS:,} tensors")
     try:
@@ -95,10 +93,10 @@ def _parsed(path: Path, raw: bytes, size: int) -> Header:
     start = 8 + len(raw)
     tensors = tuple(_tensor(path, name, entry, start) for name, entry in entries.items())
     _require_filled(path, tensors, start, size)
-    return Header(path=path, tensors=tensors, metadata=metadata, header_bytes=start, file_bytes=size)
+    return SafetensorsHeader(path=path, tensors=tensors, metadata=metadata, header_bytes=start, file_bytes=size)
 
 
-def _tensor(path: Path, name: str, raw: Any, start: int) -> TensorInfo:
+def _tensor(path: Path, name: str, raw: Any, start: int) -> SafetensorsTensor:
     try:
         entry = msgspec.json.decode(raw, type=_Entry)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -116,7 +114,7 @@ def _tensor(path: Path, name: str, raw: Any, start: int) -> TensorInfo:
     if end - begin != needed:
         shown = f"{needed:,}" if needed < _LARGEST else "2^62 or more"
         raise _fault(path, f"tensor {name[:200]!r} has {end - begin:,} bytes where its shape needs {shown}")
-    return TensorInfo(
+    return SafetensorsTensor(
         name=name,
         shape=tuple(entry.shape),
         dtype=ours if ours in DTYPES else None,
@@ -126,7 +124,7 @@ def _tensor(path: Path, name: str, raw: Any, start: int) -> TensorInfo:
     )
 
 
-def _require_filled(path: Path, tensors: tuple[TensorInfo, ...], start: int, size: int) -> None:
+def _require_filled(path: Path, tensors: tuple[SafetensorsTensor, ...], start: int, size: int) -> None:
     """One tensor after the other from the header to the end of the file."""
     reached, last = start, "the header"
     for tensor in sorted(tensors, key=lambda tensor: (tensor.offset, tensor.nbytes)):

@@ -5,8 +5,6 @@ How many bits a number has follows from its bytes. Sources: the tensor names tha
 compressed-tensors, bitsandbytes, TensorRT Model Optimizer, fine-grained FP8 and gpt-oss checkpoints use.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
@@ -56,18 +54,18 @@ def quantised(name: str, shape: tuple[int, ...], tensors: Mapping[str, Stored]) 
             continue
         bits, rest = divmod(8 * data.nbytes, prod(shape))
         if rest == 0 and bits in method.formats:
-            found = replace(data, shape=shape, dtype=method.formats[bits])
-            return _with_companions(found, stem, method, tensors)
+            unpacked = replace(data, shape=shape, dtype=method.formats[bits])
+            return _with_companions(unpacked, stem, method, tensors)
     return whole
 
 
-def _with_companions(found: Stored, stem: str, method: _Method, tensors: Mapping[str, Stored]) -> Stored:
+def _with_companions(weight: Stored, stem: str, method: _Method, tensors: Mapping[str, Stored]) -> Stored:
     beside = {suffix: tensors[stem + suffix] for suffix in method.beside if stem + suffix in tensors}
-    names = (*found.names, *(stem + suffix for suffix in beside))
+    names = (*weight.names, *(stem + suffix for suffix in beside))
     if method.joint:
-        return replace(found, names=names, nbytes=found.nbytes + sum(entry.nbytes for entry in beside.values()))
+        return replace(weight, names=names, nbytes=weight.nbytes + sum(entry.nbytes for entry in beside.values()))
     companions = tuple(
         Companion(suffix=suffix, shape=entry.shape, dtype=entry.dtype, nbytes=entry.nbytes)
         for suffix, entry in beside.items()
     )
-    return replace(found, names=names, companions=companions)
+    return replace(weight, names=names, companions=companions)

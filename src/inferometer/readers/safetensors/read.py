@@ -1,17 +1,12 @@
 """Opening safetensors: a file, a sharded model's index, or a model's folder."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
+from inferometer.readers.base import Peek
 from inferometer.readers.safetensors.files import config_beside, headers_of
-from inferometer.readers.safetensors.graph import graph_of
+from inferometer.readers.safetensors.graph import safetensors_graph
 from inferometer.readers.safetensors.header import HEADER_LIMIT
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
 
 __all__ = ["SafetensorsReader"]
 
@@ -38,7 +33,7 @@ class SafetensorsReader:
     def read(self, path: Path) -> Graph:
         path = Path(path)
         name = path.name if path.is_dir() else _name(path)
-        return graph_of(headers_of(path), config_beside(path), name=name)
+        return safetensors_graph(headers_of(path), config_beside(path), name=name)
 
 
 def _name(path: Path) -> str:

@@ -1,18 +1,12 @@
 """From a TFLite operator to ops: what its options and small inputs say about the work."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from math import ceil, log2, prod
-from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Op
 from inferometer.readers.tflite.layers import LAYERS
 from inferometer.readers.tflite.schema import PADDINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.readers.tflite.site import Site
+from inferometer.readers.tflite.scope import Site
 
 __all__ = ["converted"]
 

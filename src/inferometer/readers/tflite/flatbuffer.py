@@ -6,19 +6,15 @@ forward. Any of these may be wrong in a damaged file, and many may point to the 
 step is checked against the file's end and everything visited is counted.
 """
 
-from __future__ import annotations
-
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from mmap import mmap
+from pathlib import Path
+from typing import Any
 
 from inferometer.errors import FormatError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from mmap import mmap
-    from pathlib import Path
-
-__all__ = ["Buffer", "Table"]
+__all__ = ["Buffer", "FlatTable"]
 
 _VISITS = 1 << 23  # vector elements and tables; real models have some ten thousand
 _TEXT_LIMIT = 1 << 16  # bytes of a name; longer ones are cut
@@ -60,11 +56,11 @@ class Buffer:
             raise self.fault(f"{what} points to byte {target:,} of {self.size:,}", at)
         return target
 
-    def root(self) -> Table:
-        return Table(self, self.follow(0, "the root"), "the model")
+    def root(self) -> "FlatTable":
+        return FlatTable(self, self.follow(0, "the root"), "the model")
 
 
-class Table:
+class FlatTable:
     """One table. `what` names it in messages."""
 
     __slots__ = ("_buffer", "_position", "_vtable", "_vtable_bytes", "what")
@@ -92,15 +88,15 @@ class Table:
         place = self._place(field)
         return default if place is None else self._buffer.number(letter, place, f"field {field} of {self.what}")
 
-    def table(self, field: int, what: str) -> Table | None:
+    def table(self, field: int, what: str) -> "FlatTable | None":
         place = self._place(field)
-        return None if place is None else Table(self._buffer, self._buffer.follow(place, what), what)
+        return None if place is None else FlatTable(self._buffer, self._buffer.follow(place, what), what)
 
     def text(self, field: int, what: str) -> str | None:
-        found = self.span(field, 1, what)
-        if found is None:
+        span = self.span(field, 1, what)
+        if span is None:
             return None
-        start, length = found
+        start, length = span
         raw = bytes(self._buffer.data[start : start + min(length, _TEXT_LIMIT)])
         return raw.decode("utf-8", errors="replace")
 
@@ -116,26 +112,26 @@ class Table:
         return start + 4, count
 
     def count(self, field: int, width: int, what: str) -> int:
-        found = self.span(field, width, what)
-        return 0 if found is None else found[1]
+        span = self.span(field, width, what)
+        return 0 if span is None else span[1]
 
     def numbers(self, field: int, letter: str, what: str, *, most: int) -> tuple[Any, ...]:
-        found = self.span(field, _LAYOUTS[letter].size, what)
-        if found is None:
+        span = self.span(field, _LAYOUTS[letter].size, what)
+        if span is None:
             return ()
-        start, count = found
+        start, count = span
         if count > most:
             raise self._buffer.fault(f"{what} has {count:,} elements; more than {most:,} are not read", start)
         self._buffer.visit(count, what, start)
         return struct.unpack_from(f"<{count}{letter}", self._buffer.data, start)
 
-    def tables(self, field: int, what: str, *, most: int) -> Iterator[Table]:
-        found = self.span(field, 4, f"the list of {what}s")
-        if found is None:
+    def tables(self, field: int, what: str, *, most: int) -> Iterator["FlatTable"]:
+        span = self.span(field, 4, f"the list of {what}s")
+        if span is None:
             return
-        start, count = found
+        start, count = span
         if count > most:
             raise self._buffer.fault(f"the list of {what}s claims {count:,}; more than {most:,} are not read", start)
         for index in range(count):
             label = f"{what} {index}"
-            yield Table(self._buffer, self._buffer.follow(start + 4 * index, label), label)
+            yield FlatTable(self._buffer, self._buffer.follow(start + 4 * index, label), label)

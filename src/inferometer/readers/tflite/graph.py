@@ -1,23 +1,17 @@
 """From a TFLite model to a graph: its operators in the order of execution, control flow with its bodies inside."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.tflite.convert import converted
-from inferometer.readers.tflite.scope import Names, Scope
-from inferometer.readers.tflite.site import Site
+from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TfliteModel
+from inferometer.readers.tflite.scope import Names, Scope, Site
+from inferometer.readers.tflite.shapes import Shape
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from inferometer.readers.tflite.model import Model, OperatorInfo, SubGraph
-    from inferometer.readers.tflite.shapes import Shape
-
-__all__ = ["graph_of", "merged"]
+__all__ = ["merged", "tflite_graph"]
 
 _MANY_OPS = 250_000  # with the bodies of control flow written out wherever they are called
 _DEEP = 48
@@ -25,7 +19,7 @@ _UNPACKING = frozenset({"DEQUANTIZE", "DENSIFY"})
 _WITHOUT_RESULT = frozenset({"control", "custom", "view", "copy"})
 
 
-def graph_of(model: Model, *, name: str, label: str, signature: str | None = None, prefix: str = "") -> Graph:
+def tflite_graph(model: TfliteModel, *, name: str, label: str, signature: str | None = None, prefix: str = "") -> Graph:
     """The graph of one entry point: the first subgraph, or the one a signature names."""
     builder = _Builder(model, label, Names(prefix=prefix))
     start = builder.start(signature)
@@ -62,7 +56,7 @@ def merged(graphs: Iterable[Graph], *, name: str) -> Graph:
 class _Builder:
     """Writes subgraphs out as ops. It counts what it writes, so that bodies called from bodies come to an end."""
 
-    def __init__(self, model: Model, label: str, names: Names) -> None:
+    def __init__(self, model: TfliteModel, label: str, names: Names) -> None:
         self.names = names
         self.folded: Counter[str] = Counter()
         self.reached: set[int] = set()
@@ -89,13 +83,13 @@ class _Builder:
             raise self.fault(f"subgraphs call each other more than {_DEEP} deep")
         self.reached.add(index)
         subgraph = self._model.subgraphs[index]
-        found: list[Op] = []
+        ops: list[Op] = []
         for info in subgraph.operators:
             scope.follow(info)
             if not self._unpacks(info, scope):
-                found += self._converted(info, scope, (*callers, index))
-        self._count(len(found))
-        return tuple(found)
+                ops += self._converted(info, scope, (*callers, index))
+        self._count(len(ops))
+        return tuple(ops)
 
     def _count(self, written: int) -> None:
         self._written += written
@@ -206,9 +200,9 @@ def _precision(subgraph: SubGraph) -> str:
     return usual[0][0] or "f32" if usual else "f32"
 
 
-def _metadata(model: Model, builder: _Builder, start: int) -> dict[str, Any]:
+def _metadata(model: TfliteModel, builder: _Builder, start: int) -> dict[str, Any]:
     tensors = [t for index in sorted(builder.reached) for t in model.subgraphs[index].tensors]
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "format": "tflite",
         "version": model.version,
         "description": model.description,
@@ -228,11 +222,11 @@ def _metadata(model: Model, builder: _Builder, start: int) -> dict[str, Any]:
         notes.append(f"{others} subgraphs that {entry!r} does not reach are not in the graph.")
     if any(t.external for t in tensors):
         notes.append("Weights lie in another file; their bytes are counted from their shapes.")
-    return {**found, "notes": tuple(notes)}
+    return {**facts, "notes": tuple(notes)}
 
 
 def _coverage(ops: tuple[Op, ...], unpacked: int) -> dict[str, Any]:
-    """Of all operators, those in bodies and those that only unpack a constant included: whose work can be told."""
+    """How many operators have known work, including those in bodies and those that only unpack a constant."""
     total, unknown = unpacked, dict[str, dict[str, Any]]()
     pending = list(ops)
     while pending:
@@ -248,7 +242,7 @@ def _coverage(ops: tuple[Op, ...], unpacked: int) -> dict[str, Any]:
     return {"nodes": total, "covered": covered, "share": covered / total if total else 1.0, "uncovered": unknown}
 
 
-def _scheme(found: Any) -> str:
-    if found.details is not None:
-        return str(found.details)
-    return "per_tensor" if found.axis is None else "per_axis"
+def _scheme(quantization: Any) -> str:
+    if quantization.details is not None:
+        return str(quantization.details)
+    return "per_tensor" if quantization.axis is None else "per_axis"

@@ -4,18 +4,13 @@ Layouts are TFLite's: activations are [batch, height, width, channels]; a convol
 in], a depthwise one's [1, height, width, out], a dense layer's weights [out, in].
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.tflite.schema import PADDINGS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.readers.tflite.site import Site
+from inferometer.readers.tflite.scope import Site
 
 __all__ = ["LAYERS"]
 
@@ -91,7 +86,7 @@ def _transpose_conv_3d(site: Site) -> list[Op]:
 
 
 def _general_convolution(site: Site) -> list[Op]:
-    """StableHLO's: any layout, told by the options. A dilated input is a transposed convolution."""
+    """StableHLO's: any layout, given by the options. A dilated input is a transposed convolution."""
     options = site.options
     shape = site.sizes(1, len(site.shape(1)))
     groups = max(1, options["groups"])
@@ -102,12 +97,12 @@ def _general_convolution(site: Site) -> list[Op]:
         groups=groups,
         transposed=any(step > 1 for step in options["lhs_dilation"]),
     )
-    found: dict[str, Any] = {
+    steps: dict[str, Any] = {
         "strides": tuple(options["strides"]),
         "dilations": tuple(options["dilations"]),
         "padding": "explicit",
     }
-    return _convolved(site, filters, **found)
+    return _convolved(site, filters, **steps)
 
 
 def _fully_connected(site: Site) -> list[Op]:
@@ -115,8 +110,8 @@ def _fully_connected(site: Site) -> list[Op]:
     units, width = site.sizes(1, 2)
     if not site.is_stored(1):
         return [site.op((0, 1, 2), kind="matmul", contracted=width)]
-    found: dict[str, Any] = {"in_features": width, "out_features": units, "contracted": width, **site.arithmetic(0, 1)}
-    return [site.op((0,), (1, 2), **found)]
+    sizes: dict[str, Any] = {"in_features": width, "out_features": units, "contracted": width}
+    return [site.op((0,), (1, 2), **sizes, **site.arithmetic(0, 1))]
 
 
 def _batch_matmul(site: Site) -> list[Op]:
@@ -168,16 +163,16 @@ def _recurrent(site: Site) -> list[Op]:
     basic = called == "LSTM" and site.options.get("kernel_type") == 1
     units = site.sizes(_HIDDEN_AT[called], 2)[0]
     major = bool(site.options.get("time_major", False))
-    found: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "hidden": units // 4 if basic else units,
         "directions": 2 if called.startswith("BIDIRECTIONAL") else 1,
         "time_major": major,
     }
     if "SEQUENCE" in called:
-        found["steps"] = site.shape(0)[0 if major else 1]
+        attributes["steps"] = site.shape(0)[0 if major else 1]
     others = [number for number, place in enumerate(site.info.inputs) if number and place >= 0]
     states = [number for number in others if not site.is_stored(number)]
-    return [site.op((0, *states), [number for number in others if site.is_stored(number)], **found)]
+    return [site.op((0, *states), [number for number in others if site.is_stored(number)], **attributes)]
 
 
 def _svdf(site: Site) -> list[Op]:

@@ -1,23 +1,19 @@
 """A TFLite file as values: subgraphs of tensors and operators, as the file has them. Buffers are measured, not read."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from mmap import mmap
+from pathlib import Path
+from typing import Any
 
 from inferometer.core.dtype import DTYPES
-from inferometer.readers.tflite.flatbuffer import Buffer, Table
-from inferometer.readers.tflite.operators import CUSTOM, Operator, operator_of
+from inferometer.readers.tflite.flatbuffer import Buffer, FlatTable
+from inferometer.readers.tflite.operators import CUSTOM, TfliteOperator, operator_of
 from inferometer.readers.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields
 
-if TYPE_CHECKING:
-    from mmap import mmap
-    from pathlib import Path
-
-__all__ = ["Model", "OperatorInfo", "Quantization", "SubGraph", "TensorInfo", "parse_model"]
+__all__ = ["OperatorInfo", "Quantization", "SubGraph", "TfliteModel", "TfliteTensor", "parse_model"]
 
 _MANY_SUBGRAPHS = 1 << 12
 _MANY_TENSORS = 1 << 18
@@ -32,7 +28,7 @@ _DETAILS = {1: "custom", 2: "blockwise", 3: "multi_axis"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantization:
-    """How the real numbers are told from the stored ones. `axis` is None where one scale holds for all."""
+    """How real numbers follow from the stored ones. `axis` is None where one scale holds for all."""
 
     scales: int
     zero_points: int
@@ -42,7 +38,7 @@ class Quantization:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorInfo:
+class TfliteTensor:
     """`shape` has −1 for sizes that are not fixed. `nbytes` is what the file holds of it; None: not a constant."""
 
     index: int
@@ -61,7 +57,7 @@ class TensorInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorInfo:
     index: int
-    operator: Operator
+    operator: TfliteOperator
     inputs: tuple[int, ...]  # −1: an optional input that is not given
     outputs: tuple[int, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -70,14 +66,14 @@ class OperatorInfo:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubGraph:
     name: str
-    tensors: tuple[TensorInfo, ...]
+    tensors: tuple[TfliteTensor, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     operators: tuple[OperatorInfo, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class TfliteModel:
     version: int
     description: str
     subgraphs: tuple[SubGraph, ...]
@@ -87,7 +83,7 @@ class Model:
     file_bytes: int
 
 
-def parse_model(data: mmap | bytes, path: Path, *, label: str | None = None) -> Model:
+def parse_model(data: mmap | bytes, path: Path, *, label: str | None = None) -> TfliteModel:
     buffer = Buffer(data, path, label=label)
     if bytes(data[4:8]) != IDENTIFIER:
         raise buffer.fault("the identifier TFL3 is missing", 4)
@@ -107,7 +103,7 @@ def parse_model(data: mmap | bytes, path: Path, *, label: str | None = None) -> 
         for index, entry in enumerate(root.tables(7, "signature", most=_MANY_SUBGRAPHS))
     }
     entries = root.tables(6, "metadata entry", most=_MANY_CODES)
-    return Model(
+    return TfliteModel(
         version=version,
         description=root.text(3, "the description") or "",
         subgraphs=subgraphs,
@@ -118,7 +114,7 @@ def parse_model(data: mmap | bytes, path: Path, *, label: str | None = None) -> 
     )
 
 
-def _code(entry: Table) -> Operator:
+def _code(entry: FlatTable) -> TfliteOperator:
     """Numbers above 127 have a field of their own; older files know only the small one."""
     code = max(entry.number(0, "b"), entry.number(3, "i"))
     return operator_of(code, (entry.text(1, "a custom operator's name") or "") if code == CUSTOM else "")
@@ -127,14 +123,14 @@ def _code(entry: Table) -> Operator:
 class _Buffers:
     """Where each buffer's bytes lie. Those of a file beyond 2 GB lie behind the flatbuffer, by offset and size."""
 
-    def __init__(self, buffer: Buffer, root: Table) -> None:
+    def __init__(self, buffer: Buffer, root: FlatTable) -> None:
         self._buffer = buffer
         self._spans = [self._span(entry) for entry in root.tables(4, "buffer", most=_MANY_BUFFERS)]
         self.total = sum(size for _, size in self._spans)
 
-    def _span(self, entry: Table) -> tuple[int, int]:
-        if found := entry.span(0, 1, f"the data of {entry.what}"):
-            return found
+    def _span(self, entry: FlatTable) -> tuple[int, int]:
+        if span := entry.span(0, 1, f"the data of {entry.what}"):
+            return span
         offset, size = entry.number(1, "Q"), entry.number(2, "Q")
         if offset <= 1:  # 0: none, 1: written by a converter before it knew where
             return 0, 0
@@ -161,10 +157,10 @@ class _Buffers:
 
 
 class _Parser:
-    def __init__(self, buffer: Buffer, buffers: _Buffers, codes: list[Operator]) -> None:
+    def __init__(self, buffer: Buffer, buffers: _Buffers, codes: list[TfliteOperator]) -> None:
         self._buffer, self._buffers, self._codes = buffer, buffers, codes
 
-    def subgraph(self, index: int, entry: Table) -> SubGraph:
+    def subgraph(self, index: int, entry: FlatTable) -> SubGraph:
         tensors = tuple(
             self._tensor(place, item) for place, item in enumerate(entry.tables(0, "tensor", most=_MANY_TENSORS))
         )
@@ -181,7 +177,7 @@ class _Parser:
             operators=operators,
         )
 
-    def _tensor(self, index: int, entry: Table) -> TensorInfo:
+    def _tensor(self, index: int, entry: FlatTable) -> TfliteTensor:
         what = f"tensor {index}"
         kind = entry.number(1, "b")
         if kind not in TENSOR_TYPES:
@@ -194,7 +190,7 @@ class _Parser:
         if size and dtype is not None and sparsity is None:
             _require_room(entry, shape, dtype, size)
         name = (entry.text(3, f"the name of {what}") or f"tensor_{index}").replace("{}", "{ }")
-        return TensorInfo(
+        return TfliteTensor(
             index=index,
             name=name,
             shape=shape,
@@ -208,7 +204,7 @@ class _Parser:
             quantization=_quantization(entry, what),
         )
 
-    def _operator(self, index: int, entry: Table, tensors: int) -> OperatorInfo:
+    def _operator(self, index: int, entry: FlatTable, tensors: int) -> OperatorInfo:
         what = f"operator {index}"
         code = entry.number(0, "I")
         if code >= len(self._codes):
@@ -221,15 +217,15 @@ class _Parser:
             options=_options(entry, (3, 4), OPTIONS, what) | _options(entry, (11, 12), OPTIONS_2, what),
         )
 
-    def _operands(self, entry: Table, number: int, what: str, tensors: int) -> tuple[int, ...]:
-        found = entry.numbers(number, "i", what, most=_MANY_OPERANDS)
-        for index in found:
+    def _operands(self, entry: FlatTable, number: int, what: str, tensors: int) -> tuple[int, ...]:
+        operands = entry.numbers(number, "i", what, most=_MANY_OPERANDS)
+        for index in operands:
             if not -1 <= index < tensors:
                 raise entry.fault(f"names tensor {index:,} of {tensors:,} in {what}")
-        return found
+        return operands
 
 
-def _shape(entry: Table, what: str) -> tuple[int, ...]:
+def _shape(entry: FlatTable, what: str) -> tuple[int, ...]:
     """The signature where there is one: it has −1 for what the plain shape shows as 1."""
     plain = entry.numbers(0, "i", f"the shape of {what}", most=_MANY_AXES)
     signature = entry.numbers(7, "i", f"the shape signature of {what}", most=_MANY_AXES)
@@ -239,7 +235,7 @@ def _shape(entry: Table, what: str) -> tuple[int, ...]:
     return shape
 
 
-def _require_room(entry: Table, shape: tuple[int, ...], dtype: str, size: int) -> None:
+def _require_room(entry: FlatTable, shape: tuple[int, ...], dtype: str, size: int) -> None:
     """A constant that claims more numbers than its buffer holds is a damaged one."""
     needed = DTYPES[dtype].nbytes(prod(shape))
     if min(shape, default=0) >= 0 and needed > size:
@@ -247,7 +243,7 @@ def _require_room(entry: Table, shape: tuple[int, ...], dtype: str, size: int) -
         raise entry.fault(f"has the shape {shape} of {dtype}, {shown} bytes, in a buffer of {size:,}; it stands")
 
 
-def _index_bytes(sparsity: Table, what: str) -> int:
+def _index_bytes(sparsity: FlatTable, what: str) -> int:
     """Bytes that say where a sparse tensor's numbers belong: segments and indices of each axis that is compressed."""
     total = 0
     for axis in sparsity.tables(2, f"sparse axis of {what}", most=_MANY_AXES):
@@ -259,7 +255,7 @@ def _index_bytes(sparsity: Table, what: str) -> int:
     return total
 
 
-def _quantization(entry: Table, what: str) -> Quantization | None:
+def _quantization(entry: FlatTable, what: str) -> Quantization | None:
     table = entry.table(4, f"the quantisation of {what}")
     if table is None:
         return None
@@ -277,7 +273,7 @@ def _quantization(entry: Table, what: str) -> Quantization | None:
     )
 
 
-def _options(entry: Table, numbers: tuple[int, int], known: Mapping[int, Fields], what: str) -> dict[str, Any]:
+def _options(entry: FlatTable, numbers: tuple[int, int], known: Mapping[int, Fields], what: str) -> dict[str, Any]:
     """The options that decide the work; an operator that has them and leaves them out has the defaults."""
     kind, place = numbers
     fields = known.get(entry.number(kind, "B"))
@@ -289,7 +285,7 @@ def _options(entry: Table, numbers: tuple[int, int], known: Mapping[int, Fields]
     return {name: _option(table, number, letter, default) for name, (number, letter, default) in fields.items()}
 
 
-def _option(table: Table, number: int, letter: str, default: Any) -> Any:
+def _option(table: FlatTable, number: int, letter: str, default: Any) -> Any:
     if letter == "s":
         return table.text(number, f"field {number} of {table.what}") or default
     if letter.startswith("*"):

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CUSTOM", "CUSTOM_OPERATORS", "OPERATORS", "Operator", "operator_of"]
+__all__ = ["CUSTOM", "CUSTOM_OPERATORS", "OPERATORS", "TfliteOperator", "operator_of"]
 
 CUSTOM = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class TfliteOperator:
     """`form` names the function of `convert` that knows the operator's tensors and options; "" for plain ones."""
 
     name: str
@@ -23,12 +23,12 @@ class Operator:
     form: str = ""
 
 
-def _each(kind: str, rows: Mapping[int, str], *, form: str = "", key: str = "function") -> dict[int, Operator]:
+def _each(kind: str, rows: Mapping[int, str], *, form: str = "", key: str = "function") -> dict[int, TfliteOperator]:
     """Rows of `NAME` or `NAME function`; the function is the name in lower case where it is not given."""
     table = {}
     for number, row in rows.items():
         name, _, function = row.partition(" ")
-        table[number] = Operator(name=name, kind=kind, attributes={key: function or name.lower()}, form=form)
+        table[number] = TfliteOperator(name=name, kind=kind, attributes={key: function or name.lower()}, form=form)
     return table
 
 
@@ -93,11 +93,15 @@ _UNCOVERED = {
 }
 
 
-def _one(number: int, name: str, kind: str, form: str = "", **attributes: Any) -> dict[int, Operator]:
-    return {number: Operator(name=name, kind=kind, attributes=attributes, form=form)}
+def _uncovered(name: str, reason: str) -> TfliteOperator:
+    return TfliteOperator(name=name, kind="custom", attributes={"reason": reason})
 
 
-OPERATORS: dict[int, Operator] = {
+def _one(number: int, name: str, kind: str, form: str = "", **attributes: Any) -> dict[int, TfliteOperator]:
+    return {number: TfliteOperator(name=name, kind=kind, attributes=attributes, form=form)}
+
+
+OPERATORS: dict[int, TfliteOperator] = {
     **_each("elementwise", _ELEMENTWISE),
     **_each("activation", _ACTIVATION),
     **_each("copy", _COPY),
@@ -146,35 +150,29 @@ OPERATORS: dict[int, Operator] = {
     **_one(194, "STABLEHLO_DYNAMIC_UPDATE_SLICE", "scatter", "update_slice"),
     **_one(197, "STABLEHLO_DOT_GENERAL", "matmul", "dot_general"),
     **_one(199, "STABLEHLO_SORT", "sort", "axis"),
-    **{
-        number: Operator(name=name, kind="custom", attributes={"reason": reason})
-        for number, (name, reason) in _UNCOVERED.items()
-    },
+    **{number: _uncovered(name, reason) for number, (name, reason) in _UNCOVERED.items()},
 }
 
 # Operators by name that are not TFLite's own. MediaPipe's first three are in its source (util/tflite/operations).
-CUSTOM_OPERATORS: dict[str, Operator] = {
-    "Convolution2DTransposeBias": Operator(
-        name="Convolution2DTransposeBias", kind="convolution", form="transpose_conv_bias"
-    ),
-    "MaxUnpooling2D": Operator(name="MaxUnpooling2D", kind="copy", attributes={"function": "unpool"}),
-    "TransformTensorBilinear": Operator(name="TransformTensorBilinear", kind="resize", attributes={"mode": "bilinear"}),
-    "TFLite_Detection_PostProcess": Operator(
-        name="TFLite_Detection_PostProcess", kind="custom", attributes={"reason": _DATA_DEPENDENT}
-    ),
-    "edgetpu-custom-op": Operator(
-        name="edgetpu-custom-op", kind="custom", attributes={"reason": "compiled for the Edge TPU: no ops in the file"}
-    ),
-    "ethos-u": Operator(
-        name="ethos-u", kind="custom", attributes={"reason": "compiled for the Ethos-U: no ops in the file"}
-    ),
+CUSTOM_OPERATORS: dict[str, TfliteOperator] = {
+    operator.name: operator
+    for operator in (
+        TfliteOperator(name="Convolution2DTransposeBias", kind="convolution", form="transpose_conv_bias"),
+        TfliteOperator(name="MaxUnpooling2D", kind="copy", attributes={"function": "unpool"}),
+        TfliteOperator(name="TransformTensorBilinear", kind="resize", attributes={"mode": "bilinear"}),
+        _uncovered("TFLite_Detection_PostProcess", _DATA_DEPENDENT),
+        _uncovered("edgetpu-custom-op", "compiled for the Edge TPU: no ops in the file"),
+        _uncovered("ethos-u", "compiled for the Ethos-U: no ops in the file"),
+    )
 }
 
 
-def operator_of(code: int, custom: str) -> Operator:
+def operator_of(code: int, custom: str) -> TfliteOperator:
     """The operator of a number, or by its name where it is a custom one."""
     if code != CUSTOM:
-        unknown = Operator(name=f"BUILTIN_{code}", kind="custom", attributes={"reason": f"unknown operator {code}"})
+        unknown = TfliteOperator(
+            name=f"BUILTIN_{code}", kind="custom", attributes={"reason": f"unknown operator {code}"}
+        )
         return OPERATORS.get(code, unknown)
-    unnamed = Operator(name=custom or "CUSTOM", kind="custom", attributes={"reason": "a custom operator"})
+    unnamed = _uncovered(custom or "CUSTOM", "a custom operator")
     return CUSTOM_OPERATORS.get(custom, unnamed)

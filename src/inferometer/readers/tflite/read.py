@@ -1,25 +1,19 @@
 """Opening TFLite files and bundles of them."""
 
-from __future__ import annotations
-
 import io
 import mmap
 import struct
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
-from inferometer.readers.tflite.graph import graph_of, merged
+from inferometer.readers.base import Peek
+from inferometer.readers.tflite.graph import merged, tflite_graph
 from inferometer.readers.tflite.model import parse_model
 from inferometer.readers.tflite.schema import IDENTIFIER
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
 
 __all__ = ["TfliteReader", "read_tflite"]
 
@@ -65,7 +59,7 @@ def read_tflite(path: Path, *, signature: str | None = None) -> Graph:
         raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.") from None
     except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
         raise FormatError(f"{str(path)!r} cannot be read as a TFLite file: {error}.") from None
-    return graph_of(model, name=path.stem, label=str(path), signature=signature)
+    return tflite_graph(model, name=path.stem, label=str(path), signature=signature)
 
 
 def _bundle(path: Path) -> Graph:
@@ -91,7 +85,7 @@ def _members(archive: zipfile.ZipFile, path: Path, *, prefix: str, depth: int) -
         data = _unpacked(archive, entry, label)
         name = prefix + entry.filename.replace("{}", "{ }")
         if data[4:8] == IDENTIFIER:
-            yield graph_of(parse_model(data, path, label=label), name=name, label=label, prefix=f"{name}/")
+            yield tflite_graph(parse_model(data, path, label=label), name=name, label=label, prefix=f"{name}/")
         elif data[:4] == _ZIP and depth == 0:
             with zipfile.ZipFile(io.BytesIO(data)) as inner:
                 yield from _members(inner, path, prefix=f"{name}/", depth=1)

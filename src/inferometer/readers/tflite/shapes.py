@@ -1,22 +1,18 @@
 """Sizes that a TFLite file leaves open, followed from the inputs.
 
 A file with an open batch marks every size that follows from it as unknown too. Each operator's outputs are worked out
-from its inputs here; only what cannot be told stays a symbol of its own, named after its tensor and axis. Small integer
-tensors that compute shapes (SHAPE → STRIDED_SLICE → PACK → RESHAPE) are followed by value.
+from its inputs here; only what cannot be inferred stays a symbol of its own, named after its tensor and axis. Small
+integer tensors that compute shapes (SHAPE → STRIDED_SLICE → PACK → RESHAPE) are followed by value.
 """
-
-from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Expression, product
-from inferometer.readers.tflite.operators import Operator
-
-if TYPE_CHECKING:
-    from inferometer.readers.tflite.model import OperatorInfo
+from inferometer.readers.tflite.model import OperatorInfo
+from inferometer.readers.tflite.operators import TfliteOperator
 
 __all__ = ["Operand", "output_shapes", "output_values"]
 
@@ -36,7 +32,7 @@ class Operand:
 class _Case:
     """An operator with the inputs it is given, looked at for one of its outputs."""
 
-    operator: Operator
+    operator: TfliteOperator
     options: Mapping[str, Any]
     given: Sequence[Operand]
     place: int = 0
@@ -45,21 +41,21 @@ class _Case:
         return self.given[place].shape
 
     def values(self, place: int) -> Shape:
-        found = self.given[place].values
-        if found is None:
+        values = self.given[place].values
+        if values is None:
             raise _UntoldError
-        return found
+        return values
 
     def numbers(self, place: int) -> tuple[int, ...]:
         """Values that are plain numbers."""
-        found = tuple(value for value in self.values(place) if isinstance(value, int))
-        if len(found) != len(self.values(place)):
+        numbers = tuple(value for value in self.values(place) if isinstance(value, int))
+        if len(numbers) != len(self.values(place)):
             raise _UntoldError
-        return found
+        return numbers
 
 
 class _UntoldError(Exception):
-    """What the file says does not tell the size."""
+    """The size does not follow from what the file says."""
 
 
 # What goes wrong where options and shapes do not belong together: then nothing can be told either.
@@ -68,21 +64,21 @@ _Infer = Callable[[_Case], Shape]
 
 
 def output_shapes(info: OperatorInfo, operands: list[Operand | None], ranks: list[int]) -> list[Shape | None]:
-    """The shape of each output, or None where the operator's rule cannot tell it."""
+    """The shape of each output, or None where the operator's rule cannot infer it."""
     given = [operand for operand in operands if operand is not None]
     called = info.operator
     infer = _BY_NAME.get(called.name) or _BY_FORM.get(called.form) or _BY_KIND.get(called.kind)
     if infer is None or called.name in _NOT_FOLLOWED or not given:
         return [None] * len(ranks)
-    found: list[Shape | None] = []
+    result: list[Shape | None] = []
     for place, rank in enumerate(ranks):
         try:
             shape = infer(_Case(operator=called, options=info.options, given=given, place=place))
         except _UNTOLD:
             shape = ()
         sound = len(shape) == rank and all(_short(dim) for dim in shape)
-        found.append(shape if sound else None)
-    return found
+        result.append(shape if sound else None)
+    return result
 
 
 def _short(dim: Dim) -> bool:

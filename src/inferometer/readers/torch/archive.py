@@ -4,8 +4,6 @@ Nothing is extracted to disk and nothing is unpickled. The directory is bounded 
 member: a zip bomb is refused for what it claims, and stopped where it lies.
 """
 
-from __future__ import annotations
-
 import struct
 import zipfile
 import zlib
@@ -40,8 +38,8 @@ class Archive:
     members: Mapping[str, zipfile.ZipInfo]
 
     def size(self, name: str) -> int | None:
-        found = self.members.get(name)
-        return None if found is None else found.file_size
+        member = self.members.get(name)
+        return None if member is None else member.file_size
 
     def read(self, name: str, *, limit: int = MAX_JSON) -> bytes:
         """A member's bytes; what claims or turns out to be larger than the limit is refused."""

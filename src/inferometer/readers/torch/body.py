@@ -1,21 +1,15 @@
 """From a graph document to a `Body`: its calls, their arguments and the shapes of every tensor."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, product
 from inferometer.core.dtype import dtype
 from inferometer.errors import FormatError
 from inferometer.readers.torch.expressions import MAX_SIZE, parse_size
-from inferometer.readers.torch.formats import SCALAR_TYPES
-from inferometer.readers.torch.program import Argument, Body, Call, Ref, Value, named_arguments
-
-if TYPE_CHECKING:
-    from inferometer.readers.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
+from inferometer.readers.torch.program import SCALAR_TYPES, Argument, Body, Call, Ref, Value, named_arguments
+from inferometer.readers.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
 
 __all__ = ["Names", "module_path", "parse_body", "tensor_names", "value_of"]
 
@@ -38,14 +32,14 @@ class Names:
     depth: int = 0
     parsed: dict[str, Dim] = field(default_factory=dict)  # few expressions stand in many shapes
 
-    def size(self, found: SizeDoc, *, negative: bool = False) -> Dim:
-        if found.as_int is not None:
-            if not (-MAX_SIZE if negative else 0) <= found.as_int <= MAX_SIZE:
-                raise FormatError(f"{self.where} has a tensor with a size of {found.as_int}.")
-            return found.as_int
-        if found.as_expr is None:
+    def size(self, document: SizeDoc, *, negative: bool = False) -> Dim:
+        if document.as_int is not None:
+            if not (-MAX_SIZE if negative else 0) <= document.as_int <= MAX_SIZE:
+                raise FormatError(f"{self.where} has a tensor with a size of {document.as_int}.")
+            return document.as_int
+        if document.as_expr is None:
             raise FormatError(f"{self.where} has a size that is neither a number nor an expression.")
-        text = found.as_expr.expr_str
+        text = document.as_expr.expr_str
         if text not in self.parsed:
             self.parsed[text] = parse_size(text, self.sizes)
         return self.parsed[text]
@@ -179,7 +173,7 @@ def _plain(argument: ArgumentDoc, names: Names) -> Argument:
     return next((item for item in single if item is not None), None)
 
 
-def _symbolic(found: SymbolicDoc, names: Names) -> Argument:
-    if found.as_name is not None:
-        return (names.integers or {}).get(found.as_name)
-    return next((item for item in (found.as_int, found.as_float, found.as_bool) if item is not None), None)
+def _symbolic(symbolic: SymbolicDoc, names: Names) -> Argument:
+    if symbolic.as_name is not None:
+        return (names.integers or {}).get(symbolic.as_name)
+    return next((item for item in (symbolic.as_int, symbolic.as_float, symbolic.as_bool) if item is not None), None)

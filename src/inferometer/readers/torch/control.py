@@ -1,68 +1,58 @@
 """Operators that are given functions: branches, loops, and regions that only set a mode."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
+from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.torch.products import FORMS as PRODUCTS
-from inferometer.readers.torch.products import unreadable
 from inferometer.readers.torch.program import Argument, Body, Call, Ref, refs_in
-from inferometer.readers.torch.scope import Bound
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.core.dims import Dim
-    from inferometer.readers.torch.scope import Scope
-    from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.scope import Bound, Scope, UnreadableError
+from inferometer.readers.torch.table import AtenRow
 
 __all__ = ["forms"]
 
 _MAX_NESTING = 48
 
 
-def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Call, Row], None]]:
+def forms(walk: Callable[[Scope, Body], None]) -> dict[str, Callable[[Scope, Call, AtenRow], None]]:
     """Converters of the higher-order operators. `walk` converts a body in a scope."""
 
-    def cond(scope: Scope, call: Call, row: Row) -> None:
+    def cond(scope: Scope, call: Call, row: AtenRow) -> None:
         """One of two branches."""
         bodies, operands = _parts(call)
         _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies])
 
-    def while_loop(scope: Scope, call: Call, row: Row) -> None:
+    def while_loop(scope: Scope, call: Call, row: AtenRow) -> None:
         """Condition and body, as often as the data says: the number of rounds is not known."""
         bodies, operands = _parts(call)
         ops = tuple(op for body in bodies for op in _inside(scope, call, body, operands))
         _controlled(scope, call, row, [ops])
 
-    def scan(scope: Scope, call: Call, row: Row) -> None:
+    def scan(scope: Scope, call: Call, row: AtenRow) -> None:
         """A body for each entry of the tensors that are scanned, along their first axis."""
         bodies, operands = _parts(call)
         scanned = _scanned(call)
         trips = scope.value(scanned, call).shape[:1] if scanned else ()
         if not trips:
-            unreadable(scope, call, "nothing that is scanned")
-            return
-        _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies], trips=trips[0])
+            raise UnreadableError("nothing that is scanned")
+        _controlled(scope, call, row, [_inside(scope, call, body, operands) for body in bodies], trips[0])
 
-    def inlined(scope: Scope, call: Call, _row: Row) -> None:
+    def inlined(scope: Scope, call: Call, _row: AtenRow) -> None:
         """A region that changes no numbers (no gradients, another autocast): its calls stand where it stands."""
         bodies, operands = _parts(call)
         if len(bodies) != 1:
-            unreadable(scope, call, "not one body")
-            return
+            raise UnreadableError("not one body")
         inner = _enter(scope, call, bodies[0], operands)
         walk(inner, _placed_in(bodies[0], call.path))
         scope.placed += inner.placed
         for name, made in zip(call.outputs, bodies[0].outputs, strict=False):
             scope.bound[name] = inner.of(Ref(made), call)
 
-    def flex(scope: Scope, call: Call, row: Row) -> None:
+    def flex(scope: Scope, call: Call, row: AtenRow) -> None:
         """Attention with a score function; the pairs that its block mask leaves out are not known, so all count."""
-        refs = refs_in(tuple(call.arguments.values()))
+        refs = call.refs
         named = dict(zip(("query", "key", "value"), refs[:3], strict=True))
         PRODUCTS["attention"](scope, replace(call, arguments=named), row.but("attention"))
 
@@ -127,11 +117,10 @@ def _placed_in(body: Body, path: str) -> Body:
     return replace(body, calls=tuple(call if call.path else replace(call, path=path) for call in body.calls))
 
 
-def _controlled(scope: Scope, call: Call, row: Row, bodies: list[tuple[Op, ...]], *, trips: Dim | None = None) -> None:
+def _controlled(scope: Scope, call: Call, row: AtenRow, bodies: list[tuple[Op, ...]], trips: Dim | None = None) -> None:
     if not bodies:
-        unreadable(scope, call, "no body")
-        return
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+        raise UnreadableError("no body")
+    flowing, stored = scope.operands(call.refs, call)
     within = [weight for body in bodies for op in body for weight in op.weights]
     weights = list({weight.name: weight for weight in (*stored, *within)}.values())
     scope.emit(call, row.but("control", bodies=tuple(bodies), trips=trips), flowing, weights)

@@ -1,7 +1,5 @@
 """From a `Program` to a `Graph`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,20 +10,20 @@ from inferometer.errors import FormatError
 from inferometer.readers.torch import control, moves, products, reductions
 from inferometer.readers.torch.folding import fold
 from inferometer.readers.torch.naming import with_module_names
-from inferometer.readers.torch.program import Body, Call, Program, Ref, refs_in
-from inferometer.readers.torch.scope import Bound, Scope, is_in_place
-from inferometer.readers.torch.table import Row, row_of
+from inferometer.readers.torch.program import Body, Call, Program, Ref
+from inferometer.readers.torch.scope import Bound, Scope, UnreadableError, is_in_place
+from inferometer.readers.torch.table import AtenRow, row_of
 
-__all__ = ["graph_of"]
+__all__ = ["program_graph"]
 
-Form = Callable[[Scope, Call, Row], None]
+Form = Callable[[Scope, Call, AtenRow], None]
 
 _HOST = frozenset({"_operator", "math", "builtins", "torch", "aten"})  # without a tensor they compute sizes
 _BROKEN = (IndexError, KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError)
 _WHOLE = frozenset({"i32", "i64"})
 
 
-def graph_of(program: Program, *, architecture: str | None = None, context_limit: int | None = None) -> Graph:
+def program_graph(program: Program, *, architecture: str | None = None, context_limit: int | None = None) -> Graph:
     """The graph of a program: every call under its module's name, equal layers folded into blocks."""
     scope = _opened(program)
     _walk(scope, program.body)
@@ -49,7 +47,7 @@ def graph_of(program: Program, *, architecture: str | None = None, context_limit
 def _opened(program: Program) -> Scope:
     """The scope at the start: what the caller gives, and what the module holds."""
     body = program.body
-    uses = Counter(ref.name for call in body.calls for ref in refs_in(tuple(call.arguments.values())))
+    uses = Counter(ref.name for call in body.calls for ref in call.refs)
     scope = Scope(values=body.values, once=frozenset(name for name, count in uses.items() if count == 1))
     start = Call(name=program.name, target="program", arguments={}, outputs=())
     roles = _changing(program)
@@ -72,7 +70,7 @@ def _changing(program: Program) -> dict[str, Role]:
     changed = {name for name in buffers if program.held[name].name in program.mutated}
     attended: set[str] = set()
     for call in program.body.calls:
-        refs = refs_in(tuple(call.arguments.values()))
+        refs = call.refs
         if not refs:
             continue
         row = row_of(call.target)
@@ -93,6 +91,8 @@ def _walk(scope: Scope, body: Body) -> None:
             continue
         try:
             _form(row)(scope, call, row)
+        except UnreadableError as reason:
+            scope.plain(call, AtenRow(kind="custom", attributes={"reason": f"{call.target}: {reason}"}))
         except _BROKEN as error:
             raise FormatError(
                 f"The call {call.name!r} ({call.target}) has arguments that do not fit it: {error}.",
@@ -100,22 +100,22 @@ def _walk(scope: Scope, body: Body) -> None:
             ) from error
 
 
-def _form(row: Row) -> Form:
+def _form(row: AtenRow) -> Form:
     if row.form is not None:
         return _FORMS.get(row.form, _unknown)
     return {"view": moves.seen, "copy": moves.moved, "elementwise": _pointwise}.get(row.kind, moves.plain)
 
 
-def _unknown(scope: Scope, call: Call, _row: Row) -> None:
-    products.unreadable(scope, call, "not a known operator")
+def _unknown(_scope: Scope, _call: Call, _row: AtenRow) -> None:
+    raise UnreadableError("not a known operator")
 
 
-def _pointwise(scope: Scope, call: Call, row: Row) -> None:
+def _pointwise(scope: Scope, call: Call, row: AtenRow) -> None:
     """In place on a buffer of the module, the buffer is what comes out."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     buffer = scope.of(refs[0], call).base if refs and is_in_place(call) else None
     if buffer is None:
-        moves.plain(scope, call, row)
+        scope.plain(call, row)
         return
     flowing, stored = scope.operands(refs[1:], call)
     scope.emit(call, row, [buffer, *flowing], stored, outputs=(buffer,))

@@ -1,16 +1,11 @@
 """Sizes as torch writes them: sympy's text, plain (`2*s77 + 1`) or as a tree (`Mul(Integer(2), Symbol('s77'))`)."""
 
-from __future__ import annotations
-
 import ast
 import operator
+from collections.abc import Callable, Mapping
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from inferometer.core.dims import Dim, Expression, Symbol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 __all__ = ["MAX_SIZE", "parse_size"]
 
@@ -60,7 +55,7 @@ _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim]] = {
 def parse_size(text: str, names: Mapping[str, Dim]) -> Dim:
     """The size an expression gives, with the file's symbols under the names we give them.
 
-    What cannot be said in size arithmetic (a maximum, a ceiling) becomes a symbol of its own, named by its text: it
+    What size arithmetic cannot express (a maximum, a ceiling) becomes a symbol of its own, named by its text: it
     stays unknown, and is reported as such. The text is only parsed, never evaluated.
     """
     try:

@@ -6,19 +6,14 @@ handed on keeps the name it has where it enters the run; every repetition writes
 others (a skip, a cache) has the index in its name.
 """
 
-from __future__ import annotations
-
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.torch.naming import rewritten
 from inferometer.readers.torch.scope import Placed
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 __all__ = ["Folded", "fold"]
 
@@ -116,8 +111,8 @@ def _folded(placed: Sequence[Placed], place: int, depth: int, names: _Names, nam
 
 def _layer_of(path: str, depth: int) -> tuple[str, int] | None:
     """The module down to its `depth`-th index: `layers.3.mlp.experts.7` is (`layers`, 3), then (`…experts`, 7)."""
-    found = list(_NUMBER.finditer(path))
-    return (path[: found[depth].start()], int(found[depth][1])) if len(found) > depth else None
+    indices = list(_NUMBER.finditer(path))
+    return (path[: indices[depth].start()], int(indices[depth][1])) if len(indices) > depth else None
 
 
 def _run_blocks(run: list[_Layer], depth: int, names: _Names, name: str) -> Iterator[Block]:
@@ -206,16 +201,16 @@ def _entering(first: _Layer, second: _Layer) -> dict[str, str] | None:
     if not alike:
         return None
     before = _indexed(first.prefix, str(first.index - 1))
-    found: dict[str, str] = {}
+    entering: dict[str, str] = {}
     for mine, theirs in (pair for one, other in ops for pair in zip(one.inputs, other.inputs, strict=True)):
         initial = _absolute(mine.name, before)
         if not theirs.name.startswith(_PREVIOUS):
             same = initial == theirs.name
         else:
-            same = found.setdefault(theirs.name.removeprefix(_PREVIOUS), initial) == initial
+            same = entering.setdefault(theirs.name.removeprefix(_PREVIOUS), initial) == initial
         if not same:
             return None
-    return found if len(set(found.values())) == len(found) else None
+    return entering if len(set(entering.values())) == len(entering) else None
 
 
 def _alike(one: Op, other: Op) -> bool:
@@ -226,7 +221,7 @@ def _alike(one: Op, other: Op) -> bool:
 
 
 def _reaches_back(op: Op) -> bool:
-    """Whether ops inside an op read from the layer before: those are not told apart."""
+    """Whether ops inside an op read from the layer before; such layers are not folded."""
     inner = (tensor for body in op.get("bodies", ()) for within in body for tensor in _read(within))
     return any(tensor.name.startswith(_PREVIOUS) for tensor in inner)
 

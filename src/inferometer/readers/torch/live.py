@@ -1,20 +1,16 @@
 """Live modules. This is the one module that imports torch, and only when a module is read."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, MissingDependencyError
-from inferometer.readers.torch.convert import graph_of
+from inferometer.readers.torch.convert import program_graph
 from inferometer.readers.torch.walk import program_of
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
 
 __all__ = ["export_module", "import_torch", "read_exported", "read_module"]
 
@@ -47,18 +43,18 @@ def read_module(
     """
     exported = export_module(module, example_inputs, kwargs=kwargs, dynamic_shapes=dynamic_shapes)
     given = _named_axes(module, example_inputs, kwargs or {}, dynamic_shapes)
-    return graph_of(program_of(exported, name=name or type(module).__name__, given=given))
+    return program_graph(program_of(exported, name=name or type(module).__name__, given=given))
 
 
 def read_exported(exported: Any, *, name: str = "program") -> Graph:
     """The graph of a `torch.export.ExportedProgram` that is in memory."""
-    return graph_of(program_of(exported, name=name))
+    return program_graph(program_of(exported, name=name))
 
 
 def export_module(
     module: Any, example_inputs: tuple[Any, ...], *, kwargs: Mapping[str, Any] | None = None, dynamic_shapes: Any = None
 ) -> Any:
-    """The exported program of a module. What torch says when it cannot trace is told in our words."""
+    """The exported program of a module. Torch's errors while tracing are rephrased."""
     torch = import_torch()
     if not isinstance(module, torch.nn.Module):
         raise FormatError(

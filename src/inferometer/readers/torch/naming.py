@@ -4,17 +4,12 @@ A module that computes one thing gives its name to it. Where it computes several
 second of a name is `add_1`, counted within the module, so that equal layers have equal names but for their index.
 """
 
-from __future__ import annotations
-
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.torch.scope import Placed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 __all__ = ["Named", "rewritten", "with_module_names"]
 
@@ -94,20 +89,20 @@ def _op_names(placed: list[Placed], *, taken: set[str]) -> list[str]:
 
 def _tensor_names(placed: list[Placed], names: list[str]) -> Mapping[str, str]:
     """A tensor is called like the op that makes it; of several, by its place too."""
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for entry, name in zip(placed, names, strict=True):
         several = len(entry.op.outputs) > 1
         for place, tensor in enumerate(entry.op.outputs):
             if tensor.role == "activation":
-                found[tensor.name] = f"{name}.{place}" if several else name
-    return found
+                renamed[tensor.name] = f"{name}.{place}" if several else name
+    return renamed
 
 
 def _lifted(placed: Iterable[Placed]) -> dict[str, str]:
     """Constants that tracing has numbered, called by the op that first uses them: a layer's own, layer after layer."""
-    found: dict[str, str] = {}
+    renamed: dict[str, str] = {}
     for entry in placed:
         for weight in entry.op.weights:
             if weight.name.startswith(("lifted_tensor_", "_lifted_tensor")) and weight.role == "constant":
-                found.setdefault(weight.name, f"{entry.op.name}.constant")
-    return found
+                renamed.setdefault(weight.name, f"{entry.op.name}.constant")
+    return renamed

@@ -1,13 +1,14 @@
 """From the members of a `.pt2` file to a `Program`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from inferometer.core.dtype import dtype
+from inferometer.core.graph import Role
 from inferometer.errors import FormatError
+from inferometer.readers.torch.archive import Archive
 from inferometer.readers.torch.body import Names, parse_body, tensor_names, value_of
 from inferometer.readers.torch.program import Held, Program
 from inferometer.readers.torch.symbols import name_symbols
@@ -20,12 +21,6 @@ from inferometer.readers.torch.wire import (
     TensorDoc,
     VersionedDoc,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from inferometer.core.graph import Role
-    from inferometer.readers.torch.archive import Archive
 
 __all__ = ["NEWEST_SCHEMA", "parse_program", "program_members"]
 
@@ -55,7 +50,7 @@ def parse_program(archive: Archive, member: str, *, name: str) -> Program:
     users = _user_tensors(module.signature)
     raw = Names(where=f"{member!r} of {str(archive.path)!r}", sizes={})
     values = module.graph.tensor_values
-    ours, told = name_symbols([(user, value_of(values[user], raw)) for user in users if user in values])
+    ours, explained = name_symbols([(user, value_of(values[user], raw)) for user in users if user in values])
     names = Names(where=raw.where, sizes=ours)
     body = parse_body(module.graph, names, users=users, outputs=_user_outputs(module.signature))
     version = versions.schema_version
@@ -71,7 +66,7 @@ def parse_program(archive: Archive, member: str, *, name: str) -> Program:
         metadata={
             "torch_version": versions.torch_version,
             "schema_version": f"{version.major}.{version.minor}",
-            "symbols": told,
+            "symbols": explained,
         },
     )
 
@@ -89,15 +84,15 @@ def _decoded(archive: Archive, member: str, data: bytes, kind: type[T]) -> T:
         raise FormatError(f"{where} is nested too deeply.", remedy=remedy) from None
 
 
-def _require_known(archive: Archive, member: str, found: VersionedDoc) -> None:
-    major = found.schema_version.major
+def _require_known(archive: Archive, member: str, document: VersionedDoc) -> None:
+    major = document.schema_version.major
     if _OLDEST_SCHEMA <= major <= NEWEST_SCHEMA:
         return
     what = "newer than" if major > NEWEST_SCHEMA else "older than"
     known = NEWEST_SCHEMA if major > NEWEST_SCHEMA else _OLDEST_SCHEMA
     raise FormatError(
-        f"{member!r} of {str(archive.path)!r} has schema {major}.{found.schema_version.minor} (written by torch "
-        f"{found.torch_version or 'of an unknown version'}), {what} {known}, which this reader knows.",
+        f"{member!r} of {str(archive.path)!r} has schema {major}.{document.schema_version.minor} (written by torch "
+        f"{document.torch_version or 'of an unknown version'}), {what} {known}, which this reader knows.",
         remedy="Upgrade inferometer." if major > NEWEST_SCHEMA else "Export the model again with torch 2.4 or newer.",
     )
 
@@ -112,7 +107,7 @@ def _user_outputs(signature: SignatureDoc) -> list[str]:
 
 def _payloads(archive: Archive, member: str) -> dict[str, PayloadDoc]:
     """What the archive says about stored tensors, by their names. Older archives keep them in a pickle: unread."""
-    found: dict[str, PayloadDoc] = {}
+    payloads: dict[str, PayloadDoc] = {}
     model = member.removeprefix("models/").removesuffix(".json")
     for folder, suffix in (("data/weights/", "weights"), ("data/constants/", "constants")):
         config = f"{folder}{model}_{suffix}_config.json"
@@ -120,8 +115,8 @@ def _payloads(archive: Archive, member: str) -> dict[str, PayloadDoc]:
             for name, payload in _decoded(archive, config, archive.read(config), PayloadsDoc).config.items():
                 _require_stored(archive, name, payload, folder + payload.path_name)
                 payload.path_name = folder + payload.path_name
-                found[name] = payload
-    return found
+                payloads[name] = payload
+    return payloads
 
 
 def _require_stored(archive: Archive, name: str, payload: PayloadDoc, member: str) -> None:
@@ -164,10 +159,10 @@ def _held(
     held: dict[str, Held] = {}
     first: dict[object, str] = {}
     for spec in signature.input_specs:
-        found = _own(spec)
-        if found is None:
+        own = _own(spec)
+        if own is None:
             continue
-        argument, name, role = found
+        argument, name, role = own
         payload = payloads.get(name)
         tensor = payload.tensor_meta if payload else None
         place: object = (

@@ -9,25 +9,21 @@ One graph serves prefill and decode: a causal model is traced without a cache (`
 reads `context` tokens more than the `query` it is given. Logits are computed for the last position.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Block, Graph, Tensor
 from inferometer.errors import FormatError, MissingDependencyError
-from inferometer.readers.torch.convert import graph_of
-from inferometer.readers.torch.formats import format_of
+from inferometer.readers.torch.convert import program_graph
 from inferometer.readers.torch.live import export_module, import_torch
 from inferometer.readers.torch.naming import rewritten
+from inferometer.readers.torch.program import format_of
 from inferometer.readers.torch.walk import program_of
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Block, Graph, Tensor
 
 __all__ = ["read_pretrained_config"]
 
@@ -63,7 +59,7 @@ def read_pretrained_config(
     exported = export_module(module, (), kwargs=kwargs, dynamic_shapes=shapes)
     given = {("input_ids", 0): "batch", ("input_ids", 1): "query", ("pixel_values", 0): "batch"}
     title = name or getattr(config, "name_or_path", "") or config.model_type
-    graph = graph_of(
+    graph = program_graph(
         program_of(exported, name=Path(title).name, given=given),
         architecture=config.model_type,
         context_limit=getattr(config, "max_position_embeddings", None),
@@ -97,10 +93,10 @@ def _config(transformers: Any, source: Mapping[str, Any] | Path | str) -> Any:
 
 
 def _torch_format(torch: Any, name: Any) -> Any:
-    found = getattr(torch, name, None) if isinstance(name, str) else name
-    if not isinstance(found, torch.dtype):
+    dtype = getattr(torch, name, None) if isinstance(name, str) else name
+    if not isinstance(dtype, torch.dtype):
         raise FormatError(f"Torch has no number format {name!r}.", remedy="Say for example 'bfloat16'.")
-    return found
+    return dtype
 
 
 def _built(torch: Any, transformers: Any, config: Any, chosen: Any) -> Any:

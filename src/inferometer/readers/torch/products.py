@@ -1,58 +1,43 @@
 """Operators that multiply: matrices, convolutions, attention, recurrent cells."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Symbol, product
 from inferometer.core.graph import Tensor
 from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
-from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.scope import Scope, UnreadableError
+from inferometer.readers.torch.table import AtenRow
 
-if TYPE_CHECKING:
-    from inferometer.readers.torch.scope import Scope
-
-__all__ = ["FORMS", "unreadable"]
+__all__ = ["FORMS"]
 
 
-def unreadable(scope: Scope, call: Call, reason: str) -> None:
-    """An operator whose arguments do not say what its work is: custom, with the reason."""
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    scope.emit(call, Row(kind="custom", attributes={"reason": f"{call.target}: {reason}"}), flowing, stored)
-
-
-def _linear(scope: Scope, call: Call, row: Row) -> None:
+def _linear(scope: Scope, call: Call, row: AtenRow) -> None:
     x, weight = call.arguments.get("input"), call.arguments.get("weight")
     if not isinstance(x, Ref) or not isinstance(weight, Ref):
-        unreadable(scope, call, "no input or no weight")
-        return
-    _multiplied(scope, call, row, (x, weight), added=refs_in(call.arguments.get("bias")))
+        raise UnreadableError("no input or no weight")
+    _multiplied(scope, call, row, (x, weight), refs_in(call.arguments.get("bias")))
 
 
-def _product(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
-    if len(refs) != 2:
-        unreadable(scope, call, "not two factors")
-        return
-    _multiplied(scope, call, row, (refs[0], refs[1]))
+def _product(scope: Scope, call: Call, row: AtenRow) -> None:
+    if len(call.refs) != 2:
+        raise UnreadableError("not two factors")
+    _multiplied(scope, call, row, call.refs)
 
 
-def _product_added(scope: Scope, call: Call, row: Row) -> None:
+def _product_added(scope: Scope, call: Call, row: AtenRow) -> None:
     """The first argument is added to the product of the two others."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     if len(refs) != 3:
-        unreadable(scope, call, "not two factors and a term")
-        return
-    _multiplied(scope, call, row, (refs[1], refs[2]), added=refs[:1])
+        raise UnreadableError("not two factors and a term")
+    _multiplied(scope, call, row, refs[1:], refs[:1])
 
 
-def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, Ref], *, added: tuple[Ref, ...] = ()) -> None:
+def _multiplied(scope: Scope, call: Call, row: AtenRow, factors: tuple[Ref, ...], added: tuple[Ref, ...] = ()) -> None:
     """A product with one stored factor is `linear`, any other a `matmul`."""
     if "contracted" not in row.attributes:
         left = scope.value(factors[0], call).shape
         if not left:
-            unreadable(scope, call, "a factor without axes")
-            return
+            raise UnreadableError("a factor without axes")
         row = row.but(contracted=left[-1])
     stored = [scope.of(ref, call).stored for ref in factors]
     terms, biases = scope.operands(added, call)
@@ -65,39 +50,32 @@ def _multiplied(scope: Scope, call: Call, row: Row, factors: tuple[Ref, Ref], *,
         scope.emit(call, row.but("matmul"), [*flowing, *terms], biases)
 
 
-def _outer(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
-    if len(refs) != 2:
-        unreadable(scope, call, "not two factors")
-        return
-    _multiplied(scope, call, row.but(contracted=1), (refs[0], refs[1]))
+def _outer(scope: Scope, call: Call, row: AtenRow) -> None:
+    _product(scope, call, row.but(contracted=1))
 
 
-def _tensordot(scope: Scope, call: Call, row: Row) -> None:
-    refs, axes = refs_in(tuple(call.arguments.values())), call.arguments.get("dims_self")
+def _tensordot(scope: Scope, call: Call, row: AtenRow) -> None:
+    refs, axes = call.refs, call.arguments.get("dims_self")
     shape = scope.value(refs[0], call).shape if refs else ()
     sizes = [shape[a] for a in axes or () if isinstance(a, int) and -len(shape) <= a < len(shape)]
     if len(refs) != 2 or not isinstance(axes, tuple) or len(sizes) != len(axes):
-        unreadable(scope, call, "axes that are not known")
-        return
-    _multiplied(scope, call, row.but(contracted=product(tuple(sizes))), (refs[0], refs[1]))
+        raise UnreadableError("axes that are not known")
+    _multiplied(scope, call, row.but(contracted=product(tuple(sizes))), refs)
 
 
-def _einsum(scope: Scope, call: Call, row: Row) -> None:
+def _einsum(scope: Scope, call: Call, row: AtenRow) -> None:
     """Labels that the result does not have are summed over: 2 · results · their sizes for two operands."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     equation = call.arguments.get("equation")
     shapes = [scope.value(ref, call).shape for ref in refs]
     summed = _summed(equation, shapes) if isinstance(equation, str) else None
     if summed is None or len(refs) > 2:
-        unreadable(scope, call, "an equation of more than two operands, or one that is not understood")
-        return
+        raise UnreadableError("an equation of more than two operands, or one that is not understood")
     if len(refs) == 2:
-        _multiplied(scope, call, row.but(contracted=summed), (refs[0], refs[1]))
+        _multiplied(scope, call, row.but(contracted=summed), refs)
         return
-    flowing, stored = scope.operands(refs, call)
     kind, function = ("copy", "permute") if summed == 1 else ("reduce", "sum")
-    scope.emit(call, row.but(kind, function=function), flowing, stored)
+    scope.plain(call, row.but(kind, function=function))
 
 
 def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
@@ -117,39 +95,28 @@ def _summed(equation: str, shapes: list[tuple[Dim, ...]]) -> Dim | None:
     return product(tuple(size for label, size in sizes.items() if label not in kept))
 
 
-def _packed(scope: Scope, call: Call, row: Row) -> None:
+def _packed(scope: Scope, call: Call, row: AtenRow) -> None:
     """A product with a weight in a packed format; its scales come with it."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
     flowing, stored = scope.operands(refs[1:], call)
     first, beside = scope.operands(refs[:1], call)
     x = scope.value(refs[0], call).shape if refs else ()
     if not x or not first:
-        unreadable(scope, call, "no input")
-        return
+        raise UnreadableError("no input")
     kind = "linear" if stored else "matmul"
     scope.emit(call, row.but(kind, contracted=x[-1]), [*first, *flowing], [*stored, *beside])
 
 
-def _convolution(scope: Scope, call: Call, row: Row) -> None:
-    transposed = bool(call.arguments.get("transposed"))
-    _convolved(scope, call, row, transposed=transposed)
-
-
-def _transposed_convolution(scope: Scope, call: Call, row: Row) -> None:
-    _convolved(scope, call, row, transposed=True)
-
-
-def _convolved(scope: Scope, call: Call, row: Row, *, transposed: bool) -> None:
+def _convolution(scope: Scope, call: Call, row: AtenRow) -> None:
     """Weights are [out, in / groups, …kernel], or [in, out / groups, …kernel] when transposed."""
-    refs = refs_in(tuple(call.arguments.values()))
+    refs = call.refs
+    transposed = row.form == "transposed_convolution" or bool(call.arguments.get("transposed"))
     groups = call.arguments.get("groups", 1)
     shape = scope.value(refs[1], call).shape if len(refs) > 1 else ()
     whole = [size for size in shape if isinstance(size, int)]
     if len(whole) < 3 or len(whole) != len(shape) or not isinstance(groups, int) or groups < 1:
-        unreadable(scope, call, "a kernel of unknown size")
-        return
+        raise UnreadableError("a kernel of unknown size")
     first, second, *kernel = whole
-    flowing, stored = scope.operands(refs, call)
     rank = len(kernel)
     row = row.but(
         in_channels=first if transposed else second * groups,
@@ -160,7 +127,7 @@ def _convolved(scope: Scope, call: Call, row: Row, *, transposed: bool) -> None:
         dilations=_spread(call.arguments.get("dilation"), rank),
         transposed=transposed,
     )
-    scope.emit(call, row, flowing, stored)
+    scope.plain(call, row)
 
 
 def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
@@ -169,18 +136,17 @@ def _spread(argument: Argument, rank: int) -> tuple[int, ...]:
     return tuple(numbers) if len(numbers) == rank else tuple((numbers or [1])[:1] * rank)
 
 
-def _attention(scope: Scope, call: Call, row: Row) -> None:
+def _attention(scope: Scope, call: Call, row: AtenRow) -> None:
     """Queries [batch, heads, query, head_dim] against keys and values of as many or fewer heads.
 
-    A mask is data: all pairs are computed, as engines do. `is_causal` is told by the operator and counted once; torch
+    A mask is data: all pairs are computed, as engines do. `is_causal` is an argument, and is counted; torch
     aligns it at the first token, so the keys beyond the queries are never met.
     """
     refs = tuple(call.arguments.get(name) for name in ("query", "key", "value"))
     masks = refs_in(call.arguments.get("attn_mask") or call.arguments.get("attn_bias"))
     sizes = _attention_sizes(scope, call, refs)
     if sizes is None:
-        unreadable(scope, call, "heads of unknown number or width")
-        return
+        raise UnreadableError("heads of unknown number or width")
     query, keys = (scope.value(ref, call).shape[-2] for ref in refs_in(refs[:2]))
     causal = bool(call.arguments.get("is_causal"))
     cross = not causal and keys != query
@@ -196,18 +162,17 @@ def _attention_sizes(scope: Scope, call: Call, refs: tuple[Argument, ...]) -> di
         return None
     q, k, v = shapes
     heads, kv_heads = (shape[-3] if len(shape) > 3 else 1 for shape in (q, k))
-    found = {"heads": heads, "kv_heads": kv_heads, "head_dim": q[-1], "value_dim": v[-1]}
-    return found if all(isinstance(size, int) and size > 0 for size in found.values()) else None
+    sizes = {"heads": heads, "kv_heads": kv_heads, "head_dim": q[-1], "value_dim": v[-1]}
+    return sizes if all(isinstance(size, int) and size > 0 for size in sizes.values()) else None
 
 
-def _declared_attention(scope: Scope, call: Call, row: Row) -> None:
+def _declared_attention(scope: Scope, call: Call, row: AtenRow) -> None:
     """Our own operator, which stands in Hugging Face models for whatever attention they would choose."""
     given = call.arguments
     refs = (given.get("query"), given.get("key"), given.get("value"))
     sizes = _attention_sizes(scope, call, refs)
     if sizes is None:
-        unreadable(scope, call, "heads of unknown number or width")
-        return
+        raise UnreadableError("heads of unknown number or width")
     flowing, stored = scope.operands(refs, call)
     cached = bool(given.get("cached"))
     row = row.but(
@@ -223,15 +188,14 @@ def _declared_attention(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row, flowing, stored)
 
 
-def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
+def _declared_experts(scope: Scope, call: Call, row: AtenRow) -> None:
     """Our own operator for the experts of a mixture: rows, the experts chosen for each, and the stacks of weights."""
     given = call.arguments
     rows_in, chosen = scope.operands(given.get("hidden"), call)[0], given.get("chosen")
     _, stacks = scope.operands(given.get("weights"), call)
     top_k = scope.value(chosen, call).shape[-1] if isinstance(chosen, Ref) else None
     if not rows_in or not stacks or not isinstance(top_k, int):
-        unreadable(scope, call, "no rows, no stored experts or an unknown number of choices")
-        return
+        raise UnreadableError("no rows, no stored experts or an unknown number of choices")
     indices, _ = scope.operands((chosen, given.get("scores")), call)
     row = row.but(
         "moe_experts",
@@ -245,15 +209,14 @@ def _declared_experts(scope: Scope, call: Call, row: Row) -> None:
     scope.emit(call, row, [*rows_in, *indices], stacks)
 
 
-def _recurrent(scope: Scope, call: Call, row: Row) -> None:
+def _recurrent(scope: Scope, call: Call, row: AtenRow) -> None:
     """One op for each layer: a stack of cells reads what the layer below gives."""
     given = call.arguments
     x, params = given.get("input", given.get("data")), refs_in(given.get("params"))
     layers, directions = given.get("num_layers", 1), 2 if given.get("bidirectional") else 1
-    each = 4 if given.get("has_biases", True) else 2
-    if not isinstance(x, Ref) or not isinstance(layers, int) or len(params) != layers * directions * each:
-        unreadable(scope, call, "weights that are not two matrices and two biases for each layer")
-        return
+    tensors = 4 if given.get("has_biases", True) else 2
+    if not isinstance(x, Ref) or not isinstance(layers, int) or len(params) != layers * directions * tensors:
+        raise UnreadableError("weights that are not two matrices and two biases for each layer")
     shape, dtype = scope.value(x, call).shape, scope.value(x, call).dtype
     hidden = scope.value(params[1], call).shape[-1]
     states, _ = scope.operands(given.get("hx"), call)
@@ -264,7 +227,7 @@ def _recurrent(scope: Scope, call: Call, row: Row) -> None:
         above = Tensor(
             name=f"{scope.prefix}{call.name}.l{layer}", shape=(*shape[:-1], hidden * directions), dtype=dtype
         )
-        own = params[layer * directions * each : (layer + 1) * directions * each]
+        own = params[layer * directions * tensors : (layer + 1) * directions * tensors]
         flowing, stored = scope.operands(own, call)
         inputs = [*below, *flowing, *(states if layer == 0 else ())]
         numbered = row.but(layer=layer) if layers > 1 else row
@@ -278,15 +241,12 @@ def _recurrent(scope: Scope, call: Call, row: Row) -> None:
         below = [above]
 
 
-def _cell(scope: Scope, call: Call, row: Row) -> None:
-    refs = refs_in(tuple(call.arguments.values()))
+def _cell(scope: Scope, call: Call, row: AtenRow) -> None:
     weights = refs_in((call.arguments.get("w_hh"),))
     hidden = scope.value(weights[0], call).shape[-1] if weights else None
     if not isinstance(hidden, int):
-        unreadable(scope, call, "weights of unknown size")
-        return
-    flowing, stored = scope.operands(refs, call)
-    scope.emit(call, row.but(hidden=hidden, directions=1, steps=1), flowing, stored)
+        raise UnreadableError("weights of unknown size")
+    scope.plain(call, row.but(hidden=hidden, directions=1, steps=1))
 
 
 FORMS = {
@@ -298,7 +258,7 @@ FORMS = {
     "einsum": _einsum,
     "packed": _packed,
     "convolution": _convolution,
-    "transposed_convolution": _transposed_convolution,
+    "transposed_convolution": _convolution,
     "attention": _attention,
     "inferometer.attention": _declared_attention,
     "inferometer.experts": _declared_experts,

@@ -3,16 +3,28 @@
 Both come into this one form, and everything after it knows neither zip files nor torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from inferometer.core.dims import Dim
+from inferometer.core.dtype import dtype
 from inferometer.core.graph import Role
+from inferometer.errors import UnknownNameError
 
-__all__ = ["Argument", "Body", "Call", "Held", "Program", "Ref", "Value", "named_arguments", "refs_in"]
+__all__ = [
+    "SCALAR_TYPES",
+    "Argument",
+    "Body",
+    "Call",
+    "Held",
+    "Program",
+    "Ref",
+    "Value",
+    "format_of",
+    "named_arguments",
+    "refs_in",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +56,11 @@ class Call:
     arguments: Mapping[str, Argument]
     outputs: tuple[str, ...]
     path: str = ""
+
+    @property
+    def refs(self) -> tuple[Ref, ...]:
+        """The tensors it is given, in order."""
+        return refs_in(tuple(self.arguments.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +107,44 @@ def refs_in(argument: Argument) -> tuple[Ref, ...]:
 
 def named_arguments(names: list[str], values: list[Argument]) -> dict[str, Argument]:
     """Arguments by name. A nameless one, or a name that is there already, gets its place as a name."""
-    found: dict[str, Argument] = {}
+    arguments: dict[str, Argument] = {}
     for place, (name, value) in enumerate(zip(names, values, strict=True)):
-        found[name if name and name not in found else f"#{place}"] = value
-    return found
+        arguments[name if name and name not in arguments else f"#{place}"] = value
+    return arguments
+
+
+# The numbers that exported programs use for formats (torch's serialised ScalarType). Formats that have no row of their
+# own stand for another of the same width, so that their bytes are exact.
+SCALAR_TYPES: dict[int, str] = {
+    1: "u8",
+    2: "i8",
+    3: "i16",
+    4: "i32",
+    5: "i64",
+    6: "f16",
+    7: "f32",
+    8: "f64",
+    9: "u32",  # a complex number of two halves
+    10: "c64",
+    11: "c128",
+    12: "bool",
+    13: "bf16",
+    28: "u16",
+    29: "f8e4m3",
+    30: "f8e5m2",
+    31: "f8e4m3",  # other infinities, the same width
+    32: "f8e5m2",
+    33: "u8",  # eight bits of exponent: the scales of micro-scaled formats
+    34: "u32",
+    35: "u64",
+}
+
+_BY_WIDTH = {1: "u8", 2: "u16", 4: "u32", 8: "u64", 16: "c128"}
+
+
+def format_of(name: str, width: int) -> str | None:
+    """The format of a torch dtype, by its name without `torch.`, else by the bytes one number takes."""
+    try:
+        return dtype(name).name
+    except UnknownNameError:
+        return _BY_WIDTH.get(width)

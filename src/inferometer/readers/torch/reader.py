@@ -1,15 +1,10 @@
 """Recognising and reading PyTorch files. Pickles are recognised too, and refused: reading one runs its code."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph
-    from inferometer.readers.base import Peek
+from inferometer.readers.base import Peek
 
 __all__ = ["TorchReader", "read_pt2"]
 
@@ -56,7 +51,7 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     Neither torch nor pickle is used: the program is JSON, and weights are known by their shapes.
     """
     from inferometer.readers.torch.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
-    from inferometer.readers.torch.convert import graph_of  # noqa: PLC0415
+    from inferometer.readers.torch.convert import program_graph  # noqa: PLC0415
     from inferometer.readers.torch.parse import parse_program, program_members  # noqa: PLC0415
 
     path = Path(path)
@@ -66,7 +61,7 @@ def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     if not members:
         raise _without_program(path, set(archive.members))
     try:
-        return graph_of(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
+        return program_graph(parse_program(archive, _chosen(path, members, model), name=model or path.stem))
     except FormatError as error:
         if str(path) in error.message:
             raise

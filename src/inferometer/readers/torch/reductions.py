@@ -1,89 +1,74 @@
 """Operators whose arguments say how much they compute: norms, pools, reductions, sorts and some functions."""
 
-from __future__ import annotations
-
 import re
-from typing import TYPE_CHECKING
 
-from inferometer.readers.torch.moves import plain
-from inferometer.readers.torch.program import Argument, Call, refs_in
-from inferometer.readers.torch.table import base_name
-
-if TYPE_CHECKING:
-    from inferometer.readers.torch.scope import Scope
-    from inferometer.readers.torch.table import Row
+from inferometer.readers.torch.program import Call
+from inferometer.readers.torch.scope import Scope
+from inferometer.readers.torch.table import AtenRow, base_name
 
 __all__ = ["FORMS"]
 
 _SPATIAL = re.compile(r"([123])d")
 
 
-def _overload(scope: Scope, call: Call, row: Row) -> None:
+def _overload(scope: Scope, call: Call, row: AtenRow) -> None:
     """`max` of two tensors compares them number by number; of one tensor it is a reduction."""
     name = base_name(call.target)
     if call.target.endswith(".other"):
-        plain(scope, call, row)
+        scope.plain(call, row)
     else:
         _reduce(scope, call, row.but("reduce", function=name))
 
 
-def _gelu(scope: Scope, call: Call, row: Row) -> None:
+def _gelu(scope: Scope, call: Call, row: AtenRow) -> None:
     function = "gelu_tanh" if call.arguments.get("approximate") == "tanh" else "gelu"
-    plain(scope, call, row.but(function=function))
+    scope.plain(call, row.but(function=function))
 
 
-def _glu(scope: Scope, call: Call, row: Row) -> None:
+def _glu(scope: Scope, call: Call, row: AtenRow) -> None:
     """One half times the sigmoid of the other: a sigmoid's four operations and a product."""
-    plain(scope, call, row.but(flops_per_element=5))
+    scope.plain(call, row.but(flops_per_element=5))
 
 
-def _reduce(scope: Scope, call: Call, row: Row) -> None:
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+def _reduce(scope: Scope, call: Call, row: AtenRow) -> None:
     axes = call.arguments.get("dim")
-    scope.emit(call, row.but(axes=axes if isinstance(axes, tuple) else _one(axes)), flowing, stored)
+    scope.plain(call, row.but(axes=axes if isinstance(axes, tuple) else (axes,) if isinstance(axes, int) else None))
 
 
-def _one(axis: Argument) -> tuple[int, ...] | None:
-    return (axis,) if isinstance(axis, int) else None
-
-
-def _sort(scope: Scope, call: Call, row: Row) -> None:
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
+def _sort(scope: Scope, call: Call, row: AtenRow) -> None:
     axis, kept = call.arguments.get("dim"), call.arguments.get("k")
-    x = scope.value(refs_in(tuple(call.arguments.values()))[0], call)
+    x = scope.value(call.refs[0], call)
     if not x.shape:  # one number is sorted as it is
-        plain(scope, call, row.but("copy"))
+        scope.plain(call, row.but("copy"))
         return
     place = axis if isinstance(axis, int) and -len(x.shape) <= axis < len(x.shape) else -1
     kept = None if isinstance(kept, float | bool) else kept
-    scope.emit(call, row.but(axis=place, k=kept), flowing, stored)
+    scope.plain(call, row.but(axis=place, k=kept))
 
 
-def _pool(scope: Scope, call: Call, row: Row) -> None:
+def _pool(scope: Scope, call: Call, row: AtenRow) -> None:
     rank = _rank(call)
     given = call.arguments.get("kernel_size")
     sides = given if isinstance(given, tuple) else (given,)
     kernel = tuple(sides) * rank if len(sides) == 1 else tuple(sides)
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    scope.emit(call, row.but(kernel=None if None in kernel else kernel), flowing, stored)
+    scope.plain(call, row.but(kernel=None if None in kernel else kernel))
 
 
-def _adaptive_pool(scope: Scope, call: Call, row: Row) -> None:
+def _adaptive_pool(scope: Scope, call: Call, row: AtenRow) -> None:
     """Windows as large as they must be for the output's size; one window is a global pool."""
     rank = _rank(call)
-    flowing, stored = scope.operands(tuple(call.arguments.values()), call)
-    before = scope.value(refs_in(tuple(call.arguments.values()))[0], call).shape[-rank:]
+    before = scope.value(call.refs[0], call).shape[-rank:]
     after = scope.value(call.outputs[0], call).shape[-rank:]
     if all(size == 1 for size in after) or 0 in after:
-        scope.emit(call, row.but(function="global", pooling=row.attributes["function"]), flowing, stored)
+        scope.plain(call, row.but(function="global", pooling=row.attributes["function"]))
         return
     kernel = tuple(into if out == 1 else -(-into // out) for into, out in zip(before, after, strict=True))
-    scope.emit(call, row.but(kernel=kernel), flowing, stored)
+    scope.plain(call, row.but(kernel=kernel))
 
 
 def _rank(call: Call) -> int:
-    found = _SPATIAL.search(base_name(call.target))
-    return int(found[1]) if found else 2
+    match = _SPATIAL.search(base_name(call.target))
+    return int(match[1]) if match else 2
 
 
 FORMS = {

@@ -1,19 +1,21 @@
 """What a converter works with: the tensors that are known at a call, and the ops made so far."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.torch.program import Argument, Call, Held, Ref, Value, refs_in
-from inferometer.readers.torch.table import Row, base_name
+from inferometer.readers.torch.table import AtenRow, base_name
 
-__all__ = ["Bound", "Placed", "Scope", "is_in_place"]
+__all__ = ["Bound", "Placed", "Scope", "UnreadableError", "is_in_place"]
 
 _STORED = frozenset({"weight", "constant"})
 _NEEDS_INPUT = frozenset({"linear", "matmul", "convolution", "reduce", "pool", "sort", "recurrent", "sampling", "norm"})
+
+
+class UnreadableError(Exception):
+    """The arguments of an operator do not say what its work is: it becomes a custom op, with this reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +57,20 @@ class Scope:
     parts: dict[str, tuple[Tensor, ...]] = field(default_factory=dict)  # of weights that are used in pieces
 
     def of(self, ref: Ref, call: Call) -> Bound:
-        found = self.bound.get(ref.name)
-        if found is None:
+        bound = self.bound.get(ref.name)
+        if bound is None:
             raise FormatError(
                 f"The call {call.name!r} ({call.target}) reads {ref.name!r}, which nothing before it makes.",
                 remedy="The file is damaged: calls must stand in the order they run.",
             )
-        return found
+        return bound
 
     def value(self, ref: Ref | str, call: Call) -> Value:
         name = ref.name if isinstance(ref, Ref) else ref
-        found = self.values.get(name)
-        if found is None:
+        value = self.values.get(name)
+        if value is None:
             raise FormatError(f"The call {call.name!r} ({call.target}) has no shape for its tensor {name!r}.")
-        return found
+        return value
 
     def make(self, name: str, call: Call) -> Tensor:
         """The tensor that a call's output is, known from here on."""
@@ -82,10 +84,10 @@ class Scope:
         flowing: list[Tensor] = []
         stored: list[Tensor] = []
         for ref in refs_in(arguments):
-            found = self.of(ref, call)
-            tensor = self._reading(found.tensor, call) if found.tensor.role == "state" else found.tensor
-            (stored if found.stored else flowing).append(tensor)
-            stored += found.beside
+            bound = self.of(ref, call)
+            tensor = self._reading(bound.tensor, call) if bound.tensor.role == "state" else bound.tensor
+            (stored if bound.stored else flowing).append(tensor)
+            stored += bound.beside
         return flowing, stored
 
     def _reading(self, state: Tensor, call: Call) -> Tensor:
@@ -98,7 +100,7 @@ class Scope:
     def emit(
         self,
         call: Call,
-        row: Row,
+        row: AtenRow,
         inputs: Iterable[Tensor] = (),
         weights: Iterable[Tensor] = (),
         *,
@@ -124,13 +126,18 @@ class Scope:
         self.placed.append(Placed(op=op, path=call.path, label=base_name(call.target).strip("_") + layer))
         return op
 
+    def plain(self, call: Call, row: AtenRow) -> Op:
+        """An op whose tensors say it all: whatever the call is given goes in."""
+        flowing, stored = self.operands(call.refs, call)
+        return self.emit(call, row, flowing, stored)
+
     def whole(self, name: str, held: Held, call: Call, role: Role) -> None:
         """Make a stored tensor known under the program's name for it."""
         value = self.value(name, call)
         tensor = Tensor(name=held.name, shape=value.shape, dtype=value.dtype, role=role, stored_bytes=held.stored_bytes)
         self.bound[name] = Bound(tensor=tensor, base=tensor if role not in _STORED else None)
 
-    def inside(self, values: Mapping[str, Value], name: str) -> Scope:
+    def inside(self, values: Mapping[str, Value], name: str) -> "Scope":
         """A scope for a branch of a call."""
         return replace(
             self, values=values, bound={}, placed=[], prefix=f"{self.prefix}{name}.", depth=self.depth + 1,

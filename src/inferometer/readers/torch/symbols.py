@@ -5,16 +5,10 @@ token ids are [batch, query], an image's sides are height and width. What custom
 `x.1` is axis 1 of the input x. Sizes that only running the model tells (`u0`) keep torch's name.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from inferometer.core.dims import Dim, Symbol
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.readers.torch.program import Value
+from inferometer.readers.torch.program import Value
 
 __all__ = ["name_symbols"]
 
@@ -27,7 +21,7 @@ def name_symbols(
 ) -> tuple[dict[str, Dim], dict[str, str]]:
     """Our symbol for each of torch's, and for each of ours where it stands. `given` names axes of inputs."""
     ours: dict[str, Dim] = {}
-    told: dict[str, str] = {}
+    explained: dict[str, str] = {}
     given = given or {}
     places = [(name, axis, value) for name, value in inputs for axis in range(len(value.shape))]
     places.sort(key=lambda place: (place[0], place[1]) not in given)
@@ -36,10 +30,10 @@ def name_symbols(
         if not isinstance(size, Symbol) or size.name in ours:
             continue
         usual = given.get((name, axis)) or _usual_at(value, axis)
-        chosen = usual if usual is not None and usual not in told else f"{name}.{axis}"
+        chosen = usual if usual is not None and usual not in explained else f"{name}.{axis}"
         ours[size.name] = Symbol(chosen)
-        told[chosen] = f"axis {axis} of input {name!r}, {size.name} in the program"
-    return ours, told
+        explained[chosen] = f"axis {axis} of input {name!r}, {size.name} in the program"
+    return ours, explained
 
 
 def _usual_at(value: Value, axis: int) -> str | None:

@@ -1,7 +1,5 @@
 """The operator table: which ATen operator is what in the graph's vocabulary. The rows are data, in `aten.toml`."""
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -9,7 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["Row", "base_name", "row_of", "rows"]
+__all__ = ["AtenRow", "base_name", "row_of", "rows"]
 
 _RESERVED = frozenset({"kind", "form", "ops", "flops", "reason"})
 
@@ -18,30 +16,30 @@ _QUANTIZED = "quantized_decomposed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class AtenRow:
     """`attributes` go onto the op as they are; `form` is read by the converter of that name."""
 
     kind: str
     form: str | None = None
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
-    def but(self, kind: str | None = None, **attributes: Any) -> Row:
+    def but(self, kind: str | None = None, **attributes: Any) -> "AtenRow":
         """The row of another kind, or with further attributes."""
         return replace(self, kind=kind or self.kind, attributes={**self.attributes, **attributes})
 
 
 @cache
-def rows() -> Mapping[str, Row]:
+def rows() -> Mapping[str, AtenRow]:
     """Every operator that is known, by its name without namespace and overload."""
     text = files(__package__).joinpath("aten.toml").read_text(encoding="utf-8")
-    found: dict[str, Row] = {}
+    table: dict[str, AtenRow] = {}
     for group in tomllib.loads(text)["group"]:
         for name in group["ops"].split():
-            found[name] = _row(name, group)
-    return found
+            table[name] = _row(name, group)
+    return table
 
 
-def row_of(target: str) -> Row:
+def row_of(target: str) -> AtenRow:
     """The row of `aten.linear.default` or `quantized_decomposed.quantize_per_tensor.default`.
 
     An operator that is not known is custom, with a reason that names it.
@@ -52,10 +50,10 @@ def row_of(target: str) -> Row:
         return rows()[name]
     if namespace == _QUANTIZED and rest.startswith(("quantize", "dequantize")):
         kind = rest.partition("_")[0]
-        return Row(kind=kind, form="dequantize" if kind == "dequantize" else None)
+        return AtenRow(kind=kind, form="dequantize" if kind == "dequantize" else None)
     if namespace in {"higher_order", "inferometer"}:
-        return Row(kind="control", form=f"{namespace}.{name}")
-    return Row(kind="custom", attributes={"reason": f"{target} is not a known operator"})
+        return AtenRow(kind="control", form=f"{namespace}.{name}")
+    return AtenRow(kind="custom", attributes={"reason": f"{target} is not a known operator"})
 
 
 def base_name(target: str) -> str:
@@ -67,7 +65,7 @@ def base_name(target: str) -> str:
     return name.removesuffix("_") if name.removesuffix("_") in rows() else name
 
 
-def _row(name: str, group: Mapping[str, Any]) -> Row:
+def _row(name: str, group: Mapping[str, Any]) -> AtenRow:
     kind = group["kind"]
     attributes = {key: value for key, value in group.items() if key not in _RESERVED}
     if kind in {"elementwise", "activation", "reduce", "copy"}:
@@ -76,4 +74,4 @@ def _row(name: str, group: Mapping[str, Any]) -> Row:
         attributes["flops_per_element"] = group["flops"]
     if "reason" in group:
         attributes["reason"] = f"{name}: {group['reason']}"
-    return Row(kind=kind, form=group.get("form"), attributes=attributes)
+    return AtenRow(kind=kind, form=group.get("form"), attributes=attributes)

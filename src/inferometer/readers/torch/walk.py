@@ -1,19 +1,23 @@
 """From an exported program in memory to a `Program`. It looks at torch's objects and needs no torch to do so."""
 
-from __future__ import annotations
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from inferometer.core.dims import Dim
 from inferometer.readers.torch.body import module_path
 from inferometer.readers.torch.expressions import parse_size
-from inferometer.readers.torch.formats import format_of
-from inferometer.readers.torch.program import Argument, Body, Call, Held, Program, Ref, Value, named_arguments
+from inferometer.readers.torch.program import (
+    Argument,
+    Body,
+    Call,
+    Held,
+    Program,
+    Ref,
+    Value,
+    format_of,
+    named_arguments,
+)
 from inferometer.readers.torch.symbols import name_symbols
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from inferometer.core.dims import Dim
 
 __all__ = ["program_of"]
 
@@ -27,7 +31,7 @@ def program_of(exported: Any, *, name: str, given: Mapping[tuple[str, int], str]
     raw = _Walker(sizes={})
     nodes = {node.name: node for node in exported.graph.nodes}
     tensors = [(user, nodes[user]) for user in users if isinstance(user, str) and _is_tensor(_meta(nodes.get(user)))]
-    ours, told = name_symbols([(user, raw.value(_meta(node))) for user, node in tensors], given)
+    ours, explained = name_symbols([(user, raw.value(_meta(node))) for user, node in tensors], given)
     walker = _Walker(sizes=ours)
     body = walker.body(exported.graph_module)
     outputs = [output for output in signature.user_outputs if isinstance(output, str) and output in body.values]
@@ -38,7 +42,7 @@ def program_of(exported: Any, *, name: str, given: Mapping[tuple[str, int], str]
         ),
         held=_held(exported, body.values),
         mutated=frozenset(signature.buffers_to_mutate.values()),
-        metadata={"symbols": told},
+        metadata={"symbols": explained},
     )
 
 
@@ -107,7 +111,7 @@ class _Walker:
             if node.op == "placeholder" and _is_tensor(_meta(node)):
                 inputs.append(node.name)
             elif node.op == "output":
-                outputs += [found.name for found in _nodes(node.args) if found.name in values]
+                outputs += [result.name for result in _nodes(node.args) if result.name in values]
             elif node.op == "call_function" and not _is_item(node):
                 calls.append(self.call(node, module))
         return Body(inputs=tuple(inputs), outputs=tuple(outputs), calls=tuple(calls), values=values)
@@ -125,15 +129,15 @@ class _Walker:
             path=_path(node),
         )
 
-    def argument(self, found: Any, module: Any) -> Argument:
-        if isinstance(found, bool | int | float | str) or found is None:
-            return found
-        if isinstance(found, list | tuple):
-            return tuple(self.argument(item, module) for item in found)
-        if hasattr(found, "op") and hasattr(found, "meta"):
-            return self._node(found, module)
-        if type(found).__name__ == "dtype":
-            return format_of(str(found).removeprefix("torch."), found.itemsize)
+    def argument(self, argument: Any, module: Any) -> Argument:
+        if isinstance(argument, bool | int | float | str) or argument is None:
+            return argument
+        if isinstance(argument, list | tuple):
+            return tuple(self.argument(item, module) for item in argument)
+        if hasattr(argument, "op") and hasattr(argument, "meta"):
+            return self._node(argument, module)
+        if type(argument).__name__ == "dtype":
+            return format_of(str(argument).removeprefix("torch."), argument.itemsize)
         return None  # devices, layouts, generators: they say nothing about the work
 
     def _node(self, node: Any, module: Any) -> Argument:
@@ -167,12 +171,12 @@ def _is_item(node: Any) -> bool:
     )  # fmt: skip
 
 
-def _nodes(found: Any) -> Iterator[Any]:
-    if isinstance(found, list | tuple):
-        for item in found:
+def _nodes(argument: Any) -> Iterator[Any]:
+    if isinstance(argument, list | tuple):
+        for item in argument:
             yield from _nodes(item)
-    elif hasattr(found, "op"):
-        yield found
+    elif hasattr(argument, "op"):
+        yield argument
 
 
 def _attribute(module: Any, target: str) -> Any:

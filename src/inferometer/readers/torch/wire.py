@@ -4,8 +4,6 @@ A union is an object with one key that says which member it is (`{"as_int": 3}`)
 optional reads it. Fields that are not named here are skipped, stack traces first among them.
 """
 
-from __future__ import annotations
-
 import msgspec
 
 __all__ = ["ArgumentDoc", "GraphDoc", "NodeDoc", "PayloadsDoc", "ProgramDoc", "SizeDoc", "TensorDoc"]
@@ -50,7 +48,7 @@ class OptionalTensorDoc(msgspec.Struct):
 
 class SubgraphDoc(msgspec.Struct):
     name: str
-    graph: GraphDoc
+    graph: "GraphDoc"
 
 
 class ArgumentDoc(msgspec.Struct):
@@ -141,7 +139,7 @@ class SignatureDoc(msgspec.Struct):
 
 
 class GraphModuleDoc(msgspec.Struct):
-    graph: GraphDoc
+    graph: "GraphDoc"
     signature: SignatureDoc
 
 

@@ -1,20 +1,14 @@
 """GGUF files with random weights and a working vocabulary, written in one pass."""
 
-from __future__ import annotations
+from pathlib import Path
 
-from typing import TYPE_CHECKING
-
+from inferometer.core.graph import Graph
 from inferometer.synth.files import landing
-from inferometer.synth.gguf.metadata import metadata_of, row_of
+from inferometer.synth.gguf.metadata import architecture_row, metadata_of
 from inferometer.synth.gguf.names import Target, targets
-from inferometer.synth.gguf.recipe import FORMATS, Model, file_type, format_of, require_format
+from inferometer.synth.gguf.recipe import FORMATS, ModelFacts, file_type, format_of, require_format
 from inferometer.synth.gguf.write import data_bytes, write
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.synth.order import Order
+from inferometer.synth.order import Order
 
 __all__ = ["FORMATS", "save"]
 
@@ -23,9 +17,9 @@ def save(order: Order) -> tuple[Path, ...]:
     """Write the graph's weights as one GGUF file that llama.cpp loads."""
     require_format(order.weights)
     graph, path = order.graph, order.path
-    found = targets(graph, row_of(graph, order.config))
-    model = _model(graph, found)
-    tensors = [(target, format_of(target, order.weights, model)) for target in found]
+    tensors_of = targets(graph, architecture_row(graph, order.config))
+    model = _model(graph, tensors_of)
+    tensors = [(target, format_of(target, order.weights, model)) for target in tensors_of]
     metadata = metadata_of(graph, order.config, file_type=file_type(order.weights), seed=order.seed)
     needs = data_bytes(tensors)
     with landing(path, overwrite=order.overwrite, needs_bytes=needs) as (partial,), partial.open("wb") as file:
@@ -33,13 +27,13 @@ def save(order: Order) -> tuple[Path, ...]:
     return (path,)
 
 
-def _model(graph: Graph, found: tuple[Target, ...]) -> Model:
+def _model(graph: Graph, tensors: tuple[Target, ...]) -> ModelFacts:
     core = next((op for _, op in graph.ops() if op.kind == "attention"), None)
     stack = next((op for _, op in graph.ops() if op.kind == "moe_experts"), None)
-    return Model(
-        layers=1 + max(target.layer for target in found),
+    return ModelFacts(
+        layers=1 + max(target.layer for target in tensors),
         heads=core["heads"] if core else 1,
         kv_heads=core["kv_heads"] if core else 1,
         experts=stack["experts"] if stack else 0,
-        tied=all(target.stem != "output" for target in found),
+        tied=all(target.stem != "output" for target in tensors),
     )

@@ -7,16 +7,12 @@ x = d · (q − half), and x = d · q − m.
 Layouts: ggml's ggml-common.h (block_q4_0 … block_q6_K) and the reference de-quantisers in ggml-quants.c.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.dtype import DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["BLOCK_FORMATS", "pack"]
 

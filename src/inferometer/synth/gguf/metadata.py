@@ -3,20 +3,17 @@
 Keys: the GGUF specification and llama.cpp's src/llama-arch.cpp.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph, Op
 from inferometer.errors import InferometerError
 from inferometer.readers.gguf.architecture import Architecture, architecture_of
 from inferometer.synth.gguf.vocabulary import vocabulary
+from inferometer.synth.gguf.write import Value
+from inferometer.synth.order import epsilon_of, rope_theta_of
 
-if TYPE_CHECKING:
-    from inferometer.core.graph import Graph, Op
-    from inferometer.synth.gguf.write import Value
-
-__all__ = ["ARCHITECTURES", "metadata_of", "model_metadata", "row_of", "token_metadata"]
+__all__ = ["ARCHITECTURES", "architecture_row", "metadata_of", "model_metadata", "token_metadata"]
 
 # model_type of a config → GGUF's architecture
 ARCHITECTURES = {
@@ -27,24 +24,23 @@ ARCHITECTURES = {
     "falcon": "falcon", "bloom": "bloom", "deepseek_v2": "deepseek2", "deepseek_v3": "deepseek2",
     "gpt_oss": "gpt-oss", "mamba": "mamba", "mamba2": "mamba2",
 }  # fmt: skip
-_EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
 _TEMPLATE = "{% for message in messages %}{{ message['role'] }}: {{ message['content'] }}\n{% endfor %}assistant:"
 
 
 def _architecture(graph: Graph) -> str:
     """GGUF's name for the graph's architecture, where llama.cpp can run what the graph has."""
-    found = ARCHITECTURES.get(graph.architecture or "")
-    if found is None:
+    architecture = ARCHITECTURES.get(graph.architecture or "")
+    if architecture is None:
         raise InferometerError(
             f"{graph.name!r} cannot be written as GGUF: its architecture is {graph.architecture or 'not known'}.",
             remedy=f"GGUF is written for {', '.join(ARCHITECTURES)}. Other models: .onnx or .safetensors.",
         )
-    if why := _lacking(found, [op for _, op in graph.ops()]):
+    if why := _lacking(architecture, [op for _, op in graph.ops()]):
         raise InferometerError(
-            f"{graph.name!r} cannot be written as GGUF: llama.cpp's {found} has no {why}.",
+            f"{graph.name!r} cannot be written as GGUF: llama.cpp's {architecture} has no {why}.",
             remedy="Write it as .onnx or .safetensors.",
         )
-    return found
+    return architecture
 
 
 def _lacking(architecture: str, ops: list[Op]) -> str | None:
@@ -60,7 +56,7 @@ def _lacking(architecture: str, ops: list[Op]) -> str | None:
             return None
 
 
-def row_of(graph: Graph, config: Mapping[str, Any]) -> Architecture:
+def architecture_row(graph: Graph, config: Mapping[str, Any]) -> Architecture:
     """The GGUF reader's row of the architecture: where each weight stands in a file."""
     name = _architecture(graph)
     own = {f"{name}.{key}": value for key, value in model_metadata(graph, config, name).items()}
@@ -106,24 +102,23 @@ def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -
     embed = next(op for op in ops if op.kind == "embedding")
     hidden = _last(embed)
     norm = next(op for op in ops if op.kind == "norm")
-    epsilon = next((float(config[key]) for key in _EPSILON if config.get(key) is not None), 1e-5)
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "vocab_size": _rows(graph),
         "context_length": graph.context_limit or 4096,
         "embedding_length": hidden,
-        "block_count": _layers(graph),
+        "block_count": len(_by_layer(graph, lambda _: 0)),
         "feed_forward_length": _width(ops),
-        f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon,
+        f"attention.layer_norm{'_rms' if norm['norm'] == 'rms' else ''}_epsilon": epsilon_of(config),
     }
-    found |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
+    metadata |= _attention(graph, config) | _rotary(ops, config) | _experts(ops, config) | _scan(ops)
     match architecture:
         case "deepseek2":
-            found["leading_dense_block_count"] = _dense_first(graph)
+            metadata["leading_dense_block_count"] = _dense_first(graph)
         case "gptneox":
-            found["use_parallel_residual"] = any(op.name == "layers.{}.residual" for op in ops)
+            metadata["use_parallel_residual"] = any(op.name == "layers.{}.residual" for op in ops)
         case "granite":
-            found.setdefault("logit_scale", 1.0)
-    return found
+            metadata.setdefault("logit_scale", 1.0)
+    return metadata
 
 
 def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
@@ -131,20 +126,20 @@ def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
     if not cores:
         return {"attention.head_count": 0}
     core = cores[0]
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "attention.head_count": core["heads"],
         "attention.head_count_kv": _kv_heads(graph),
         "attention.key_length": core["head_dim"],
         "attention.value_length": core["value_dim"],
     }
     if core.get("kv_latent"):
-        found |= _latent(core, config)
+        metadata |= _latent(core, config)
     windows = [op["window"] for op in cores if op.get("window")]
     if windows:
-        found["attention.sliding_window"] = windows[0]
+        metadata["attention.sliding_window"] = windows[0]
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if config.get(key) is not None:
-            found[key] = float(config[key])
+            metadata[key] = float(config[key])
     scales = {
         "attention_multiplier": "attention.scale",
         "embedding_multiplier": "embedding_scale",
@@ -152,13 +147,13 @@ def _attention(graph: Graph, config: Mapping[str, Any]) -> dict[str, Value]:
         "logits_scaling": "logit_scale",
         "logit_scale": "logit_scale",
     }
-    return found | {ours: float(config[key]) for key, ours in scales.items() if config.get(key) is not None}
+    return metadata | {ours: float(config[key]) for key, ours in scales.items() if config.get(key) is not None}
 
 
 def _latent(core: Op, config: Mapping[str, Any]) -> dict[str, Value]:
     """The cache holds one latent vector a token, which llama.cpp treats as one key head."""
     rank = core["kv_latent"] - core["rope_dim"]
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "attention.head_count_kv": 1,
         "attention.key_length": core["kv_latent"],
         "attention.value_length": rank,
@@ -167,25 +162,23 @@ def _latent(core: Op, config: Mapping[str, Any]) -> dict[str, Value]:
         "attention.kv_lora_rank": rank,
     }
     if config.get("q_lora_rank"):
-        found["attention.q_lora_rank"] = int(config["q_lora_rank"])
-    return found
+        metadata["attention.q_lora_rank"] = int(config["q_lora_rank"])
+    return metadata
 
 
 def _rotary(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
     turned = next((op for op in ops if op.kind == "rotary"), None)
     if turned is None:
         return {}
-    inside = config.get("rope_parameters")
-    said = inside if isinstance(inside, Mapping) else {}
-    base = config.get("rope_theta", said.get("rope_theta", config.get("rotary_emb_base", 10_000.0)))
-    return {"rope.dimension_count": turned["rotary_dim"], "rope.freq_base": float(base)}
+    base = rope_theta_of(config, "rotary_emb_base")
+    return {"rope.dimension_count": turned["rotary_dim"], "rope.freq_base": base}
 
 
 def _experts(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
     stack = next((op for op in ops if op.kind == "moe_experts"), None)
     if stack is None:
         return {}
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "expert_count": stack["experts"],
         "expert_used_count": stack["top_k"],
         "expert_feed_forward_length": stack["intermediate"],
@@ -193,13 +186,13 @@ def _experts(ops: list[Op], config: Mapping[str, Any]) -> dict[str, Value]:
     shared = next((op for op in ops if op.name.endswith("mlp.shared.up_proj")), None)
     if shared is not None:
         width = _last(shared)
-        found["expert_shared_feed_forward_length"] = width
-        found["expert_shared_count"] = max(1, width // stack["intermediate"])
+        metadata["expert_shared_feed_forward_length"] = width
+        metadata["expert_shared_count"] = max(1, width // stack["intermediate"])
     if config.get("routed_scaling_factor") is not None:
-        found["expert_weights_scale"] = float(config["routed_scaling_factor"])
+        metadata["expert_weights_scale"] = float(config["routed_scaling_factor"])
     if config.get("scoring_func") is not None or any(len(op.weights) > 1 for op in ops if op.kind == "moe_router"):
-        found["expert_gating_func"] = 2 if config.get("scoring_func", "sigmoid") == "sigmoid" else 1
-    return found
+        metadata["expert_gating_func"] = 2 if config.get("scoring_func", "sigmoid") == "sigmoid" else 1
+    return metadata
 
 
 def _scan(ops: list[Op]) -> dict[str, Value]:
@@ -207,13 +200,13 @@ def _scan(ops: list[Op]) -> dict[str, Value]:
     if scan is None:
         return {}
     rank = next((op.inputs[0].shape[-1] for op in ops if op.name.endswith("ssm.dt_proj")), scan["heads"])
-    found: dict[str, Value] = {
+    metadata: dict[str, Value] = {
         "ssm.conv_kernel": scan["conv_kernel"],
         "ssm.inner_size": scan["inner"],
         "ssm.state_size": scan["state"],
         "ssm.time_step_rank": int(rank) if isinstance(rank, int) else scan["heads"],
     }
-    return found | ({"ssm.group_count": scan["groups"]} if scan["version"] == 2 else {})
+    return metadata | ({"ssm.group_count": scan["groups"]} if scan["version"] == 2 else {})
 
 
 def _rows(graph: Graph) -> int:
@@ -224,25 +217,16 @@ def _rows(graph: Graph) -> int:
     raise InferometerError(f"{graph.name!r} has no vocabulary.", remedy="GGUF is written for language models.")
 
 
-def _layers(graph: Graph) -> int:
-    return sum(block.count for block in graph.blocks if any(op.name.startswith("layers.") for op in block.ops))
-
-
 def _by_layer(graph: Graph, one: Any) -> list[int]:
     """A number for each layer."""
     inside = [block for block in graph.blocks if any(op.name.startswith("layers.") for op in block.ops)]
     return [one(block) for block in inside for _ in range(block.count)]
 
 
-def _same(values: list[int]) -> Value:
-    """One number where all layers agree, a list where not."""
-    return values[0] if len(set(values)) == 1 else values
-
-
 def _kv_heads(graph: Graph) -> Value:
-    return _same(
-        _by_layer(graph, lambda block: next((op["kv_heads"] for op in block.ops if op.kind == "attention"), 0))
-    )
+    """One number where all layers agree, a list where not."""
+    heads = _by_layer(graph, lambda block: next((op["kv_heads"] for op in block.ops if op.kind == "attention"), 0))
+    return heads[0] if len(set(heads)) == 1 else heads
 
 
 def _width(ops: list[Op]) -> int:
@@ -251,12 +235,8 @@ def _width(ops: list[Op]) -> int:
     return next(iter((*dense, *(int(op["intermediate"]) for op in ops if op.kind == "moe_experts"))), 0)
 
 
-def _routed(graph: Graph) -> list[int]:
-    return _by_layer(graph, lambda block: int(any(op.kind == "moe_experts" for op in block.ops)))
-
-
 def _dense_first(graph: Graph) -> int:
-    routed = _routed(graph)
+    routed = _by_layer(graph, lambda block: int(any(op.kind == "moe_experts" for op in block.ops)))
     return routed.index(1) if 1 in routed else len(routed)
 
 

@@ -5,20 +5,14 @@ that a GGUF file and a safetensors file of one seed hold the same weights. Llama
 two halves of each head interleaved, as llama.cpp rotates them.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING
 
+from inferometer.core.graph import Block, Graph, Op
 from inferometer.errors import InferometerError
-from inferometer.synth.weights import Weight, planned_op
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.core.graph import Block, Graph, Op
-    from inferometer.readers.gguf.architecture import Architecture
+from inferometer.readers.gguf.architecture import Architecture
+from inferometer.synth.weights import Weight, executed, planned_op
 
 __all__ = ["Target", "targets"]
 
@@ -47,20 +41,18 @@ _NEVER_QUANTISED = {"ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "ssm_
 
 def targets(graph: Graph, row: Architecture) -> tuple[Target, ...]:
     """Every tensor of the file once, in the order of execution."""
-    found: dict[str, Target] = {}
+    tensors: dict[str, Target] = {}
     sources: set[str] = set()
-    for block in graph.blocks:
-        for repetition in range(block.count):
-            for op in block.ops:
-                weights = planned_op(block, op, repetition)
-                if any(weight.name not in sources for weight in weights):
-                    for target in _of_op(block, op, weights, row):
-                        name = block.full_name(target.name, repetition)
-                        named = replace(target, name=name, layer=block.first + repetition)
-                        if not sources.issuperset(part.name for part in named.parts):
-                            found.setdefault(name, named)
-                    sources |= {weight.name for weight in weights}
-    return tuple(found.values())
+    for block, repetition, op in executed(graph):
+        weights = planned_op(block, op, repetition)
+        if sources.issuperset(weight.name for weight in weights):
+            continue
+        for target in _of_op(block, op, weights, row):
+            name = block.full_name(target.name, repetition)
+            if not sources.issuperset(part.name for part in target.parts):
+                tensors.setdefault(name, replace(target, name=name, layer=block.first + repetition))
+        sources |= {weight.name for weight in weights}
+    return tuple(tensors.values())
 
 
 def _of_op(block: Block, op: Op, weights: tuple[Weight, ...], row: Architecture) -> Iterator[Target]:

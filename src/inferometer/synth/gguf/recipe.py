@@ -5,19 +5,14 @@ bits where they help most. Norms, biases, routers and other small tensors stay f
 are no whole number of blocks take the next format that fits. Source: llama.cpp, src/llama-quant.cpp.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import InferometerError
 from inferometer.synth.gguf.blocks import BLOCK_FORMATS
+from inferometer.synth.gguf.names import Target
 
-if TYPE_CHECKING:
-    from inferometer.synth.gguf.names import Target
-
-__all__ = ["FORMATS", "Model", "file_type", "format_of", "require_format"]
+__all__ = ["FORMATS", "ModelFacts", "file_type", "format_of", "require_format"]
 
 # our name → llama.cpp's number for the file
 _FILE_TYPES = {
@@ -31,7 +26,7 @@ _NARROWER = {"q2_k": "q4_0", "q3_k": "q4_0", "q4_k": "q5_0", "q5_k": "q5_1", "q6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Model:
+class ModelFacts:
     """What the mixtures look at."""
 
     layers: int
@@ -52,7 +47,7 @@ def file_type(name: str) -> int:
     return _FILE_TYPES[name]
 
 
-def format_of(target: Target, name: str, model: Model) -> str:
+def format_of(target: Target, name: str, model: ModelFacts) -> str:
     """The format of one tensor in a file of that format."""
     if not target.matrix:
         return "f32"
@@ -63,7 +58,7 @@ def format_of(target: Target, name: str, model: Model) -> str:
     return "f16" if chosen in BLOCK_FORMATS and row % DTYPES[chosen].elements else chosen
 
 
-def _mixed(target: Target, name: str, model: Model) -> str:
+def _mixed(target: Target, name: str, model: ModelFacts) -> str:
     """The mixture's own rules, the first that holds; its base where none does."""
     base, part = _MIXTURES[name], target.stem
     more, eight = _more(target.layer, model.layers), model.experts == 8

@@ -5,16 +5,11 @@ with the merge that makes it; the last four are the marks llama.cpp looks for by
 every token can be printed; what it says is noise, as the weights are.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice, product
-from typing import TYPE_CHECKING
 
 from inferometer.errors import InferometerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 __all__ = ["LEAST", "Vocabulary", "vocabulary"]
 

@@ -3,24 +3,17 @@
 Source: the GGUF specification (ggml, docs/gguf.md).
 """
 
-from __future__ import annotations
-
 import struct
-from collections.abc import Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any
 
 import numpy as np
 
 from inferometer.core.dtype import DTYPES
 from inferometer.synth.gguf.blocks import BLOCK_FORMATS, pack
+from inferometer.synth.gguf.names import Target
 from inferometer.synth.safetensors import as_stored
-from inferometer.synth.weights import numbers, units
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from inferometer.synth.gguf.names import Target
-    from inferometer.synth.weights import Array, Weight
+from inferometer.synth.weights import Array, Weight, numbers, units
 
 __all__ = ["ALIGNMENT", "Value", "data_bytes", "write"]
 

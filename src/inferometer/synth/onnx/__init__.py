@@ -1,20 +1,13 @@
 """ONNX files with random weights that ONNX Runtime runs, at the exact shapes of the graph."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.errors import InferometerError
 from inferometer.synth.files import landing
 from inferometer.synth.onnx import attention, dense, norms, planes, pointwise
 from inferometer.synth.onnx.lowering import lower, numbers_of
 from inferometer.synth.onnx.write import data_bytes, require_onnx, write_data, write_model
-from inferometer.synth.order import require_sizes
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.synth.order import Order
+from inferometer.synth.order import Order, require_sizes
 
 __all__ = ["FORMATS", "INLINE_BYTES", "RULE_MODULES", "STAY_OPEN", "save"]
 

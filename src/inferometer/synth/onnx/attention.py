@@ -5,24 +5,18 @@ features], and go out with the new tokens appended as `present.N.key` and `.valu
 are one more axis, so nothing is repeated in memory.
 """
 
-from __future__ import annotations
-
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from inferometer.synth.onnx.lowering import positions, rule
-from inferometer.synth.onnx.nodes import Port, Value
+from inferometer.core.dims import Dim
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering, positions, rule
+from inferometer.synth.onnx.nodes import Nodes, Port, Value
 from inferometer.synth.onnx.pointwise import soft_capped
 from inferometer.synth.onnx.shapes import reshaped, transposed
 from inferometer.synth.onnx.windows import relative_bias, window_mask
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
-    from inferometer.synth.onnx.nodes import Nodes
 
 __all__ = ["attention", "rotary"]
 

@@ -1,17 +1,10 @@
 """Matrices and tables: linear, matmul, embedding."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from inferometer.core.dims import product
-from inferometer.synth.onnx.lowering import rule
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering, rule
 from inferometer.synth.onnx.nodes import Value
 from inferometer.synth.onnx.shapes import probe, reshaped, transposed
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
 
 __all__ = ["embedding", "linear", "matmul"]
 
@@ -46,7 +39,7 @@ def linear(lowering: Lowering, op: Op) -> None:
 
 @rule("matmul")
 def matmul(lowering: Lowering, op: Op) -> None:
-    """The second factor may lie the other way round: what is contracted, and what is given, tell."""
+    """The second factor may be transposed; whether it is follows from the contracted and the resulting sizes."""
     nodes = lowering.nodes
     a, b = (lowering.read(tensor) for tensor in op.inputs[:2])
     shape = lowering.shape(op.outputs[0])

@@ -4,36 +4,30 @@ A rule a kind, in the modules beside this one. What the graph leaves open (the n
 change no size and no time) comes from the config.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from inferometer.core.dims import Symbol
+from inferometer.core.dims import Dim, Symbol
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.errors import InferometerError
 from inferometer.synth.onnx.nodes import Nodes, Port, Value
 from inferometer.synth.onnx.shapes import fixed, probe, reinterpreted, shown
-from inferometer.synth.weights import planned_op
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.core.dims import Dim
-    from inferometer.core.graph import Graph, Op, Tensor
-    from inferometer.synth.weights import Weight
+from inferometer.synth.order import epsilon_of, rope_theta_of
+from inferometer.synth.weights import Weight, executed, planned_op
 
 __all__ = ["RULES", "Lowering", "Numbers", "lower", "numbers_of", "positions", "rule"]
 
-RULES: dict[str, Callable[[Lowering, Op], None]] = {}
+Rule = Callable[["Lowering", Op], None]
+RULES: dict[str, Rule] = {}
 
 
-def rule(*kinds: str) -> Callable[[Callable[[Lowering, Op], None]], Callable[[Lowering, Op], None]]:
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
     """Register how ops of these kinds are lowered."""
 
-    def register(function: Callable[[Lowering, Op], None]) -> Callable[[Lowering, Op], None]:
+    def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(kinds, function))
         return function
 
@@ -51,18 +45,11 @@ class Numbers:
     logit_cap: float = 30.0
 
 
-_EPSILON = ("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")
-
-
 def numbers_of(config: Mapping[str, Any]) -> Numbers:
-    inside = config.get("rope_parameters")
-    said = inside if isinstance(inside, Mapping) else {}
-    theta = config.get("rope_theta", said.get("rope_theta", 10_000.0))
-    epsilon = next((float(config[key]) for key in _EPSILON if config.get(key) is not None), 1e-5)
     scalar = config.get("query_pre_attn_scalar")
     return Numbers(
-        epsilon=max(epsilon, 1e-12),
-        rope_theta=float(theta),
+        epsilon=max(epsilon_of(config), 1e-12),
+        rope_theta=rope_theta_of(config),
         attention_scale=float(scalar) ** -0.5 if scalar else None,
         attention_cap=float(config.get("attn_logit_softcapping") or 50.0),
         logit_cap=float(config.get("final_logit_softcapping") or 30.0),
@@ -160,11 +147,9 @@ def lower(graph: Graph, numbers: Numbers, sizes: Mapping[str, int], *, float_typ
     """The graph as ONNX nodes. `sizes` fixes symbols; the others stay open and are named after themselves."""
     lowering = Lowering(nodes=Nodes(float_type), sizes=sizes, numbers=numbers)
     _accept(lowering, graph)
-    for block in graph.blocks:
-        for repetition in range(block.count):
-            lowering.block, lowering.repetition = block, repetition
-            for op in block.ops:
-                _lower_op(lowering, op)
+    for block, repetition, op in executed(graph):
+        lowering.block, lowering.repetition = block, repetition
+        _lower_op(lowering, op)
     _finish(lowering, graph)
     return lowering.nodes
 
@@ -187,14 +172,11 @@ def _accept(lowering: Lowering, graph: Graph) -> None:
     for tensor in graph.inputs:
         port = Port(name=tensor.name, shape=lowering.shape(tensor), integer=tensor.role == "index")
         lowering.made[tensor.name] = lowering.nodes.accept(port)
-    count = 0
-    for block in graph.blocks:
-        for _ in range(block.count):
-            for op in block.ops:
-                if op.kind == "attention" and op.get("cached") and not op.get("cross"):
-                    _accept_cache(lowering, op, count)
-                    count += 1
-    lowering.notes["cached"] = bool(count)
+    ops = (op for _, _, op in executed(graph))
+    cached = [op for op in ops if op.kind == "attention" and op.get("cached") and not op.get("cross")]
+    for index, op in enumerate(cached):
+        _accept_cache(lowering, op, index)
+    lowering.notes["cached"] = bool(cached)
 
 
 def _accept_cache(lowering: Lowering, op: Op, index: int) -> None:

@@ -3,20 +3,15 @@
 Nothing here needs the `onnx` package; `write` turns the result into a file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.errors import InferometerError
-from inferometer.synth.weights import Weight
-
-if TYPE_CHECKING:
-    from inferometer.synth.weights import Array
+from inferometer.synth.weights import Array, Weight
 
 __all__ = ["Node", "Nodes", "Port", "Stored", "Value"]
 
@@ -127,7 +122,7 @@ class Nodes:
         return weight.name if known.transposed == transposed or len(weight.shape) < 2 else None
 
     def accept(self, port: Port) -> Value:
-        """Add an input of the model; its symbolic axes tell the symbols' sizes from then on."""
+        """Add an input of the model; from then on its symbolic axes give the symbols' sizes."""
         self.inputs.append(port)
         for axis, dim in enumerate(port.shape):
             if isinstance(dim, Symbol):

@@ -1,19 +1,11 @@
 """Norms. An RMS norm is written out in the nodes that runtimes recognise and fuse."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from inferometer.synth.onnx.lowering import rule
-from inferometer.synth.onnx.nodes import Value
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering, rule
+from inferometer.synth.onnx.nodes import Nodes, Value
 from inferometer.synth.onnx.shapes import reshaped, transposed
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
-    from inferometer.synth.onnx.nodes import Nodes
 
 __all__ = ["norm"]
 

@@ -1,18 +1,13 @@
 """Planes and moves: convolution, pool, resize, view, copy."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
-from inferometer.synth.onnx.lowering import rule
+from inferometer.core.dims import Dim
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering, rule
 from inferometer.synth.onnx.nodes import Value
 from inferometer.synth.onnx.shapes import concat_axis, probe, reinterpreted
 from inferometer.synth.onnx.windows import gathered, partitioned, reversed_windows
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
 
 __all__ = ["convolution", "copy", "pool", "resize", "view"]
 
@@ -76,15 +71,15 @@ def _global(lowering: Lowering, op: Op, x: Value, shape: tuple[Dim, ...]) -> Val
 
 
 def _padding(lowering: Lowering, op: Op, have: tuple[Dim, ...], want: tuple[Dim, ...]) -> tuple[int, ...]:
-    """The padding that the two planes tell, where the op does not say it."""
-    found = []
+    """The padding inferred from the two planes, where the op does not give it."""
+    padding = []
     strides = op.get("strides") or op["kernel"]
     for side, target, kernel, stride in zip(probe(have), probe(want), op["kernel"], strides, strict=True):
         fitting = [pad for pad in range(kernel) if (side + 2 * pad - kernel) // stride + 1 == target]
         if not fitting:
             raise lowering.refuse(op, f"a side of {side} does not become {target}")
-        found.append(fitting[0])
-    return tuple(found)
+        padding.append(fitting[0])
+    return tuple(padding)
 
 
 @rule("resize")

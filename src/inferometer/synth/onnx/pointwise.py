@@ -1,21 +1,14 @@
 """What works number by number, and reductions: activation, elementwise, softmax, reduce, cast."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from functools import reduce as fold
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferometer.synth.onnx.lowering import rule
-from inferometer.synth.onnx.nodes import Value
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering, rule
+from inferometer.synth.onnx.nodes import Nodes, Value
 from inferometer.synth.onnx.shapes import probe, reshaped, shown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
-    from inferometer.synth.onnx.nodes import Nodes
 
 __all__ = ["activated", "activation", "aligned", "elementwise", "reduction", "softmax"]
 

@@ -3,20 +3,13 @@
 The graph says that a tensor is looked at in another shape, not how: what moves is read off the two shapes.
 """
 
-from __future__ import annotations
-
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from inferometer.core.dims import Expression, Symbol, evaluate, symbols_in
+from inferometer.core.dims import Dim, Expression, Symbol, evaluate, symbols_in
 from inferometer.errors import InferometerError
-from inferometer.synth.onnx.nodes import Value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from inferometer.core.dims import Dim
-    from inferometer.synth.onnx.nodes import Nodes
+from inferometer.synth.onnx.nodes import Nodes, Value
 
 __all__ = ["concat_axis", "fixed", "probe", "reinterpreted", "reshaped", "shown", "sliced", "transposed"]
 

@@ -1,21 +1,14 @@
 """Swin's windows: cutting a plane into windows and back, its table of relative positions, the mask of shifted ones."""
 
-from __future__ import annotations
-
 from math import isqrt
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from inferometer.synth.onnx.nodes import Value
+from inferometer.core.graph import Op
+from inferometer.synth.onnx.lowering import Lowering
+from inferometer.synth.onnx.nodes import Nodes, Value
 from inferometer.synth.onnx.shapes import reshaped, transposed
-from inferometer.synth.weights import relative_index
-
-if TYPE_CHECKING:
-    from inferometer.core.graph import Op
-    from inferometer.synth.onnx.lowering import Lowering
-    from inferometer.synth.onnx.nodes import Nodes
-    from inferometer.synth.weights import Array, Weight
+from inferometer.synth.weights import Array, Weight, relative_index
 
 __all__ = ["gathered", "partitioned", "relative_bias", "reversed_windows", "window_mask"]
 

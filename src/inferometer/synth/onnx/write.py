@@ -1,22 +1,16 @@
 """The edge to the `onnx` package: nodes become a model, weights are stored in it or, where they are many, beside it."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 
+from inferometer.core.graph import Graph
 from inferometer.errors import MissingDependencyError
-from inferometer.synth.weights import CHUNK, numbers, whole
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from inferometer.core.graph import Graph
-    from inferometer.synth.onnx.nodes import Node, Nodes, Port, Stored
-    from inferometer.synth.weights import Array
+from inferometer.synth.onnx.nodes import Node, Nodes, Port, Stored
+from inferometer.synth.weights import CHUNK, Array, numbers, whole
 
 __all__ = ["ALIGNMENT", "data_bytes", "require_onnx", "write_data", "write_model"]
 
@@ -98,13 +92,13 @@ def _row_blocks(stored: Stored, seed: int) -> Iterator[tuple[int, Array]]:
 
 def _places(nodes: Nodes) -> list[tuple[Stored, int, int]]:
     """Each weight with where it begins in the data file and how much room it takes there."""
-    found, offset = [], 0
+    places, offset = [], 0
     for stored in nodes.stored.values():
         size = stored.weight.elements * nodes.float_type.itemsize
         room = -(-size // ALIGNMENT) * ALIGNMENT
-        found.append((stored, offset, room))
+        places.append((stored, offset, room))
         offset += room
-    return found
+    return places
 
 
 def _node(onnx: Any, node: Node) -> Any:

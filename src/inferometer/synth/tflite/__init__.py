@@ -1,23 +1,16 @@
 """TFLite files with random weights that LiteRT runs, at the exact shapes of the graph: networks that see."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from inferometer.errors import InferometerError
 from inferometer.synth.files import landing
 from inferometer.synth.onnx.lowering import numbers_of
-from inferometer.synth.order import require_sizes
+from inferometer.synth.order import Order, require_sizes
 from inferometer.synth.tflite import planes, pointwise
 from inferometer.synth.tflite.flatbuffer import placed, write
 from inferometer.synth.tflite.lowering import lower
 from inferometer.synth.tflite.network import IDENTIFIER, model_of
 from inferometer.units import format_quantity
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from inferometer.synth.order import Order
 
 __all__ = ["FORMATS", "LARGEST_BYTES", "RULE_MODULES", "save"]
 

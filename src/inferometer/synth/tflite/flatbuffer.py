@@ -4,18 +4,13 @@ Whatever a table refers to lies behind it, since distances are counted forward. 
 it. Numbers lie at multiples of their own size, and so do the numbers of a vector.
 """
 
-from __future__ import annotations
-
 import struct
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-__all__ = ["Blob", "Numbers", "Scalar", "Table", "Tables", "Text", "placed", "write"]
+__all__ = ["Blob", "Numbers", "Scalar", "TableNode", "Tables", "Text", "placed", "write"]
 
 _HEAD = 8  # the way to the root, and the identifier
 _WIDTHS = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4}
@@ -32,7 +27,7 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Table:
+class TableNode:
     """Fields by number. What is not a Scalar is referred to."""
 
     fields: Mapping[int, Any]
@@ -40,7 +35,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    tables: tuple[Table, ...]
+    tables: tuple[TableNode, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,10 +57,10 @@ class Blob:
     make: Callable[[], Iterable[bytes | memoryview]]
 
 
-Node = Table | Tables | Text | Numbers | Blob
+Node = TableNode | Tables | Text | Numbers | Blob
 
 
-def placed(root: Table) -> tuple[list[tuple[Node, int]], int]:
+def placed(root: TableNode) -> tuple[list[tuple[Node, int]], int]:
     """Every node with where it begins, in the order they are written, and the size of the whole.
 
     A table begins at its distance to the vtable, a vector at its length.
@@ -77,23 +72,23 @@ def placed(root: Table) -> tuple[list[tuple[Node, int]], int]:
         node = waiting.popleft()
         (blobs if isinstance(node, Blob) else small).append(node)
         waiting.extend(_children(node))
-    found: list[tuple[Node, int]] = []
+    starts: list[tuple[Node, int]] = []
     end = _HEAD
     for node in (*small, *blobs):
         start = _start(node, end)
-        found.append((node, start))
+        starts.append((node, start))
         end = start + _size(node)
-    return found, end
+    return starts, end
 
 
-def write(file: IO[bytes], root: Table, identifier: bytes) -> int:
+def write(file: IO[bytes], root: TableNode, identifier: bytes) -> int:
     """Write it all; the number of bytes."""
     nodes, total = placed(root)
     where = {id(node): start for node, start in nodes}
     file.write(struct.pack("<I4s", where[id(root)], identifier))
     end = _HEAD
     for node, start in nodes:
-        vtable = _vtable(node) if isinstance(node, Table) else b""
+        vtable = _vtable(node) if isinstance(node, TableNode) else b""
         file.write(bytes(start - len(vtable) - end) + vtable)
         end = start
         for piece in _pieces(node, start, where):
@@ -103,14 +98,14 @@ def write(file: IO[bytes], root: Table, identifier: bytes) -> int:
 
 
 def _children(node: Node) -> Iterator[Node]:
-    if isinstance(node, Table):
+    if isinstance(node, TableNode):
         yield from (value for value in node.fields.values() if not isinstance(value, Scalar))
     elif isinstance(node, Tables):
         yield from node.tables
 
 
 def _start(node: Node, end: int) -> int:
-    if isinstance(node, Table):
+    if isinstance(node, TableNode):
         return _aligned(end + _vtable_size(node), 4)
     if isinstance(node, Blob):
         return _aligned(end + 4, _BLOB_ALIGNMENT) - 4
@@ -119,7 +114,7 @@ def _start(node: Node, end: int) -> int:
 
 def _size(node: Node) -> int:
     match node:
-        case Table():
+        case TableNode():
             return _layout(node)[1]
         case Tables():
             return 4 + 4 * len(node.tables)
@@ -131,7 +126,7 @@ def _size(node: Node) -> int:
             return 4 + node.nbytes
 
 
-def _layout(table: Table) -> tuple[dict[int, int], int]:
+def _layout(table: TableNode) -> tuple[dict[int, int], int]:
     """How far into the table each field lies, wide ones first, and the size of the table."""
     widths = {number: _width(value) for number, value in table.fields.items()}
     offsets, end = {}, 4
@@ -145,11 +140,11 @@ def _width(value: Any) -> int:
     return _WIDTHS[value.letter] if isinstance(value, Scalar) else _REFERENCE
 
 
-def _vtable_size(table: Table) -> int:
+def _vtable_size(table: TableNode) -> int:
     return 4 + 2 * (max(table.fields, default=-1) + 1)
 
 
-def _vtable(table: Table) -> bytes:
+def _vtable(table: TableNode) -> bytes:
     offsets, size = _layout(table)
     entries = [offsets.get(number, 0) for number in range(max(table.fields, default=-1) + 1)]
     return struct.pack(f"<{2 + len(entries)}H", _vtable_size(table), size, *entries)
@@ -157,7 +152,7 @@ def _vtable(table: Table) -> bytes:
 
 def _pieces(node: Node, start: int, where: Mapping[int, int]) -> Iterator[bytes | memoryview]:
     match node:
-        case Table():
+        case TableNode():
             yield _table(node, start, where)
         case Tables():
             places = [where[id(table)] - (start + 4 + 4 * number) for number, table in enumerate(node.tables)]
@@ -172,7 +167,7 @@ def _pieces(node: Node, start: int, where: Mapping[int, int]) -> Iterator[bytes 
             yield from (memoryview(piece).cast("B") for piece in node.make())
 
 
-def _table(table: Table, start: int, where: Mapping[int, int]) -> bytes:
+def _table(table: TableNode, start: int, where: Mapping[int, int]) -> bytes:
     offsets, size = _layout(table)
     raw = bytearray(size)
     struct.pack_into("<i", raw, 0, _vtable_size(table))  # back to the vtable, which ends where the table begins

@@ -8,33 +8,28 @@ The last operator of a layer has the layer's name, with the names of the layers 
 comes before it is named `layer/OPERATOR`.
 """
 
-from __future__ import annotations
-
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from inferometer.core.graph import Graph
 from inferometer.errors import InferometerError
 from inferometer.synth.tflite.network import Network, Stored
 from inferometer.synth.tflite.steps import Program, Step, Value, written_out
-from inferometer.synth.weights import whole
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from inferometer.core.graph import Graph
-    from inferometer.synth.weights import Array, Weight
+from inferometer.synth.weights import Array, Weight, whole
 
 __all__ = ["CLAMPS", "RULES", "Form", "Lowering", "Tail", "lower", "rule"]
 
-RULES: dict[str, Callable[[Lowering, Step], None]] = {}
+Rule = Callable[["Lowering", Step], None]
+RULES: dict[str, Rule] = {}
 CLAMPS = frozenset({"relu", "relu6"})  # activations that are a part of the operator before them
 _PLANE = 4
 
 
-def rule(*kinds: str) -> Callable[[Callable[[Lowering, Step], None]], Callable[[Lowering, Step], None]]:
+def rule(*kinds: str) -> Callable[[Rule], Rule]:
     """Register how ops of these kinds are lowered."""
 
-    def register(function: Callable[[Lowering, Step], None]) -> Callable[[Lowering, Step], None]:
+    def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(kinds, function))
         return function
 

@@ -1,7 +1,5 @@
 """The TFLite network while it grows: tensors and operators as plain values, and how they become tables of the file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -11,7 +9,7 @@ import numpy as np
 
 from inferometer.readers.tflite.operators import OPERATORS
 from inferometer.readers.tflite.schema import ACTIVATIONS, IDENTIFIER, OPTIONS, TENSOR_TYPES
-from inferometer.synth.tflite.flatbuffer import Blob, Numbers, Scalar, Table, Tables, Text
+from inferometer.synth.tflite.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text
 from inferometer.synth.weights import Array
 
 __all__ = ["IDENTIFIER", "Network", "Operator", "Stored", "model_of"]
@@ -107,12 +105,12 @@ class Network:
         return name if count == 0 else f"{name}_{count}"
 
 
-def model_of(network: Network, description: str) -> Table:
+def model_of(network: Network, description: str) -> TableNode:
     """The root table. Buffer 0 is the empty one, which everything that flows names."""
     constants = [place for place, tensor in enumerate(network.tensors) if tensor.make is not None]
     buffers = {place: number for number, place in enumerate(constants, start=1)}
     kinds = tuple(dict.fromkeys(operator.kind for operator in network.operators))
-    subgraph = Table(
+    subgraph = TableNode(
         {
             0: Tables(tuple(_tensor(tensor, buffers.get(place, 0)) for place, tensor in enumerate(network.tensors))),
             1: Numbers("i", tuple(network.inputs)),
@@ -121,18 +119,18 @@ def model_of(network: Network, description: str) -> Table:
             4: Text(network.name),
         }
     )
-    return Table(
+    return TableNode(
         {
             0: Scalar("I", _VERSION),
             1: Tables(tuple(_code(kind) for kind in kinds)),
             2: Tables((subgraph,)),
             3: Text(description),
-            4: Tables((Table({}), *(_buffer(network.tensors[place]) for place in constants))),
+            4: Tables((TableNode({}), *(_buffer(network.tensors[place]) for place in constants))),
         }
     )
 
 
-def _tensor(tensor: Stored, buffer: int) -> Table:
+def _tensor(tensor: Stored, buffer: int) -> TableNode:
     fields: dict[int, Any] = {
         0: Numbers("i", tensor.shape),
         1: Scalar("b", _TYPES[tensor.dtype]),
@@ -142,10 +140,10 @@ def _tensor(tensor: Stored, buffer: int) -> Table:
     }
     if tensor.open:
         fields[7] = Numbers("i", (-1, *tensor.shape[1:]))
-    return Table(fields)
+    return TableNode(fields)
 
 
-def _buffer(tensor: Stored) -> Table:
+def _buffer(tensor: Stored) -> TableNode:
     def make() -> list[memoryview]:
         if tensor.make is None:
             return []
@@ -155,15 +153,15 @@ def _buffer(tensor: Stored) -> Table:
             raise ValueError(f"{tensor.name} holds {array.size} numbers, and {prod(tensor.shape)} are needed.")
         return [array.reshape(-1).data]
 
-    return Table({0: Blob(tensor.nbytes, make)})
+    return TableNode({0: Blob(tensor.nbytes, make)})
 
 
-def _code(kind: str) -> Table:
+def _code(kind: str) -> TableNode:
     number = _CODES[kind]
-    return Table({0: Scalar("b", min(number, _LARGEST_OLD_CODE)), 2: Scalar("i", 1), 3: Scalar("i", number)})
+    return TableNode({0: Scalar("b", min(number, _LARGEST_OLD_CODE)), 2: Scalar("i", 1), 3: Scalar("i", number)})
 
 
-def _operator(operator: Operator, code: int) -> Table:
+def _operator(operator: Operator, code: int) -> TableNode:
     fields: dict[int, Any] = {
         0: Scalar("I", code),
         1: Numbers("i", operator.inputs),
@@ -171,14 +169,14 @@ def _operator(operator: Operator, code: int) -> Table:
     }
     member = _OPTIONS.get(operator.kind)
     if member is not None:
-        fields |= {3: Scalar("B", member), 4: Table(_options(member, operator.options))}
-    return Table(fields)
+        fields |= {3: Scalar("B", member), 4: TableNode(_options(member, operator.options))}
+    return TableNode(fields)
 
 
 def _options(member: int, given: Mapping[str, Any]) -> dict[int, Any]:
     """Options by the numbers their fields have; those that are not given have the file's defaults."""
-    found: dict[int, Any] = {}
+    fields: dict[int, Any] = {}
     for name, value in given.items():
         number, letter, _ = OPTIONS[member][name]
-        found[number] = Numbers(letter[1:], tuple(value)) if letter.startswith("*") else Scalar(letter, value)
-    return found
+        fields[number] = Numbers(letter[1:], tuple(value)) if letter.startswith("*") else Scalar(letter, value)
+    return fields

@@ -1,19 +1,14 @@
 """Planes: convolutions, pools, and what moves numbers from one shape to another."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from inferometer.synth.tflite.lowering import Form, Tail, rule
-
-if TYPE_CHECKING:
-    from inferometer.synth.tflite.lowering import Lowering
-    from inferometer.synth.tflite.steps import Step
-    from inferometer.synth.weights import Array, Weight
+from inferometer.synth.tflite.lowering import Form, Lowering, Tail, rule
+from inferometer.synth.tflite.steps import Step
+from inferometer.synth.weights import Array, Weight
 
 __all__ = ["convolution", "copy", "pool", "scale_and_shift", "vector", "view"]
 
@@ -56,13 +51,13 @@ class _Window:
 
     def same(self, sides: tuple[int, ...], targets: tuple[int, ...]) -> list[tuple[int, int]] | None:
         """The margins of TFLite's padding SAME; None where that gives another size."""
-        found = []
+        margins = []
         for side, to, span, step in zip(sides, targets, self.spans, self.strides, strict=True):
             if -(-side // step) != to:
                 return None
             total = max(0, (to - 1) * step + span - side)
-            found.append((total // 2, total - total // 2))
-        return found
+            margins.append((total // 2, total - total // 2))
+        return margins
 
     @property
     def options(self) -> dict[str, int]:

@@ -1,20 +1,11 @@
 """What works number by number or row by row: linear, norms, activations, sums and products."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from inferometer.synth.tflite.lowering import Form, Tail, rule
+from inferometer.synth.tflite.lowering import Form, Lowering, Tail, rule
 from inferometer.synth.tflite.planes import scale_and_shift, vector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from inferometer.synth.tflite.lowering import Lowering
-    from inferometer.synth.tflite.steps import Step
-    from inferometer.synth.weights import Array
+from inferometer.synth.tflite.steps import Step
+from inferometer.synth.weights import Array
 
 __all__ = ["activation", "cast", "elementwise", "linear", "norm", "softmax"]
 
@@ -124,8 +115,7 @@ def _batch_norm(lowering: Lowering, step: Step, x: int, tail: Tail) -> int:
 
 def _folded(lowering: Lowering, step: Step, place: int) -> int:
     weight = step.weights[place]
-    make: Callable[[], Array] = lambda: scale_and_shift(lowering, step)[place]  # noqa: E731 - named to be typed
-    return lowering.network.weight(weight.name, weight.shape, make)
+    return lowering.network.weight(weight.name, weight.shape, lambda: scale_and_shift(lowering, step)[place])
 
 
 def _layer_norm(lowering: Lowering, step: Step, x: int, tail: Tail) -> int:

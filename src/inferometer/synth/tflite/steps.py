@@ -1,19 +1,12 @@
 """The graph as a list of steps: blocks written out, every value made once, every size a number."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from inferometer.core.dims import Symbol, evaluate, symbols_in
-from inferometer.core.graph import Op
+from inferometer.core.dims import Dim, Symbol, evaluate, symbols_in
+from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.errors import InferometerError
-from inferometer.synth.weights import Weight, planned_op
-
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.core.graph import Graph, Tensor
+from inferometer.synth.weights import Weight, executed, planned_op
 
 __all__ = ["BATCH", "Program", "Step", "Value", "written_out"]
 
@@ -72,32 +65,28 @@ def written_out(graph: Graph, sizes: Mapping[str, int]) -> Program:
     made = {tensor.name: _value(tensor.name, tensor, sizes) for tensor in graph.inputs}
     inputs = tuple(made.values())
     steps: list[Step] = []
-    for block in graph.blocks:
-        for repetition in range(block.count):
-            for op in block.ops:
-                name = block.full_name(op.name, repetition)
-                read = [(block.full_name(tensor.name, repetition), tensor) for tensor in op.inputs]
-                given = [(block.full_name(tensor.name, repetition), tensor) for tensor in op.outputs]
-                step = Step(
-                    op=op,
-                    name=name,
-                    inputs=tuple(_read(name, each, made) for each, _ in read),
-                    outputs=tuple(_value(each, tensor, sizes) for each, tensor in given),
-                    weights=planned_op(block, op, repetition),
-                )
-                _require_shapes(step, sizes)
-                made |= {value.name: value for value in step.outputs}
-                steps.append(step)
+    for block, repetition, op in executed(graph):
+        name = block.full_name(op.name, repetition)
+        step = Step(
+            op=op,
+            name=name,
+            inputs=tuple(_read(name, block.full_name(tensor.name, repetition), made) for tensor in op.inputs),
+            outputs=tuple(_value(block.full_name(tensor.name, repetition), tensor, sizes) for tensor in op.outputs),
+            weights=planned_op(block, op, repetition),
+        )
+        _require_shapes(step, sizes)
+        made |= {value.name: value for value in step.outputs}
+        steps.append(step)
     outputs = tuple(made[tensor.name] for tensor in graph.outputs)
     return Program(steps=tuple(steps), inputs=inputs, outputs=outputs, readers=_readers(steps))
 
 
 def _readers(steps: list[Step]) -> dict[Value, tuple[Step, ...]]:
-    found: dict[Value, tuple[Step, ...]] = {}
+    readers: dict[Value, tuple[Step, ...]] = {}
     for step in steps:
         for value in step.inputs:
-            found[value] = (*found.get(value, ()), step)
-    return found
+            readers[value] = (*readers.get(value, ()), step)
+    return readers
 
 
 def _read(reader: str, name: str, made: Mapping[str, Value]) -> Value:

@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core.graph import KINDS
 from inferometer.cost.work.rules import RULES
-from inferometer.readers.onnx.tables import rows_of, table
+from inferometer.readers.onnx.tables import domain_rows, table
 from unit.readers.onnx.onnx_bytes import node, only, read, value
 
 CONTRIB = (
@@ -39,11 +39,11 @@ def test_places_are_told_once():
 
 @pytest.mark.parametrize("name", CONTRIB)
 def test_the_common_operators_of_onnx_runtime_have_a_rule(name):
-    assert rows_of("com.microsoft")[name].kind != "custom"
+    assert domain_rows("com.microsoft")[name].kind != "custom"
 
 
 def test_of_the_standard_domain_only_text_and_image_files_have_none():
-    uncovered = {name for name, row in rows_of("").items() if row.kind == "custom"}
+    uncovered = {name for name, row in domain_rows("").items() if row.kind == "custom"}
     assert uncovered == {
         "ImageDecoder", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer",
     }  # fmt: skip

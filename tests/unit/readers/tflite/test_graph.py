@@ -6,7 +6,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.dims import Symbol
 from inferometer.cost.work.count import coverage, graph_work
 from inferometer.errors import FormatError
-from inferometer.readers.tflite.graph import graph_of
+from inferometer.readers.tflite.graph import tflite_graph
 from inferometer.readers.tflite.model import parse_model
 from unit.readers.tflite.tflite_bytes import (
     F16,
@@ -50,7 +50,7 @@ class Maker:
     def graph(self, inputs=(0,), others=(), signature=None, **how):
         main = subgraph(self.tensors, inputs, (len(self.tensors) - 1,), self.steps)
         raw = model(self.codes, [main, *others], self.buffers, **how)
-        return graph_of(parse_model(raw, Path("m.tflite")), name="m", label="m.tflite", signature=signature)
+        return tflite_graph(parse_model(raw, Path("m.tflite")), name="m", label="m.tflite", signature=signature)
 
 
 def only(graph):
@@ -63,7 +63,7 @@ def flops(graph, **sizes):
 
 
 def test_a_convolution_has_its_strides_its_weights_and_its_fused_activation():
-    graph = graph_of(parse_model(convolution(), Path("m")), name="m", label="m")
+    graph = tflite_graph(parse_model(convolution(), Path("m")), name="m", label="m")
     op = only(graph)
     assert (op.kind, op.source_type, op.name) == ("convolution", "CONV_2D", "y")
     assert (op["kernel"], op["strides"], op["groups"], op["fused_activation"]) == ((3, 3), (2, 2), 1, "relu6")
@@ -290,14 +290,14 @@ def test_bodies_that_call_bodies_come_to_an_end():
     graphs = [subgraph([tensor("t", (1,))], (), (), own) for own in steps]
     graphs.append(subgraph([tensor("t", (1,))], (), (), []))
     with pytest.raises(FormatError, match=r"more than [\d,]+ ops|calls"):
-        graph_of(parse_model(model(codes, graphs), Path("m")), name="m", label="m")
+        tflite_graph(parse_model(model(codes, graphs), Path("m")), name="m", label="m")
 
 
 def test_a_chain_of_bodies_has_a_greatest_depth():
     steps = [[operator(0, (), (), (103, {0: ("i", index + 1)}))] for index in range(2000)]
     graphs = [subgraph([tensor("t", (1,))], (), (), own) for own in steps]
     with pytest.raises(FormatError, match="more than 48 deep"):
-        graph_of(parse_model(model([129], graphs), Path("m")), name="m", label="m")
+        tflite_graph(parse_model(model([129], graphs), Path("m")), name="m", label="m")
 
 
 def test_variables_are_states_by_the_name_they_share():

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from inferometer.errors import FormatError
-from inferometer.readers.tflite.graph import graph_of
+from inferometer.readers.tflite.graph import tflite_graph
 from inferometer.readers.tflite.model import parse_model
 from unit.readers.tflite.tflite_bytes import (
     F32,
@@ -117,7 +117,7 @@ def test_every_truncation_is_refused_or_read():
     raw = convolution()
     for cut in range(len(raw)):
         try:
-            graph_of(parse_model(raw[:cut], HERE), name="m", label="m")
+            tflite_graph(parse_model(raw[:cut], HERE), name="m", label="m")
         except FormatError as error:
             assert "TFLite" in error.message
 

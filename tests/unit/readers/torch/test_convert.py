@@ -9,7 +9,7 @@ from inferometer.core.dims import Symbol
 from inferometer.core.graph import KINDS
 from inferometer.cost import coverage, work_of
 from inferometer.errors import FormatError
-from inferometer.readers.torch.convert import graph_of
+from inferometer.readers.torch.convert import program_graph
 from inferometer.readers.torch.program import Held, Ref
 from inferometer.readers.torch.table import base_name, row_of, rows
 from unit.readers.torch.programs import B, W, X, Y, body, call, program, value
@@ -18,7 +18,7 @@ BATCH = Symbol("batch")
 
 
 def only(found):
-    ops = [op for _, op in graph_of(found).ops()]
+    ops = [op for _, op in program_graph(found).ops()]
     assert len(ops) == 1
     return ops[0]
 
@@ -138,14 +138,14 @@ def test_a_reshape_copies_only_where_the_numbers_do_not_lie_in_order(strides, ki
 def test_contiguous_is_free_where_it_already_is():
     values = {"x": value(2, 3), "t": value(2, 3, strides=(1, 2)), "y": value(2, 3), "z": value(2, 3)}
     calls = [call("contiguous.default", "y", self=X), call("contiguous.default", "z", self=Ref("t"))]
-    ops = [op.kind for _, op in graph_of(program(calls, values, inputs="x t", outputs="y z")).ops()]
+    ops = [op.kind for _, op in program_graph(program(calls, values, inputs="x t", outputs="y z")).ops()]
     assert ops == ["view", "copy"]
 
 
 def test_a_cast_to_the_same_format_is_free():
     values = {"x": value(4), "y": value(4), "z": value(4, dtype="bf16")}
     calls = [call("to.dtype", "y", self=X), call("to.dtype", "z", self=X)]
-    assert [op.kind for _, op in graph_of(program(calls, values, outputs="y z")).ops()] == ["view", "cast"]
+    assert [op.kind for _, op in program_graph(program(calls, values, outputs="y z")).ops()] == ["view", "cast"]
 
 
 def test_dropout_does_nothing_except_in_training():
@@ -168,7 +168,7 @@ def test_a_weight_used_in_pieces_is_as_many_weights():
         call("linear.default", "y", input=X, weight=Ref("p")),
         call("linear.default", "z", input=X, weight=Ref("q")),
     ]
-    graph = graph_of(program(calls, values, weights="w", outputs="y z"))
+    graph = program_graph(program(calls, values, weights="w", outputs="y z"))
     assert [op.weights[0].name for _, op in graph.ops()] == ["w[0]", "w[1]"]
     assert graph.parameters == 32
 
@@ -176,14 +176,14 @@ def test_a_weight_used_in_pieces_is_as_many_weights():
 def test_a_part_of_a_weight_leaves_the_weight_whole():
     values = {"x": value(1, 3, 4), "w": value(1, 9, 4), "s": value(1, 3, 4), "y": value(1, 3, 4)}
     calls = [call("slice.Tensor", "s", self=W, dim=1, end=3), call("add.Tensor", "y", self=X, other=Ref("s"))]
-    graph = graph_of(program(calls, values, weights="w"))
+    graph = program_graph(program(calls, values, weights="w"))
     assert [op.kind for _, op in graph.ops()] == ["view", "elementwise"]
     assert graph.parameters == 36
 
 
 def test_a_parameter_that_nothing_uses_is_counted():
     values = {"x": value(4), "w": value(4), "b": value(5), "y": value(4)}
-    graph = graph_of(program([call("mul.Tensor", "y", self=X, other=W)], values, weights="w b"))
+    graph = program_graph(program([call("mul.Tensor", "y", self=X, other=W)], values, weights="w b"))
     assert graph.parameters == 9
     assert graph.blocks[-1].name == "stored"
 
@@ -198,7 +198,7 @@ def test_an_embedding_gathers_rows_of_its_table():
 def test_max_of_two_tensors_compares_and_of_one_reduces():
     values = {"x": value(4, 5), "y": value(4, 5), "z": value(4), "i": value(4, dtype="i64")}
     calls = [call("max.other", "y", self=X, other=X), call("max.dim", "z i", self=X, dim=1)]
-    ops = [op.kind for _, op in graph_of(program(calls, values, outputs="y z")).ops()]
+    ops = [op.kind for _, op in program_graph(program(calls, values, outputs="y z")).ops()]
     assert ops == ["elementwise", "reduce"]
 
 
@@ -208,7 +208,7 @@ def test_adaptive_pools_say_the_windows_they_need():
         call("adaptive_avg_pool2d.default", "y", self=X, output_size=(4, 3)),
         call("adaptive_avg_pool2d.default", "z", self=X, output_size=(1, 1)),
     ]
-    first, second = (op for _, op in graph_of(program(calls, values, outputs="y z")).ops())
+    first, second = (op for _, op in program_graph(program(calls, values, outputs="y z")).ops())
     assert (first["kernel"], second["function"]) == ((2, 2), "global")
 
 
@@ -235,7 +235,7 @@ def test_a_changed_buffer_that_no_product_reads_is_a_state():
         call("add.Tensor", "y", self=Ref("m"), other=X),
         call("copy_.default", "c", self=B, src=Y),
     ]
-    graph = graph_of(program(calls, values, buffers="b"))
+    graph = program_graph(program(calls, values, buffers="b"))
     roles = {tensor.role for _, op in graph.ops() for tensor in (*op.inputs, *op.outputs) if tensor.name == "b"}
     assert roles == {"state"}
     written = sum(work_of(op, Binding()).writes for _, op in graph.ops())
@@ -245,7 +245,7 @@ def test_a_changed_buffer_that_no_product_reads_is_a_state():
 def test_a_buffer_that_is_filled_is_written_once():
     values = {"x": value(4), "b": value(6), "c": value(6), "y": value(4)}
     calls = [call("zero_.default", "c", self=B), call("relu.default", "y", self=X)]
-    fill, _ = (op for _, op in graph_of(program(calls, values, buffers="b")).ops())
+    fill, _ = (op for _, op in program_graph(program(calls, values, buffers="b")).ops())
     assert (fill.outputs[0].name, fill.outputs[0].role) == ("b", "state")
     assert work_of(fill, Binding()).writes == 6 * 4
 
@@ -258,7 +258,7 @@ def test_a_buffer_called_like_a_call_keeps_its_name():
         call("mm.default", "y", self=X, mat2=B),
     ]
     found = replace(program(calls, values, buffers="b"), held={"b": Held(name="relu", role="constant")})
-    names = {tensor.name for _, op in graph_of(found).ops() for tensor in op.inputs if tensor.role == "kv"}
+    names = {tensor.name for _, op in program_graph(found).ops() for tensor in op.inputs if tensor.role == "kv"}
     assert names == {"relu"}
 
 
@@ -268,7 +268,7 @@ def test_a_functional_cache_is_written_in_place():
         call("slice_scatter.default", "n", self=B, src=X, dim=1, start=0, end=2),
         call("bmm.default", "y", self=X, mat2=Ref("n")),
     ]
-    write, read = (op for _, op in graph_of(program(calls, values, buffers="b", mutated="b")).ops())
+    write, read = (op for _, op in program_graph(program(calls, values, buffers="b", mutated="b")).ops())
     assert write["in_place"]
     assert work_of(write, Binding()).writes == 2 * 4 * 4
     assert work_of(read, Binding()).kv_reads == 9 * 4 * 4
@@ -279,7 +279,7 @@ def test_a_loop_runs_its_body_for_each_entry():
                  {"i": value(2, 3), "w": value(3, 3), "o": value(2, 3)})  # fmt: skip
     values = {"x": value(7, 2, 3), "w": value(3, 3), "y": value(7, 2, 3)}
     found = call("higher_order.map_impl", "y", f=inner, xs=(X,), args=(W,))
-    graph = graph_of(program([found], values, weights="w"))
+    graph = program_graph(program([found], values, weights="w"))
     op = graph.blocks[0].ops[0]
     assert (op.kind, op["trips"]) == ("control", 7)
     assert flops(op) == 7 * 2 * 3 * 2 * 3
@@ -290,7 +290,7 @@ def test_a_while_loop_is_not_covered():
     step = body("i", "o", [call("add.Tensor", "o", self=Ref("i"))], {"i": value(2), "o": value(2)})
     values = {"x": value(2), "y": value(2)}
     found = call("higher_order.while_loop", "y", cond=step, body=step, carried=(X,), extra=())
-    assert coverage(graph_of(program([found], values))).uncovered[0].reason == "unknown number of trips"
+    assert coverage(program_graph(program([found], values))).uncovered[0].reason == "unknown number of trips"
 
 
 def test_a_region_without_gradients_is_as_if_it_were_not_there():
@@ -300,19 +300,19 @@ def test_a_region_without_gradients_is_as_if_it_were_not_there():
         call("higher_order.wrap_with_set_grad_enabled", "g", enabled=False, body=inner, first=X),
         call("neg.default", "y", self=Ref("g")),
     ]
-    assert [op.kind for _, op in graph_of(program(calls, values)).ops()] == ["activation", "elementwise"]
+    assert [op.kind for _, op in program_graph(program(calls, values)).ops()] == ["activation", "elementwise"]
 
 
 def test_a_function_that_is_given_too_little_is_an_error():
     inner = body("i j", "i", [], {"i": value(2), "j": value(2)})
     found = call("higher_order.cond", "y", pred=X, yes=inner, no=inner, operands=(X,))
     with pytest.raises(FormatError, match="a function of 2 tensors and gives 1"):
-        graph_of(program([found], {"x": value(2), "y": value(2)}))
+        program_graph(program([found], {"x": value(2), "y": value(2)}))
 
 
 def test_sizes_that_only_the_data_tells_are_reported():
     values = {"x": value(4), "y": value(Symbol("u0"), 1, dtype="i64")}
-    graph = graph_of(program([call("nonzero.default", "y", self=X)], values))
+    graph = program_graph(program([call("nonzero.default", "y", self=X)], values))
     assert coverage(graph).uncovered[0].reason == "unknown size: u0"
 
 
@@ -323,4 +323,4 @@ def test_questions_about_sizes_are_no_ops():
         call("_assert_tensor_metadata.default", "", a=X),
         call("relu.default", "y", self=X),
     ]
-    assert [op.kind for _, op in graph_of(program(calls, values)).ops()] == ["activation"]
+    assert [op.kind for _, op in program_graph(program(calls, values)).ops()] == ["activation"]

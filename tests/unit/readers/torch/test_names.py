@@ -6,7 +6,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.dims import Expression, Symbol, evaluate
 from inferometer.cost import footprint
 from inferometer.readers.torch.body import module_path
-from inferometer.readers.torch.convert import graph_of
+from inferometer.readers.torch.convert import program_graph
 from inferometer.readers.torch.expressions import parse_size
 from inferometer.readers.torch.program import Ref
 from inferometer.readers.torch.symbols import name_symbols
@@ -90,7 +90,7 @@ def chain(paths, extra=()):
         values[output] = value(4)
     calls += [call("add.Tensor", output, self=Ref(first), other=Ref(f"t{len(paths) - 1}")) for first, output in extra]
     last = extra[-1][1] if extra else f"t{len(paths) - 1}"
-    return graph_of(program(calls, values, outputs=last))
+    return program_graph(program(calls, values, outputs=last))
 
 
 def shape_of(graph):
@@ -141,10 +141,10 @@ def test_a_folded_graph_needs_as_much_memory_as_the_unfolded_one():
 def test_ops_of_one_name_in_a_module_are_numbered():
     values = {"x": value(4), "t": value(4), "y": value(4)}
     calls = [call("relu.default", "t", path="a", self=Ref("x")), call("relu.default", "y", path="a", self=Ref("t"))]
-    assert [op.name for _, op in graph_of(program(calls, values)).ops()] == ["a.relu", "a.relu_1"]
+    assert [op.name for _, op in program_graph(program(calls, values)).ops()] == ["a.relu", "a.relu_1"]
 
 
 def test_a_module_that_computes_one_thing_gives_its_name():
     values = {"x": value(4), "t": value(4), "y": value(4)}
     calls = [call("relu.default", "t", path="a.b", self=Ref("x")), call("neg.default", "y", path="a", self=Ref("t"))]
-    assert [op.name for _, op in graph_of(program(calls, values)).ops()] == ["a.b", "a.neg"]
+    assert [op.name for _, op in program_graph(program(calls, values)).ops()] == ["a.b", "a.neg"]

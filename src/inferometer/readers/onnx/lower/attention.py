@@ -5,13 +5,28 @@ from typing import Any
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.onnx.rules.attention import Heads, heads_of
-from inferometer.readers.onnx.step import Lowering, Maker, Step
+from inferometer.readers.onnx import algebra
+from inferometer.readers.onnx.faults import UncoveredError
+from inferometer.readers.onnx.rules.attention import (
+    Heads,
+    fused_heads,
+    group_query_heads,
+    heads_of,
+    multi_head_heads,
+    multi_head_past,
+    packed_heads,
+    paged_heads,
+    past_place,
+)
+from inferometer.readers.onnx.step import Lowering, Maker, Step, Wires, part_op
 
 __all__ = [
-    "attention_attributes", "attention_op", "fixed_heads", "lower_attention", "lower_causal_conv",
-    "lower_linear_attention", "lower_rotary", "table_rows",
+    "attention_attributes", "attention_op", "lower_attention", "lower_causal_conv",
+    "lower_fused_attention", "lower_group_query", "lower_linear_attention", "lower_longformer", "lower_multi_head",
+    "lower_packed", "lower_paged", "lower_rotary", "table_rows",
 ]  # fmt: skip
+
+_NO_HEADS = "the sizes of its heads are not known"
 
 
 def attention_attributes(sizes: Heads, *, cached: bool, **more: Any) -> dict[str, Any]:
@@ -30,17 +45,17 @@ def attention_attributes(sizes: Heads, *, cached: bool, **more: Any) -> dict[str
     }
 
 
-def fixed_heads(sizes: Heads) -> bool:
-    """Whether all that rules multiply without binding are numbers."""
-    return all(isinstance(n, int) for n in (sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.value_dim))
+def _fixed(sizes: Heads) -> Heads:
+    """The sizes, where all that rules multiply without binding are numbers."""
+    if not all(isinstance(n, int) for n in (sizes.heads, sizes.kv_heads, sizes.head_dim, sizes.value_dim)):
+        raise UncoveredError(_NO_HEADS)
+    return sizes
 
 
 def lower_attention(step: Step, maker: Maker) -> list[Op]:
     """ONNX's own. Inputs: Q, K, V, mask, past key, past value."""
     call = step.call
-    sizes = heads_of(call)
-    if not fixed_heads(sizes):
-        return maker.custom(step, "the sizes of its heads are not known")
+    sizes = _fixed(heads_of(call))
     left = call.integer("left_window_size", -1)
     attributes = attention_attributes(
         sizes,
@@ -144,7 +159,7 @@ def lower_linear_attention(step: Step, maker: Maker) -> list[Op]:
     heads, kv_heads = call.integer("q_num_heads"), call.integer("kv_num_heads")
     q, v = (call.value(i).shape or (None,) for i in (0, 2))
     if heads < 1 or kv_heads < 1 or not isinstance(q[-1], int) or not isinstance(v[-1], int):
-        return maker.custom(step, "the sizes of its heads are not known")
+        raise UncoveredError(_NO_HEADS)
     inner, state = v[-1] // kv_heads * heads, q[-1] // heads
     return [maker.op(step, "ssm_scan", inner=inner, state=state, heads=heads, groups=kv_heads, version=2)]
 
@@ -157,13 +172,132 @@ def lower_causal_conv(step: Step, maker: Maker) -> list[Op]:
     channels = x[1] if x is not None and len(x) > 1 else None
     if not isinstance(kernel, int) or not isinstance(channels, int):
         return maker.custom(step, "the shape of its weight is not known")
-    attributes = {
-        "in_channels": channels,
-        "out_channels": channels,
-        "groups": channels,
-        "kernel": (kernel,),
-        "strides": (1,),
-        "dilations": (1,),
-        "transposed": False,
-    }
-    return [maker.op(step, "convolution", **attributes)]
+    sizes = dict.fromkeys(("in_channels", "out_channels", "groups"), channels)
+    return [maker.op(step, "convolution", **sizes, kernel=(kernel,), strides=(1,), dilations=(1,), transposed=False)]
+
+
+def lower_fused_attention(step: Step, maker: Maker) -> list[Op]:
+    """The projection to q, k and v, then attention."""
+    return _projected(step, maker, fused_heads(step.call), (past_place(step.call),))
+
+
+def lower_packed(step: Step, maker: Maker) -> list[Op]:
+    if step.call.node.op_type == "PackedAttention":
+        return _projected(step, maker, packed_heads(step.call), ())
+    sizes = _fixed(packed_heads(step.call))
+    attributes = attention_attributes(sizes, cached=False, causal=False, window=None)
+    return [attention_op(step, maker, (0, 1, 2), (), attributes)]
+
+
+def lower_longformer(step: Step, maker: Maker) -> list[Op]:
+    """Each token meets `window` tokens on each side. What is global is left out."""
+    x, heads = step.call.shape(0), step.call.integer("num_heads")
+    if not isinstance(x[-1], int) or heads < 1 or len(x) != 3:
+        raise UncoveredError(_NO_HEADS)
+    size = x[-1] // heads
+    sizes = Heads.of_itself(x[0], heads, (size, size), x[1])
+    return _projected(step, maker, sizes, (), window=2 * step.call.integer("window") + 1)
+
+
+def _projected(
+    step: Step, maker: Maker, sizes: Heads, caches: tuple[int, ...], *, window: int | None = None
+) -> list[Op]:
+    _fixed(sizes)
+    call = step.call
+    quantised = call.node.op_type == "QAttention"
+    x, y = maker.tensor(call.value(0)), maker.tensor(step.outs[0])
+    head_width = algebra.add(algebra.mul(sizes.head_dim, 2), sizes.value_dim)
+    qkv = Tensor(name=f"{step.name}/qkv", shape=(*x.shape[:-1], algebra.mul(sizes.heads, head_width)), dtype=y.dtype)
+    scales = (3, 4, 6, 7) if quantised else ()
+    weights = maker.weights([call.inputs[i] for i in (1, 2, *scales) if call.has(i)])
+    extra = {"compute": "i8"} if quantised else {}
+    wires = Wires((x,), (qkv,), weights)
+    projection = part_op(step, "projection", "linear", wires, contracted=x.shape[-1], **extra)
+    attributes = attention_attributes(
+        sizes,
+        cached=any(call.has(place) for place in caches) or len([value for value in step.outs if value.name]) > 1,
+        causal=bool(call.integer("unidirectional")) or "Decoder" in call.node.op_type,
+        window=window,
+    )
+    taken = {0, 1, 2, *scales, *caches}
+    masks = [value for i, value in enumerate(call.inputs) if i not in taken and value is not None]
+    past = [value for i in caches if call.has(i) and (value := call.inputs[i]) is not None]
+    inputs = (
+        qkv,
+        *(maker.tensor(value) for value in masks if not value.constant),
+        *(maker.tensor(value, "kv") for value in past),
+    )
+    outputs = tuple(maker.tensor(value, "kv" if i else None) for i, value in enumerate(step.outs) if value.name)
+    return [projection, part_op(step, "attention", "attention", Wires(inputs, outputs), **attributes)]
+
+
+def lower_multi_head(step: Step, maker: Maker) -> list[Op]:
+    call = step.call
+    sizes = _fixed(multi_head_heads(call))
+    past = multi_head_past(call)
+    kept = call.has(1) and len(call.shape(1)) == 4  # keys as a cache keeps them are an encoder's, computed once
+    attributes = attention_attributes(
+        sizes,
+        cached=call.has(past[0]) or kept,
+        causal=bool(call.integer("unidirectional")) or "Decoder" in call.node.op_type,
+        window=None,
+    )
+    if kept:
+        attributes |= {"cross": True, "context": sizes.keys}
+    return [attention_op(step, maker, (0, 1, 2), past, attributes)]
+
+
+def lower_group_query(step: Step, maker: Maker) -> list[Op]:
+    """With its rotation, where it does that itself. A cache of a fixed length is taken as full."""
+    call = step.call
+    sizes = _fixed(group_query_heads(call))
+    if isinstance(sizes.past, int) and sizes.past:
+        call.assume(f"its cache of {sizes.past} tokens is full")
+    tables = (9, 10) if call.node.op_type == "SparseAttention" else (7, 8)
+    op = attention_op(step, maker, (0, 1, 2), (3, 4), _windowed(step, sizes))
+    return _with_rotation(step, maker, op, sizes, tables)
+
+
+def lower_paged(step: Step, maker: Maker) -> list[Op]:
+    sizes = _fixed(paged_heads(step.call))
+    op = attention_op(step, maker, (0, 1, 2), (3, 4), _windowed(step, sizes))
+    return _with_rotation(step, maker, op, sizes, (8, 9))
+
+
+def _windowed(step: Step, sizes: Heads) -> dict[str, Any]:
+    window = step.call.integer("local_window_size", -1)
+    return attention_attributes(
+        sizes,
+        cached=True,
+        causal=True,
+        window=window if window > 0 else None,
+        soft_cap=step.call.number("softcap") > 0,
+    )
+
+
+def _with_rotation(step: Step, maker: Maker, op: Op, sizes: Heads, tables: tuple[int, int]) -> list[Op]:
+    """The tables of sines and cosines belong to the rotation, which reads a row of them for each token."""
+    stored = {tensor.name for tensor in maker.weights([step.call.inputs[i] for i in tables if step.call.has(i)])}
+    op = replace(op, weights=tuple(weight for weight in op.weights if weight.name not in stored))
+    return [*(_rotation(step, maker, sizes, tables) if step.call.integer("do_rotary") else []), op]
+
+
+def _rotation(step: Step, maker: Maker, sizes: Heads, tables: tuple[int, int]) -> list[Op]:
+    gathered = table_rows(step, maker, tables, None, (sizes.batch, sizes.queries))
+    dtype = maker.tensor(step.call.value(0)).dtype
+    turned = tuple(
+        Tensor(
+            name=f"{step.name}/{name}",
+            shape=(sizes.batch, sizes.queries, algebra.mul(heads, sizes.head_dim)),
+            dtype=dtype,
+        )
+        for name, heads in (("q", sizes.heads), ("k", sizes.kv_heads))
+    )
+    sources = [value for i in (0, 1) if step.call.has(i) and (value := step.call.inputs[i]) is not None]
+    inputs = [maker.tensor(value) for value in sources if not value.constant]
+    cos = step.call.inputs[tables[0]] if step.call.has(tables[0]) else None
+    attributes: dict[str, Any] = {}
+    if cos is not None and cos.shape and isinstance(cos.shape[-1], int):
+        attributes = {"rotary_dim": 2 * cos.shape[-1], "head_dim": sizes.head_dim}
+    wires = Wires((*inputs, *(gathered[0].outputs if gathered else ())), turned)
+    return [*gathered, part_op(step, "rotary", "rotary", wires, **attributes)]

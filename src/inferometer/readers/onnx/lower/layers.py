@@ -13,7 +13,7 @@ from inferometer.readers.onnx.step import Lowering, Maker, Step
 
 __all__ = [
     "lower_arg", "lower_clip", "lower_conv", "lower_determinant", "lower_gather", "lower_gelu", "lower_lrn",
-    "lower_norm", "lower_pool", "lower_recurrent", "lower_reduce", "lower_resize", "lower_roi_align", "lower_scatter",
+    "lower_pool", "lower_recurrent", "lower_reduce", "lower_resize", "lower_roi_align", "lower_scatter",
     "lower_sort", "lower_suppression", "lower_transform", "lower_unique",
 ]  # fmt: skip
 
@@ -73,13 +73,6 @@ def lower_roi_align(step: Step, maker: Maker) -> list[Op]:
     if ratio < 1:
         return maker.custom(step, "how many samples it takes depends on the regions it is given")
     return [maker.op(step, "elementwise", function="roi_align", flops_per_element=8 * ratio * ratio)]
-
-
-def lower_norm(norm: str) -> Lowering:
-    def lower(step: Step, maker: Maker) -> list[Op]:
-        return [maker.op(step, norm=norm)]
-
-    return lower
 
 
 def lower_lrn(step: Step, maker: Maker) -> list[Op]:
@@ -192,7 +185,10 @@ def lower_transform(step: Step, maker: Maker) -> list[Op]:
 
 
 def _points(step: Step) -> Any:
+    """Along the last axis of the signal for ONNX Runtime's own two, behind which an inverse one has the parts."""
     call, result = step.call, step.outs[0].shape
+    if call.node.domain:
+        return call.shape(0)[-1 if call.node.op_type == "Rfft" else -2]
     if result is None or call.value(0).shape is None:
         return None
     if call.node.op_type == "STFT":

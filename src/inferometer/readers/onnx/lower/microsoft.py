@@ -5,14 +5,13 @@ from math import prod
 
 from inferometer.core.dims import Dim
 from inferometer.core.graph import Op, Tensor
-from inferometer.readers.onnx.lower.parts import Wires, part_op
 from inferometer.readers.onnx.lower.products import product_op, unpacked
 from inferometer.readers.onnx.rules.common import static
-from inferometer.readers.onnx.step import Lowering, Maker, Step
+from inferometer.readers.onnx.step import Lowering, Maker, Step, Wires, part_op
 
 __all__ = [
-    "MOE", "QMOE", "ExpertPlaces", "lower_bias_split", "lower_block_quantized", "lower_cdist", "lower_embed_norm",
-    "lower_fft", "lower_fpq4", "lower_gather_quantized", "lower_inverse", "lower_moe", "lower_n_bits",
+    "MOE", "QMOE", "ExpertPlaces", "lower_block_quantized", "lower_cdist", "lower_embed_norm",
+    "lower_fpq4", "lower_gather_quantized", "lower_inverse", "lower_moe", "lower_n_bits",
     "lower_nbits_mlp", "lower_nbits_qkv",
 ]  # fmt: skip
 
@@ -129,7 +128,7 @@ QMOE = ExpertPlaces(first=2, second=5, third=8, packed=True)
 def lower_moe(places: ExpertPlaces) -> Lowering:
     """Router scores come in; the experts' projections are here.
 
-    How wide they are inside, the second stack tells; a first of twice its size holds the gate too.
+    Their inner width follows from the second stack; a first stack of twice its size holds the gate too.
     """
 
     def lower(step: Step, maker: Maker) -> list[Op]:
@@ -140,7 +139,7 @@ def lower_moe(places: ExpertPlaces) -> Lowering:
             return maker.custom(step, "the shape of its experts is not known")
         experts, hidden = sizes
         bits = call.integer("expert_weight_bits", 4) if places.packed else 8
-        each = 8 // bits if bits in {1, 2, 4, 8} else 1
+        per_byte = 8 // bits if bits in {1, 2, 4, 8} else 1
         function = call.text("activation_type", "relu").casefold()
         op = maker.op(
             step,
@@ -148,7 +147,7 @@ def lower_moe(places: ExpertPlaces) -> Lowering:
             experts=experts,
             top_k=call.integer("k", 1),
             hidden=hidden,
-            intermediate=prod(down) * each // (experts * hidden),
+            intermediate=prod(down) * per_byte // (experts * hidden),
             gated=prod(up) == 2 * prod(down) or call.has(places.third),
             function={"swiglu": "silu"}.get(function, function),
         )
@@ -159,9 +158,9 @@ def lower_moe(places: ExpertPlaces) -> Lowering:
 
 def _unpacked_stacks(op: Op, bits: int) -> Op:
     """Stacks of packed matrices, [experts, rows, columns / numbers in a byte]."""
-    each = max(1, 8 // max(1, bits))
+    per_byte = max(1, 8 // max(1, bits))
     weights = tuple(
-        unpacked(w, (*w.shape[:-1], w.shape[-1] * each), bits) if w.role == "weight" and len(w.shape) == 3 else w
+        unpacked(w, (*w.shape[:-1], w.shape[-1] * per_byte), bits) if w.role == "weight" and len(w.shape) == 3 else w
         for w in op.weights
     )
     return replace(op, weights=weights)
@@ -188,11 +187,6 @@ def lower_embed_norm(step: Step, maker: Maker) -> list[Op]:
     return [*ops, part_op(step, "norm", "norm", wires, norm="layer")]
 
 
-def lower_bias_split(step: Step, maker: Maker) -> list[Op]:
-    """A bias, a gelu of one half, times the other."""
-    return [maker.op(step, function="gelu", flops_per_element=8)]
-
-
 def lower_inverse(step: Step, maker: Maker) -> list[Op]:
     """2·n³ operations a matrix, n² results: 2·n each."""
     n = step.call.shape(0)[-1]
@@ -204,12 +198,3 @@ def lower_inverse(step: Step, maker: Maker) -> list[Op]:
 def lower_cdist(step: Step, maker: Maker) -> list[Op]:
     """All distances between two sets of vectors: a product of the one with the other."""
     return [product_op(step, maker, (0, 1, None), step.call.shape(0)[-1])]
-
-
-def lower_fft(step: Step, maker: Maker) -> list[Op]:
-    """As for a DFT: about 2.5·log₂ n operations a number, along the last axis of the signal."""
-    points = step.call.shape(0)[-1 if step.call.node.op_type == "Rfft" else -2]
-    if not isinstance(points, int) or points < 1:
-        return maker.custom(step, "the length of the transform is not known")
-    stages = max(1, (points - 1).bit_length())
-    return [maker.op(step, function="fft", flops_per_element=-(-5 * stages // 2))]

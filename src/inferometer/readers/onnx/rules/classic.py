@@ -21,7 +21,7 @@ def _rows(call: Call) -> Dim:
 
 
 def classes(call: Call) -> int | None:
-    """How many classes a classifier tells apart, from its labels."""
+    """How many classes a classifier has, from its labels."""
     names = ("classlabels_ints", "classlabels_int64s", "classlabels_strings")
     return next((call.count(name) for name in names if call.count(name)), None)
 
@@ -29,7 +29,7 @@ def classes(call: Call) -> int | None:
 def classifier(call: Call) -> list[Out]:
     """A label for each row, and a score for each class."""
     label = "string" if call.count("classlabels_strings") else "i64"
-    return [Out((_rows(call),), label), Out((_rows(call), classes(call)), "f32")][: len(call.node.outputs)]
+    return [Out((_rows(call),), label), Out((_rows(call), classes(call)), "f32")]
 
 
 def regressor(call: Call) -> list[Out]:
@@ -40,10 +40,10 @@ def regressor(call: Call) -> list[Out]:
 def label_encoder(call: Call) -> list[Out]:
     formats = (("values_int64s", "i64"), ("values_floats", "f32"), ("values_strings", "string"))
     values = call.tensor("values_tensor")
-    found = values.dtype if values is not None else next((f for name, f in formats if call.count(name)), None)
-    if found is None:  # before version 2: between text and whole numbers
-        found = "i64" if call.dtype(0) == "string" else "string"
-    return [Out(call.shape(0), found)]
+    dtype = values.dtype if values is not None else next((f for name, f in formats if call.count(name)), None)
+    if dtype is None:  # before version 2: between text and whole numbers
+        dtype = "i64" if call.dtype(0) == "string" else "string"
+    return [Out(call.shape(0), dtype)]
 
 
 def array_feature_extractor(call: Call) -> list[Out]:

@@ -1,5 +1,7 @@
 """What the shape rules share."""
 
+from collections.abc import Iterable
+
 from inferometer.core.dims import Dim, symbols_in
 from inferometer.readers.onnx.content import Content, Item
 from inferometer.readers.onnx.faults import Fault
@@ -7,8 +9,8 @@ from inferometer.readers.onnx.limits import MAX_RANK
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape
 
 __all__ = [
-    "as_dim", "broadcast", "broadcast_dims", "first_is_whole", "nothing_known", "same_as_first", "scalar", "sizes",
-    "static", "unknown",
+    "agreed", "as_dim", "broadcast", "broadcast_dims", "first_is_whole", "first_size", "nothing_known",
+    "same_as_first", "scalar", "sizes", "static", "unknown",
 ]  # fmt: skip
 
 
@@ -17,7 +19,7 @@ def unknown(dtype: str | None = None) -> Out:
 
 
 def nothing_known(call: Call) -> list[Out]:
-    """Outputs of an operator whose shapes no rule tells."""
+    """Outputs of an operator whose shapes no rule infers."""
     return [unknown() for _ in call.node.outputs]
 
 
@@ -57,6 +59,15 @@ def broadcast_dims(call: Call, one: Dim, other: Dim) -> Dim:
     return other if symbols_in(one) & guessed and not symbols_in(other) & guessed else one
 
 
+def agreed(shapes: Iterable[Shape | None]) -> Loose | None:
+    """The sizes that several possible shapes have in common."""
+    every = list(shapes)
+    known = [shape for shape in every if shape is not None]
+    if not known or len(known) < len(every) or len({len(shape) for shape in known}) > 1:
+        return None
+    return tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
+
+
 def static(shape: Loose | None) -> tuple[int, ...] | None:
     """The shape, where all its sizes are numbers."""
     if shape is None or not all(isinstance(dim, int) for dim in shape):
@@ -73,6 +84,12 @@ def as_dim(item: Item) -> Dim | None:
 
 def sizes(items: tuple[Item, ...]) -> Loose:
     return tuple(as_dim(item) for item in items)
+
+
+def first_size(call: Call, index: int) -> Dim | None:
+    """A scalar input's value as a size, where it is known."""
+    items = call.items(index)
+    return as_dim(items[0]) if items else None
 
 
 def first_is_whole(call: Call, index: int) -> int | None:

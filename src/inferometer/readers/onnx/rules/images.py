@@ -40,8 +40,8 @@ def resize(call: Call) -> list[Out]:
 def _scales(call: Call, index: int) -> tuple[float | None, ...] | None:
     items: tuple[Any, ...] | None = call.items(index)
     if call.has_attribute("scales"):
-        found = call.node.attributes["scales"].value
-        items = found if isinstance(found, tuple) else ()
+        value = call.node.attributes["scales"].value
+        items = value if isinstance(value, tuple) else ()
     if items is None:
         return None
     return tuple(float(item) if isinstance(item, int | float) else None for item in items)

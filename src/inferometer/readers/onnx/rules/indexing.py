@@ -1,25 +1,20 @@
 """Ops that address elements, and ops that make tensors out of numbers."""
 
 import math
-from typing import TYPE_CHECKING
 
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Content, Item, full, take, vector
-from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_ITEMS, MAX_RANK
 from inferometer.readers.onnx.messages import TensorDef
-from inferometer.readers.onnx.rules.common import as_dim, scalar, sizes, static
+from inferometer.readers.onnx.rules.common import as_dim, first_size, scalar, sizes, static
 from inferometer.readers.onnx.rules.items import add, mul
 from inferometer.readers.onnx.value import Call, Loose, Out
 
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-
 __all__ = [
-    "compress", "constant_of_shape", "eye_like", "gather", "gather_elements", "gather_nd", "multinomial",
-    "non_max_suppression", "non_zero", "one_hot", "random_of_shape", "range_", "scatter_elements", "scatter_nd",
-    "shape_of", "size_of", "tensor_scatter", "top_k", "unique",
+    "compress", "constant_of_shape", "gather", "gather_elements", "gather_nd", "multinomial",
+    "non_max_suppression", "non_zero", "one_hot", "random_of_shape", "range_", "scatter",
+    "shape_of", "size_of", "top_k", "unique",
 ]  # fmt: skip
 
 
@@ -48,18 +43,8 @@ def gather_nd(call: Call) -> list[Out]:
     return [Out((*indices[:-1], *data[batch + depth :]), call.dtype(0))]
 
 
-def scatter_elements(call: Call) -> list[Out]:
-    return [Out(call.shape(0), call.dtype(0), _scattered(call))]
-
-
-def _scattered(call: Call) -> Content | None:
-    data, indices, updates = (call.content(i) for i in range(3))
-    if data is None or indices is None or updates is None or len(data.shape) != 1:
-        return None
-    return _overwritten(data, indices.items, updates.items)
-
-
-def scatter_nd(call: Call) -> list[Out]:
+def scatter(call: Call) -> list[Out]:
+    """The elements are followed where both the data and the update are vectors, as shapes are."""
     data, indices, updates = (call.content(i) for i in range(3))
     folded = None
     if data is not None and indices is not None and updates is not None and len(data.shape) == 1:
@@ -79,20 +64,17 @@ def _overwritten(data: Content, places: tuple[Item, ...], items: tuple[Item, ...
 
 
 def one_hot(call: Call) -> list[Out]:
-    indices, depth = call.shape(0), call.items(1)
-    rank = len(indices) + 1
-    axis = call.axis(call.integer("axis", -1), rank)
-    count = as_dim(depth[0]) if depth else None
-    return [Out((*indices[:axis], count, *indices[axis:]), call.dtype(2))]
+    indices = call.shape(0)
+    axis = call.axis(call.integer("axis", -1), len(indices) + 1)
+    return [Out((*indices[:axis], first_size(call, 1), *indices[axis:]), call.dtype(2))]
 
 
 def top_k(call: Call) -> list[Out]:
     shape = call.shape(0)
     axis = call.axis(call.integer("axis", -1), len(shape))
-    items: tuple[Item, ...] | None = (call.integer("k"),) if call.has_attribute("k") else call.items(1)
-    kept = as_dim(items[0]) if items else None
+    kept = call.integer("k") if call.has_attribute("k") else first_size(call, 1)
     result = (*shape[:axis], kept, *shape[axis + 1 :])
-    return [Out(result, call.dtype(0)), Out(result, "i64")][: len(call.node.outputs)]
+    return [Out(result, call.dtype(0)), Out(result, "i64")]
 
 
 def non_zero(call: Call) -> list[Out]:
@@ -100,8 +82,8 @@ def non_zero(call: Call) -> list[Out]:
     shape, content = call.shape(0), call.content(0)
     rank = max(1, len(shape))
     if content is not None and len(content.shape) == 1 and all(isinstance(i, int | float) for i in content.items):
-        found = tuple(place for place, item in enumerate(content.items) if item != 0)
-        return [Out((1, len(found)), "i64", Content((1, len(found)), found) if found else None)]
+        places = tuple(place for place, item in enumerate(content.items) if item != 0)
+        return [Out((1, len(places)), "i64", Content((1, len(places)), places) if places else None)]
     return [Out((rank, None), "i64")]
 
 
@@ -110,11 +92,10 @@ def unique(call: Call) -> list[Out]:
     if call.has_attribute("axis"):
         axis = call.axis(call.integer("axis"), len(shape))
         kept: Loose = (*shape[:axis], None, *shape[axis + 1 :])
-        counted: Dim = shape[axis]
+        counted = shape[axis]
     else:
         kept, counted = (None,), algebra.product(shape)
-    outs = [Out(kept, call.dtype(0)), Out((None,), "i64"), Out((counted,), "i64"), Out((None,), "i64")]
-    return outs[: len(call.node.outputs)]
+    return [Out(kept, call.dtype(0)), Out((None,), "i64"), Out((counted,), "i64"), Out((None,), "i64")]
 
 
 def compress(call: Call) -> list[Out]:
@@ -198,24 +179,12 @@ def _fill(call: Call, value: TensorDef | None) -> Item:
     return content.items[0] if content is not None and content.items else None
 
 
-def eye_like(call: Call) -> list[Out]:
-    number = call.integer("dtype")
-    return [Out(call.shape(0), ELEMENTS[number].name if number in ELEMENTS else call.dtype(0))]
-
-
 def random_of_shape(call: Call) -> list[Out]:
     shape = call.integers("shape")
     if shape is None or len(shape) > MAX_RANK or any(dim < 0 for dim in shape):
         raise Fault("random numbers of no shape")
-    number = call.integer("dtype", 1)
-    return [Out(shape, ELEMENTS[number].name if number in ELEMENTS else "f32")]
+    return [Out(shape, call.element("dtype", "f32"))]
 
 
 def multinomial(call: Call) -> list[Out]:
-    number = call.integer("dtype", 6)
-    dtype = ELEMENTS[number].name if number in ELEMENTS else "i32"
-    return [Out((call.shape(0)[0], call.integer("sample_size", 1)), dtype)]
-
-
-def tensor_scatter(call: Call) -> list[Out]:
-    return [Out(call.shape(0), call.dtype(0))]
+    return [Out((call.shape(0)[0], call.integer("sample_size", 1)), call.element("dtype", "i32"))]

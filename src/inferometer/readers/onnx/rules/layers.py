@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from inferometer.core.dims import Dim
-from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.value import Call, Loose, Out
 
@@ -11,8 +10,6 @@ __all__ = [
     "batch_norm", "dequantize", "directions_of", "dynamic_quantize", "hidden_size", "layer_norm", "quantize",
     "recurrent", "shaped_like",
 ]  # fmt: skip
-
-_GATES = {"LSTM": 4, "DynamicQuantizeLSTM": 4, "GRU": 3, "RNN": 1}
 
 
 def batch_norm(call: Call) -> list[Out]:
@@ -30,8 +27,7 @@ def layer_norm(call: Call) -> list[Out]:
     shape = call.shape(0)
     axis = call.axis(call.integer("axis", -1), len(shape)) if shape else 0
     rows: tuple[Dim, ...] = (*shape[:axis], *((1,) * (len(shape) - axis)))
-    outs = [Out(shape, call.dtype(0)), Out(rows, "f32"), Out(rows, "f32")]
-    return outs[: len(call.node.outputs)]
+    return [Out(shape, call.dtype(0)), Out(rows, "f32"), Out(rows, "f32")]
 
 
 def recurrent(call: Call) -> list[Out]:
@@ -45,7 +41,7 @@ def recurrent(call: Call) -> list[Out]:
     last: Loose = (directions, x[1], hidden)
     if call.integer("layout"):
         every, last = (x[0], x[1], directions, hidden), (x[0], directions, hidden)
-    return [Out(every, dtype), Out(last, dtype), Out(last, dtype)][: len(call.node.outputs)]
+    return [Out(every, dtype), Out(last, dtype), Out(last, dtype)]
 
 
 def directions_of(call: Call) -> int:
@@ -60,19 +56,15 @@ def hidden_size(call: Call) -> Dim | None:
 
 
 def quantize(call: Call) -> list[Out]:
-    number = call.integer("output_dtype")
-    dtype = ELEMENTS[number].name if number in ELEMENTS else call.dtype(2) or "u8"
-    return [Out(call.shape(0), dtype)]
+    return [Out(call.shape(0), call.element("output_dtype", call.dtype(2) or "u8"))]
 
 
 def dequantize(call: Call) -> list[Out]:
-    number = call.integer("output_dtype")
-    dtype = ELEMENTS[number].name if number in ELEMENTS else call.dtype(1)
-    return [Out(call.shape(0), dtype)]
+    return [Out(call.shape(0), call.element("output_dtype", call.dtype(1)))]
 
 
 def dynamic_quantize(call: Call) -> list[Out]:
-    return [Out(call.shape(0), "u8"), Out((), "f32"), Out((), "u8")][: len(call.node.outputs)]
+    return [Out(call.shape(0), "u8"), Out((), "f32"), Out((), "u8")]
 
 
 def shaped_like(index: int, dtype: str | None = None) -> Callable[[Call], list[Out]]:

@@ -1,23 +1,17 @@
 """Shapes of ONNX Runtime's own operators (com.microsoft)."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from inferometer.readers.onnx import algebra
-from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
-from inferometer.readers.onnx.rules.common import as_dim, broadcast, first_is_whole
-from inferometer.readers.onnx.rules.moves import concatenate
+from inferometer.readers.onnx.rules.common import as_dim, first_is_whole, first_size
+from inferometer.readers.onnx.rules.moves import concatenate, pad
 from inferometer.readers.onnx.rules.products import contraction
-from inferometer.readers.onnx.rules.windows import pooled, window_of, windowed
+from inferometer.readers.onnx.rules.windows import conv, pooled, window_of, windowed
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-    from inferometer.readers.onnx.content import Item
-
 __all__ = [
-    "bias_split", "block_quantized", "bnb4", "broadcast_of", "cdist", "channels_last_conv", "channels_last_pool",
+    "bias_split", "block_quantized", "bnb4", "cdist", "channels_last_conv", "channels_last_pool",
     "crop_and_resize", "embed_norm", "expand_dims", "fpq4", "gather_block_quantized", "gemm_float8", "global_pool",
     "irfft", "n_bits", "nbits_mlp", "nbits_qkv", "one_flag", "padded", "position_bias", "q_gemm", "qlinear_concat",
     "qlinear_conv", "qlinear_reduce", "remove_padding", "reordered", "restore_padding", "rfft", "same_and_mask",
@@ -25,16 +19,6 @@ __all__ = [
 ]  # fmt: skip
 
 Rule = Callable[[Call], list[Out]]
-
-
-def broadcast_of(*places: int, dtype: int | None = None) -> Rule:
-    """One result, with the inputs at these places broadcast to each other."""
-
-    def infer(call: Call) -> list[Out]:
-        shape = broadcast(call, *(call.shape(place) for place in places if call.has(place)))
-        return [Out(shape, call.dtype(places[0] if dtype is None else dtype)) for _ in call.node.outputs]
-
-    return infer
 
 
 def n_bits(call: Call) -> list[Out]:
@@ -75,27 +59,25 @@ def block_quantized(packed: int) -> Rule:
 
 def nbits_mlp(call: Call) -> list[Out]:
     shape = (*call.shape(0)[:-1], call.integer("N"))
-    return [Out(shape, call.dtype(0)), Out(call.shape(0), call.dtype(0))][: len(call.node.outputs)]
+    return [Out(shape, call.dtype(0)), Out(call.shape(0), call.dtype(0))]
 
 
 def nbits_qkv(call: Call) -> list[Out]:
     rows, dtype = call.shape(0)[:-1], call.dtype(0)
     wide, narrow = call.integer("Nq"), call.integer("Nkv")
-    outs = [
+    return [
         Out((*rows, wide), dtype),
         Out((*rows, narrow), dtype),
         Out((*rows, narrow), dtype),
         Out(call.shape(0), dtype),
     ]
-    return outs[: len(call.node.outputs)]
 
 
 def gemm_float8(call: Call) -> list[Out]:
     a, b = call.shape(0), call.shape(1)
     left = (a[1], a[0]) if call.integer("transA") else a
     right = (b[1], b[0]) if call.integer("transB") else b
-    number = call.integer("dtype", 1)
-    dtype = ELEMENTS[number].name if number in ELEMENTS else call.dtype(0)
+    dtype = call.element("dtype", call.dtype(0)) if call.has_attribute("dtype") else "f32"
     return [Out(contraction(call, left, right).shape, dtype)]
 
 
@@ -112,15 +94,13 @@ def skip_norm(call: Call) -> list[Out]:
     """The result, mean, 1/σ, and the sum that was normalised."""
     x = call.shape(0)
     rows: Shape = (*x[:-1], 1)
-    outs = [Out(x, call.dtype(0)), Out(rows, "f32"), Out(rows, "f32"), Out(x, call.dtype(0))]
-    return outs[: len(call.node.outputs)]
+    return [Out(x, call.dtype(0)), Out(rows, "f32"), Out(rows, "f32"), Out(x, call.dtype(0))]
 
 
 def embed_norm(call: Call) -> list[Out]:
     ids, table = call.shape(0), call.shape(2)
     hidden, dtype = (*ids, table[-1]), call.dtype(5)
-    outs = [Out(hidden, dtype), Out(ids[:1], "i32"), Out(hidden, dtype)]
-    return outs[: len(call.node.outputs)]
+    return [Out(hidden, dtype), Out(ids[:1], "i32"), Out(hidden, dtype)]
 
 
 def gather_block_quantized(call: Call) -> list[Out]:
@@ -135,21 +115,18 @@ def gather_block_quantized(call: Call) -> list[Out]:
 
 
 def qlinear_conv(call: Call) -> list[Out]:
-    x = 0
     if not call.integer("channels_last"):
-        from inferometer.readers.onnx.rules.windows import conv  # noqa: PLC0415 - the usual form has its own rule
-
         return conv(0, 3, 7)(call)
-    return [Out(_channels_last(call, x, 3), call.dtype(7))]
+    return [Out(_channels_last(call, 3), call.dtype(7))]
 
 
 def channels_last_conv(call: Call) -> list[Out]:
-    return [Out(_channels_last(call, 0, 1), call.dtype(0))]
+    return [Out(_channels_last(call, 1), call.dtype(0))]
 
 
-def _channels_last(call: Call, x: int, weight: int) -> Shape:
+def _channels_last(call: Call, weight: int) -> Shape:
     """Images as [batch, height, width, channels]; the weight as ever [filters, channels, height, width]."""
-    shape, filters = call.shape(x), call.shape(weight)
+    shape, filters = call.shape(0), call.shape(weight)
     kernel = call.integers("kernel_shape") or tuple(dim for dim in filters[2:] if isinstance(dim, int))
     if len(shape) < 3 or len(kernel) != len(shape) - 2:
         raise Fault(f"a window of {len(kernel)} dimensions over {len(shape) - 2}")
@@ -198,16 +175,11 @@ def padded(call: Call) -> list[Out]:
     shape, pads = call.shape(0), call.items(1)
     if pads is None or len(pads) != 2 * len(shape):
         return [Out((None,) * len(shape), call.dtype(0))]
-    result: list[Dim | None] = []
-    for axis, dim in enumerate(shape):
-        before, after = as_dim(pads[axis]), as_dim(pads[axis + len(shape)])
-        known = before is not None and after is not None
-        result.append(algebra.add(algebra.add(dim, before or 0), after or 0) if known else None)
-    return [Out(tuple(result), call.dtype(0))]
+    return pad(call)
 
 
 def crop_and_resize(call: Call) -> list[Out]:
-    sides: tuple[Item, ...] | None = call.items(3)
+    sides = call.items(3)
     if sides is None or len(sides) != 2:
         raise UnknownShapeError
     return [Out((call.shape(1)[0], call.shape(0)[1], as_dim(sides[0]), as_dim(sides[1])), call.dtype(0))]
@@ -224,8 +196,7 @@ def unfold(call: Call) -> list[Out]:
 
 def position_bias(call: Call) -> list[Out]:
     """Table of [buckets, heads] → [1, heads, queries, keys]."""
-    lengths = [items[0] if (items := call.items(i)) else None for i in (1, 2)]
-    return [Out((1, call.shape(0)[-1], as_dim(lengths[0]), as_dim(lengths[1])), call.dtype(0))]
+    return [Out((1, call.shape(0)[-1], first_size(call, 1), first_size(call, 2)), call.dtype(0))]
 
 
 def rfft(call: Call) -> list[Out]:
@@ -246,8 +217,7 @@ def irfft(call: Call) -> list[Out]:
 
 def remove_padding(call: Call) -> list[Out]:
     x = call.shape(0)
-    outs = [Out((None, x[-1]), call.dtype(0)), Out(x[:2], "i32"), Out((algebra.add(x[0], 1),), "i32"), Out((1,), "i32")]
-    return outs[: len(call.node.outputs)]
+    return [Out((None, x[-1]), call.dtype(0)), Out(x[:2], "i32"), Out((algebra.add(x[0], 1),), "i32"), Out((1,), "i32")]
 
 
 def restore_padding(call: Call) -> list[Out]:
@@ -255,8 +225,7 @@ def restore_padding(call: Call) -> list[Out]:
 
 
 def same_and_mask(call: Call) -> list[Out]:
-    outs = [Out(call.shape(0), call.dtype(0)), Out(call.shape(0), "bool")]
-    return outs[: len(call.node.outputs)]
+    return [Out(call.shape(0), call.dtype(0)), Out(call.shape(0), "bool")]
 
 
 def qlinear_reduce(call: Call) -> list[Out]:

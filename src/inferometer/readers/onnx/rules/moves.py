@@ -8,13 +8,14 @@ from inferometer.readers.onnx.content import Content, Item, broadcast_map, conca
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_RANK
 from inferometer.readers.onnx.rules.common import as_dim, broadcast_dims, sizes, static
-from inferometer.readers.onnx.rules.slices import slice_length, slice_positions
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape
 
 __all__ = [
     "concatenate", "depth_to_space", "expand", "flatten", "identity", "pad", "permute", "reshape", "slice_",
     "space_to_depth", "split", "squeeze", "tile", "unsqueeze",
 ]  # fmt: skip
+
+_TO_THE_END = 1 << 24  # writers say "to the end" with a number beyond all sizes, often the largest of 32 or 64 bits
 
 
 def identity(call: Call) -> list[Out]:
@@ -156,7 +157,7 @@ def _same(call: Call, one: Dim, other: Dim) -> Dim:
 
 
 def _partly(call: Call, indices: list[int], contents: list[Content | None]) -> Content | None:
-    """A concat of vectors some of which are unknown still tells the others: most target shapes look so."""
+    """A concat with some unknown vectors keeps the known ones: most target shapes are built like this."""
     parts: list[Content] = []
     for index, content in zip(indices, contents, strict=True):
         whole = static(call.shape(index))
@@ -188,7 +189,7 @@ def slice_(call: Call) -> list[Out]:
         axis = call.axis(named, len(shape))
         start, end = (as_dim(bound[i]) if bound is not None else None for bound in (starts, ends))
         step = 1 if steps is None else steps[i]
-        result[axis] = slice_length(call, shape[axis], start, end, step)
+        result[axis] = _slice_length(call, shape[axis], start, end, step)
         content = _sliced(content, axis, start, end, step)
     return [Out(tuple(result), call.dtype(0), content)]
 
@@ -208,8 +209,55 @@ def _slice_count(call: Call, starts: tuple[Item, ...] | None, ends: tuple[Item, 
 def _sliced(content: Content | None, axis: int, start: Dim | None, end: Dim | None, step: int) -> Content | None:
     if content is None or not isinstance(start, int) or not isinstance(end, int):
         return None
-    chosen = slice_positions(content.shape[axis], start, end, step)
+    chosen = _positions(content.shape[axis], start, end, step)
     return take(content, vector(chosen), axis)
+
+
+def _positions(size: int, start: int, end: int, step: int) -> range:
+    """What is kept of `size` elements; out-of-range bounds are moved to the ends."""
+    if step == 0:
+        raise Fault("a slice with a step of 0")
+    first, last = (0, size) if step > 0 else (-1, size - 1)
+    start = min(max(start + size if start < 0 else start, 0 if step > 0 else -1), last if step < 0 else size)
+    end = min(max(end + size if end < 0 else end, first), size if step > 0 else last)
+    return range(start, end, step)
+
+
+def _slice_length(call: Call, size: Dim, start: Dim | None, end: Dim | None, step: int) -> Dim | None:
+    """Symbolic bounds are assumed to lie within the tensor; None where the length cannot be inferred."""
+    if step == 0:
+        raise Fault("a slice with a step of 0")
+    if start is None or end is None:
+        return None
+    if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
+        return len(_positions(size, start, end, step))
+    if step < 0:
+        return _backwards(size, start, end, step)
+    low, high = _bound(size, start), _bound(size, end)
+    if low == 0 and high == size:
+        return algebra.ceildiv(size, step)
+    if high != size and not (isinstance(end, int) and end < 0):
+        call.assume(f"a slice that ends at {high} lies within {size}")
+    length = algebra.ceildiv(algebra.sub(high, low), step)
+    return max(length, 0) if isinstance(length, int) else length
+
+
+def _bound(size: Dim, bound: Dim) -> Dim:
+    """A bound counted from the front."""
+    if isinstance(bound, int):
+        if bound >= _TO_THE_END:
+            return size
+        if bound <= -_TO_THE_END:
+            return 0
+        return bound if bound >= 0 else algebra.add(size, bound)
+    return algebra.add(size, bound) if algebra.is_negative(bound) else bound
+
+
+def _backwards(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
+    """A reversal of the whole axis, the one backward slice that models use on sizes that vary."""
+    from_last = start == -1 or (isinstance(start, int) and start >= _TO_THE_END) or start == algebra.sub(size, 1)
+    to_first = isinstance(end, int) and end <= -_TO_THE_END
+    return algebra.ceildiv(size, -step) if from_last and to_first else None
 
 
 def split(call: Call) -> list[Out]:
@@ -238,8 +286,8 @@ def _even_parts(size: Dim, count: int) -> Loose:
     """Equal parts; the last is smaller where they do not come out even."""
     if not 0 < count <= 65_536:
         raise Fault(f"a split into {count} parts")
-    each = algebra.ceildiv(size, count) if isinstance(size, int) else algebra.floordiv(size, count)
-    return (*((each,) * (count - 1)), algebra.sub(size, algebra.mul(each, count - 1)))
+    part = algebra.ceildiv(size, count) if isinstance(size, int) else algebra.floordiv(size, count)
+    return (*((part,) * (count - 1)), algebra.sub(size, algebra.mul(part, count - 1)))
 
 
 def pad(call: Call) -> list[Out]:

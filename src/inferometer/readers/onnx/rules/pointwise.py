@@ -1,5 +1,7 @@
 """Ops that work element by element, and casts."""
 
+from collections.abc import Callable
+
 from inferometer.readers.onnx.content import Content, Item, broadcast_map
 from inferometer.readers.onnx.elements import ELEMENTS, is_integer
 from inferometer.readers.onnx.faults import Fault
@@ -15,7 +17,7 @@ from inferometer.readers.onnx.rules.items import (
 from inferometer.readers.onnx.value import Call, Out
 
 __all__ = [
-    "bit_cast", "cast", "cast_like", "comparison", "dropout", "pointwise", "random_like", "swiglu", "unary",
+    "bit_cast", "broadcast_of", "cast", "cast_like", "comparison", "dropout", "pointwise", "retyped", "unary",
     "unary_bool", "where",
 ]  # fmt: skip
 
@@ -108,15 +110,19 @@ def _cast_to(call: Call, dtype: str | None) -> Out:
 def dropout(call: Call) -> list[Out]:
     """As a model is run, not trained: the input, and a mask of ones."""
     mask = "bool" if call.opset >= 10 else call.dtype(0)
-    outs = [Out(call.shape(0), call.dtype(0), call.content(0)), Out(call.shape(0), mask)]
-    return outs[: max(1, len(call.node.outputs))]
+    return [Out(call.shape(0), call.dtype(0), call.content(0)), Out(call.shape(0), mask)]
 
 
-def random_like(call: Call) -> list[Out]:
-    number = call.integer("dtype")
-    dtype = ELEMENTS[number].name if number in ELEMENTS else call.dtype(0)
-    return [Out(call.shape(0), dtype)]
+def retyped(call: Call) -> list[Out]:
+    """The first input's shape, in the format that `dtype` names or else in its own."""
+    return [Out(call.shape(0), call.element("dtype", call.dtype(0)))]
 
 
-def swiglu(call: Call) -> list[Out]:
-    return [Out(broadcast(call, call.shape(0), call.shape(1)), call.dtype(0))]
+def broadcast_of(*places: int, dtype: int | None = None) -> Callable[[Call], list[Out]]:
+    """One result, with the inputs at these places broadcast to each other."""
+
+    def infer(call: Call) -> list[Out]:
+        shape = broadcast(call, *(call.shape(place) for place in places if call.has(place)))
+        return [Out(shape, call.dtype(places[0] if dtype is None else dtype)) for _ in call.node.outputs]
+
+    return infer

@@ -1,7 +1,5 @@
 """Matrix products of every spelling, and einsum."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -59,8 +57,8 @@ def matmul_of(a: int = 0, b: int = 1, dtype: str | int = 0) -> Rule:
     """A rule for products of the inputs at these places; the result has the format of an input, or a fixed one."""
 
     def infer(call: Call) -> list[Out]:
-        found = contraction(call, *product_shapes(call, a, b))
-        return [Out(found.shape, dtype if isinstance(dtype, str) else call.dtype(dtype))]
+        product = contraction(call, *product_shapes(call, a, b))
+        return [Out(product.shape, dtype if isinstance(dtype, str) else call.dtype(dtype))]
 
     return infer
 
@@ -78,8 +76,8 @@ def gemm(call: Call) -> list[Out]:
     a, b = call.shape(0), call.shape(1)
     if len(a) != 2 or len(b) != 2:
         raise Fault(f"a Gemm of tensors of {len(a)} and {len(b)} dimensions")
-    found = contraction(call, turned(call, a, "transA"), turned(call, b, "transB"))
-    return [Out(found.shape, call.dtype(0))]
+    product = contraction(call, turned(call, a, "transA"), turned(call, b, "transB"))
+    return [Out(product.shape, call.dtype(0))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

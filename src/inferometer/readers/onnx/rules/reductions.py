@@ -1,22 +1,17 @@
 """Ops that make one number out of many: sums, means, extremes, where they stand, losses."""
 
-from typing import TYPE_CHECKING
-
 from inferometer.readers.onnx.content import Content, Item, reduced
 from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.items import BINARY
-from inferometer.readers.onnx.value import Call, Out
+from inferometer.readers.onnx.value import Call, Out, Shape
 
-if TYPE_CHECKING:
-    from inferometer.core.dims import Dim
-
-__all__ = ["arg_reduce", "loss", "loss_and_log", "reduce", "reduce_axes"]
+__all__ = ["arg_reduce", "loss", "reduce", "reduce_axes"]
 
 _FOLDS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 
 def reduce_axes(call: Call, rank: int) -> tuple[int, ...] | None:
-    """The axes that go; None where they cannot be told. None given means all, unless told to do nothing then."""
+    """The axes that are reduced; None where they are unknown. No axes means all, or nothing if an attribute says so."""
     try:
         axes = call.listed("axes", 1)
     except UnknownShapeError:
@@ -55,18 +50,11 @@ def _folded(call: Call, axes: tuple[int, ...], *, keep: bool) -> Content | None:
 def arg_reduce(call: Call) -> list[Out]:
     shape = call.shape(0)
     axis = call.axis(call.integer("axis"), len(shape))
-    one: tuple[Dim, ...] = (1,) if call.integer("keepdims", 1) else ()
+    one: Shape = (1,) if call.integer("keepdims", 1) else ()
     return [Out((*shape[:axis], *one, *shape[axis + 1 :]), "i64")]
 
 
 def loss(call: Call) -> list[Out]:
-    """One number, or one for each label."""
+    """One number, or one for each label; and the logarithm of the probabilities, where an op gives that too."""
     labels = call.shape(1) if call.text("reduction", "mean") == "none" else ()
-    return [Out(labels, call.dtype(0))]
-
-
-def loss_and_log(call: Call) -> list[Out]:
-    """As `loss`, from scores that are no probabilities yet; the second output is the logarithm of those."""
-    labels = call.shape(1) if call.text("reduction", "mean") == "none" else ()
-    outs = [Out(labels, call.dtype(0)), Out(call.shape(0), call.dtype(0))]
-    return outs[: len(call.node.outputs)]
+    return [Out(labels, call.dtype(0)), Out(call.shape(0), call.dtype(0))]

@@ -3,11 +3,10 @@
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Item
-from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import UnknownShapeError
-from inferometer.readers.onnx.rules.common import as_dim, first_is_whole, scalar
+from inferometer.readers.onnx.rules.common import agreed, as_dim, first_is_whole, scalar
 from inferometer.readers.onnx.rules.items import add
-from inferometer.readers.onnx.value import Call, Loose, Out, Value
+from inferometer.readers.onnx.value import Call, Out
 
 __all__ = [
     "concat_from_sequence", "optional", "optional_element", "optional_has_element", "sequence_at",
@@ -16,30 +15,19 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _common(values: list[Value]) -> Loose | None:
-    """What the elements' shapes have in common."""
-    shapes = [value.shape for value in values]
-    first = shapes[0] if shapes else None
-    if first is None or any(shape is None or len(shape) != len(first) for shape in shapes):
-        return None
-    known = [shape for shape in shapes if shape is not None]
-    return tuple(dim if all(shape[i] == dim for shape in known) else None for i, dim in enumerate(first))
-
-
 def sequence_construct(call: Call) -> list[Out]:
     values = [value for value in call.inputs if value is not None]
     dtype = values[0].dtype if values else None
-    return [Out(_common(values), dtype, None, "sequence", len(values))]
+    return [Out(agreed(value.shape for value in values), dtype, None, "sequence", len(values))]
 
 
 def sequence_empty(call: Call) -> list[Out]:
-    number = call.integer("dtype", 1)
-    return [Out(None, ELEMENTS[number].name if number in ELEMENTS else "f32", None, "sequence", 0)]
+    return [Out(None, call.element("dtype", "f32"), None, "sequence", 0)]
 
 
 def sequence_insert(call: Call) -> list[Out]:
     sequence, tensor = call.value(0), call.value(1)
-    shape = tensor.shape if sequence.length == 0 else _common([sequence, tensor])
+    shape = tensor.shape if sequence.length == 0 else agreed((sequence.shape, tensor.shape))
     return [Out(shape, sequence.dtype or tensor.dtype, None, "sequence", add(sequence.length, 1))]
 
 

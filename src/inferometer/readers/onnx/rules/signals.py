@@ -2,9 +2,8 @@
 
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx import algebra
-from inferometer.readers.onnx.elements import ELEMENTS
 from inferometer.readers.onnx.faults import UnknownShapeError
-from inferometer.readers.onnx.rules.common import as_dim, first_is_whole
+from inferometer.readers.onnx.rules.common import first_is_whole, first_size
 from inferometer.readers.onnx.value import Call, Out
 
 __all__ = [
@@ -30,8 +29,7 @@ def dft(call: Call) -> list[Out]:
     size: Dim | None = shape[axis]
     inverse, one_sided = bool(call.integer("inverse")), bool(call.integer("onesided"))
     if call.has(1):
-        items = call.items(1)
-        size = as_dim(items[0]) if items else None
+        size = first_size(call, 1)
     elif inverse and one_sided:
         size = algebra.mul(algebra.sub(shape[axis], 1), 2)
     if one_sided and not inverse and size is not None:
@@ -41,9 +39,7 @@ def dft(call: Call) -> list[Out]:
 
 
 def stft(call: Call) -> list[Out]:
-    signal, step = call.shape(0), call.items(1)
-    length = _frame_length(call)
-    hop = as_dim(step[0]) if step else None
+    signal, length, hop = call.shape(0), _frame_length(call), first_size(call, 1)
     frames = bins = None
     if length is not None:
         bins = algebra.add(algebra.floordiv(length, 2), 1) if call.integer("onesided", 1) else length
@@ -54,24 +50,17 @@ def stft(call: Call) -> list[Out]:
 
 def _frame_length(call: Call) -> Dim | None:
     if call.has(3):
-        items = call.items(3)
-        return as_dim(items[0]) if items else None
+        return first_size(call, 3)
     return call.shape(2)[0] if call.has(2) and call.shape(2) else None
 
 
 def window_function(call: Call) -> list[Out]:
-    items = call.items(0)
-    return [Out((as_dim(items[0]) if items else None,), _format(call))]
+    return [Out((first_size(call, 0),), call.element("output_datatype", "f32"))]
 
 
 def mel_weights(call: Call) -> list[Out]:
     bins, length = first_is_whole(call, 0), first_is_whole(call, 1)
-    return [Out((None if length is None else length // 2 + 1, bins), _format(call))]
-
-
-def _format(call: Call) -> str:
-    number = call.integer("output_datatype", 1)
-    return ELEMENTS[number].name if number in ELEMENTS else "f32"
+    return [Out((None if length is None else length // 2 + 1, bins), call.element("output_datatype", "f32"))]
 
 
 def determinant(call: Call) -> list[Out]:
@@ -91,4 +80,4 @@ def tf_idf(call: Call) -> list[Out]:
 
 
 def string_split(call: Call) -> list[Out]:
-    return [Out((*call.shape(0), None), "string"), Out(call.shape(0), "i64")][: len(call.node.outputs)]
+    return [Out((*call.shape(0), None), "string"), Out(call.shape(0), "i64")]

@@ -88,10 +88,10 @@ def kernel_of(call: Call, weight: int, rank: int) -> tuple[int, ...]:
     """The window's size, from the attribute or else from the weight."""
     kernel = call.integers("kernel_shape")
     if kernel is None:
-        found = static(call.shape(weight)[2:])
-        if found is None:
+        sides = static(call.shape(weight)[2:])
+        if sides is None:
             raise UnknownShapeError
-        kernel = found
+        kernel = sides
     if len(kernel) != rank:
         raise Fault(f"a window of {len(kernel)} dimensions over {rank}")
     return kernel
@@ -163,7 +163,7 @@ def pooled(call: Call, *, channels_last: bool = False) -> Shape:
 def pool(call: Call) -> list[Out]:
     """The second output of MaxPool is where each maximum stood."""
     shape = pooled(call)
-    return [Out(shape, call.dtype(0)), Out(shape, "i64")][: len(call.node.outputs)]
+    return [Out(shape, call.dtype(0)), Out(shape, "i64")]
 
 
 def global_pool(call: Call) -> list[Out]:

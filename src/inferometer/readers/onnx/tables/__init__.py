@@ -3,18 +3,17 @@
 from collections.abc import Mapping
 from functools import cache
 
-from inferometer.readers.onnx.step import Row
+from inferometer.readers.onnx.step import OnnxRow
 
-__all__ = ["rows_of", "table"]
+__all__ = ["domain_rows", "table"]
 
 
 @cache
-def table() -> Mapping[tuple[str, str], Row]:
+def table() -> Mapping[tuple[str, str], OnnxRow]:
     """(domain, operator) → row. Built when first asked for: importing a reader costs nothing."""
     from inferometer.readers.onnx.tables.classic import CLASSIC  # noqa: PLC0415 - see above
     from inferometer.readers.onnx.tables.microsoft import MICROSOFT, NCHWC  # noqa: PLC0415
-    from inferometer.readers.onnx.tables.standard import PREVIEW, STANDARD  # noqa: PLC0415
-    from inferometer.readers.onnx.tables.training import TRAINING  # noqa: PLC0415
+    from inferometer.readers.onnx.tables.standard import PREVIEW, STANDARD, TRAINING  # noqa: PLC0415
 
     by_domain = {
         "": STANDARD,
@@ -27,5 +26,5 @@ def table() -> Mapping[tuple[str, str], Row]:
     return {(domain, name): row for domain, rows in by_domain.items() for name, row in rows.items()}
 
 
-def rows_of(domain: str) -> dict[str, Row]:
+def domain_rows(domain: str) -> dict[str, OnnxRow]:
     return {name: row for (owner, name), row in table().items() if owner == domain}

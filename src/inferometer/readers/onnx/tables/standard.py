@@ -17,65 +17,41 @@ from inferometer.readers.onnx.rules import (
     signals,
     windows,
 )
-from inferometer.readers.onnx.step import Row, Rule
+from inferometer.readers.onnx.step import OnnxRow, Rule
+from inferometer.readers.onnx.tables.rows import custom, pool, row
 
-__all__ = ["PREVIEW", "STANDARD"]
-
-
-def _activation(function: str) -> Row:
-    return Row(kind="activation", infer=pointwise.unary, attributes={"function": function}, least=1)
+__all__ = ["PREVIEW", "STANDARD", "TRAINING"]
 
 
-def _unary(function: str, *, rule: Rule = pointwise.unary, flops: int = 1) -> Row:
-    attributes = {"function": function} if flops == 1 else {"function": function, "flops_per_element": flops}
-    return Row(kind="elementwise", infer=rule, attributes=attributes, least=1)
+def _reduce(function: str) -> OnnxRow:
+    return row("reduce", reductions.reduce, lower=lower_l.lower_reduce(function), settings=(1,), least=1)
 
 
-def _binary(function: str, *, rule: Rule = pointwise.pointwise) -> Row:
-    return Row(kind="elementwise", infer=rule, attributes={"function": function}, least=1)
+def _view(rule: Rule, *settings: int, passes: bool = True, least: int = 1) -> OnnxRow:
+    return row("view", rule, settings=settings, passes=passes, least=least)
 
 
-def _reduce(function: str) -> Row:
-    return Row(kind="reduce", infer=reductions.reduce, lower=lower_l.lower_reduce(function), settings=(1,), least=1)
+def _copy(function: str, rule: Rule, *settings: int, passes: bool = False, least: int = 1) -> OnnxRow:
+    return row("copy", rule, function=function, settings=settings, passes=passes, least=least)
 
 
-def _view(rule: Rule, *settings: int, passes: bool = True, least: int = 1) -> Row:
-    return Row(kind="view", infer=rule, settings=settings, passes=passes, least=least)
+def _norm(norm: str, rule: Rule = common.same_as_first) -> OnnxRow:
+    return row("norm", rule, attributes={"norm": norm}, weights=(1, 2), least=1)
 
 
-def _copy(function: str, rule: Rule, *settings: int, passes: bool = False, least: int = 1) -> Row:
-    return Row(
-        kind="copy", infer=rule, attributes={"function": function}, settings=settings, passes=passes, least=least
-    )
+def _recurrent(cell: str) -> OnnxRow:
+    lower = lower_l.lower_recurrent(cell)
+    return row("recurrent", layers.recurrent, lower=lower, weights=(1, 2, 3, 7), states=((5, 6), (1, 2)), least=3)
 
 
-def _custom(reason: str, rule: Rule = common.nothing_known) -> Row:
-    return Row(kind="custom", infer=rule, attributes={"reason": reason}, folds=False)
-
-
-def _norm(norm: str, rule: Rule = common.same_as_first) -> Row:
-    return Row(kind="norm", infer=rule, lower=lower_l.lower_norm(norm), weights=(1, 2), least=1)
-
-
-def _pool(function: str, rule: Rule = windows.pool) -> Row:
-    return Row(kind="pool", infer=rule, lower=lower_l.lower_pool(function), least=1)
-
-
-def _recurrent(cell: str) -> Row:
-    return Row(
-        kind="recurrent", infer=layers.recurrent, lower=lower_l.lower_recurrent(cell), weights=(1, 2, 3, 7),
-        states=((5, 6), (1, 2)), least=3,
-    )  # fmt: skip
-
-
-def _random(rule: Rule) -> Row:
-    return Row(kind="elementwise", infer=rule, attributes={"function": "random"}, folds=False)
+def _random(rule: Rule) -> OnnxRow:
+    return row("elementwise", rule, function="random", folds=False)
 
 
 _TEXT = "its work depends on the text it is given"
 
 _ACTIVATIONS = {
-    name: _activation(function)
+    name: row("activation", pointwise.unary, function=function, least=1)
     for name, function in {
         "Relu": "relu", "LeakyRelu": "leaky_relu", "Sigmoid": "sigmoid", "Tanh": "tanh", "Elu": "elu", "Selu": "selu",
         "Celu": "celu", "HardSigmoid": "hardsigmoid", "HardSwish": "hardswish", "Mish": "mish",
@@ -85,7 +61,7 @@ _ACTIVATIONS = {
 }  # fmt: skip
 
 _UNARIES = {
-    name: _unary(name.casefold())
+    name: row("elementwise", pointwise.unary, function=name.casefold(), least=1)
     for name in (
         "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Cos", "Cosh", "Erf", "Exp",
         "Floor", "Log", "Neg", "Reciprocal", "Round", "Sign", "Sin", "Sinh", "Sqrt", "Tan",
@@ -93,58 +69,49 @@ _UNARIES = {
 }  # fmt: skip
 
 _BINARIES = {
-    name: _binary(name.casefold())
+    name: row("elementwise", pointwise.pointwise, function=name.casefold(), least=1)
     for name in (
         "Add", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Max", "Mean", "Min", "Mod", "Mul", "Pow",
         "Sub", "Sum",
     )
 } | {
-    name: _binary(name.casefold(), rule=pointwise.comparison)
+    name: row("elementwise", pointwise.comparison, function=name.casefold(), least=1)
     for name in ("And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor")
 }  # fmt: skip
 
 _POINTWISE = {
-    "Gelu": Row(kind="activation", infer=pointwise.unary, lower=lower_l.lower_gelu, least=1),
-    "PRelu": Row(
-        kind="activation", infer=common.same_as_first, attributes={"function": "prelu"}, weights=(1,), least=2
-    ),
-    "SwiGLU": Row(kind="activation", infer=pointwise.swiglu, attributes={"function": "silu"}, least=2),
-    "Clip": Row(kind="activation", infer=pointwise.unary, lower=lower_l.lower_clip, settings=(1, 2), least=1),
-    "IsInf": _unary("isinf", rule=pointwise.unary_bool),
-    "IsNaN": _unary("isnan", rule=pointwise.unary_bool),
-    "Not": _unary("not", rule=pointwise.unary_bool),
-    "Where": Row(kind="elementwise", infer=pointwise.where, attributes={"function": "where"}, least=3),
-    "CumSum": Row(
-        kind="elementwise", infer=common.same_as_first, attributes={"function": "cumsum"}, settings=(1,), least=1
-    ),
-    "CumProd": Row(
-        kind="elementwise", infer=common.same_as_first, attributes={"function": "cumprod"}, settings=(1,), least=1
-    ),
-    "Softmax": Row(kind="softmax", infer=common.same_as_first, least=1),
-    "LogSoftmax": Row(kind="softmax", infer=common.same_as_first, attributes={"function": "log"}, least=1),
-    "Hardmax": Row(kind="reduce", infer=common.same_as_first, attributes={"function": "hardmax"}, least=1),
-    "Cast": Row(kind="cast", infer=pointwise.cast, passes=True, least=1),
-    "CastLike": Row(kind="cast", infer=pointwise.cast_like, passes=True, settings=(1,), least=2),
+    "Gelu": row("activation", pointwise.unary, lower=lower_l.lower_gelu, least=1),
+    "PRelu": row("activation", common.same_as_first, function="prelu", weights=(1,), least=2),
+    "SwiGLU": row("activation", pointwise.broadcast_of(0, 1), function="silu", least=2),
+    "Clip": row("activation", pointwise.unary, lower=lower_l.lower_clip, settings=(1, 2), least=1),
+    "IsInf": row("elementwise", pointwise.unary_bool, function="isinf", least=1),
+    "IsNaN": row("elementwise", pointwise.unary_bool, function="isnan", least=1),
+    "Not": row("elementwise", pointwise.unary_bool, function="not", least=1),
+    "Where": row("elementwise", pointwise.where, function="where", least=3),
+    "CumSum": row("elementwise", common.same_as_first, function="cumsum", settings=(1,), least=1),
+    "CumProd": row("elementwise", common.same_as_first, function="cumprod", settings=(1,), least=1),
+    "Softmax": row("softmax", common.same_as_first, least=1),
+    "LogSoftmax": row("softmax", common.same_as_first, function="log", least=1),
+    "Hardmax": row("reduce", common.same_as_first, function="hardmax", least=1),
+    "Cast": row("cast", pointwise.cast, passes=True, least=1),
+    "CastLike": row("cast", pointwise.cast_like, passes=True, settings=(1,), least=2),
     "BitCast": _view(pointwise.bit_cast),
     "Dropout": _view(pointwise.dropout, 1, 2),
-    "AffineGrid": Row(
-        kind="elementwise", infer=images.affine_grid, attributes={"function": "affine_grid", "flops_per_element": 5},
-        settings=(1,), least=2,
-    ),
-    "EyeLike": Row(kind="copy", infer=indexing.eye_like, attributes={"function": "fill"}, settings=(0,), least=1),
+    "AffineGrid": row("elementwise", images.affine_grid, function="affine_grid", flops=5, settings=(1,), least=2),
+    "EyeLike": row("copy", pointwise.retyped, function="fill", settings=(0,), least=1),
     "Trilu": _copy("trilu", common.same_as_first, 1),
     "ReverseSequence": _copy("reverse", common.same_as_first, 1, least=2),
-    "Affine": _unary("affine", flops=2),
-    "ImageScaler": _unary("affine", flops=2),
+    "Affine": row("elementwise", pointwise.unary, function="affine", flops=2, least=1),
+    "ImageScaler": row("elementwise", pointwise.unary, function="affine", flops=2, least=1),
 }  # fmt: skip
 
 _RANDOM = {
     "RandomNormal": _random(indexing.random_of_shape),
     "RandomUniform": _random(indexing.random_of_shape),
-    "RandomNormalLike": _random(pointwise.random_like),
-    "RandomUniformLike": _random(pointwise.random_like),
-    "Bernoulli": _random(pointwise.random_like),
-    "Multinomial": Row(kind="sampling", infer=indexing.multinomial, folds=False, least=1),
+    "RandomNormalLike": _random(pointwise.retyped),
+    "RandomUniformLike": _random(pointwise.retyped),
+    "Bernoulli": _random(pointwise.retyped),
+    "Multinomial": row("sampling", indexing.multinomial, folds=False, least=1),
 }
 
 _MOVES = {
@@ -167,36 +134,28 @@ _MOVES = {
     "SpaceToDepth": _copy("space_to_depth", moves.space_to_depth),
     "CenterCropPad": _copy("crop", images.center_crop_pad, 1, least=2),
     "ConstantOfShape": _copy("fill", indexing.constant_of_shape, 0),
-    "Range": Row(kind="elementwise", infer=indexing.range_, attributes={"function": "range"}, settings=(0, 1, 2)),
+    "Range": row("elementwise", indexing.range_, function="range", settings=(0, 1, 2)),
 }
 
 _INDEXING = {
-    "Gather": Row(
-        kind="gather", infer=indexing.gather, lower=lower_l.lower_gather, weights=(0,), indices=(1,), least=2
+    "Gather": row("gather", indexing.gather, lower=lower_l.lower_gather, weights=(0,), indices=(1,), least=2),
+    "GatherElements": row("gather", indexing.gather_elements, indices=(1,), least=2),
+    "GatherND": row("gather", indexing.gather_nd, indices=(1,), least=2),
+    "Compress": row("gather", indexing.compress, indices=(1,), least=2),
+    "NonZero": row("gather", indexing.non_zero, function="non_zero", least=1),
+    "Scatter": row("scatter", indexing.scatter, lower=lower_l.lower_scatter, indices=(1,), least=3),
+    "ScatterElements": row("scatter", indexing.scatter, lower=lower_l.lower_scatter, indices=(1,), least=3),
+    "ScatterND": row("scatter", indexing.scatter, lower=lower_l.lower_scatter, indices=(1,), least=3),
+    "TensorScatter": row(
+        "scatter", common.same_as_first, attributes={"in_place": True}, settings=(2,), caches=((0,), (0,)), least=2
     ),
-    "GatherElements": Row(kind="gather", infer=indexing.gather_elements, indices=(1,), least=2),
-    "GatherND": Row(kind="gather", infer=indexing.gather_nd, indices=(1,), least=2),
-    "Compress": Row(kind="gather", infer=indexing.compress, indices=(1,), least=2),
-    "NonZero": Row(kind="gather", infer=indexing.non_zero, attributes={"function": "non_zero"}, least=1),
-    "Scatter": Row(kind="scatter", infer=indexing.scatter_elements, lower=lower_l.lower_scatter, indices=(1,), least=3),
-    "ScatterElements": Row(
-        kind="scatter", infer=indexing.scatter_elements, lower=lower_l.lower_scatter, indices=(1,), least=3
-    ),
-    "ScatterND": Row(kind="scatter", infer=indexing.scatter_nd, lower=lower_l.lower_scatter, indices=(1,), least=3),
-    "TensorScatter": Row(
-        kind="scatter", infer=indexing.tensor_scatter, attributes={"in_place": True}, settings=(2,),
-        caches=((0,), (0,)), least=2,
-    ),
-    "OneHot": Row(
-        kind="scatter", infer=indexing.one_hot, attributes={"function": "one_hot"}, indices=(0,), settings=(1, 2),
-        least=3,
-    ),
-    "MaxUnpool": Row(kind="scatter", infer=windows.max_unpool, indices=(1,), settings=(2,), least=2),
-    "Col2Im": Row(kind="scatter", infer=images.col2im, attributes={"reduction": "add"}, settings=(1, 2), least=3),
-    "TopK": Row(kind="sort", infer=indexing.top_k, lower=lower_l.lower_sort, settings=(1,), least=1),
-    "Unique": Row(kind="sort", infer=indexing.unique, lower=lower_l.lower_unique, least=1),
-    "NonMaxSuppression": Row(
-        kind="sort", infer=indexing.non_max_suppression, lower=lower_l.lower_suppression, settings=(2, 3, 4), least=2
+    "OneHot": row("scatter", indexing.one_hot, function="one_hot", indices=(0,), settings=(1, 2), least=3),
+    "MaxUnpool": row("scatter", windows.max_unpool, indices=(1,), settings=(2,), least=2),
+    "Col2Im": row("scatter", images.col2im, attributes={"reduction": "add"}, settings=(1, 2), least=3),
+    "TopK": row("sort", indexing.top_k, lower=lower_l.lower_sort, settings=(1,), least=1),
+    "Unique": row("sort", indexing.unique, lower=lower_l.lower_unique, least=1),
+    "NonMaxSuppression": row(
+        "sort", indexing.non_max_suppression, lower=lower_l.lower_suppression, settings=(2, 3, 4), least=2
     ),
 }  # fmt: skip
 
@@ -208,72 +167,60 @@ _REDUCTIONS = {
         "ReduceSumSquare": "sum_square",
     }.items()
 } | {
-    "ArgMax": Row(kind="reduce", infer=reductions.arg_reduce, lower=lower_l.lower_arg("argmax"), least=1),
-    "ArgMin": Row(kind="reduce", infer=reductions.arg_reduce, lower=lower_l.lower_arg("argmin"), least=1),
-    "NegativeLogLikelihoodLoss": Row(
-        kind="reduce", infer=reductions.loss, attributes={"function": "mean"}, indices=(1,), least=2
-    ),
-    "SoftmaxCrossEntropyLoss": Row(
-        kind="reduce", infer=reductions.loss_and_log, attributes={"function": "logsumexp"}, indices=(1,), least=2
-    ),
+    "ArgMax": row("reduce", reductions.arg_reduce, lower=lower_l.lower_arg("argmax"), least=1),
+    "ArgMin": row("reduce", reductions.arg_reduce, lower=lower_l.lower_arg("argmin"), least=1),
+    "NegativeLogLikelihoodLoss": row("reduce", reductions.loss, function="mean", indices=(1,), least=2),
+    "SoftmaxCrossEntropyLoss": row("reduce", reductions.loss, function="logsumexp", indices=(1,), least=2),
 }  # fmt: skip
 
 _WINDOWS = {
-    "Conv": Row(kind="convolution", infer=windows.conv(), lower=lower_l.lower_conv(), weights=(1, 2), least=2),
-    "ConvInteger": Row(
-        kind="convolution", infer=windows.conv(dtype_from="i32"), lower=lower_l.lower_conv(0, 1, None, compute="i8"),
+    "Conv": row("convolution", windows.conv(), lower=lower_l.lower_conv(), weights=(1, 2), least=2),
+    "ConvInteger": row(
+        "convolution", windows.conv(dtype_from="i32"), lower=lower_l.lower_conv(0, 1, None, compute="i8"),
         weights=(1,), least=2,
     ),
-    "QLinearConv": Row(
-        kind="convolution", infer=windows.conv(0, 3, 7), lower=lower_l.lower_conv(0, 3, 8, compute="i8"),
-        weights=(3, 8), least=8,
+    "QLinearConv": row(
+        "convolution", windows.conv(0, 3, 7), lower=lower_l.lower_conv(0, 3, 8, compute="i8"), weights=(3, 8), least=8
     ),
-    "ConvTranspose": Row(
-        kind="convolution", infer=windows.conv_transpose, lower=lower_l.lower_conv(transposed=True), weights=(1, 2),
+    "ConvTranspose": row(
+        "convolution", windows.conv_transpose, lower=lower_l.lower_conv(transposed=True), weights=(1, 2), least=2
+    ),
+    "DeformConv": row("convolution", windows.conv(), lower=lower_l.lower_conv(0, 1, 3), weights=(1, 3), least=3),
+    "CausalConvWithState": row(
+        "convolution", attention.causal_conv, lower=lower_a.lower_causal_conv, weights=(1, 2), states=((3,), (1,)),
         least=2,
     ),
-    "DeformConv": Row(
-        kind="convolution", infer=windows.conv(), lower=lower_l.lower_conv(0, 1, 3), weights=(1, 3), least=3
-    ),
-    "CausalConvWithState": Row(
-        kind="convolution", infer=attention.causal_conv, lower=lower_a.lower_causal_conv, weights=(1, 2),
-        states=((3,), (1,)), least=2,
-    ),
-    "AveragePool": _pool("average"),
-    "MaxPool": _pool("max"),
-    "LpPool": _pool("lp"),
-    "GlobalAveragePool": _pool("global", windows.global_pool),
-    "GlobalMaxPool": _pool("global", windows.global_pool),
-    "GlobalLpPool": _pool("global", windows.global_pool),
-    "MaxRoiPool": Row(kind="pool", infer=windows.roi_pool, attributes={"function": "max"}, least=2),
-    "RoiAlign": Row(kind="pool", infer=windows.roi_align, lower=lower_l.lower_roi_align, indices=(2,), least=3),
-    "Resize": Row(kind="resize", infer=images.resize, lower=lower_l.lower_resize, settings=(1, 2, 3), least=1),
-    "Upsample": Row(kind="resize", infer=images.upsample, lower=lower_l.lower_resize, settings=(1,), least=1),
-    "GridSample": Row(kind="resize", infer=images.grid_sample, lower=lower_l.lower_resize, least=2),
+    "AveragePool": pool("average"),
+    "MaxPool": pool("max"),
+    "LpPool": pool("lp"),
+    "GlobalAveragePool": pool("global", windows.global_pool),
+    "GlobalMaxPool": pool("global", windows.global_pool),
+    "GlobalLpPool": pool("global", windows.global_pool),
+    "MaxRoiPool": row("pool", windows.roi_pool, function="max", least=2),
+    "RoiAlign": row("pool", windows.roi_align, lower=lower_l.lower_roi_align, indices=(2,), least=3),
+    "Resize": row("resize", images.resize, lower=lower_l.lower_resize, settings=(1, 2, 3), least=1),
+    "Upsample": row("resize", images.upsample, lower=lower_l.lower_resize, settings=(1,), least=1),
+    "GridSample": row("resize", images.grid_sample, lower=lower_l.lower_resize, least=2),
     "Crop": _copy("crop", common.nothing_known, 1),
 }  # fmt: skip
 
 _LAYERS = {
-    "MatMul": Row(kind="matmul", infer=products.matmul, lower=lower_p.lower_product(), weights=(1, 0), least=2),
-    "Gemm": Row(kind="linear", infer=products.gemm, lower=lower_p.lower_product(0, 1, 2), weights=(1, 0, 2), least=2),
-    "MatMulInteger": Row(
-        kind="matmul", infer=products.matmul_of(dtype="i32"), lower=lower_p.lower_product(compute="i8"),
-        weights=(1, 0), least=2,
+    "MatMul": row("matmul", products.matmul, lower=lower_p.lower_product(), weights=(1, 0), least=2),
+    "Gemm": row("linear", products.gemm, lower=lower_p.lower_product(0, 1, 2), weights=(1, 0, 2), least=2),
+    "MatMulInteger": row(
+        "matmul", products.matmul_of(dtype="i32"), lower=lower_p.lower_product(compute="i8"), weights=(1, 0), least=2
     ),
-    "QLinearMatMul": Row(
-        kind="matmul", infer=products.matmul_of(0, 3, 7), lower=lower_p.lower_product(0, 3, compute="i8"),
-        weights=(3, 0), least=8,
+    "QLinearMatMul": row(
+        "matmul", products.matmul_of(0, 3, 7), lower=lower_p.lower_product(0, 3, compute="i8"), weights=(3, 0),
+        least=8,
     ),
-    "Einsum": Row(kind="matmul", infer=products.einsum, lower=lower_p.lower_einsum, weights=(1, 0), least=1),
-    "Attention": Row(
-        kind="attention", infer=attention.attention, lower=lower_a.lower_attention, caches=((4, 5), (1, 2)), least=3
+    "Einsum": row("matmul", products.einsum, lower=lower_p.lower_einsum, weights=(1, 0), least=1),
+    "Attention": row("attention", attention.attention, lower=lower_a.lower_attention, caches=((4, 5), (1, 2)), least=3),
+    "LinearAttention": row(
+        "ssm_scan", attention.linear_attention, lower=lower_a.lower_linear_attention, states=((3,), (1,)), least=3
     ),
-    "LinearAttention": Row(
-        kind="ssm_scan", infer=attention.linear_attention, lower=lower_a.lower_linear_attention, states=((3,), (1,)),
-        least=3,
-    ),
-    "RotaryEmbedding": Row(
-        kind="rotary", infer=common.same_as_first, lower=lower_a.lower_rotary(positions=3), indices=(3,), least=3
+    "RotaryEmbedding": row(
+        "rotary", common.same_as_first, lower=lower_a.lower_rotary(positions=3), indices=(3,), least=3
     ),
     "LSTM": _recurrent("lstm"),
     "GRU": _recurrent("gru"),
@@ -286,28 +233,26 @@ _LAYERS = {
     "RMSNormalization": _norm("rms"),
     "LpNormalization": _norm("l2"),
     "MeanVarianceNormalization": _norm("instance"),
-    "LRN": Row(kind="norm", infer=common.same_as_first, lower=lower_l.lower_lrn, least=1),
-    "QuantizeLinear": Row(kind="quantize", infer=layers.quantize, passes=True, least=2),
-    "DequantizeLinear": Row(kind="dequantize", infer=layers.dequantize, passes=True, least=2),
-    "DynamicQuantizeLinear": Row(kind="quantize", infer=layers.dynamic_quantize, attributes={"dynamic": True}, least=1),
+    "LRN": row("norm", common.same_as_first, lower=lower_l.lower_lrn, least=1),
+    "QuantizeLinear": row("quantize", layers.quantize, passes=True, least=2),
+    "DequantizeLinear": row("dequantize", layers.dequantize, passes=True, least=2),
+    "DynamicQuantizeLinear": row("quantize", layers.dynamic_quantize, attributes={"dynamic": True}, least=1),
 }  # fmt: skip
 
 _SIGNALS = {
-    "DFT": Row(kind="elementwise", infer=signals.dft, lower=lower_l.lower_transform, settings=(1, 2), least=1),
-    "STFT": Row(kind="elementwise", infer=signals.stft, lower=lower_l.lower_transform, settings=(1, 3), least=2),
-    "HannWindow": _unary("window", rule=signals.window_function, flops=4),
-    "HammingWindow": _unary("window", rule=signals.window_function, flops=4),
-    "BlackmanWindow": _unary("window", rule=signals.window_function, flops=8),
-    "MelWeightMatrix": Row(
-        kind="elementwise", infer=signals.mel_weights, attributes={"function": "mel"}, settings=(0, 1, 2, 3, 4), least=5
-    ),
-    "Det": Row(kind="reduce", infer=signals.determinant, lower=lower_l.lower_determinant, least=1),
-    "ImageDecoder": _custom("its work depends on the image it is given", signals.image_decoder),
-    "RegexFullMatch": _custom(_TEXT, layers.shaped_like(0, "bool")),
-    "StringConcat": _custom(_TEXT, pointwise.pointwise),
-    "StringNormalizer": _custom(_TEXT),
-    "StringSplit": _custom(_TEXT, signals.string_split),
-    "TfIdfVectorizer": _custom("its work depends on the words it is given", signals.tf_idf),
+    "DFT": row("elementwise", signals.dft, lower=lower_l.lower_transform, settings=(1, 2), least=1),
+    "STFT": row("elementwise", signals.stft, lower=lower_l.lower_transform, settings=(1, 3), least=2),
+    "HannWindow": row("elementwise", signals.window_function, function="window", flops=4, least=1),
+    "HammingWindow": row("elementwise", signals.window_function, function="window", flops=4, least=1),
+    "BlackmanWindow": row("elementwise", signals.window_function, function="window", flops=8, least=1),
+    "MelWeightMatrix": row("elementwise", signals.mel_weights, function="mel", settings=(0, 1, 2, 3, 4), least=5),
+    "Det": row("reduce", signals.determinant, lower=lower_l.lower_determinant, least=1),
+    "ImageDecoder": custom("its work depends on the image it is given", signals.image_decoder),
+    "RegexFullMatch": custom(_TEXT, layers.shaped_like(0, "bool")),
+    "StringConcat": custom(_TEXT, pointwise.pointwise),
+    "StringNormalizer": custom(_TEXT),
+    "StringSplit": custom(_TEXT, signals.string_split),
+    "TfIdfVectorizer": custom("its work depends on the words it is given", signals.tf_idf),
 }  # fmt: skip
 
 _SEQUENCES = {
@@ -325,16 +270,19 @@ _SEQUENCES = {
 }
 
 # Their bodies are walked, not looked up: these rows only give the kind. A Constant never becomes an op.
-_CONTROL = {name: Row(kind="control", infer=common.nothing_known, folds=False) for name in ("If", "Loop", "Scan",
-"SequenceMap")} | {
-    "Constant": Row(kind="view", infer=common.nothing_known)
-}  # fmt: skip
+_CONTROL = {
+    **{name: row("control", common.nothing_known, folds=False) for name in ("If", "Loop", "Scan", "SequenceMap")},
+    "Constant": row("view", common.nothing_known),
+}
 
-STANDARD: dict[str, Row] = {
+STANDARD: dict[str, OnnxRow] = {
     **_ACTIVATIONS, **_UNARIES, **_BINARIES, **_POINTWISE, **_RANDOM, **_MOVES, **_INDEXING, **_REDUCTIONS, **_WINDOWS,
     **_LAYERS, **_SIGNALS, **_SEQUENCES, **_CONTROL,
 }  # fmt: skip
 
-PREVIEW: dict[str, Row] = {
-    "FlexAttention": Row(kind="attention", infer=attention.attention, lower=lower_a.lower_attention, least=3),
+PREVIEW: dict[str, OnnxRow] = {
+    "FlexAttention": row("attention", attention.attention, lower=lower_a.lower_attention, least=3),
 }
+
+# Optimisers' steps: a graph that holds one is trained, not run.
+TRAINING = {name: custom("it is a step of training") for name in ("Adagrad", "Adam", "Gradient", "Momentum")}

@@ -4,17 +4,13 @@ An op's name is short and the same in every family (`layers.{}.attn.q_proj`); a 
 (`transformer.h.{}.attn.c_attn.weight`), so that stored files can be matched. An op's output has the op's name.
 """
 
-from __future__ import annotations
-
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 __all__ = [
     "BATCH", "CONTEXT", "ENCODER", "FRAMES", "IMAGE", "LOGITS", "QUERY", "Filter", "activation", "add", "channel_norm",
@@ -25,6 +21,10 @@ __all__ = [
 
 BATCH, QUERY, CONTEXT, LOGITS = Symbol("batch"), Symbol("query"), Symbol("context"), Symbol("logits")
 IMAGE, FRAMES, ENCODER = Symbol("image"), Symbol("frames"), Symbol("encoder")
+
+
+# What an op reads: a tensor, or the first result of an op or of the last of several.
+Source = Tensor | Op | Sequence[Op]
 
 
 def tensor(name: str, *shape: Dim, role: Role = "activation") -> Tensor:
@@ -40,10 +40,11 @@ def constant(name: str, *shape: int) -> Tensor:
     return Tensor(name=name, shape=shape, role="constant")
 
 
-def output(op: Op | Iterable[Op]) -> Tensor:
-    """What an op, or the last of several, gives."""
-    last = op if isinstance(op, Op) else tuple(op)[-1]
-    return last.outputs[0]
+def output(source: Source) -> Tensor:
+    """The tensor itself, or what an op, or the last of several, gives."""
+    if isinstance(source, Tensor):
+        return source
+    return (source if isinstance(source, Op) else source[-1]).outputs[0]
 
 
 def width(x: Tensor) -> int:
@@ -70,7 +71,7 @@ def reshaped(x: Tensor, *shape: Dim) -> Tensor:
 
 def linear(  # noqa: PLR0913 - a matrix is stored in as many ways
     name: str,
-    x: Tensor,
+    x: Source,
     features: int,
     module: str,
     *,
@@ -83,6 +84,7 @@ def linear(  # noqa: PLR0913 - a matrix is stored in as many ways
     `bias` is a flag or the bias's own name; `tied` is the weight's own name where that is not `module.weight`;
     `transposed` weights are stored as [in, out].
     """
+    x = output(x)
     shape = (width(x), features) if transposed else (features, width(x))
     weights = [weight(tied or f"{module}.weight", *shape)]
     if bias:
@@ -94,18 +96,21 @@ def linear(  # noqa: PLR0913 - a matrix is stored in as many ways
     return Op(name=name, kind="linear", inputs=(x,), outputs=(y,), weights=tuple(weights), attributes=attributes)
 
 
-def norm(name: str, x: Tensor, kind: str, module: str = "", *, bias: bool = False) -> Op:
+def norm(name: str, x: Source, kind: str, module: str = "", *, bias: bool = False) -> Op:
     """Over the last axis. Without a module it has no learned scale."""
+    x = output(x)
     return _norm(name, x, kind, width(x), _learned(module, width(x), bias=bias))
 
 
-def head_norm(name: str, x: Tensor, kind: str, module: str, features: int) -> Op:
+def head_norm(name: str, x: Source, kind: str, module: str, features: int) -> Op:
     """Over each head's features, with one scale for all heads."""
+    x = output(x)
     return _norm(name, x, kind, features, _learned(module, features, bias=False))
 
 
-def channel_norm(name: str, x: Tensor, kind: str, module: str, *, groups: int = 0) -> Op:
+def channel_norm(name: str, x: Source, kind: str, module: str, *, groups: int = 0) -> Op:
     """With scale and bias for each channel of [batch, channels, …]: batch and group norms, ConvNeXt's layer norm."""
+    x = output(x)
     features = channels_of(x)
     weights = _learned(module, features, bias=True)
     if kind == "batch":
@@ -130,42 +135,46 @@ def embedding(name: str, ids: Tensor, rows: int, features: int, table: str) -> O
     return Op(name=name, kind="embedding", inputs=(ids,), outputs=(y,), weights=(weight(table, rows, features),))
 
 
-def activation(name: str, x: Tensor, function: str) -> Op:
+def activation(name: str, x: Source, function: str) -> Op:
+    x = output(x)
     y = tensor(name, *x.shape)
     return Op(name=name, kind="activation", inputs=(x,), outputs=(y,), attributes={"function": function})
 
 
-def elementwise(name: str, function: str, *inputs: Tensor, weights: tuple[Tensor, ...] = (), flops: int = 1) -> Op:
+def elementwise(name: str, function: str, *inputs: Source, weights: tuple[Tensor, ...] = (), flops: int = 1) -> Op:
     """The first input has the shape of the output; the others are broadcast."""
     attributes = {"function": function, "flops_per_element": flops}
-    y = tensor(name, *inputs[0].shape)
-    return Op(name=name, kind="elementwise", inputs=inputs, outputs=(y,), weights=weights, attributes=attributes)
+    read = tuple(output(source) for source in inputs)
+    y = tensor(name, *read[0].shape)
+    return Op(name=name, kind="elementwise", inputs=read, outputs=(y,), weights=weights, attributes=attributes)
 
 
-def add(name: str, *inputs: Tensor, out: str = "") -> Op:
+def add(name: str, *inputs: Source, out: str = "") -> Op:
     op = elementwise(name, "add", *inputs, flops=len(inputs) - 1)
-    return replace(op, outputs=(tensor(out or name, *inputs[0].shape),))
+    return replace(op, outputs=(tensor(out or name, *output(op).shape),))
 
 
-def multiply(name: str, *inputs: Tensor, weights: tuple[Tensor, ...] = ()) -> Op:
+def multiply(name: str, *inputs: Source, weights: tuple[Tensor, ...] = ()) -> Op:
     return elementwise(name, "multiply", *inputs, weights=weights)
 
 
-def view(name: str, x: Tensor, *shape: Dim) -> Op:
+def view(name: str, x: Source, *shape: Dim) -> Op:
     """A reshape or slice that moves nothing."""
+    x = output(x)
     return Op(name=name, kind="view", inputs=(x,), outputs=(tensor(name, *shape),))
 
 
-def split(name: str, x: Tensor, /, **parts: tuple[Dim, ...]) -> Op:
+def split(name: str, x: Source, /, **parts: tuple[Dim, ...]) -> Op:
     """One tensor seen as several."""
+    x = output(x)
     outputs = tuple(tensor(f"{name}.{part}", *shape) for part, shape in parts.items())
     return Op(name=name, kind="view", inputs=(x,), outputs=outputs)
 
 
-def copy(name: str, function: str, inputs: tuple[Tensor, ...], *shape: Dim, weights: tuple[Tensor, ...] = ()) -> Op:
+def copy(name: str, function: str, inputs: tuple[Source, ...], *shape: Dim, weights: tuple[Tensor, ...] = ()) -> Op:
     """Bytes that really move: concatenations, padding, transposes that are written out."""
-    y = tensor(name, *shape)
-    return Op(name=name, kind="copy", inputs=inputs, outputs=(y,), weights=weights, attributes={"function": function})
+    y, read = tensor(name, *shape), tuple(output(source) for source in inputs)
+    return Op(name=name, kind="copy", inputs=read, outputs=(y,), weights=weights, attributes={"function": function})
 
 
 @frozen
@@ -184,14 +193,15 @@ class Filter:
 
 
 def square(features: int, kernel: int, *, stride: int = 1, padding: int | None = None, groups: int = 1) -> Filter:
-    """A filter in two dimensions; unless told otherwise its padding keeps the side, but for the stride."""
+    """A filter in two dimensions. Its default padding keeps the side length at stride 1."""
     pad = (kernel - 1) // 2 if padding is None else padding
     return Filter(
         features=features, kernel=(kernel, kernel), strides=(stride, stride), padding=(pad, pad), groups=groups
     )
 
 
-def convolution(name: str, x: Tensor, shape: Filter, module: str, *, bias: bool = False) -> Op:
+def convolution(name: str, x: Source, shape: Filter, module: str, *, bias: bool = False) -> Op:
+    x = output(x)
     channels, features = channels_of(x), shape.features
     weights = [weight(f"{module}.weight", features, channels // shape.groups, *shape.kernel)]
     if bias:
@@ -204,11 +214,12 @@ def convolution(name: str, x: Tensor, shape: Filter, module: str, *, bias: bool 
     return Op(name=name, kind="convolution", inputs=(x,), outputs=(y,), weights=tuple(weights), attributes=attributes)
 
 
-def pool(name: str, x: Tensor, function: str, window: tuple[int, int, int] | None = None, *, ceil: bool = False) -> Op:
+def pool(name: str, x: Source, function: str, window: tuple[int, int, int] | None = None, *, ceil: bool = False) -> Op:
     """`window` is kernel, stride and padding; without one each plane becomes a single number: [batch, channels].
 
     `ceil`: a window that only partly fits counts.
     """
+    x = output(x)
     if window is None:
         y, attributes = tensor(name, *x.shape[:2]), dict[str, Any](function="global", kernel=None)
     else:
@@ -226,12 +237,14 @@ def _sides(
         yield (side + (2 * pad - k)) // stride + 1
 
 
-def reduce(name: str, x: Tensor, function: str, axis: int) -> Op:
+def reduce(name: str, x: Source, function: str, axis: int) -> Op:
+    x = output(x)
     y = tensor(name, *x.shape[:axis], *x.shape[axis + 1 :])
     return Op(name=name, kind="reduce", inputs=(x,), outputs=(y,), attributes={"function": function, "axes": (axis,)})
 
 
-def resize(name: str, x: Tensor, mode: str, space: tuple[Dim, ...]) -> Op:
+def resize(name: str, x: Source, mode: str, space: tuple[Dim, ...]) -> Op:
+    x = output(x)
     y = tensor(name, *x.shape[:2], *space)
     return Op(name=name, kind="resize", inputs=(x,), outputs=(y,), attributes={"mode": mode})
 
