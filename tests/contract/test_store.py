@@ -206,17 +206,17 @@ def test_runs_have_parents(store):
 
 def test_metrics_are_kept_by_step(store):
     run = store.begin()
-    assert [store.add_metric(run, "loss", value) for value in (3.0, 2.0)] == [0, 1]
-    store.add_metric(run, "loss", 1.5, step=1)
+    assert [store.add_metrics(run, {"loss": value}) for value in (3.0, 2.0)] == [0, 1]
+    store.add_metrics(run, {"loss": 1.5}, step=1)
     store.add_metrics(run, {"loss": 1.0, "speed": 7.0}, step=10)
-    assert store.add_metric(run, "loss", 0.5) == 11
+    assert store.add_metrics(run, {"loss": 0.5}) == 11
     assert [(m.step, m.value) for m in store.metrics(run, "loss")] == [(0, 3.0), (1, 1.5), (10, 1.0), (11, 0.5)]
     assert [m.name for m in store.metrics(run)] == ["loss"] * 4 + ["speed"]
     for wrong in (float("nan"), float("inf")):
         with pytest.raises(DomainError, match="no number to keep"):
-            store.add_metric(run, "loss", wrong)
+            store.add_metrics(run, {"loss": wrong})
     with pytest.raises(UnknownNameError):
-        store.add_metric("nowhere", "loss", 1.0)
+        store.add_metrics("nowhere", {"loss": 1.0})
 
 
 # Finding runs
@@ -388,7 +388,7 @@ def test_any_numbers_sort_alike_on_both(store, values, falling, limit):
 def test_tags_and_names_change_and_the_search_follows(store):
     run = store.add(profile(), name="old", tags=["a"])
     store.retag(run, add=["b", "c", "b"], remove=["a", "never-there"])
-    store.untag(run, "c")
+    store.retag(run, remove=["c"])
     store.rename(run, "new")
     found = store.get(run)
     assert (found.tags, found.name) == (("b",), "new")
@@ -678,7 +678,7 @@ def test_the_revisions_are_those_of_the_migrations(store):
 @pytest.mark.parametrize("back", [*REVISIONS[:-1]])
 def test_down_and_up_again_keeps_the_runs(store, place, tmp_path, back):
     run = store.begin("phones", name="n", tags=["t"], parameters={"a": "b"})
-    store.add_metric(run, "loss", 1.0)
+    store.add_metrics(run, {"loss": 1.0})
     store.finish(run, profile(), [Attachment(name="f", source=b"1")])
     store.create_user("ada")
     before, listed = store.get(run), store.row(run)

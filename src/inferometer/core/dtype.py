@@ -32,10 +32,6 @@ class DType:
         """Bytes that `count` numbers take (an int or an array of ints); a part of a block takes the whole block."""
         return -(-count // self.elements) * self.block_bytes
 
-    def computed_in(self, available: Any) -> str | None:
-        """The first of its arithmetic formats that is `available` (a device's peaks), or None."""
-        return next((name for name in self.arithmetic if name in available), None)
-
 
 def _plain(name: str, size: int, *arithmetic: str, aliases: tuple[str, ...] = (), gguf: int | None = None) -> DType:
     return DType(

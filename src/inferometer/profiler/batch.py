@@ -8,11 +8,10 @@ import numpy as np
 
 from inferometer.profiler.record import Ended, Failure, Open
 
-__all__ = ["DEVICE", "FACTS", "FLAGS", "NUMBERS", "READINGS", "WORDS", "Batch", "batch_of"]
+__all__ = ["DEVICE", "FLAGS", "NUMBERS", "READINGS", "WORDS", "Batch", "batch_of"]
 
 WORDS = ("name", "unit", "phase", "kind")
 NUMBERS = ("layer", "token", "tokens", "flops", "bytes")
-FACTS = (*WORDS, *NUMBERS)
 _ALWAYS = frozenset({"name", "start", "end", "thread"})
 FLAGS = ("failed",)
 

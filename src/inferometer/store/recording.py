@@ -22,7 +22,6 @@ from inferometer.errors import GateError, InferometerError, MissingDependencyErr
 from inferometer.settings import value_of
 from inferometer.store.dependency import require_database
 from inferometer.store.errors import StoreError
-from inferometer.store.values import Attachment
 
 if TYPE_CHECKING:
     from inferometer.store.run_writing import Known
@@ -69,7 +68,6 @@ class Recorder:
         self._store: Store | None = None
         self._ours = False
         self._profile: Profile | None = None
-        self._attachments: list[Attachment] = []
         self._log: list[str] = []
         self.id: str | None = None
         self.skipped: str | None = None
@@ -110,11 +108,7 @@ class Recorder:
         if self._store is not None and self.id is not None:
             known: Known = {**self._known, "parent": self.id}
             below = self._store.begin(self._project, **known)
-            self._store.finish(below, profile, [], None)
-
-    def attach(self, name: str, source: Path | bytes, *, media_type: str | None = None) -> None:
-        """A file to keep with the run when it ends."""
-        self._attachments.append(Attachment(name=name, source=source, media_type=media_type))
+            self._store.finish(below, profile)
 
     def log(self, line: str) -> None:
         self._log.append(line)
@@ -149,13 +143,13 @@ class Recorder:
 
     def _end(self, store: "Store", run: str, error: BaseException | None) -> None:
         if isinstance(error, KeyboardInterrupt):
-            store.kill(run, "Interrupted.", self._profile, self._attachments, self._written())
+            store.kill(run, "Interrupted.", self._profile, log=self._written())
         elif error is None or _well(error):
-            store.finish(run, self._profile, self._attachments, self._written())
+            store.finish(run, self._profile, log=self._written())
         else:
             self._log += traceback.format_exception(error)
             reason = str(error) if isinstance(error, InferometerError) else f"{type(error).__name__}: {error}"
-            store.fail(run, reason, self._profile, self._attachments, self._written())
+            store.fail(run, reason, self._profile, log=self._written())
 
     def _written(self) -> str | None:
         return "\n".join(line.rstrip("\n") for line in self._log) + "\n" if self._log else None

@@ -158,16 +158,8 @@ class RunWriting(Opened):
         outcome = {"status": status, "ended_us": self._now(), "reason": names.clean(reason, most=2000)}
         self.database.write(lambda connection: writing.end(connection, resolve(connection, run), outcome, brought))
 
-    def attach(self, run: str, attachments: Iterable[Attachment]) -> tuple[Artifact, ...]:
-        brought, now = self._ready(None, attachments), self._now()
-        self.database.write(lambda connection: writing.keep(connection, resolve(connection, run), brought, now))
-        return brought.artifacts
-
-    def add_metric(self, run: str, name: str, value: float, step: int | None = None) -> int:
-        """Give the step it was written at: the next one where none is given."""
-        return self.add_metrics(run, {name: value}, step)
-
     def add_metrics(self, run: str, values: Mapping[str, float], step: int | None = None) -> int:
+        """Write the values of one step, and return it: the next one where none is given."""
         now = self._now()
         return self.database.write(
             lambda connection: writing.add_metrics(connection, resolve(connection, run), values, step, now)
@@ -189,9 +181,6 @@ class RunWriting(Opened):
 
     def tag(self, run: str, *tags: str) -> None:
         self.retag(run, add=tags)
-
-    def untag(self, run: str, *tags: str) -> None:
-        self.retag(run, remove=tags)
 
     def retag(self, run: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         add, remove = tuple(add), tuple(remove)

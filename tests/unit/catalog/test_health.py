@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from inferometer.catalog.detect import Disk, LocalMachine, RecordedMachine, detect_host, load_machine
+from fakes.recorded_machine import RecordedMachine, load_machine
+from inferometer.catalog.detect import Disk, LocalMachine, detect_host
 from inferometer.catalog.health import CHECKS, Absent, Check, Overall, examine, overall, take
 from inferometer.catalog.health.readings import (
     BoardThrottle,

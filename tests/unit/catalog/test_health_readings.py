@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.catalog.detect import RecordedMachine, detect_host
+from fakes.recorded_machine import RecordedMachine
+from inferometer.catalog.detect import detect_host
 from inferometer.catalog.health import linux, portable
 from inferometer.catalog.health.gpu_state import gpu_states
 from inferometer.catalog.health.kernel_log import PATTERNS, parse_kernel_log

@@ -18,7 +18,6 @@ from inferometer.catalog.detect.host import (
 )
 from inferometer.catalog.detect.isa import architecture_name
 from inferometer.catalog.detect.machine import Disk, LocalMachine, Machine
-from inferometer.catalog.detect.recorded import RecordedMachine, Recorder, load_machine
 
 __all__ = [
     "Cache",
@@ -34,10 +33,7 @@ __all__ = [
     "NumaNode",
     "OperatingSystem",
     "PowerSensor",
-    "RecordedMachine",
-    "Recorder",
     "detect_host",
-    "load_machine",
 ]
 
 

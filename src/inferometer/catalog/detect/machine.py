@@ -1,7 +1,7 @@
 """The one seam between detection and the world: files, programs, and a few facts about this process.
 
-`LocalMachine` is this machine; `RecordedMachine` (recorded.py) answers from a folder, so that a Raspberry Pi, a Jetson
-or a Mac can be detected, examined and tested anywhere.
+`LocalMachine` is this machine. The tests have one that answers from a folder of recorded files, so that a Raspberry Pi,
+a Jetson or a Mac can be detected and examined anywhere.
 """
 
 import ctypes
