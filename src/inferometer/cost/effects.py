@@ -13,7 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from inferometer.catalog.load import Row, read_rows
+from inferometer.catalog.load import CatalogRow as Row
+from inferometer.catalog.load import read_rows
 from inferometer.core.device import UNITS, Sourced
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen

@@ -116,7 +116,6 @@ def _nvml_gpu(nvml: Any, handle: Any) -> Gpu:
         driver=_text(ask(nvml, "nvmlSystemGetDriverVersion")),
         cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-        cores=None,
         max_hz=None if clock_mhz is None else clock_mhz * 1e6,
         power_limit_w=None if limit_mw is None else limit_mw / 1e3,
         source="nvml",
@@ -167,7 +166,6 @@ def _smi_gpu(row: Mapping[str, str], cuda: str | None) -> Gpu:
         driver=row.get("driver_version"),
         cuda=cuda,
         compute_capability=row.get("compute_cap"),
-        cores=None,
         max_hz=scaled(row.get("clocks.max.sm"), 1e6),
         power_limit_w=number(row.get("power.limit")),
         source="nvidia-smi",
@@ -197,9 +195,7 @@ def _jetson(machine: Machine, memory_bytes: int | None) -> Gpu | None:
         driver=parse_l4t_release(machine.read("/etc/nv_tegra_release")),
         cuda=stripped(cuda) if isinstance(cuda, str) else None,
         compute_capability=chip.compute_capability,
-        cores=None,
         max_hz=_jetson_clock(machine),
-        power_limit_w=None,
         source="device-tree",
     )
 
@@ -239,10 +235,6 @@ def _card(machine: Machine, folder: str, vendor: str) -> Gpu:
         memory_bytes=memory,
         shared_memory=None,  # an APU's part of the host memory and a card's own look alike here
         driver=stripped(machine.read(f"/sys/module/{module}/version")),
-        cuda=None,
-        compute_capability=None,
-        cores=None,
-        max_hz=None,
         power_limit_w=next((limit for limit in limits if limit), None),
         source="sysfs",
     )

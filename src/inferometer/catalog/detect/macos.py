@@ -92,7 +92,6 @@ def _memory(machine: Machine, sysctl: Mapping[str, str]) -> MemoryFacts:
         available_bytes=parse_vm_stat(machine.run("vm_stat")),
         swap_total_bytes=swap_total,
         swap_free_bytes=swap_free,
-        numa_nodes=(),
     )
 
 
@@ -128,7 +127,6 @@ def _group(sysctl: Mapping[str, str], level: int) -> CoreGroup:
         kind=_KINDS.get(name or ""),
         cores=whole(sysctl.get(f"hw.perflevel{level}.physicalcpu")),
         logical_cores=whole(sysctl.get(f"hw.perflevel{level}.logicalcpu")),
-        max_hz=None,
     )
 
 
@@ -177,12 +175,7 @@ def _gpu(row: Mapping[str, Any], memory_bytes: int | None) -> Gpu:
         vendor="Apple" if apple else vendor or None,
         memory_bytes=memory_bytes if apple else own,
         shared_memory=True if apple else None,
-        driver=None,
-        cuda=None,
-        compute_capability=None,
         cores=whole(word("sppci_cores")),
-        max_hz=None,
-        power_limit_w=None,
         source="system_profiler",
     )
 
@@ -191,11 +184,5 @@ def _limits(machine: Machine, sysctl: Mapping[str, str]) -> Limits:
     virtual = {"1": True, "0": False}.get(sysctl.get("kern.hv_vmm_present", ""))
     return Limits(
         affinity_cpus=machine.affinity(),
-        cpuset_cpus=None,
-        quota_cpus=None,
-        memory_bytes=None,
-        cgroup_version=None,
-        container=None,
         virtualised=virtual,
-        hypervisor=None,
     )

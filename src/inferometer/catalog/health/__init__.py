@@ -26,6 +26,8 @@ __all__ = [
     "examine",
     "judge",
     "overall",
+    "read_counters",
+    "read_state",
     "take",
 ]
 
@@ -74,15 +76,15 @@ def take(
             f"The interval between the two readings cannot be {interval_s:g} s.",
             remedy="Give a time above 0 and below an hour, such as 1 s.",
         )
-    state = _state(machine, host)
+    state = read_state(machine, host)
     started = clock()
-    before = _counters(machine, host)
+    before = read_counters(machine, host)
     sleep(interval_s)
     elapsed = clock() - started
     return Readings(
         host=host,
         before=before,
-        after=_counters(machine, host),
+        after=read_counters(machine, host),
         elapsed_s=max(elapsed, 0.0),
         state=state,
         pid=machine.pid,
@@ -95,14 +97,13 @@ def judge(readings: Readings) -> tuple[Check, ...]:
 
 def overall(checks: Iterable[Check]) -> Overall:
     """Quiet enough: nothing that disturbs a measurement is bad, and at least one reading of the load could be had."""
-    found = {check.code: check for check in checks}
-    disturbing = tuple(code for code, check in found.items() if check.verdict == "bad" and _bearing(code) == "disturbs")
+    verdicts = {check.code: check.verdict for check in checks}
+    disturbing = tuple(code for code, verdict in verdicts.items() if verdict == "bad" and _bearing(code) == "disturbs")
     others = tuple(
         code
-        for code, check in found.items()
-        if check.verdict in {"warn", "bad"} and code not in disturbing and _bearing(code) != "none"
+        for code, verdict in verdicts.items()
+        if verdict in {"warn", "bad"} and code not in disturbing and _bearing(code) != "none"
     )
-    told = any(found[code].verdict != "unknown" for code in _TELLING if code in found)
     if disturbing:
         return Overall(
             verdict="bad",
@@ -111,7 +112,7 @@ def overall(checks: Iterable[Check]) -> Overall:
             disturbed_by=disturbing,
             reservations=others,
         )
-    if not told:
+    if all(verdicts.get(code, "unknown") == "unknown" for code in _TELLING):
         why = "cannot tell whether it is quiet: neither load nor CPU use can be read here"
         return Overall(verdict="unknown", quiet=None, found=why, disturbed_by=(), reservations=others)
     text = f"quiet enough to measure, with reservations: {', '.join(others)}" if others else "quiet enough to measure"
@@ -122,7 +123,8 @@ def _bearing(code: str) -> Bearing:
     return CHECKS[code].bearing if code in CHECKS else "none"
 
 
-def _counters(machine: Machine, host: Host) -> Counters:
+def read_counters(machine: Machine, host: Host) -> Counters:
+    """What counts up since boot; two readings of it tell what happened in between."""
     if machine.system == "Linux":
         from inferometer.catalog.health.linux import linux_counters  # noqa: PLC0415 - one system of three is needed
 
@@ -132,7 +134,8 @@ def _counters(machine: Machine, host: Host) -> Counters:
     return portable_counters(machine)
 
 
-def _state(machine: Machine, host: Host) -> State:
+def read_state(machine: Machine, host: Host) -> State:
+    """What is read once: clocks, temperatures, the supply, the kernel's log."""
     if machine.system == "Linux":
         from inferometer.catalog.health.linux_state import linux_state  # noqa: PLC0415 - as above
 
