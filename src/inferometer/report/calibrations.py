@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _COLUMNS = (
 )
 
 
-def calibration_table(calibration: Calibration) -> Table:
+def calibration_table(calibration: Calibration) -> ReportTable:
     rows = [_class(calibration, table.op_class) for table in calibration.tables]
     rows += [
         {"what": f"overhead: {name}", "over": format_quantity(seconds.value, "s")}
@@ -34,7 +34,7 @@ def calibration_table(calibration: Calibration) -> Table:
         if name.partition(".")[0] == "step"
     ]
     title = f"{calibration.runtime} on {calibration.device}, {calibration.dtype}: {calibration.points} points"
-    return Table(title=title, columns=_COLUMNS, rows=tuple(rows))
+    return ReportTable(title=title, columns=_COLUMNS, rows=tuple(rows))
 
 
 def _class(calibration: Calibration, name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from inferometer.profiler.power import uses
 from inferometer.profiler.recording import Recording
 from inferometer.profiler.span_stats import SpanStats, stats_of_all
 from inferometer.report.render import render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 __all__ = [
@@ -58,7 +58,7 @@ def _full(recording: Recording) -> str:
     return "\n\n".join(parts)
 
 
-def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[Table]:
+def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[ReportTable]:
     yield tree_table(recording)
     yield statistics_table(everything)
     for table in (phase_table(recording), memory_table(everything), power_table(recording)):
@@ -98,7 +98,7 @@ def _notes(recording: Recording) -> str:
 # ── the tree ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tree_table(recording: Recording, *, rows: int = _ROWS) -> Table:
+def tree_table(recording: Recording, *, rows: int = _ROWS) -> ReportTable:
     """Spans by the path of names that leads to them: inclusive, exclusive, and their share of the wall."""
     path, above = _paths(recording)
     seconds, alone, wall_s = recording.durations_s, recording.exclusive_s(), recording.wall_s
@@ -123,7 +123,7 @@ def tree_table(recording: Recording, *, rows: int = _ROWS) -> Table:
     if hidden:
         rest_s = sum(float(exclusive[each]) for each, _ in list(_walk(above, total))[rows:])
         note = f"… and {len(hidden)} more paths with {format_quantity(rest_s, 's')} of their own."
-    return Table(title="Tree", columns=_TREE, rows=tuple(found[:rows]), note=note)
+    return ReportTable(title="Tree", columns=_TREE, rows=tuple(found[:rows]), note=note)
 
 
 _TREE = (
@@ -189,20 +189,20 @@ _OPTIONAL = (
 )
 
 
-def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> Table:
+def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> ReportTable:
     """One row a name. A percentile that so few calls cannot tell is a dash."""
     shown = [_row(each) for each in everything[:rows]]
     columns = (*_STATISTICS, *(column for column in _OPTIONAL if any(row[column.key] for row in shown)))
     left = len(everything) - len(shown)
     note = f"… and {left} more names." if left else None
-    return Table(title="Statistics", columns=columns, rows=tuple(shown), note=note)
+    return ReportTable(title="Statistics", columns=columns, rows=tuple(shown), note=note)
 
 
 def _row(each: SpanStats) -> dict[str, Any]:
     return {column.key: getattr(each, column.key) for column in (*_STATISTICS, *_OPTIONAL)}
 
 
-def memory_table(everything: list[SpanStats]) -> Table | None:
+def memory_table(everything: list[SpanStats]) -> ReportTable | None:
     """Where memory was read: what each name's spans kept, and the most that was in use inside them."""
     measured = [each for each in everything if each.memory]
     keys = list(dict.fromkeys(key for each in measured for key in each.memory))
@@ -213,10 +213,10 @@ def memory_table(everything: list[SpanStats]) -> Table | None:
         Column(key=key, heading=f"{titles[key.split('_')[0]]} {key.split('_')[1]}", unit="B") for key in keys
     )
     rows = tuple({"name": each.name, **each.memory} for each in measured[:_ROWS])
-    return Table(title="Memory", columns=(Column(key="name", heading="span"), *columns), rows=rows)
+    return ReportTable(title="Memory", columns=(Column(key="name", heading="span"), *columns), rows=rows)
 
 
-def phase_table(recording: Recording) -> Table | None:
+def phase_table(recording: Recording) -> ReportTable | None:
     """Where spans name phases: the time from each one's first beginning to its last end, and what filled it."""
     phases = recording.phases()
     if int(phases.max(initial=-1)) < 0:
@@ -246,13 +246,13 @@ def phase_table(recording: Recording) -> Table | None:
         _SHARE,
         Column(key="tokens_per_s", heading="tokens/s", unit="tok/s"),
     )
-    return Table(title="Phases", columns=columns, rows=tuple(rows))
+    return ReportTable(title="Phases", columns=columns, rows=tuple(rows))
 
 
 _UNITS = {"power": "W", "energy": "W", "temperature": "°C", "clock": "Hz", "use": "%"}
 
 
-def power_table(recording: Recording) -> Table | None:
+def power_table(recording: Recording) -> ReportTable | None:
     """What the sensors said; of those that are not here, why."""
     power = recording.run.power
     if power is None:
@@ -274,7 +274,7 @@ def power_table(recording: Recording) -> Table | None:
         Column(key="energy_j", heading="energy", unit="J"),
     )
     note = f"Not measurable here: {missing}." if missing else None
-    return Table(title="Power, heat and clocks", columns=columns, rows=rows, note=note)
+    return ReportTable(title="Power, heat and clocks", columns=columns, rows=rows, note=note)
 
 
 # ── the time line ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,12 +1,12 @@
 """Tables as values. A row keeps raw numbers in SI units; only what a person reads has prefixes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.units import format_capacity, format_quantity
 
-__all__ = ["Column", "Table", "cell_text"]
+__all__ = ["Column", "ReportTable", "cell_text", "filled"]
 
 
 @frozen
@@ -34,11 +34,16 @@ class Column:
 
 
 @frozen
-class Table:
+class ReportTable:
     columns: tuple[Column, ...]
     rows: tuple[Mapping[str, Any], ...]
     title: str | None = None
     note: str | None = None
+
+
+def filled(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns that some row has a value for."""
+    return tuple(column for column in columns if any(row.get(column.key) is not None for row in rows))
 
 
 def cell_text(column: Column, value: Any) -> str:

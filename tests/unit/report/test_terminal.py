@@ -1,10 +1,10 @@
 import pytest
 
 from inferometer.report import terminal
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.report.terminal import draw_fields, draw_heading, draw_table, draw_verdicts
 
-TABLE = Table(
+TABLE = ReportTable(
     columns=(
         Column(key="name", heading="device"),
         Column(key="words", heading="words"),
