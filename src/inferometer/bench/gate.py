@@ -60,23 +60,23 @@ def parse_gate(text: str) -> Gate:
 
 def failed(gates: tuple[Gate, ...], comparison: Comparison) -> tuple[str, ...]:
     """For each gate that holds, a sentence that says on what."""
-    said = ((gate, held(gate, comparison)) for gate in gates)
-    return tuple(f"{gate.text.strip()} holds: {words}" for gate, words in said if words is not None)
+    reasons = ((gate, held(gate, comparison)) for gate in gates)
+    return tuple(f"{gate.text.strip()} holds: {reason}" for gate, reason in reasons if reason is not None)
 
 
 def held(gate: Gate, comparison: Comparison) -> str | None:
     """What makes the gate hold, or None."""
     if gate.sign is None:
         return _word(gate.metric, comparison)
-    found = [words for metric in _meant(gate, comparison) if (words := _exceeds(gate, metric)) is not None]
-    return "; ".join(found) or None
+    reasons = [reason for metric in _meant(gate, comparison) if (reason := _exceeds(gate, metric)) is not None]
+    return "; ".join(reasons) or None
 
 
 def _word(word: str, comparison: Comparison) -> str | None:
     if word == "disturbed":
         return next((note for note in comparison.notes if " was disturbed " in note), None)
-    found = [f"{metric.name}: {metric.reason}" for metric in _times(comparison) if metric.verdict == word]
-    return "; ".join(found) or None
+    reasons = [f"{metric.name}: {metric.reason}" for metric in _times(comparison) if metric.verdict == word]
+    return "; ".join(reasons) or None
 
 
 def _times(comparison: Comparison) -> tuple[Metric, ...]:

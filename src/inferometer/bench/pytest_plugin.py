@@ -233,7 +233,7 @@ def _whole(profiles: list[Profile], name: str) -> Profile:
 
     first = profiles[0]
     environments = [profile.environment or Environment() for profile in profiles]
-    told = [environment.disturbed for environment in environments]
+    states = [environment.disturbed for environment in environments]
     return replace(
         first,
         model=ModelFacts(name=name),
@@ -241,8 +241,8 @@ def _whole(profiles: list[Profile], name: str) -> Profile:
         summary=Headline(),
         environment=replace(
             environments[0],
-            disturbed=True if True in told else None if None in told else False,
-            reasons=tuple(dict.fromkeys(reason for each in environments for reason in each.reasons)),
+            disturbed=True if True in states else None if None in states else False,
+            reasons=tuple(dict.fromkeys(reason for environment in environments for reason in environment.reasons)),
         ),
     )
 

@@ -19,6 +19,7 @@ __all__ = [
     "RankTest",
     "Ratio",
     "Readings",
+    "average_ranks",
     "holm",
     "least_runs",
     "mann_whitney",
@@ -102,7 +103,7 @@ def signed_rank(differences: Readings) -> RankTest:
     n = len(values)
     if n == 0:
         return RankTest(name="Wilcoxon signed-rank", p_value=1.0, delta=delta)
-    ranks, counts = _average_ranks(np.abs(values))
+    ranks, counts = average_ranks(np.abs(values))
     positive = float(np.sum(ranks[values > 0]))
     if n <= _EXACT_PAIRS and n == len(differences) and not np.any(counts > 1):
         p_value = _exact_p(_rank_sum_counts(n), positive)
@@ -178,7 +179,7 @@ def _thinned(values: Floats) -> Floats:
     return np.quantile(values, (np.arange(_POINTS) + 0.5) / _POINTS)
 
 
-def _average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
+def average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
     """Ranks from 1, equal values sharing the middle of theirs, and how many share each."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)

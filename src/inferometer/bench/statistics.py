@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from inferometer.bench.ranks import Floats, Readings, mann_whitney, two_sided
+from inferometer.bench.ranks import Floats, Readings, average_ranks, mann_whitney, two_sided
 from inferometer.core import statistics as plain
 from inferometer.core.sample import Interval, Summary
 from inferometer.errors import DomainError
@@ -112,8 +112,7 @@ def autocorrelation_time(values: Readings) -> float:
     n = len(values)
     if n < _LEAST_TO_CORRELATE:
         return 1.0
-    _, inverse, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    ranks, _ = average_ranks(np.asarray(values, dtype=np.float64))
     centred = ranks - ranks.mean()
     spectrum = np.fft.rfft(centred, 2 * n)
     covariances = np.fft.irfft(spectrum * spectrum.conj())[:n]

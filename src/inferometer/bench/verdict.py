@@ -92,13 +92,13 @@ def weigh(a: Readings, b: Readings, *, paired: bool, criteria: Criteria) -> Evid
     if paired:
         logs = [math.log(second) - math.log(first) for first, second in zip(a, b, strict=True)]
         alike = autocorrelation_time(logs)
-        found, test = paired_ratio(a, b, confidence=confidence), signed_rank(logs)
+        estimate, test = paired_ratio(a, b, confidence=confidence), signed_rank(logs)
     else:
         n, m = len(a), len(b)
         alike = (m * autocorrelation_time(a) + n * autocorrelation_time(b)) / (n + m)
-        found, test = ratio(a, b, confidence=confidence), mann_whitney(a, b)
+        estimate, test = ratio(a, b, confidence=confidence), mann_whitney(a, b)
     evidence = Evidence(
-        ratio=found.ratio,
+        ratio=estimate.ratio,
         low=None,
         high=None,
         p_value=test.p_value,
@@ -108,24 +108,24 @@ def weigh(a: Readings, b: Readings, *, paired: bool, criteria: Criteria) -> Evid
         runs=min(len(a), len(b)),
         runs_needed=least_runs(criteria.alpha, paired=paired),
     )
-    if not found.bounded:
+    if not estimate.bounded:
         return evidence
-    return _bounded(evidence, found.widened(widening(evidence.runs or 0, alike, confidence=confidence)), criteria)
+    return _bounded(evidence, estimate.widened(widening(evidence.runs or 0, alike, confidence=confidence)), criteria)
 
 
-def _bounded(evidence: Evidence, found: Ratio, criteria: Criteria) -> Evidence:
+def _bounded(evidence: Evidence, estimate: Ratio, criteria: Criteria) -> Evidence:
     """With the interval, what it would find, and the p-value that agrees with it."""
     z = NormalDist().inv_cdf(1 - criteria.alpha / 2)
-    error = (math.log(found.high) - math.log(found.low)) / (2 * z)
+    error = (math.log(estimate.high) - math.log(estimate.low)) / (2 * z)
     runs, least = evidence.runs or 0, evidence.runs_needed or 0
     needed = runs_needed(runs, error, criteria.threshold, alpha=criteria.alpha, power=criteria.power)
-    nearer = found.low if found.ratio > 1 else found.high
-    reach = abs(math.log(found.ratio) - math.log(nearer)) / z
-    p_value = two_sided(math.log(found.ratio) / reach) if reach > 0 else 0.0
+    nearer = estimate.low if estimate.ratio > 1 else estimate.high
+    reach = abs(math.log(estimate.ratio) - math.log(nearer)) / z
+    p_value = two_sided(math.log(estimate.ratio) / reach) if reach > 0 else 0.0
     return replace(
         evidence,
-        low=found.low,
-        high=found.high,
+        low=estimate.low,
+        high=estimate.high,
         p_value=max(evidence.p_value or 0.0, p_value),
         detectable=minimum_detectable_effect(error, alpha=criteria.alpha, power=criteria.power),
         runs_needed=max(needed, least),
@@ -137,7 +137,7 @@ def weigh_intervals(a: tuple[float, float, float], b: tuple[float, float, float]
     z = NormalDist().inv_cdf((1 + coverage) / 2)
     error = math.hypot(*((math.log(high) - math.log(low)) / (2 * z) for low, _, high in (a, b)))
     middle = math.log(b[1]) - math.log(a[1])
-    p_value = math.erfc(abs(middle) / error / math.sqrt(2)) if error > 0 else float(middle == 0)
+    p_value = two_sided(middle / error) if error > 0 else float(middle == 0)
     return Evidence(
         ratio=math.exp(middle),
         low=math.exp(middle - z * error),
