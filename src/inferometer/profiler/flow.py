@@ -14,7 +14,7 @@ from inferometer.profiler.attribution import (
     Trend,
     attribute,
     calls_of,
-    layers_of,
+    time_by_layer,
     trend_of,
 )
 from inferometer.profiler.folding import Repeat, Shapes, fold, shapes_of
@@ -149,9 +149,11 @@ def _phase(view: _View, name: str, tops: Ints, held: Ints) -> PhaseFlow:
     alike = len(np.unique(recording.name[tops])) == 1
     wrapped = alike and (len(tops) == 1 or any(view.shapes.children[row] for row in tops[:1].tolist()))
     runs = len(tops) if wrapped else 1
-    wall_ns = int((recording.end[tops] - recording.start[tops]).sum()) if wrapped else _spread_ns(recording, tops)
+    starts, ends = recording.start[tops], recording.end[tops]
+    wall_ns = int((ends - starts).sum() if wrapped else ends.max() - starts.min())
     leaf = wrapped and not any(view.shapes.children[row] for row in tops.tolist())
-    rows = _inside(view, tops.tolist()) if wrapped and not leaf else _in_a_row(view, tops.tolist())
+    in_a_row = _inside if wrapped and not leaf else _in_a_row
+    rows = in_a_row(view, tops.tolist())
     wall_s = wall_ns * 1e-9 / runs
     return PhaseFlow(
         name=name,
@@ -161,14 +163,10 @@ def _phase(view: _View, name: str, tops: Ints, held: Ints) -> PhaseFlow:
         rows=rows,
         rest_s=max(wall_s - statistics.total([row.total_s for row in rows]), 0.0),
         attribution=attribute(recording, held, wall_ns, runs),
-        layers=layers_of(recording, tops, held, runs),
+        layers=time_by_layer(recording, tops, held, runs),
         calls=calls_of(recording, held, view.parts),
         trend=trend_of(recording, held),
     )
-
-
-def _spread_ns(recording: Recording, rows: Ints) -> int:
-    return int(recording.end[rows].max() - recording.start[rows].min())
 
 
 # ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -23,6 +23,7 @@ __all__ = [
     "exclusive_ns",
     "follow_links",
     "inherited",
+    "nearest",
     "nested_in_own_name",
     "parents",
     "require_tree",
@@ -122,14 +123,18 @@ def inherited(column: Ints, parent: Ints) -> Ints:
     """A column with its gaps (−1) filled from the nearest span around that has a value."""
     if bool((column < 0).all()):
         return column
-    filled, above = column.copy(), parent.copy()
-    active = np.flatnonzero((column < 0) & (parent >= 0))
-    while len(active):
-        filled[active] = column[above[active]]
-        active = active[filled[active] < 0]
-        above[active] = parent[above[active]]
-        active = active[above[active] >= 0]
-    return filled
+    above = nearest(parent, column >= 0)
+    return np.where((column < 0) & (above >= 0), column[above], column)
+
+
+def nearest(parent: Ints, marked: Bools) -> Ints:
+    """Of every row the nearest row around it that is marked, −1 for none."""
+    above = parent.copy()
+    astray = np.flatnonzero((above >= 0) & ~marked[above])
+    while len(astray):
+        above[astray] = parent[above[astray]]
+        astray = astray[(above[astray] >= 0) & ~marked[above[astray]]]
+    return above
 
 
 def exclusive_ns(starts: Ints, ends: Ints, parent: Ints, lanes: Ints) -> Ints:

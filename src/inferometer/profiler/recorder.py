@@ -46,7 +46,7 @@ from inferometer.profiler.recording import Run
 from inferometer.profiler.sampler import Sampler
 from inferometer.profiler.watch import Meter, Watcher
 
-__all__ = ["Measure", "Recorder"]
+__all__ = ["Measure", "SpanRecorder"]
 
 _AT_A_TIME = 2048  # spans turned into columns together: few enough to stay in a core's cache meanwhile
 _SPILL_EVERY = 8192  # spans in memory at a time, where they go to a file
@@ -79,7 +79,7 @@ class Measure:
         return self.cuda or self.cuda_memory or self.nvtx
 
 
-class Recorder:
+class SpanRecorder:
     """`changed` is called with a new `p.span` when another one must be used: when tasks appear, and after a fork."""
 
     def __init__(
@@ -363,7 +363,7 @@ def _placed(entries: Sequence[Any], awaited: dict[int, int]) -> Sequence[Any]:
     return found
 
 
-_recorders: "weakref.WeakSet[Recorder]" = weakref.WeakSet()
+_recorders: "weakref.WeakSet[SpanRecorder]" = weakref.WeakSet()
 
 
 def _asyncio_comes() -> None:

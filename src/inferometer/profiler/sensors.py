@@ -57,8 +57,8 @@ def find_sensors(machine: Machine) -> Sensors:
         ("cpu clock", _clocks(machine), f"no clock in {_CPU}"),
         ("cpu use", _cpu_use(machine), "there is no /proc/stat"),
     )
-    for kind, found, why in kinds:
-        answering = [channel for channel in found if channel.read() is not None]
+    for kind, candidates, why in kinds:
+        answering = [channel for channel in candidates if channel.read() is not None]
         channels += answering
         if not answering:
             missing[kind] = why or "it does not answer"
@@ -229,8 +229,8 @@ def _clocks(machine: Machine) -> Iterator[Channel]:
     ]
 
     def read() -> float | None:
-        found = [hertz for file in files[:64] if (hertz := scaled(machine.read(file), 1e3)) is not None]
-        return sum(found) / len(found) if found else None
+        clocks = [hertz for file in files[:64] if (hertz := scaled(machine.read(file), 1e3)) is not None]
+        return sum(clocks) / len(clocks) if clocks else None
 
     yield Channel(name="cpu", quantity="clock", read=read)
 
