@@ -117,7 +117,12 @@ def test_a_finished_run_comes_back_as_it_was_given(store):
     wanted = profile(3)
     run = store.begin("phones", name="first", tags=["b", "a", "a"], parameters={"threads": "4"}, kind="bench")
     assert store.row(run).status == "running"
-    store.finish(run, wanted, [Attachment(name="trace.json", source=b"{}", media_type="application/json")], "one line")
+    store.finish(
+        run,
+        wanted,
+        attachments=[Attachment(name="trace.json", source=b"{}", media_type="application/json")],
+        log="one line",
+    )
     found = store.get(run)
     assert found.profile == wanted
     assert (found.project, found.name, found.status) == ("phones", "first", "finished")
@@ -432,7 +437,7 @@ def test_what_fails_half_way_leaves_nothing(store):
         store.database.write(work)
     assert store.get(run).tags == ("a",)
     with pytest.raises(DomainError):
-        store.finish(run, profile(), [Attachment(name="../../etc/passwd", source=b"")])
+        store.finish(run, profile(), attachments=[Attachment(name="../../etc/passwd", source=b"")])
     assert store.row(run).status == "running"
 
 
@@ -531,7 +536,13 @@ def test_tokens_expire_and_go_with_their_user(store):
 def test_a_run_goes_from_one_store_to_another_whole(store, kind, tmp_path):
     run = store.begin("phones", name="n", tags=["t"], parameters={"a": "b"}, kind="bench")
     store.add_metrics(run, {"loss": 1.0}, step=4)
-    store.fail(run, "why", profile(), [Attachment(name="deep/f.bin", source=b"\x00\x01", media_type="x/y")], "log")
+    store.fail(
+        run,
+        "why",
+        profile(),
+        attachments=[Attachment(name="deep/f.bin", source=b"\x00\x01", media_type="x/y")],
+        log="log",
+    )
     archive = store.export(run, tmp_path / "new folder" / "run.zip")
     with open_store(kind.made(), artifacts=tmp_path / "elsewhere") as other:
         assert other.import_(archive) == run
@@ -679,7 +690,7 @@ def test_the_revisions_are_those_of_the_migrations(store):
 def test_down_and_up_again_keeps_the_runs(store, place, tmp_path, back):
     run = store.begin("phones", name="n", tags=["t"], parameters={"a": "b"})
     store.add_metrics(run, {"loss": 1.0})
-    store.finish(run, profile(), [Attachment(name="f", source=b"1")])
+    store.finish(run, profile(), attachments=[Attachment(name="f", source=b"1")])
     store.create_user("ada")
     before, listed = store.get(run), store.row(run)
     downgrade(store.database, back)

@@ -8,7 +8,7 @@ import click
 from inferometer.cli.options import say
 
 if TYPE_CHECKING:
-    from inferometer.store.recording import Recorder
+    from inferometer.store.recording import RunRecorder
     from inferometer.store.store import Store
 
 __all__ = ["open_chosen", "recording_from", "store_option", "storing_options", "tell"]
@@ -39,7 +39,7 @@ def storing_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
-def recording_from(asked: dict[str, Any], *, kind: str, **parameters: str) -> "Recorder":
+def recording_from(asked: dict[str, Any], *, kind: str, **parameters: str) -> "RunRecorder":
     """The recorder that the options ask for; they are taken out of `asked`."""
     from inferometer.store.recording import recording
 
@@ -54,7 +54,7 @@ def recording_from(asked: dict[str, Any], *, kind: str, **parameters: str) -> "R
     )
 
 
-def tell(recorder: "Recorder") -> None:
+def tell(recorder: "RunRecorder") -> None:
     """Where the run is, or why it is nowhere; nothing where none was asked for."""
     if recorder.link is not None:
         say(f"Run {recorder.id}: {recorder.link}")

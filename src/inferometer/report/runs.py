@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
-    from inferometer.store.values import Metric, Project, Row
+    from inferometer.store.values import Metric, Project, RunRow
 
 __all__ = ["file_table", "project_table", "run_card", "run_document", "run_table"]
 
@@ -58,7 +58,7 @@ _PROJECTS = (
 )
 
 
-def run_table(rows: Sequence[Row], form: str) -> ReportTable:
+def run_table(rows: Sequence[RunRow], form: str) -> ReportTable:
     """For people, only the columns that say something; for machines, all of them, always."""
     records = tuple(_record(row, form) for row in rows)
     if form not in _DRAWN:
@@ -68,7 +68,7 @@ def run_table(rows: Sequence[Row], form: str) -> ReportTable:
     return ReportTable(columns=shown, rows=records)
 
 
-def _record(row: Row, form: str) -> Mapping[str, Any]:
+def _record(row: RunRow, form: str) -> Mapping[str, Any]:
     times = {name: _moment(getattr(row, name), form) for name in ("created", "started", "ended")}
     return {**asdict(row), **times}
 
@@ -91,14 +91,14 @@ def _moment(seconds: float | None, form: str) -> str | None:
     return moment.isoformat(timespec="microseconds")
 
 
-def run_document(run: Run, row: Row, metrics: Sequence[Metric], link: str) -> dict[str, Any]:
+def run_document(run: Run, row: RunRow, metrics: Sequence[Metric], link: str) -> dict[str, Any]:
     """The run's document, and how the run went."""
     story = {"kind": row.kind, "started": _moment(row.started, "json"), "ended": _moment(row.ended, "json")}
     known = {"reason": row.reason, "metrics": [asdict(metric) for metric in metrics], "link": link}
     return {**document(run), **story, **known}
 
 
-def run_card(run: Run, row: Row, metrics: Sequence[Metric], link: str) -> Card:
+def run_card(run: Run, row: RunRow, metrics: Sequence[Metric], link: str) -> Card:
     facts: list[Fact] = [("status", run.status, row.reason or "")]
     facts.append(("created", _moment(row.created, "table") or "", ""))
     if row.seconds is not None:

@@ -25,19 +25,19 @@ __all__ = ["Exchange"]
 class Exchange(RunReading, RunWriting):
     def export(self, run: str, to: Path) -> Path:
         """Write a run with its files into one archive."""
-        found, row = self.get(run), self.row(run)
+        exported, row = self.get(run), self.row(run)
         if row.status in {"pending", "running"}:
-            raise DomainError(f"Run {found.id} is {row.status}: it can be exported when it has ended.")
+            raise DomainError(f"Run {exported.id} is {row.status}: it can be exported when it has ended.")
         story = Story(
-            kind=row.kind, started=row.started, ended=row.ended, reason=row.reason, metrics=self.metrics(found.id)
+            kind=row.kind, started=row.started, ended=row.ended, reason=row.reason, metrics=self.metrics(exported.id)
         )
-        for each in found.artifacts:
-            files.read(self.location.artifacts, each.sha256)
+        for artifact in exported.artifacts:
+            files.read(self.location.artifacts, artifact.sha256)
         try:
-            archive.write_archive(found, story, self.location.artifacts, to)
+            archive.write_archive(exported, story, self.location.artifacts, to)
         except OSError as error:
             raise StoreError(
-                f"Run {found.id} could not be exported to {to} ({error.strerror or error}).",
+                f"Run {exported.id} could not be exported to {to} ({error.strerror or error}).",
                 remedy="Make room, or choose another folder.",
             ) from None
         return to
@@ -88,7 +88,7 @@ class Exchange(RunReading, RunWriting):
                 connection.execute(insert(metrics), rows)
             return chosen
 
-        return self.database.write(work)
+        return self._write(work)
 
     @staticmethod
     def _parent(connection: Connection, parent: str | None) -> str | None:

@@ -11,9 +11,9 @@ from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import ids
 from inferometer.store.headline import unpacked
 from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
-from inferometer.store.values import Row
+from inferometer.store.values import RunRow
 
-__all__ = ["LIST_COLUMNS", "iso", "project_id", "resolve", "rows_of", "run_of", "seconds"]
+__all__ = ["LIST_COLUMNS", "artifacts_of", "iso", "project_id", "resolve", "rows_of", "run_of", "seconds"]
 
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
 LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)
@@ -35,16 +35,16 @@ def resolve(connection: Connection, asked: str) -> str:
         return str(typed)
     if asked == "last":
         newest = connection.execute(select(runs.c.id).order_by(runs.c.created_us.desc(), runs.c.id.desc()).limit(1))
-        found = list(newest.scalars())
+        matches = list(newest.scalars())
     else:
-        found = _matching(connection, runs.c.name == asked)
-        if not found and typed is not None:
+        matches = _matching(connection, runs.c.name == asked)
+        if not matches and typed is not None:
             part = or_(runs.c.id.like(f"{typed}%"), runs.c.id.like(f"%{typed}"))
-            found = _matching(connection, part)
-    if len(found) == 1:
-        return str(found[0])
-    if found:
-        shown = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
+            matches = _matching(connection, part)
+    if len(matches) == 1:
+        return str(matches[0])
+    if matches:
+        shown = ", ".join(matches[:5]) + (" …" if len(matches) > 5 else "")
         raise DomainError(f"{asked!r} may be more than one run: {shown}.", remedy="Give more of the id.")
     raise UnknownNameError("run", asked, _known(connection), listing="`inferometer runs` lists them.")
 
@@ -67,7 +67,7 @@ def project_id(connection: Connection, name: str) -> int:
     return int(found)
 
 
-def rows_of(connection: Connection, found: Sequence[RowMapping]) -> tuple[Row, ...]:
+def rows_of(connection: Connection, found: Sequence[RowMapping]) -> tuple[RunRow, ...]:
     """Rows with their projects' names and their tags: two more queries for a page, however long it is."""
     names = _project_names(connection, {row["project_id"] for row in found})
     tagged = _tags(connection, [row["id"] for row in found])
@@ -87,11 +87,11 @@ def _tags(connection: Connection, wanted: list[str]) -> dict[str, tuple[str, ...
     return found
 
 
-def _row(found: RowMapping, project: str, tagged: tuple[str, ...]) -> Row:
+def _row(found: RowMapping, project: str, tagged: tuple[str, ...]) -> RunRow:
     plain: dict[str, Any] = {str(key): value for key, value in found.items()}
     del plain["project_id"]
     times = {name: seconds(plain.pop(f"{name}_us")) for name in ("created", "started", "ended")}
-    return Row(project=project, tags=tagged, **times, **plain)  # type: ignore[arg-type] # created is never null
+    return RunRow(project=project, tags=tagged, **times, **plain)  # type: ignore[arg-type] # created is never null
 
 
 def run_of(connection: Connection, run: str) -> Run:
@@ -102,7 +102,6 @@ def run_of(connection: Connection, run: str) -> Run:
     given = connection.execute(
         select(parameters.c.name, parameters.c.value).where(parameters.c.run_id == run).order_by(parameters.c.name)
     )
-    kept = connection.execute(select(artifacts).where(artifacts.c.run_id == run).order_by(artifacts.c.name))
     return Run(
         id=run,
         project=row.project,
@@ -113,7 +112,10 @@ def run_of(connection: Connection, run: str) -> Run:
         tags=row.tags,
         parameters={entry.name: entry.value for entry in given},
         profile=None if document is None else unpacked(document, run=run),
-        artifacts=tuple(
-            Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type) for a in kept
-        ),
+        artifacts=artifacts_of(connection, run),
     )
+
+
+def artifacts_of(connection: Connection, run: str) -> tuple[Artifact, ...]:
+    kept = connection.execute(select(artifacts).where(artifacts.c.run_id == run).order_by(artifacts.c.name))
+    return tuple(Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type) for a in kept)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from inferometer.store.run_writing import Known
     from inferometer.store.store import Store
 
-__all__ = ["DEFAULT_PORT", "Recorder", "hub_link", "recording"]
+__all__ = ["DEFAULT_PORT", "RunRecorder", "hub_link", "recording"]
 
 DEFAULT_PORT = 8077
 
@@ -49,15 +49,15 @@ def recording(
     enabled: bool = True,
     folder: Path | None = None,
     **known: Unpack["Known"],
-) -> "Recorder":
+) -> "RunRecorder":
     """A recorder to measure within. With `enabled=False` it records nothing and has no link.
 
     `folder` is where a profile goes that the store could not take: the current one, unless another is given.
     """
-    return Recorder(project, known, store=store, enabled=enabled, folder=folder or Path())
+    return RunRecorder(project, known, store=store, enabled=enabled, folder=folder or Path())
 
 
-class Recorder:
+class RunRecorder:
     """One run, from its begin to its end. `skipped` says why nothing is stored, where that is so."""
 
     def __init__(

@@ -28,6 +28,13 @@ class Known(TypedDict, total=False):
     parent: str | None
 
 
+class Results(TypedDict, total=False):
+    """What a run may leave when it ends, besides its profile."""
+
+    attachments: Iterable[Attachment]
+    log: str | None
+
+
 class RunWriting(Opened):
     def begin(self, project: str = "default", *, status: Status = "running", **known: Unpack[Known]) -> str:
         """Begin a run of this process, or leave one `pending` for later. Gives its id."""
@@ -41,7 +48,7 @@ class RunWriting(Opened):
             "heartbeat_us": now,
             **writing.owned_by(self._owner()),
         }
-        return self.database.write(lambda connection: self._insert(connection, draft, columns))
+        return self._write(self._insert, draft, columns)
 
     def add(
         self,
@@ -71,18 +78,17 @@ class RunWriting(Opened):
                 writing.keep(connection, made[-1], each, now)
             return tuple(made)
 
-        return self.database.write(work)
+        return self._write(work)
 
     def _draft(self, project: str, known: Known) -> writing.Draft:
         parent = known.get("parent")
-        found = None if parent is None else self._read(lambda connection: resolve(connection, parent))
         return writing.Draft(
             project=project,
             name=known.get("name"),
             kind=known.get("kind", "profile"),
             tags=tuple(known.get("tags", ())),
             parameters=known.get("parameters", {}),
-            parent=found,
+            parent=None if parent is None else self._read(resolve, parent),
         ).checked()
 
     @staticmethod
@@ -122,60 +128,45 @@ class RunWriting(Opened):
             if not changed.rowcount:
                 raise StoreError(f"Run {found} is not pending: it cannot be started.")
 
-        self.database.write(work)
+        self._write(work)
 
-    def finish(
-        self,
-        run: str,
-        profile: Profile | None = None,
-        attachments: Iterable[Attachment] = (),
-        log: str | None = None,
-    ) -> None:
+    def finish(self, run: str, profile: Profile | None = None, **results: Unpack[Results]) -> None:
         """The run is done, and durable when this returns."""
-        self._end(run, "finished", None, self._ready(profile, attachments, log))
+        self._end(run, "finished", None, profile, **results)
 
     def fail(
-        self,
-        run: str,
-        reason: str | None = None,
-        profile: Profile | None = None,
-        attachments: Iterable[Attachment] = (),
-        log: str | None = None,
+        self, run: str, reason: str | None = None, profile: Profile | None = None, **results: Unpack[Results]
     ) -> None:
-        self._end(run, "failed", reason, self._ready(profile, attachments, log))
+        self._end(run, "failed", reason, profile, **results)
 
     def kill(
-        self,
-        run: str,
-        reason: str | None = None,
-        profile: Profile | None = None,
-        attachments: Iterable[Attachment] = (),
-        log: str | None = None,
+        self, run: str, reason: str | None = None, profile: Profile | None = None, **results: Unpack[Results]
     ) -> None:
-        self._end(run, "killed", reason, self._ready(profile, attachments, log))
+        self._end(run, "killed", reason, profile, **results)
 
-    def _end(self, run: str, status: Status, reason: str | None, brought: writing.Belongings) -> None:
+    def _end(
+        self, run: str, status: Status, reason: str | None, profile: Profile | None, **results: Unpack[Results]
+    ) -> None:
+        brought = self._ready(profile, results.get("attachments", ()), results.get("log"))
         outcome = {"status": status, "ended_us": self._now(), "reason": names.clean(reason, most=2000)}
-        self.database.write(lambda connection: writing.end(connection, resolve(connection, run), outcome, brought))
+        self._write(lambda connection: writing.end(connection, resolve(connection, run), outcome, brought))
 
     def add_metrics(self, run: str, values: Mapping[str, float], step: int | None = None) -> int:
         """Write the values of one step, and return it: the next one where none is given."""
         now = self._now()
-        return self.database.write(
+        return self._write(
             lambda connection: writing.add_metrics(connection, resolve(connection, run), values, step, now)
         )
 
     def add_series(self, run: str, name: str, points: Mapping[int, float]) -> None:
         """Many steps of one metric at once, as of a meter that was read while the run went on."""
         now = self._now()
-        self.database.write(
-            lambda connection: writing.add_series(connection, resolve(connection, run), name, points, now)
-        )
+        self._write(lambda connection: writing.add_series(connection, resolve(connection, run), name, points, now))
 
     def beat(self, run: str) -> None:
         """A sign of life, for those who look from another machine."""
         now = self._now()
-        self.database.write(
+        self._write(
             lambda connection: connection.execute(update(runs).where(runs.c.id == run).values(heartbeat_us=now))
         )
 
@@ -184,9 +175,7 @@ class RunWriting(Opened):
 
     def retag(self, run: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         add, remove = tuple(add), tuple(remove)
-        self.database.write(
-            lambda connection: writing.retag(connection, resolve(connection, run), add=add, remove=remove)
-        )
+        self._write(lambda connection: writing.retag(connection, resolve(connection, run), add=add, remove=remove))
 
     def rename(self, run: str, name: str | None) -> None:
         wanted = None if name is None else names.run_name(name)
@@ -196,7 +185,7 @@ class RunWriting(Opened):
             connection.execute(update(runs).where(runs.c.id == found).values(name=wanted))
             writing.reword(connection, found)
 
-        self.database.write(work)
+        self._write(work)
 
     def delete(self, *wanted: str) -> tuple[str, ...]:
         """Delete runs, all or none; gives their ids. Runs that have one as their parent stay."""
@@ -208,7 +197,7 @@ class RunWriting(Opened):
             connection.execute(delete(runs).where(runs.c.id.in_(found)))
             return found, dropped
 
-        found, dropped = self.database.write(work)
+        found, dropped = self._write(work)
         self._drop(dropped)
         return found
 

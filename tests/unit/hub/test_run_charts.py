@@ -13,7 +13,7 @@ from inferometer.report.charts.layers import kind_chart, layer_chart, unit_chart
 from inferometer.report.charts.memory import memory_chart, memory_parts
 from inferometer.report.charts.runs import difference_chart, run_trend
 from inferometer.report.charts.samples import histogram, overlaid, percentiles, token_trend
-from inferometer.store.values import Row
+from inferometer.store.values import RunRow
 from unit.hub.samples import decoder, network
 
 
@@ -97,7 +97,7 @@ def test_readings_laid_over_each_other_end_at_all_of_them():
 
 def test_a_trend_leaves_out_runs_without_the_number():
     rows = [
-        Row(id=f"{n}", project="p", status="finished", kind="profile", created=float(n), latency_s=n or None)
+        RunRow(id=f"{n}", project="p", status="finished", kind="profile", created=float(n), latency_s=n or None)
         for n in range(3)
     ]
     assert [row["value"] for row in values(run_trend(rows, "latency_s"))] == [1, 2]

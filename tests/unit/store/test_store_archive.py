@@ -22,7 +22,7 @@ def good(tmp_path_factory):
     with open_store(folder / "runs.db") as store:
         run = store.begin(name="n")
         store.add_metrics(run, {"loss": 1.0})
-        store.finish(run, profile(), [Attachment(name="f", source=b"content" * 100)])
+        store.finish(run, profile(), attachments=[Attachment(name="f", source=b"content" * 100)])
         return store.export(run, folder / "run.zip").read_bytes()
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from inferometer.bench.compare import Comparison
-    from inferometer.store.values import Row
+    from inferometer.store.values import RunRow
 
 __all__ = ["RUN_METRICS", "difference_chart", "run_trend"]
 
@@ -22,7 +22,7 @@ RUN_METRICS = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_byt
 _MOST_LAYERS = 40
 
 
-def run_trend(rows: Iterable[Row], metric: str) -> dict[str, Any]:
+def run_trend(rows: Iterable[RunRow], metric: str) -> dict[str, Any]:
     """A number of each run over the time it was taken, a line for each model, device and runtime."""
     data = [
         {
