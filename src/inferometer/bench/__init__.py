@@ -42,5 +42,5 @@ sys.modules[__name__].__class__ = _Verb
 
 
 def __getattr__(name: str) -> Any:
-    """`bench` of this package is the package, so that whoever takes the one may call the other."""
+    """`bench` of this package is the package itself, which can be called."""
     return sys.modules[__name__] if name == "bench" else _load(name)

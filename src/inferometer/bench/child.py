@@ -73,7 +73,7 @@ class ChildSubject:
         self._pipe: Connection[Any, Any] | None = None
         self._tree: Tree | None = None
 
-    def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the child tells its peak for nothing
+    def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the child reports its peak at no cost
         pipe = self._pipe if self._pipe is not None else self._start()
         try:
             pipe.send("run")
@@ -110,7 +110,7 @@ class ChildSubject:
             self._end()
             raise InferometerError(
                 f"The child process for {self.name} could not be started (exit code {code}).",
-                remedy="A script that measures needs `if __name__ == '__main__':` around it; what it printed tells.",
+                remedy="Put the measuring script under `if __name__ == '__main__':`; its output says what went wrong.",
             )
         return ours
 
@@ -164,7 +164,7 @@ class ChildSubject:
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[], Any], calls: int | None) -> None:
-    """The child: a run for each request, until told to end or left alone."""
+    """The child: a run for each request, until it is asked to end or its parent is gone."""
     stopwatch = Stopwatch(function, calls)
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         pipe.send("ready")

@@ -100,7 +100,7 @@ class CommandSubject:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait for the end; the peak memory where the kernel tells and can be trusted."""
+    """Wait for the end; returns the peak memory where the kernel reports one that can be trusted."""
     if not hasattr(os, "wait4"):
         process.wait()
         return None

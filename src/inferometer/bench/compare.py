@@ -180,7 +180,7 @@ def _undisturbed(judged: Judgement, terms: _Terms) -> Judgement:
 def _disturbance(environment: Environment | None, name: str) -> str | None:
     if environment is None or not environment.disturbed:
         return None
-    why = environment.reasons[0].rstrip(".") if environment.reasons else "by what is not said"
+    why = environment.reasons[0].rstrip(".") if environment.reasons else "for an unknown reason"
     return f"{name} was disturbed {why}"
 
 

@@ -36,8 +36,8 @@ def phase_times(profile: Profile) -> dict[Key, Figure]:
     """By metric name: the phase's, or `latency` for the one phase of a model without a cache."""
     times: dict[Key, Figure] = {}
     for phase in profile.phases:
-        whole = phase.name in _LATENCY_PHASES and profile.summary.latency_s is not None
-        times[None, LATENCY if whole else phase.name] = Figure.of(phase)
+        is_latency = phase.name in _LATENCY_PHASES and profile.summary.latency_s is not None
+        times[None, LATENCY if is_latency else phase.name] = Figure.of(phase)
     return times
 
 

@@ -35,7 +35,7 @@ _PAST = ("kernel-errors",)  # worth knowing, but no disturbance of these runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstLook:
-    """The machine before the runs. `quiet` is None where nothing that would tell could be read."""
+    """The machine before the runs. `quiet` is None where nothing that would show it could be read."""
 
     readings: Readings
     quiet: bool | None
@@ -118,7 +118,7 @@ class Guard:
     def environment(
         self, first: FirstLook, during: Iterable[Disturbance] = (), after: Iterable[Disturbance] = ()
     ) -> Environment:
-        """What goes into the profile. `disturbed` is None where nothing that would tell could be read."""
+        """What goes into the profile. `disturbed` is None where nothing that would show it could be read."""
         reasons = tuple(map(str, (*first.disturbances, *during, *after)))
         versions = dict(first.readings.state.packages)
         end = read_counters(self.machine, self.host)
@@ -155,8 +155,8 @@ class NoGuard:
 def disturbances(checks: tuple[Check, ...]) -> tuple[Disturbance, ...]:
     """The checks that say: do not measure now.
 
-    Several tell of a busy CPU: the one that says most stands for all. An average that lags counts only where nothing
-    more direct could be read.
+    Several checks notice a busy CPU: the most specific one stands for all of them. An average that lags counts only
+    where nothing more direct could be read.
     """
     known = {check.code: check for check in checks}
     named = [code for code in overall(checks).disturbed_by if code not in _PAST]
@@ -179,7 +179,7 @@ def _bad(check: Check, when: When) -> Disturbance | None:
 def _others(readings: Readings, own_before: OwnUse, own_after: OwnUse) -> Disturbance | None:
     """What other programs used of the CPUs, and whether it mattered.
 
-    Where the system tells only of processes that live (Windows), those seen at both ends are summed instead.
+    Where the system reports only live processes (Windows), those seen at both ends are summed instead.
     """
     try:
         busy, _, total = cpu_seconds(readings.before.cpu, readings.after.cpu)

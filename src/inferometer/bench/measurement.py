@@ -119,7 +119,7 @@ def measured(  # noqa: PLR0913 - what the loop does not know
     command: str | None = None,
     turns: str | None = None,
 ) -> Measurement:
-    """What was collected, with its statistics. No sample at all is an error that tells the first failure."""
+    """What was collected, with its statistics. Without any sample it is an error that names the first failure."""
     from inferometer.bench.statistics import summarise  # noqa: PLC0415 - brings numpy, when the runs are over
 
     if not collected.samples_s:

@@ -34,7 +34,7 @@ _REAP_S = 1.0
 
 
 def own_peak_bytes() -> int | None:
-    """The most memory this process has held. Windows is asked through psutil; a system that cannot tell gives None."""
+    """The most memory this process has held, on Windows by psutil; None where the system does not count it."""
     try:
         import resource  # noqa: PLC0415 - POSIX only
     except ImportError:

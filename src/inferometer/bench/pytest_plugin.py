@@ -211,17 +211,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ours = session.config.stash[_SESSION]
     if ours.beside_others or not ours.profiles or ours.once:
         return
-    whole = _whole(ours.profiles, str(session.config.rootpath.name))
+    profile = _whole(ours.profiles, str(session.config.rootpath.name))
     if ours.save is not None:
         from inferometer.bench.files import save_profile  # noqa: PLC0415 - as above
 
-        save_profile(whole, ours.save)
+        save_profile(profile, ours.save)
     if ours.baseline is not None:
         from inferometer.bench.compare import compare  # noqa: PLC0415 - as above
         from inferometer.bench.gate import failed  # noqa: PLC0415 - as above
 
         names = (ours.baseline_name, "this session")
-        ours.comparison = compare(ours.baseline, whole, criteria=ours.criteria, names=names)
+        ours.comparison = compare(ours.baseline, profile, criteria=ours.criteria, names=names)
         ours.failures = failed(ours.gates, ours.comparison)
     if ours.failures and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -133,13 +133,13 @@ def paired_ratio(a: Readings, b: Readings, *, confidence: float) -> Ratio:
     kept = _thinned(logs)
     upper = np.triu_indices(len(kept))
     averages = np.sort((kept[upper[0]] + kept[upper[1]]) / 2)
-    whole = n * (n + 1) / 2
+    pairs = n * (n + 1) / 2
     if n <= _EXACT_PAIRS:
         rank = float(_cut(_rank_sum_counts(n), 1 - confidence))
     else:
         variance = n * (n + 1) * (2 * n + 1) / 24
-        rank = whole / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
-    return _interval(averages, rank / whole, confidence)
+        rank = pairs / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
+    return _interval(averages, rank / pairs, confidence)
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -187,9 +187,9 @@ def average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def _win_variance(n: int, m: int, counts: NDArray[np.int64]) -> float:
-    whole = n + m
-    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (whole * (whole - 1))
-    return n * m / 12 * (whole + 1 - ties)
+    runs = n + m
+    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (runs * (runs - 1))
+    return n * m / 12 * (runs + 1 - ties)
 
 
 def _normal_p(distance: float, variance: float) -> float:
@@ -205,8 +205,8 @@ def _exact_p(counts: tuple[int, ...], statistic: float) -> float:
 
 def _cut(counts: tuple[int, ...], alpha: float) -> int:
     """How many differences may be left outside on each side: the largest k with P(statistic < k) ≤ alpha / 2."""
-    whole, below, cut = sum(counts), 0, 0
-    while cut < len(counts) and (below + counts[cut]) / whole <= alpha / 2:
+    total, below, cut = sum(counts), 0, 0
+    while cut < len(counts) and (below + counts[cut]) / total <= alpha / 2:
         below += counts[cut]
         cut += 1
     return cut

@@ -1,4 +1,4 @@
-"""Statistics of runs that numpy makes quick: intervals by resampling, settling, drift, and what a sample could tell.
+"""Statistics of runs that numpy makes quick: bootstrap intervals, settling, drift, and what a sample can detect.
 
 The plain ones (median, percentiles, spread, fence) are in `core.statistics`; rank tests are in `ranks`.
 """
@@ -170,7 +170,7 @@ def bootstrap_interval(
 
     It is widened for runs that are alike because they follow each other (`alike`, by default the autocorrelation time):
     resampling them one by one would claim too much. The lower end of readings above zero is widened by a factor, so
-    that no time is said to be less than nothing.
+    that no time becomes negative.
     """
     if not 0 < confidence < 1:
         raise DomainError(f"A confidence lies between 0 and 1, and is {confidence!r}.")

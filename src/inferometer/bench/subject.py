@@ -98,7 +98,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSubject:
-    """A function called in this process: no limit can be enforced here, and no memory be told apart from ours."""
+    """A function called in this process: no limit can be enforced, and its memory cannot be separated from ours."""
 
     name: str
     stopwatch: Stopwatch

@@ -5,7 +5,7 @@ The rule, in words:
 - **faster / slower**: the rank test's p-value is below `alpha` (after correction, where several things are compared at
   once), and the ratio is at least `threshold` away from 1; of samples not taken in turns, its whole interval is;
 - **same**: the whole interval of the ratio lies within `threshold` of 1;
-- **undecided**: anything else. The sample cannot tell, and the reason says how many runs could.
+- **undecided**: anything else. The sample cannot decide, and the reason says how many runs could.
 
 Runs taken in turns are compared pair by pair: what slowed both slows neither in the comparison. Two samples taken one
 after the other also differ by what changed in between, which no statistic of theirs can see: more is asked of them.
@@ -187,7 +187,7 @@ def _percent(share: float) -> str:
 
 
 def _doubt(evidence: Evidence, criteria: Criteria, p: float | None) -> str:
-    """Why the sample cannot tell, and what would."""
+    """Why the sample cannot decide, and what would."""
     if evidence.low is None and evidence.runs is not None:
         few = f"{evidence.runs} runs a side are too few for any verdict at p < {criteria.alpha:g}"
         return f"{few}: take {evidence.runs_needed} or more"

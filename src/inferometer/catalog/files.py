@@ -73,7 +73,7 @@ def _theirs(folders: tuple[Path, ...]) -> list[Path]:
 
 
 def _text(file: Path) -> str:
-    """What a file says, as far as it is text: parsing it will tell what is wrong with it."""
+    """What a file says, as far as it is text: parsing it will say what is wrong with it."""
     return file.read_text(encoding="utf-8", errors="replace")
 
 

@@ -13,7 +13,7 @@ def local_device() -> Device:
 
 
 def device_of_host(host: Host, *, date: str) -> Device:
-    """The CPU of a detected machine: what the operating system said, and nothing it did not."""
+    """The CPU of a detected machine: what the operating system reports, and nothing else."""
 
     def found(value: float | None) -> Sourced | None:
         return None if value is None else Sourced(value=value, origin="measured", source="operating system", date=date)

@@ -33,6 +33,6 @@ def excerpt(text: str, table: str, word: str) -> str:
     parts = tables(text)
     named = {name for (first, name), part in parts if first == table and word in part}
     rows = [part for (first, name), part in parts if first == table and name in named]
-    said = "".join(rows)
-    sources = [part for (first, name), part in parts if first == "sources" and name in said]
+    row_text = "".join(rows)
+    sources = [part for (first, name), part in parts if first == "sources" and name in row_text]
     return "".join([*sources, *rows])

@@ -117,7 +117,7 @@ _BY_ANY_NAME = DTYPES | {alias: entry for entry in _ALL for alias in entry.alias
 
 def dtype(name: str) -> DType:
     """The format of that name or alias; an unknown one is an error with suggestions."""
-    found = _BY_ANY_NAME.get(name) or _BY_ANY_NAME.get(name.casefold())
-    if found is None:
+    known = _BY_ANY_NAME.get(name) or _BY_ANY_NAME.get(name.casefold())
+    if known is None:
         raise UnknownNameError("number format", name, _BY_ANY_NAME, listing=f"Known: {', '.join(DTYPES)}.")
-    return found
+    return known

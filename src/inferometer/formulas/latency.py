@@ -93,7 +93,7 @@ def percentile_nearest_rank(*, samples: q.SampleList, p: q.Fraction) -> q.Instan
 
     Derivation: of n sorted samples the r-th (from 1) has r samples at or below it; r/n ≥ p first holds for r = ⌈p·n⌉.
     A rank of ⌊p·n⌋ counted from 0 is one too high: of 100 samples it takes the 96th for the 95th percentile.
-    Units: the samples' own unit (seconds where nothing else is said) and a fraction → that unit.
+    Units: the samples' own unit (seconds unless stated otherwise) and a fraction → that unit.
     Ignores: how few samples there are. A 99th percentile of 20 samples is their maximum.
     """
     rank = greatest(whole_above(p * np.shape(samples)[-1]), 1)
@@ -110,7 +110,7 @@ def percentile_linear(*, samples: q.SampleList, p: q.Fraction) -> q.Instant:
     """The percentile that interpolates between the two nearest samples: numpy's default.
 
     Derivation: lay the n sorted samples at 0, 1, … n−1 and read at h = (n−1)·p: x[⌊h⌋] + (h−⌊h⌋)·(x[⌊h⌋+1] − x[⌊h⌋]).
-    Units: the samples' own unit (seconds where nothing else is said) and a fraction → that unit.
+    Units: the samples' own unit (seconds unless stated otherwise) and a fraction → that unit.
     Ignores: how few samples there are, and that no sample may have the value it gives.
     """
     last = np.shape(samples)[-1] - 1

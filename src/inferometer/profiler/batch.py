@@ -59,8 +59,8 @@ class Batch:
     columns: dict[str, Any] = field(default_factory=dict)
 
     def column(self, name: str) -> Any:
-        found = self.columns.get(name)
-        return [None] * self.count if found is None else found
+        values = self.columns.get(name)
+        return [None] * self.count if values is None else values
 
 
 def batch_of(
@@ -102,4 +102,4 @@ def _failed(error: Failure) -> bool:
 def _readings(readings: list[dict[str, float] | None]) -> dict[str, list[Any]]:
     if readings.count(None) == len(readings):
         return {}
-    return {name: [None if each is None else each.get(name) for each in readings] for name in READINGS}
+    return {name: [None if reading is None else reading.get(name) for reading in readings] for name in READINGS}

@@ -44,7 +44,7 @@ class _SpanTable:
 def build(
     batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | None = None, process: int = 0
 ) -> Recording:
-    """Nest, repair and sort what was recorded. What had to be repaired is said in the run's notes.
+    """Nest, repair and sort what was recorded. The run's notes say what had to be repaired.
 
     `process` is that of batches that name none.
     """
@@ -158,7 +158,7 @@ def _titled(lane: Lane, titles: Titles) -> Lane:
 
 
 def _repair_clock(table: _SpanTable) -> None:
-    """A clock that runs backwards is not a clock; what it says is kept from being negative, and the fault is told."""
+    """Where the clock ran backwards, keep durations from being negative, and report it in a note."""
     starts, ends = table.columns["start"], table.columns["end"]
     backwards = ends < starts
     jumps, furthest = int(backwards.sum()), int((starts - ends).max(initial=0))
@@ -302,7 +302,7 @@ def _lanes_of(spans: Sequence[Span], owners: Sequence[int]) -> dict[str, list[An
 
 def _task_numbers(names: Iterable[str]) -> dict[str, int]:
     """Our own names say their number (see `Lane`); others get numbers that are free."""
-    ours = {name: int(found[2]) * (1 if found[1] == "task" else -1) for name in names if (found := _TASK(name))}
+    ours = {name: int(match[2]) * (1 if match[1] == "task" else -1) for name in names if (match := _TASK(name))}
     free = (number for number in count(1) if number not in ours.values())
     return ours | {name: next(free) for name in sorted(names) if name not in ours}
 

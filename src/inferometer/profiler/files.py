@@ -1,8 +1,8 @@
 """Spans on disk: a header, batches of columns, a last line; one JSON document a line.
 
 A file is written as the run goes on, so a run that is killed leaves what it had. Such a file, or one cut short by a
-copy or a full disk, is read as far as it goes, and what is missing is said. Words (names, units, phases) are written
-once and then by number.
+copy or a full disk, is read as far as it goes, and a note says what is missing. Words (names, units, phases) are
+written once and then by number.
 """
 
 import errno

@@ -36,20 +36,20 @@ Bools = NDArray[np.bool_]
 
 def parents(starts: Ints, ends: Ints, lanes: Ints) -> Ints:
     """The row of each span's parent, −1 for none. What a clock that jumped makes end before its child is no parent."""
-    found = np.full(len(starts), -1, dtype=np.int64)
+    parent = np.full(len(starts), -1, dtype=np.int64)
     for rows in by_lane(lanes):
-        found[rows] = np.append(rows, -1)[_bracket(starts[rows])]
-    found[(found >= 0) & (ends[np.maximum(found, 0)] < ends)] = -1
-    return found
+        parent[rows] = np.append(rows, -1)[_bracket(starts[rows])]
+    parent[(parent >= 0) & (ends[np.maximum(parent, 0)] < ends)] = -1
+    return parent
 
 
-def follow_links(found: Ints, links: Sequence[int | None], aboves: Sequence[int | None]) -> None:
+def follow_links(parent: Ints, links: Sequence[int | None], aboves: Sequence[int | None]) -> None:
     """Where tasks left links, these say the parent outright."""
     by_link = {link: row for row, link in enumerate(links) if link is not None}
     for row in by_link.values():
         above = aboves[row]
         if above is not None and above in by_link:
-            found[row] = by_link[above]
+            parent[row] = by_link[above]
 
 
 def require_tree(parent: Ints) -> None:
@@ -93,7 +93,7 @@ def _bracket(starts: Ints) -> Ints:
     return sight
 
 
-def enclose(found: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> None:
+def enclose(parent: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> None:
     """Give each of `inner` (rows without a parent) the innermost of `outer` that contains it in time."""
     if len(outer) == 0:
         return
@@ -103,8 +103,8 @@ def enclose(found: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> 
         place = int(np.searchsorted(begins, starts[row], side="right")) - 1
         candidate = int(order[place]) if place >= 0 else -1
         while candidate >= 0 and ends[candidate] < ends[row]:
-            candidate = int(found[candidate])
-        found[row] = candidate
+            candidate = int(parent[candidate])
+        parent[row] = candidate
 
 
 def depths(parent: Ints) -> Ints:

@@ -164,8 +164,8 @@ class Profiler:
 
     def dataflow(self) -> Flow:
         """The run from end to end: rows in order, repeated blocks folded, the time by unit, layer, call and token."""
-        found: Flow = _named(_DATAFLOW)(self.recording())
-        return found
+        made: Flow = _named(_DATAFLOW)(self.recording())
+        return made
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,10 +218,10 @@ def export(recording: Recording, path: str | Path) -> Path:
 
 
 def _suffix(path: Path) -> str:
-    found = next((suffix for suffix in EXPORTS if path.name.endswith(suffix)), None)
-    if found is None:
-        raise UnknownNameError("export", path.name, (), listing=f"The name must end in one of {', '.join(EXPORTS)}.")
-    return found
+    for suffix in EXPORTS:
+        if path.name.endswith(suffix):
+            return suffix
+    raise UnknownNameError("export", path.name, (), listing=f"The name must end in one of {', '.join(EXPORTS)}.")
 
 
 def _named(place: str) -> Any:

@@ -188,7 +188,7 @@ def _powermetrics(machine: Machine) -> Iterator[Channel]:
             if domain not in printed:
                 text = machine.run("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power") or ""
                 printed.update((name, scaled(watts, 1e-3)) for name, watts in _POWERMETRICS.findall(text))
-            return printed.pop(domain, None)  # each domain is told once for each run
+            return printed.pop(domain, None)  # each run of the program reports a domain once
 
         return read
 
@@ -221,7 +221,7 @@ def _battery_watts(machine: Machine, folder: str) -> Callable[[], float | None]:
 
 
 def _clocks(machine: Machine) -> Iterator[Channel]:
-    """The mean clock of all CPUs: reading each as a channel of its own would cost more than it tells."""
+    """The mean clock of all CPUs: reading each as a channel of its own would cost more than it is worth."""
     files = [
         f"{_CPU}/{name}/cpufreq/scaling_cur_freq"
         for name in machine.names(_CPU)

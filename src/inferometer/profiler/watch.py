@@ -26,7 +26,7 @@ class Device(Protocol):
 
 
 class Watcher:
-    """Keeps what the meters said at the beginning of each open span until its end. `places` is None without tasks."""
+    """Keeps the meters' readings at the beginning of each open span until its end. `places` is None without tasks."""
 
     def __init__(
         self,

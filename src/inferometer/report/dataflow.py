@@ -17,7 +17,7 @@ __all__ = ["Dataflow", "dataflow"]
 
 _NAME_WIDTH = 44
 _SMALL = 1e-4  # a rest below this share is left to the sums
-_ROWS = 64  # steps shown of one phase; more are said to be there
+_ROWS = 64  # steps shown of one phase; a line says how many more there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +197,8 @@ def part_table(phase: PhaseFlow) -> ReportTable:
     columns += [Column(key=name, heading=name, unit="s") for name in names]
     if any("bytes" in row for row in rows):
         columns.append(Column(key="bytes", heading="bytes", unit="B"))
-    whole = sum(sums.values())
-    note = " · ".join(f"{name} {_percent(time_s, whole)}" for name, time_s in sums.items())
+    total_s = sum(sums.values())
+    note = " · ".join(f"{name} {_percent(time_s, total_s)}" for name, time_s in sums.items())
     return ReportTable(title=f"{phase.name}: segments", columns=tuple(columns), rows=tuple(rows), note=note)
 
 

@@ -19,7 +19,7 @@ _REST, _INK, _SOFT, _LINE, _PAPER, _FRAME = "#B4B9C0", "#1B2230", "#5B6573", "#C
 _COLUMN, _GUTTER, _EDGE = 470, 34, 28
 _INDENT, _GAP = 14, 15
 _STEP, _PARTED, _BETWEEN, _HEAD = 46, 62, 24, 40
-_ROWS = 40  # boxes of one phase; more are said to be there
+_ROWS = 40  # boxes of one phase; a line says that there are more
 _COLUMNS = 3
 
 
@@ -124,12 +124,12 @@ def _frame(column: _Column, row: FlowRow, *, depth: int, times: float) -> None:
     column.height += 12
     x, width = _INDENT * depth, _COLUMN - 2 * _INDENT * depth
     count = f" × {row.count:g}" if row.count != 1 else ""
-    each = f"{duration(row.time_s)} each · {duration(row.total_s)}" if row.count != 1 else duration(row.time_s)
+    times_text = f"{duration(row.time_s)} each · {duration(row.total_s)}" if row.count != 1 else duration(row.time_s)
     look = f'fill="{_FRAME}" stroke="{_SOFT}" stroke-width="1.2" stroke-dasharray="5 4"'
     column.parts[place:place] = [
         f'<rect x="{x}" y="{top:.1f}" width="{width}" height="{column.height - top:.1f}" rx="9" {look}/>',
         _text(x + 12, top + 25, f"{_short(row.name or 'repeats', 30)}{count}", size=14, weight=700),
-        _text(x + width - 12, top + 25, each, size=13, weight=600, anchor="end"),
+        _text(x + width - 12, top + 25, times_text, size=13, weight=600, anchor="end"),
     ]
 
 
@@ -195,10 +195,10 @@ def _attribution(column: _Column, wall: Attribution) -> None:
     column.parts.append(_text(0, y + 4, "Wall time by unit", size=12.5, weight=700))
     shares = [(unit_tag(unit), time_s, unit_colour(unit)) for unit, time_s in wall.units]
     shares.append(("unattributed", wall.unattributed_s, "url(#rest)"))
-    whole = max(sum(time_s for _, time_s, _ in shares), wall.wall_s) or 1.0
+    total_s = max(sum(time_s for _, time_s, _ in shares), wall.wall_s) or 1.0
     line = y + 50
     for name, time_s, colour in shares:
-        width = _COLUMN * time_s / whole
+        width = _COLUMN * time_s / total_s
         column.parts.append(
             f'<rect x="{x:.1f}" y="{y + 14:.1f}" width="{width:.1f}" height="16" fill="{colour}">'
             f"<title>{escape(name)}: {duration(time_s)}</title></rect>"

@@ -31,7 +31,7 @@ _COLUMNS = (
     Column(key="why", heading="why"),
 )
 _MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "undecided": "🟡"}
-_SURELY = 0.01  # a drift less likely by chance than this is told
+_SURELY = 0.01  # a drift less likely by chance than this is shown
 
 
 def measurement_card(measurement: Measurement) -> Card:
@@ -127,8 +127,8 @@ def _ratio(metric: Metric) -> str | None:
 def comparison_markdown(comparison: Comparison) -> str:
     """For a pull request: the verdict, the metrics, the ops folded away, the notes."""
     main = comparison.main
-    whole = comparison_table(comparison, ops=False)
-    parts = [f"### {_MARKS[main.verdict]} {main.verdict}", "", headline(comparison), "", render(whole, "md")]
+    metrics = comparison_table(comparison, ops=False)
+    parts = [f"### {_MARKS[main.verdict]} {main.verdict}", "", headline(comparison), "", render(metrics, "md")]
     if comparison.ops:
         changed = [op for op in comparison.ops if op.verdict in {"faster", "slower"}]
         rows = tuple(_row(op) for op in sorted(comparison.ops, key=lambda op: op not in changed))

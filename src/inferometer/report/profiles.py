@@ -264,8 +264,8 @@ def closing_line(phase: Phase) -> str:
     """The sum that closes: layers and the unattributed rest are the clean run."""
     inside = sum(op.time_s for op in phase.ops)
     rest = phase.unattributed_s or 0.0
-    whole = phase.clean_s or phase.time_s
-    parts = (format_quantity(value, "s") for value in (inside, rest, whole))
+    clean_s = phase.clean_s or phase.time_s
+    parts = (format_quantity(value, "s") for value in (inside, rest, clean_s))
     return "{} in layers + {} unattributed = {} of the clean run.".format(*parts)
 
 

@@ -62,10 +62,10 @@ def page(recording: Recording) -> Iterator[bytes]:
         f'<h1>Profile</h1><p class="lead">{escape(headline(recording))}</p>\n'
     ).encode()
     if len(recording):
-        found = flow(recording)
-        yield f'<div class="scroll">{draw(found)}</div>\n'.encode()
+        run_flow = flow(recording)
+        yield f'<div class="scroll">{draw(run_flow)}</div>\n'.encode()
         tables = [*span_tables(recording, stats_of_all(recording))]
-        tables += [table for phase in found.phases for table in phase_tables(phase)]
+        tables += [table for phase in run_flow.phases for table in phase_tables(phase)]
         for table in tables:
             yield table_html(table).encode()
         bars = timeline(recording).partition("\n")[2]

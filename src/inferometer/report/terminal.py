@@ -120,12 +120,12 @@ def draw_heading(title: str, subtitle: str | None = None) -> str:
 def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
     """Label, value, remark: three columns without rules, for one thing's facts. Labels stay whole."""
     lengths = [[len(line) for row in rows for line in row[place].split("\n")] for place in range(3)]
-    label, value, remark = (max(found, default=0) for found in lengths)
+    label, value, remark = (max(column, default=0) for column in lengths)
     value, remark = _shared(value, remark, max(_width() - label - 2 * len(_GAP), 2))
     return "\n".join(
         _field_line(*line, label=label, value=value)
-        for name, said, noted in rows
-        for line in zip_longest([name], _wrapped(said, value), _wrapped(noted, remark), fillvalue="")
+        for name, text, note in rows
+        for line in zip_longest([name], _wrapped(text, value), _wrapped(note, remark), fillvalue="")
     )
 
 
@@ -139,11 +139,11 @@ def _shared(one: int, other: int, room: int) -> tuple[int, int]:
     return (room - other, other) if other <= half else (room - half, half)
 
 
-def _field_line(name: str, said: str, noted: str, *, label: int, value: int) -> str:
-    if not said and not noted:
+def _field_line(name: str, text: str, note: str, *, label: int, value: int) -> str:
+    if not text and not note:
         return _dim(name)
-    middle = f"{said:<{value}}{_GAP}" if noted else said
-    return f"{_dim(f'{name:<{label}}')}{_GAP}{middle}{_dim(noted)}"
+    middle = f"{text:<{value}}{_GAP}" if note else text
+    return f"{_dim(f'{name:<{label}}')}{_GAP}{middle}{_dim(note)}"
 
 
 def draw_card(card: Card) -> str:

@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What a run's document does not tell: how it went."""
+    """How the run went, which its document does not say."""
 
     schema: str = _SCHEMA
     kind: str = "profile"

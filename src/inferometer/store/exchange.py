@@ -81,7 +81,7 @@ class Exchange(RunReading, RunWriting):
             parent = self._parent(connection, run.parent)
             chosen = wanted or ids.new_id(columns["created_us"] / 1e6)
             if not writing.begin(connection, chosen, draft, {**columns, "parent": parent}):
-                raise StoreError(f"Run {chosen} came into the store at this moment by another way.")
+                raise StoreError(f"Run {chosen} was added to the store by another program at the same moment.")
             writing.keep(connection, chosen, brought, now)
             rows = [_metric(chosen, metric, now) for metric in story.metrics]
             if rows:
@@ -98,7 +98,7 @@ class Exchange(RunReading, RunWriting):
 
 def _whole(run: Run | None) -> Run:
     if run is None or len(run.id) != ids.LENGTH or ids.normal(run.id) != run.id:
-        raise FormatError(f"{run.id[:50] if run else None!r} is no id of a run.")
+        raise FormatError(f"{run.id[:50] if run else None!r} is not the id of a run.")
     if run.status in {"pending", "running"}:
         raise FormatError(f"Run {run.id} is {run.status}: its process is not here.")
     return run
@@ -108,7 +108,7 @@ def _columns(run: Run, story: Story) -> Mapping[str, Any]:
     try:
         moment = datetime.fromisoformat(run.created)
     except ValueError:
-        raise FormatError(f"{run.created[:50]!r} is no time at which a run was created.") from None
+        raise FormatError(f"{run.created[:50]!r} is not the time at which a run was created.") from None
     created = round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e6)
     return {
         "status": run.status,
@@ -123,7 +123,7 @@ def _micros(seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not 0 <= seconds < 1e11:
-        raise FormatError(f"{seconds!r} is no time.")
+        raise FormatError(f"{seconds!r} is not a time.")
     return round(seconds * 1e6)
 
 

@@ -28,16 +28,16 @@ def iso(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6, tz=UTC).isoformat(timespec="microseconds")
 
 
-def resolve(connection: Connection, asked: str) -> str:
+def resolve(connection: Connection, typed_name: str) -> str:
     """The run's id: given whole, by its beginning or end, by its name, or as `last`."""
-    typed = ids.normal(asked)
+    typed = ids.normal(typed_name)
     if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed)).first():
         return str(typed)
-    if asked == "last":
+    if typed_name == "last":
         newest = connection.execute(select(runs.c.id).order_by(runs.c.created_us.desc(), runs.c.id.desc()).limit(1))
         matches = list(newest.scalars())
     else:
-        matches = _matching(connection, runs.c.name == asked)
+        matches = _matching(connection, runs.c.name == typed_name)
         if not matches and typed is not None:
             part = or_(runs.c.id.like(f"{typed}%"), runs.c.id.like(f"%{typed}"))
             matches = _matching(connection, part)
@@ -45,8 +45,8 @@ def resolve(connection: Connection, asked: str) -> str:
         return str(matches[0])
     if matches:
         shown = ", ".join(matches[:5]) + (" …" if len(matches) > 5 else "")
-        raise DomainError(f"{asked!r} may be more than one run: {shown}.", remedy="Give more of the id.")
-    raise UnknownNameError("run", asked, _known(connection), listing="`inferometer runs` lists them.")
+        raise DomainError(f"{typed_name!r} may be more than one run: {shown}.", remedy="Give more of the id.")
+    raise UnknownNameError("run", typed_name, _known(connection), listing="`inferometer runs` lists them.")
 
 
 def _matching(connection: Connection, condition: Any) -> list[str]:
@@ -60,18 +60,18 @@ def _known(connection: Connection) -> list[str]:
 
 
 def project_id(connection: Connection, name: str) -> int:
-    found = connection.execute(select(projects.c.id).where(projects.c.name == name)).scalar()
-    if found is None:
+    project = connection.execute(select(projects.c.id).where(projects.c.name == name)).scalar()
+    if project is None:
         known = connection.execute(select(projects.c.name)).scalars()
         raise UnknownNameError("project", name, list(known), listing="`inferometer projects` lists them.")
-    return int(found)
+    return int(project)
 
 
-def rows_of(connection: Connection, found: Sequence[RowMapping]) -> tuple[RunRow, ...]:
+def rows_of(connection: Connection, rows: Sequence[RowMapping]) -> tuple[RunRow, ...]:
     """Rows with their projects' names and their tags: two more queries for a page, however long it is."""
-    names = _project_names(connection, {row["project_id"] for row in found})
-    tagged = _tags(connection, [row["id"] for row in found])
-    return tuple(_row(row, names[row["project_id"]], tagged.get(row["id"], ())) for row in found)
+    names = _project_names(connection, {row["project_id"] for row in rows})
+    tagged = _tags(connection, [row["id"] for row in rows])
+    return tuple(_row(row, names[row["project_id"]], tagged.get(row["id"], ())) for row in rows)
 
 
 def _project_names(connection: Connection, wanted: Iterable[int]) -> dict[int, str]:
@@ -81,14 +81,14 @@ def _project_names(connection: Connection, wanted: Iterable[int]) -> dict[int, s
 
 def _tags(connection: Connection, wanted: list[str]) -> dict[str, tuple[str, ...]]:
     query = select(tags.c.run_id, tags.c.tag).where(tags.c.run_id.in_(wanted)).order_by(tags.c.tag)
-    found: dict[str, tuple[str, ...]] = {}
+    by_run: dict[str, tuple[str, ...]] = {}
     for row in connection.execute(query):
-        found[row.run_id] = (*found.get(row.run_id, ()), row.tag)
-    return found
+        by_run[row.run_id] = (*by_run.get(row.run_id, ()), row.tag)
+    return by_run
 
 
-def _row(found: RowMapping, project: str, tagged: tuple[str, ...]) -> RunRow:
-    plain: dict[str, Any] = {str(key): value for key, value in found.items()}
+def _row(row: RowMapping, project: str, tagged: tuple[str, ...]) -> RunRow:
+    plain: dict[str, Any] = {str(key): value for key, value in row.items()}
     del plain["project_id"]
     times = {name: seconds(plain.pop(f"{name}_us")) for name in ("created", "started", "ended")}
     return RunRow(project=project, tags=tagged, **times, **plain)  # type: ignore[arg-type] # created is never null

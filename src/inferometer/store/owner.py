@@ -67,7 +67,7 @@ def _born(pid: int, proc: Path) -> str | None:
 
 
 def _born_elsewhere(pid: int) -> str | None:
-    import psutil  # noqa: PLC0415 - Linux tells it in a file
+    import psutil  # noqa: PLC0415 - Linux has it in a file
 
     try:
         process = psutil.Process(pid)

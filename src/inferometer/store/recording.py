@@ -155,7 +155,7 @@ class RunRecorder:
         return "\n".join(line.rstrip("\n") for line in self._log) + "\n" if self._log else None
 
     def _rescue(self, run: str, lost: InferometerError, error: BaseException | None) -> None:
-        """The store failed. What was measured goes into a file; an error that was on its way stays the one told."""
+        """The store failed: save the profile in a file. An error that was already raised stays the one reported."""
         saved = None if self._profile is None else _saved(self._profile, run, self._folder)
         kept = f" Its profile was saved as {saved}; `inferometer runs import {saved}` stores it." if saved else ""
         if error is not None:

@@ -59,8 +59,8 @@ class RunReading(Opened):
             query = select(metrics).where(metrics.c.run_id == resolve(connection, run))
             if name is not None:
                 query = query.where(metrics.c.name == name)
-            found = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
-            return tuple(Metric(name=m.name, value=m.value, step=m.step, at=m.at_us / 1e6) for m in found)
+            rows = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
+            return tuple(Metric(name=m.name, value=m.value, step=m.step, at=m.at_us / 1e6) for m in rows)
 
         return self._read(work)
 
@@ -75,5 +75,5 @@ class RunReading(Opened):
         return self._read(lambda connection: artifacts_of(connection, resolve(connection, run)))
 
     def devices(self) -> tuple[Device, ...]:
-        found = self._read(lambda connection: connection.execute(select(devices).order_by(devices.c.name)).all())
-        return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in found)
+        rows = self._read(lambda connection: connection.execute(select(devices).order_by(devices.c.name)).all())
+        return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in rows)

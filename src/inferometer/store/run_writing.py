@@ -19,7 +19,7 @@ __all__ = ["Known", "RunWriting"]
 
 
 class Known(TypedDict, total=False):
-    """What may be told of a run when it begins."""
+    """What may be known of a run when it begins."""
 
     name: str | None
     tags: Iterable[str]
@@ -73,9 +73,9 @@ class RunWriting(Opened):
 
         def work(connection: Connection) -> tuple[str, ...]:
             made = []
-            for each in brought:
-                made.append(self._insert(connection, draft, {"status": "finished", **times, **each.headline}))
-                writing.keep(connection, made[-1], each, now)
+            for belongings in brought:
+                made.append(self._insert(connection, draft, {"status": "finished", **times, **belongings.headline}))
+                writing.keep(connection, made[-1], belongings, now)
             return tuple(made)
 
         return self._write(work)
@@ -105,13 +105,13 @@ class RunWriting(Opened):
         given = list(attachments)
         if log is not None:
             given.append(Attachment(name="log.txt", source=log.encode("utf-8", "replace"), media_type="text/plain"))
-        return writing.belongings(profile, tuple(self._kept(each) for each in given))
+        return writing.belongings(profile, tuple(self._kept(attachment) for attachment in given))
 
-    def _kept(self, each: Attachment) -> Artifact:
-        name = names.artifact_name(each.name)
-        kept = files.keep(self.location.artifacts, each.source)
+    def _kept(self, attachment: Attachment) -> Artifact:
+        name = names.artifact_name(attachment.name)
+        kept = files.keep(self.location.artifacts, attachment.source)
         return Artifact(
-            name=name, sha256=kept.sha256, size_bytes=kept.size_bytes, media_type=names.clean(each.media_type)
+            name=name, sha256=kept.sha256, size_bytes=kept.size_bytes, media_type=names.clean(attachment.media_type)
         )
 
     def start(self, run: str) -> None:
@@ -119,14 +119,14 @@ class RunWriting(Opened):
         now = self._now()
 
         def work(connection: Connection) -> None:
-            found = resolve(connection, run)
+            run_id = resolve(connection, run)
             changed = connection.execute(
                 update(runs)
-                .where(runs.c.id == found, runs.c.status == "pending")
+                .where(runs.c.id == run_id, runs.c.status == "pending")
                 .values(status="running", started_us=now, heartbeat_us=now, **writing.owned_by(self._owner()))
             )
             if not changed.rowcount:
-                raise StoreError(f"Run {found} is not pending: it cannot be started.")
+                raise StoreError(f"Run {run_id} is not pending: it cannot be started.")
 
         self._write(work)
 
@@ -181,9 +181,9 @@ class RunWriting(Opened):
         wanted = None if name is None else names.run_name(name)
 
         def work(connection: Connection) -> None:
-            found = resolve(connection, run)
-            connection.execute(update(runs).where(runs.c.id == found).values(name=wanted))
-            writing.reword(connection, found)
+            run_id = resolve(connection, run)
+            connection.execute(update(runs).where(runs.c.id == run_id).values(name=wanted))
+            writing.reword(connection, run_id)
 
         self._write(work)
 
@@ -191,15 +191,15 @@ class RunWriting(Opened):
         """Delete runs, all or none; gives their ids. Runs that have one as their parent stay."""
 
         def work(connection: Connection) -> tuple[tuple[str, ...], list[str]]:
-            found = tuple(dict.fromkeys(resolve(connection, run) for run in wanted))
-            held = select(artifacts.c.sha256).where(artifacts.c.run_id.in_(found)).distinct()
+            run_ids = tuple(dict.fromkeys(resolve(connection, run) for run in wanted))
+            held = select(artifacts.c.sha256).where(artifacts.c.run_id.in_(run_ids)).distinct()
             dropped = list(connection.execute(held).scalars())
-            connection.execute(delete(runs).where(runs.c.id.in_(found)))
-            return found, dropped
+            connection.execute(delete(runs).where(runs.c.id.in_(run_ids)))
+            return run_ids, dropped
 
-        found, dropped = self._write(work)
+        run_ids, dropped = self._write(work)
         self._drop(dropped)
-        return found
+        return run_ids
 
     def _drop(self, hashes: Iterable[str], **options: float) -> int:
         """Remove files that no run names any more."""

@@ -275,7 +275,7 @@ def test_an_error_of_psutil_is_a_reason():
             raise self.Error
 
     counters = portable.portable_counters(replace(MAC, modules={"psutil": Refusing()}))
-    assert counters.memory == Absent("psutil could not tell (Error)")
+    assert counters.memory == Absent("psutil could not read it (Error)")
 
 
 def test_a_mac_that_is_slowed_down():

@@ -209,7 +209,7 @@ def test_without_the_extra_the_remedy_is_told(monkeypatch, place):
 
 
 def test_an_address_that_is_none_is_told():
-    with pytest.raises(DomainError, match="no address"):
+    with pytest.raises(DomainError, match="not the address"):
         open_store("postgresql://host:notaport/db")
 
 

@@ -59,7 +59,7 @@ class CoreGroup:
 class Cpu:
     """`flags` are instruction sets known to be present, `flags_absent` those known to be missing.
 
-    A flag in neither is one the system did not tell about. The names are Linux's; see `isa.FLAGS`.
+    A flag in neither is one the system did not report. The names are Linux's; see `isa.FLAGS`.
     """
 
     model: str | None = None
@@ -78,7 +78,7 @@ class Cpu:
     groups: tuple[CoreGroup, ...] = ()
 
     def has(self, flag: str) -> bool | None:
-        """Whether the instruction set is there; None where the system did not tell."""
+        """Whether the instruction set is there; None where the system did not report it."""
         if flag in self.flags:
             return True
         return False if flag in self.flags_absent else None
@@ -104,7 +104,7 @@ class MemoryFacts:
 class Gpu:
     """`shared_memory`: the memory is the host's own, as on a phone, a Jetson or a Mac.
 
-    `cuda` is the newest CUDA version that the driver runs; `source` says who told.
+    `cuda` is the newest CUDA version that the driver runs; `source` says where this was read.
     """
 
     name: str | None = None

@@ -147,14 +147,14 @@ class LocalMachine:
             return None
 
     def disks(self) -> tuple[Disk, ...]:
-        found = []
+        disks = []
         for name, path in (("working folder", "."), ("temporary folder", tempfile.gettempdir())):
             try:
                 usage = shutil.disk_usage(path)
             except OSError:
                 continue
-            found.append(Disk(name=name, total_bytes=usage.total, free_bytes=usage.free))
-        return tuple(found)
+            disks.append(Disk(name=name, total_bytes=usage.total, free_bytes=usage.free))
+        return tuple(disks)
 
     def processor_feature(self, code: int) -> bool | None:
         windll = getattr(ctypes, "windll", None)  # only there on Windows

@@ -50,10 +50,10 @@ def macos_host(machine: Machine) -> Host:
 
 
 def parse_sw_vers(text: str | None, kernel: str | None) -> OperatingSystem:
-    told = pairs(text)
-    version, build = stripped(told.get("ProductVersion")), stripped(told.get("BuildVersion"))
+    fields = pairs(text)
+    version, build = stripped(fields.get("ProductVersion")), stripped(fields.get("BuildVersion"))
     return OperatingSystem(
-        name=stripped(told.get("ProductName")) or "macOS",
+        name=stripped(fields.get("ProductName")) or "macOS",
         version=f"{version} ({build})" if version and build else version,
         kernel=f"Darwin {kernel}" if kernel else None,
     )
@@ -62,8 +62,8 @@ def parse_sw_vers(text: str | None, kernel: str | None) -> OperatingSystem:
 def parse_vm_stat(text: str | None) -> int | None:
     """Bytes that a new program can have: free, inactive and speculative pages, as psutil counts them."""
     page = re.search(r"page size of ([0-9]{1,9}) bytes", text or "", re.ASCII)
-    told = pairs(text)
-    free, inactive, speculative = (_pages(told.get(f"Pages {kind}")) for kind in ("free", "inactive", "speculative"))
+    fields = pairs(text)
+    free, inactive, speculative = (_pages(fields.get(f"Pages {kind}")) for kind in ("free", "inactive", "speculative"))
     if page is None or free is None or inactive is None:
         return None
     return (free + inactive + (speculative or 0)) * int(page[1])
@@ -78,9 +78,9 @@ def parse_swap_usage(text: str | None) -> tuple[int | None, int | None]:
     """(total, free) of `total = 2048.00M  used = 1024.00M  free = 1024.00M`."""
 
     def field(name: str) -> int | None:
-        found = re.search(rf"{name} = ([0-9]{{1,12}}(?:\.[0-9]{{1,6}})?)([KMG])", text or "", re.ASCII)
+        match = re.search(rf"{name} = ([0-9]{{1,12}}(?:\.[0-9]{{1,6}})?)([KMG])", text or "", re.ASCII)
         factor = {"K": 2**10, "M": 2**20, "G": 2**30}
-        return int(float(found[1]) * factor[found[2]]) if found else None
+        return int(float(match[1]) * factor[match[2]]) if match else None
 
     return field("total"), field("free")
 
@@ -134,14 +134,14 @@ def _caches(sysctl: Mapping[str, str], groups: tuple[CoreGroup, ...]) -> tuple[C
     """Each level of performance has caches of its own; an Intel Mac has one set."""
     if not groups:
         return tuple(_cache(*row[:2], whole(sysctl.get(f"hw.{row[2]}")), None, None) for row in _told(sysctl, "hw."))
-    found = []
+    caches = []
     for level, group in enumerate(groups):
         prefix = f"hw.perflevel{level}."
         for depth, kind, name in _told(sysctl, prefix):
             sharing = whole(sysctl.get(f"{prefix}cpusperl{depth}")) if depth > 1 else 1
             count = _instances(group.logical_cores, sharing)
-            found.append(_cache(depth, kind, whole(sysctl.get(prefix + name)), sharing, count))
-    return tuple(found)
+            caches.append(_cache(depth, kind, whole(sysctl.get(prefix + name)), sharing, count))
+    return tuple(caches)
 
 
 def _told(sysctl: Mapping[str, str], prefix: str) -> list[tuple[int, CacheKind, str]]:
@@ -158,8 +158,8 @@ def _cache(level: int, kind: CacheKind, size: int | None, shared_by: int | None,
 
 
 def _gpus(machine: Machine, memory_bytes: int | None) -> tuple[Gpu, ...]:
-    told = table(decoded(machine.run("system_profiler", "SPDisplaysDataType", "-json")))
-    return tuple(_gpu(row, memory_bytes) for row in rows(told.get("SPDisplaysDataType")))
+    displays = table(decoded(machine.run("system_profiler", "SPDisplaysDataType", "-json")))
+    return tuple(_gpu(row, memory_bytes) for row in rows(displays.get("SPDisplaysDataType")))
 
 
 def _gpu(row: Mapping[str, Any], memory_bytes: int | None) -> Gpu:

@@ -47,11 +47,11 @@ def windows_sensors(gpus: Sequence[Gpu], *, battery: bool) -> tuple[PowerSensor,
 
 
 def nvidia_sensor(gpus: Sequence[Gpu]) -> PowerSensor:
-    asked = [gpu for gpu in gpus if gpu.vendor == "NVIDIA" and gpu.source in {"nvml", "nvidia-smi"}]
-    names = tuple(gpu.name or "GPU" for gpu in asked if gpu.power_limit_w is not None)
+    answering = [gpu for gpu in gpus if gpu.vendor == "NVIDIA" and gpu.source in {"nvml", "nvidia-smi"}]
+    names = tuple(gpu.name or "GPU" for gpu in answering if gpu.power_limit_w is not None)
     if names:
         return _sensor("nvml", names, None)
-    why = "the NVIDIA driver gives no power readings here" if asked else "no NVIDIA GPU that its driver can be asked of"
+    why = "the NVIDIA driver gives no power readings here" if answering else "no NVIDIA GPU whose driver answers"
     return _sensor("nvml", (), why)
 
 
@@ -78,13 +78,13 @@ def _rapl(machine: Machine) -> PowerSensor:
 
 
 def _hwmon(machine: Machine) -> PowerSensor:
-    found = []
+    inputs_found = []
     for folder, chip in hwmon_folders(machine):
         inputs = (re.fullmatch(r"(power[0-9]+)_(input|average)", name, re.ASCII) for name in machine.names(folder))
         for channel in sorted({match[1] for match in inputs if match}):
             label = stripped(machine.read(f"{folder}/{channel}_label"))
-            found.append(f"{chip} {label}" if label else chip)
-    return _sensor("hwmon", found, None if found else f"no chip in {_HWMON} has a power input")
+            inputs_found.append(f"{chip} {label}" if label else chip)
+    return _sensor("hwmon", inputs_found, None if inputs_found else f"no chip in {_HWMON} has a power input")
 
 
 def _ina3221(machine: Machine) -> PowerSensor:
@@ -110,10 +110,10 @@ def _pmic(machine: Machine, board: str | None) -> PowerSensor:
 
 
 def _battery(machine: Machine) -> PowerSensor:
-    found = []
+    batteries = []
     for name in machine.names(_SUPPLY):
         files = set(machine.names(f"{_SUPPLY}/{name}"))
         measures = "power_now" in files or {"current_now", "voltage_now"} <= files
         if stripped(machine.read(f"{_SUPPLY}/{name}/type")) == "Battery" and measures:
-            found.append(name)
-    return _sensor("battery", found, None if found else f"no battery that measures power in {_SUPPLY}")
+            batteries.append(name)
+    return _sensor("battery", batteries, None if batteries else f"no battery that measures power in {_SUPPLY}")

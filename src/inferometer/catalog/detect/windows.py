@@ -1,4 +1,4 @@
-"""Windows: one PowerShell call for everything that CIM tells, as values."""
+"""Windows: one PowerShell call for everything that CIM reports, as values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -83,9 +83,9 @@ def windows_host(machine: Machine) -> Host:
 
 
 def parse_cim(text: str | None) -> Cim:
-    """The script's JSON: a list of rows for every class, empty where nothing was told."""
-    told = table(decoded((text or "").lstrip("\ufeff")))
-    return {name: rows(told.get(name)) for name in (*_CLASSES, "registry")}
+    """The script's JSON: a list of rows for every class, empty where nothing was reported."""
+    classes = table(decoded((text or "").lstrip("\ufeff")))
+    return {name: rows(classes.get(name)) for name in (*_CLASSES, "registry")}
 
 
 def _word(row: Mapping[str, Any], key: str) -> str | None:
@@ -98,8 +98,8 @@ def _count(row: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _sum(found: Iterable[int | None]) -> int | None:
-    known = [value for value in found if value is not None]
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [value for value in counts if value is not None]
     return sum(known) if known else None
 
 
@@ -113,12 +113,12 @@ def _board(cim: Cim) -> str | None:
 
 
 def _os(cim: Cim) -> OperatingSystem:
-    told = _first(cim, "os")
-    caption = _word(told, "Caption")
+    system = _first(cim, "os")
+    caption = _word(system, "Caption")
     return OperatingSystem(
         name=caption.removeprefix("Microsoft ") if caption else "Windows",
-        version=_word(told, "Version"),
-        kernel=_word(told, "BuildNumber"),
+        version=_word(system, "Version"),
+        kernel=_word(system, "BuildNumber"),
     )
 
 
@@ -160,8 +160,8 @@ def _caches(cim: Cim) -> tuple[Cache, ...]:
 
 
 def _memory(cim: Cim) -> MemoryFacts:
-    told = _first(cim, "os")
-    visible, free = _count(told, "TotalVisibleMemorySize"), _count(told, "FreePhysicalMemory")
+    system = _first(cim, "os")
+    visible, free = _count(system, "TotalVisibleMemorySize"), _count(system, "FreePhysicalMemory")
     swap = _sum(_count(row, "AllocatedBaseSize") for row in cim["pagefile"])
     used = _sum(_count(row, "CurrentUsage") for row in cim["pagefile"])
     return MemoryFacts(

@@ -36,12 +36,12 @@ CHECKS: Mapping[str, Topic] = {
 }
 
 INTERVAL_S = 1.0
-_TELLING = ("load-high", "cpu-pressure", "cpu-busy")  # without one of these, quiet cannot be told from busy
+_TELLING = ("load-high", "cpu-pressure", "cpu-busy")  # without one of these, quiet cannot be distinguished from busy
 
 
 @frozen
 class Overall:
-    """`quiet`: measure now, or not; None where nothing that would tell could be read."""
+    """`quiet`: measure now, or not; None where nothing that would show it could be read."""
 
     verdict: Verdict
     quiet: bool | None
@@ -124,7 +124,7 @@ def _bearing(code: str) -> Bearing:
 
 
 def read_counters(machine: Machine, host: Host) -> Counters:
-    """What counts up since boot; two readings of it tell what happened in between."""
+    """What counts up since boot; two readings of it show what happened in between."""
     if machine.system == "Linux":
         from inferometer.catalog.health.linux import linux_counters  # noqa: PLC0415 - one system of three is needed
 

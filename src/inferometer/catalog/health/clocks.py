@@ -66,7 +66,7 @@ def cpu_clock_capped(readings: Readings) -> Outcome:
     clocks = known(readings.state.clocks)
     caps = [(cap, policy.max_hz or 0.0) for policy in clocks if (cap := _cap(policy)) is not None]
     if not caps:
-        return unknown("no CPU tells its highest clock")
+        return unknown("no CPU reports its highest clock")
     now = [policy.current_hz for policy in clocks if policy.current_hz is not None]
     share, top = min(caps, key=lambda pair: (pair[0], -pair[1]))  # the CPU with the tightest cap, the fastest of them
     current = f", now up to {format_quantity(max(now), 'Hz', digits=3)}" if now else ""
@@ -112,13 +112,13 @@ def cpu_throttled(readings: Readings) -> Outcome:
 )
 def gpu_throttled(readings: Readings) -> Outcome:
     gpus = known(readings.state.gpus)
-    asked = [(gpu, gpu.throttle) for gpu in gpus if gpu.throttle is not None]
-    if not asked:
+    answering = [(gpu, gpu.throttle) for gpu in gpus if gpu.throttle is not None]
+    if not answering:
         return unknown("this GPU's driver gives no reasons")
-    active = [THROTTLE_REASONS[bit] for _, bits in asked for bit in THROTTLE_REASONS if bits & bit]
+    active = [THROTTLE_REASONS[bit] for _, bits in answering for bit in THROTTLE_REASONS if bits & bit]
     numbers = {"reasons": float(len(active))}
     if not active:
-        return good(f"no reason on {len(asked)} GPU{'s' if len(asked) > 1 else ''}", numbers)
+        return good(f"no reason on {len(answering)} GPU{'s' if len(answering) > 1 else ''}", numbers)
     found = ", ".join(dict.fromkeys(name for name, _ in active))
     return bad(found, numbers) if any(slow for _, slow in active) else warn(found, numbers)
 
@@ -136,7 +136,7 @@ def gpu_busy(readings: Readings) -> Outcome:
     uses = [gpu.busy for gpu in gpus if gpu.busy is not None]
     shares = [share for share in (_memory_share(gpu) for gpu in gpus) if share is not None]
     if not uses and not shares:
-        return unknown("this GPU's driver does not tell how busy it is")
+        return unknown("this GPU's driver does not report how busy it is")
     busy, held = max(uses, default=0.0), max(shares, default=0.0)
     found = f"the busiest {busy:.0%} in use, the fullest {held:.0%} of its memory"
     numbers = {"busy": busy, "memory": held}

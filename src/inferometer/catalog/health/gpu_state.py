@@ -30,11 +30,11 @@ _MIB = 2**20
 
 def gpu_states(machine: Machine) -> tuple[GpuState, ...] | Absent:
     nvml = machine.module("pynvml")
-    found = nvml_session(nvml, _nvml_state) if nvml is not None else ()
-    if not found and machine.which("nvidia-smi"):
-        found = tuple(_smi_state(row) for row in query_nvidia_smi(machine, STATE_FIELDS))
-    found += tuple(_amd_states(machine))
-    return found or Absent("no GPU here whose driver can be asked")
+    states = nvml_session(nvml, _nvml_state) if nvml is not None else ()
+    if not states and machine.which("nvidia-smi"):
+        states = tuple(_smi_state(row) for row in query_nvidia_smi(machine, STATE_FIELDS))
+    states += tuple(_amd_states(machine))
+    return states or Absent("no GPU here whose driver can be asked")
 
 
 def _smi_state(row: Mapping[str, str]) -> GpuState:
@@ -77,14 +77,14 @@ def _nvml_state(nvml: Any, handle: Any) -> GpuState:
 
 
 def _amd_states(machine: Machine) -> list[GpuState]:
-    found = []
+    states = []
     for card in machine.names("/sys/class/drm"):
         folder = f"/sys/class/drm/{card}/device"
         if not re.fullmatch(r"card[0-9]+", card, re.ASCII) or stripped(machine.read(f"{folder}/vendor")) != "0x1002":
             continue
         monitor = next((f"{folder}/hwmon/{name}" for name in machine.names(f"{folder}/hwmon")), folder)
         name = stripped(machine.read(f"{folder}/product_name"))
-        found.append(
+        states.append(
             GpuState(
                 name=name or f"AMD GPU {stripped(machine.read(f'{folder}/device')) or card}",
                 celsius=scaled(machine.read(f"{monitor}/temp1_input"), 1e-3),
@@ -98,4 +98,4 @@ def _amd_states(machine: Machine) -> list[GpuState]:
                 throttle=None,
             )
         )
-    return found
+    return states

@@ -44,7 +44,7 @@ def memory_pressure(readings: Readings) -> Outcome:
     "swap-in-use",
     title="Swap in use",
     what="How much of the swap space holds pages that were pushed out of memory.",
-    why="What was pushed out once has to come back when it is touched; it also tells that memory was short before.",
+    why="What was pushed out once has to come back when it is touched; it also shows that memory was short before.",
     remedy="Free memory, then `sudo swapoff -a && sudo swapon -a` brings the pages back.",
 )
 def swap_in_use(readings: Readings) -> Outcome:

@@ -37,7 +37,7 @@ def heatmap(  # noqa: PLR0913 - the columns of three channels and of the panels
     for name in keys:
         if name not in INPUTS:
             column_named(name)
-            raise DomainError(f"The column {name} is no input.", remedy=f"Choose of {', '.join(INPUTS)}.")
+            raise DomainError(f"The column {name} is not an input.", remedy=f"Choose one of {', '.join(INPUTS)}.")
     if column_named(value).kind not in {"number", "whole"}:
         raise DomainError(f"The column {value} has no numbers to draw.")
     best = best_by(rows.parts, keys, value)
@@ -74,11 +74,11 @@ def best_by(parts: Iterable[Part], keys: Sequence[str], value: str) -> Rows:
         codes = [np.unique(rows[name][ordered].astype(str), return_inverse=True)[1].ravel() for name in keys]
         return np.sort(ordered[np.unique(np.column_stack(codes), axis=0, return_index=True)[1]])
 
-    found: list[Part] = []
+    kept: list[Part] = []
     for part in parts:
         rows = Rows([part])
-        found += rows.take(best(rows)).parts
-    together = Rows(found)
+        kept += rows.take(best(rows)).parts
+    together = Rows(kept)
     return together.take(best(together))
 
 
