@@ -8,15 +8,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from inferometer.catalog.detect.fields import scaled, stripped, whole
+from inferometer.catalog.detect.fields import scaled, whole
 from inferometer.catalog.detect.gpus import ask
 from inferometer.catalog.detect.machine import Machine
-from inferometer.catalog.detect.sensors import hwmon_folders, linux_sensors
+from inferometer.catalog.detect.sensors import batteries, hwmon_inputs, ina3221_rails, linux_sensors, rapl_zones
 from inferometer.profiler.power import Quantity
 
 __all__ = ["Channel", "Sensors", "find_sensors"]
 
-_POWERCAP = "/sys/class/powercap"
 _CPU = "/sys/devices/system/cpu"
 _SUPPLY = "/sys/class/power_supply"
 _POWERMETRICS = re.compile(r"^(CPU|GPU|ANE) Power: ([0-9]+) mW", re.MULTILINE)
@@ -67,10 +66,7 @@ def find_sensors(machine: Machine) -> Sensors:
 
 def _rapl(machine: Machine) -> Iterator[Channel]:
     """Packages and memory are counted; `core` and `uncore` are inside a package, and `psys` around it."""
-    zones = [zone for zone in machine.names(_POWERCAP) if re.fullmatch(r"intel-rapl(:[0-9]+)+", zone, re.ASCII)]
-    for zone in zones:
-        folder = f"{_POWERCAP}/{zone}"
-        name = stripped(machine.read(f"{folder}/name")) or zone
+    for folder, name in rapl_zones(machine):
         yield Channel(
             name=f"rapl {name}",
             quantity="energy",
@@ -85,32 +81,20 @@ def _file(machine: Machine, path: str, factor: float) -> Callable[[], float | No
 
 
 def _hwmon(machine: Machine) -> Iterator[Channel]:
-    for folder, chip in hwmon_folders(machine):
-        if chip.startswith("ina3221"):
-            continue
-        for file in machine.names(folder):
-            power = re.fullmatch(r"(power[0-9]+)_(?:input|average)", file, re.ASCII)
-            heat = re.fullmatch(r"(temp[0-9]+)_input", file, re.ASCII)
-            match = power or heat
-            if match is None:
-                continue
-            label = stripped(machine.read(f"{folder}/{match[1]}_label"))
+    for chip, name, path in hwmon_inputs(machine, r"(power[0-9]+|temp[0-9]+)_(?:input|average)"):
+        if not chip.startswith("ina3221"):
+            power = "/power" in path
             yield Channel(
-                name=f"{chip} {label}" if label else chip,
+                name=name,
                 quantity="power" if power else "temperature",
-                read=_file(machine, f"{folder}/{file}", 1e-6 if power else 1e-3),
-                counted=power is not None and chip == "amdgpu",
+                read=_file(machine, path, 1e-6 if power else 1e-3),
+                counted=power and chip == "amdgpu",
             )
 
 
 def _ina3221(machine: Machine) -> Iterator[Channel]:
     """A Jetson's rails: millivolts times milliamperes. Where one rail feeds the rest, it alone is counted."""
-    rails = []
-    for folder, chip in hwmon_folders(machine):
-        for channel in (1, 2, 3) if chip.startswith("ina3221") else ():
-            label = stripped(machine.read(f"{folder}/in{channel}_label"))
-            if label not in {None, "NC"}:
-                rails.append((str(label), f"{folder}/in{channel}_input", f"{folder}/curr{channel}_input"))
+    rails = ina3221_rails(machine)
     whole_board = {label for label, *_ in rails} & _WHOLE_BOARD
     for label, volts, amperes in rails:
         yield Channel(
@@ -203,10 +187,8 @@ def _why_no_powermetrics(machine: Machine) -> str:
 
 
 def _battery(machine: Machine) -> Iterator[Channel]:
-    for name in machine.names(_SUPPLY):
-        folder = f"{_SUPPLY}/{name}"
-        if stripped(machine.read(f"{folder}/type")) == "Battery":
-            yield Channel(name=f"battery {name}", quantity="power", read=_battery_watts(machine, folder))
+    for name in batteries(machine):
+        yield Channel(name=f"battery {name}", quantity="power", read=_battery_watts(machine, f"{_SUPPLY}/{name}"))
 
 
 def _battery_watts(machine: Machine, folder: str) -> Callable[[], float | None]:

@@ -9,6 +9,7 @@ from inferometer.profiler.build import from_trace
 from inferometer.profiler.flow import Flow, FlowRow, PhaseFlow, flow
 from inferometer.profiler.recording import Recording
 from inferometer.report.drawing import draw, duration, unit_tag
+from inferometer.report.phrases import percent, percent_number
 from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
@@ -96,7 +97,9 @@ def _parts(parts: tuple[Part, ...]) -> str:
 
 def _shares(phase: PhaseFlow) -> str:
     wall_s = phase.attribution.wall_s
-    return " · ".join(f"{name} {duration(time_s)} ({_percent(time_s, wall_s)})" for name, time_s in _wall_parts(phase))
+    return " · ".join(
+        f"{name} {duration(time_s)} ({percent(time_s, wall_s) or '–'})" for name, time_s in _wall_parts(phase)
+    )
 
 
 def _wall_parts(phase: PhaseFlow) -> list[tuple[str, float]]:
@@ -106,10 +109,6 @@ def _wall_parts(phase: PhaseFlow) -> list[tuple[str, float]]:
     if wall.overlap_s:
         parts.append(("at the same time", -wall.overlap_s))
     return [*parts, ("unattributed", wall.unattributed_s)]
-
-
-def _percent(part_s: float, whole_s: float) -> str:
-    return f"{100 * part_s / whole_s:.1f} %" if whole_s else "–"
 
 
 # ── the tables ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -136,12 +135,8 @@ def attribution_table(phase: PhaseFlow) -> ReportTable:
         Column(key="time_s", heading="time", unit="s"),
         Column(key="share", heading="of wall", label="share_percent", unit="%"),
     )
-    rows = tuple({"unit": unit, "time_s": time_s, "share": _round_percent(time_s, wall_s)} for unit, time_s in times)
+    rows = tuple({"unit": unit, "time_s": time_s, "share": percent_number(time_s, wall_s)} for unit, time_s in times)
     return ReportTable(title=f"{phase.name}: wall-time attribution", columns=columns, rows=rows)
-
-
-def _round_percent(part_s: float, whole_s: float) -> float | None:
-    return round(100 * part_s / whole_s, 2) if whole_s else None
 
 
 def layer_table(phase: PhaseFlow) -> ReportTable:
@@ -164,7 +159,7 @@ def call_table(phase: PhaseFlow) -> ReportTable:
             "min_s": call.min_s,
             "max_s": call.max_s,
             "total_s": call.total_s / phase.runs,
-            "share": _round_percent(call.total_s, whole_s),
+            "share": percent_number(call.total_s, whole_s),
             "bandwidth": call.bytes / call.total_s if call.bytes and call.total_s else None,
             "rate": call.flops / call.total_s if call.flops and call.total_s else None,
             "device_s": call.device_s,
@@ -198,7 +193,7 @@ def part_table(phase: PhaseFlow) -> ReportTable:
     if any("bytes" in row for row in rows):
         columns.append(Column(key="bytes", heading="bytes", unit="B"))
     total_s = sum(sums.values())
-    note = " · ".join(f"{name} {_percent(time_s, total_s)}" for name, time_s in sums.items())
+    note = " · ".join(f"{name} {percent(time_s, total_s) or '–'}" for name, time_s in sums.items())
     return ReportTable(title=f"{phase.name}: segments", columns=tuple(columns), rows=tuple(rows), note=note)
 
 

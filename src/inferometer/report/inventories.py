@@ -11,7 +11,7 @@ from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from inferometer.core.workload import Precision
-    from inferometer.cost.memory.inventory import Inventory, Layer
+    from inferometer.cost.memory.inventory import Inventory
     from inferometer.report.cards import Fact
 
 __all__ = ["inventory_card", "inventory_document", "layer_table"]
@@ -30,17 +30,19 @@ _LAYERS = (
 
 
 def layer_table(inventory: Inventory) -> ReportTable:
-    rows = tuple({**asdict(layer), "shape": _shape(layer)} for layer in inventory.layers)
+    rows = tuple({**asdict(layer), "shape": " × ".join(map(str, layer.shape))} for layer in inventory.layers)
     return ReportTable(columns=_LAYERS, rows=rows)
 
 
 def inventory_card(inventory: Inventory, *, published: int | None) -> Card:
     """The totals. `published` is the catalog's count, shown where it differs from what was counted."""
     memory = inventory.footprint
+    differs = published is not None and published != inventory.parameters
+    formats = ", ".join(f"{name} {format_quantity(size, 'B')}" for name, size in inventory.bytes_by_format.items())
     sizes = ", ".join(f"{name} {size}" for name, size in inventory.sizes.items())
     facts: list[Fact] = [
-        ("parameters", f"{inventory.parameters:,}", _difference(inventory.parameters, published)),
-        ("weights", format_quantity(inventory.weight_bytes, "B"), _formats(inventory)),
+        ("parameters", f"{inventory.parameters:,}", f"published: {published:,}" if differs else ""),
+        ("weights", format_quantity(inventory.weight_bytes, "B"), formats),
         ("work", format_quantity(inventory.flops, "FLOP"), f"at {sizes}" if sizes else ""),
         ("moved", format_quantity(inventory.bytes, "B"), "weights, activations and cache, each read or write counted"),
     ]
@@ -73,20 +75,6 @@ def inventory_document(inventory: Inventory, precision: Precision) -> dict[str, 
         "coverage": {**asdict(inventory.coverage), "share": inventory.coverage.share},
         "layers": [asdict(layer) for layer in inventory.layers],
     }
-
-
-def _shape(layer: Layer) -> str:
-    return " × ".join(map(str, layer.shape))
-
-
-def _difference(counted: int, published: int | None) -> str:
-    if published is None or published == counted:
-        return ""
-    return f"published: {published:,}"
-
-
-def _formats(inventory: Inventory) -> str:
-    return ", ".join(f"{name} {format_quantity(size, 'B')}" for name, size in inventory.bytes_by_format.items())
 
 
 def _parts(inventory: Inventory) -> str:

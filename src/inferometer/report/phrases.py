@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Headline, Phase, Profile
     from inferometer.core.workload import Workload
 
-__all__ = ["TIMES", "headline_figures", "percent", "phase_remarks", "profile_notes", "profile_title", "sizes_of"]
+__all__ = [
+    "TIMES",
+    "headline_figures",
+    "percent",
+    "percent_number",
+    "phase_remarks",
+    "profile_notes",
+    "profile_title",
+    "sizes_of",
+]
 
 # Label, field of the summary, and the phase that it is the time of.
 TIMES = (
@@ -69,3 +78,7 @@ def phase_remarks(phase: Phase) -> list[str]:
 
 def percent(part: float, total: float) -> str | None:
     return f"{100 * part / total:.1f} %" if total > 0 else None
+
+
+def percent_number(part: float, total: float) -> float | None:
+    return round(100 * part / total, 2) if total else None

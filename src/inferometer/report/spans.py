@@ -15,6 +15,7 @@ from inferometer.profiler.nest import Floats, Ints, covered_ns
 from inferometer.profiler.power import uses
 from inferometer.profiler.recording import Recording
 from inferometer.profiler.span_stats import SpanStats, stats_of_all
+from inferometer.report.phrases import percent_number
 from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
@@ -54,8 +55,8 @@ def _full(recording: Recording) -> str:
     everything = stats_of_all(recording)
     parts = [headline(recording, names=len(everything))]
     parts += [render(table, "table") for table in span_tables(recording, everything)]
-    parts += [timeline(recording), *([notes] if (notes := _notes(recording)) else [])]
-    return "\n\n".join(parts)
+    notes = "\n".join(f"Note: {note}" for note in recording.run.notes)
+    return "\n\n".join([*parts, timeline(recording), *([notes] if notes else [])])
 
 
 def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[ReportTable]:
@@ -87,14 +88,6 @@ def headline(recording: Recording, *, names: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def _percent(part_s: float, whole_s: float) -> float | None:
-    return round(100 * part_s / whole_s, 2) if whole_s else None
-
-
-def _notes(recording: Recording) -> str:
-    return "\n".join(f"Note: {note}" for note in recording.run.notes)
-
-
 # ── the tree ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -113,7 +106,7 @@ def tree_table(recording: Recording, *, rows: int = _ROWS) -> ReportTable:
             "calls": int(count[number]),
             "total_s": float(total[number]),
             "exclusive_s": float(exclusive[number]),
-            "share": _percent(float(total[number]), wall_s),
+            "share": percent_number(float(total[number]), wall_s),
             "mean_s": float(total[number] / count[number]),
         }
         for number, depth in _walk(above, total)
@@ -191,15 +184,13 @@ _OPTIONAL = (
 
 def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> ReportTable:
     """One row a name. A percentile that so few calls cannot support is a dash."""
-    shown = [_row(stats) for stats in everything[:rows]]
+    shown = [
+        {column.key: getattr(stats, column.key) for column in (*_STATISTICS, *_OPTIONAL)} for stats in everything[:rows]
+    ]
     columns = (*_STATISTICS, *(column for column in _OPTIONAL if any(row[column.key] for row in shown)))
     left = len(everything) - len(shown)
     note = f"… and {left} more names." if left else None
     return ReportTable(title="Statistics", columns=columns, rows=tuple(shown), note=note)
-
-
-def _row(stats: SpanStats) -> dict[str, Any]:
-    return {column.key: getattr(stats, column.key) for column in (*_STATISTICS, *_OPTIONAL)}
 
 
 def memory_table(everything: list[SpanStats]) -> ReportTable | None:
@@ -234,7 +225,7 @@ def phase_table(recording: Recording) -> ReportTable | None:
             "phase": recording.words[number],
             "spans": len(held),
             "time_s": covered_s,
-            "share": _percent(covered_s, recording.wall_s),
+            "share": percent_number(covered_s, recording.wall_s),
             "tokens_per_s": float(tokens) / covered_s if tokens and covered_s else None,
         })  # fmt: skip
     if not rows:

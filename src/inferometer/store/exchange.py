@@ -134,7 +134,7 @@ def _metric(run: str, metric: Any, now_us: int) -> dict[str, Any]:
     at = _micros(metric.at)
     return {
         "run_id": run,
-        "name": names.metric_name(metric.name),
+        "name": names.valid_name("metric", metric.name),
         "step": step,
         "value": metric.value,
         "at_us": now_us if at is None else at,

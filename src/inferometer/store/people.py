@@ -27,7 +27,7 @@ _COUNTED_US = 60_000_000  # "last used" is written once a minute at most
 
 def create_user(connection: Connection, name: str, *, now_us: int) -> User:
     try:
-        connection.execute(insert(users), [{"name": names.user_name(name), "created_us": now_us}])
+        connection.execute(insert(users), [{"name": names.valid_name("user", name), "created_us": now_us}])
     except IntegrityError:
         raise DomainError(f"There is a user named {name!r} already.", remedy="Choose another name.") from None
     return User(name=name.strip(), created=now_us / 1e6)
@@ -63,7 +63,7 @@ def create_token(
     row = {
         "id": ids.new_id(now_us / 1e6),
         "user_id": _user_id(connection, user),
-        "name": names.token_name(name),
+        "name": names.valid_name("token", name),
         "sha256": _hashed(text),
         "scopes": " ".join(wanted),
         "created_us": now_us,

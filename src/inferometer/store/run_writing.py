@@ -108,7 +108,7 @@ class RunWriting(Opened):
         return writing.belongings(profile, tuple(self._kept(attachment) for attachment in given))
 
     def _kept(self, attachment: Attachment) -> Artifact:
-        name = names.artifact_name(attachment.name)
+        name = names.valid_name("file", attachment.name)
         kept = files.keep(self.location.artifacts, attachment.source)
         return Artifact(
             name=name, sha256=kept.sha256, size_bytes=kept.size_bytes, media_type=names.clean(attachment.media_type)
@@ -178,7 +178,7 @@ class RunWriting(Opened):
         self._write(lambda connection: writing.retag(connection, resolve(connection, run), add=add, remove=remove))
 
     def rename(self, run: str, name: str | None) -> None:
-        wanted = None if name is None else names.run_name(name)
+        wanted = None if name is None else names.valid_name("run", name)
 
         def work(connection: Connection) -> None:
             run_id = resolve(connection, run)

@@ -48,11 +48,13 @@ class Draft:
 
     def checked(self) -> "Draft":
         return Draft(
-            project=names.project_name(self.project),
-            name=None if self.name is None else names.run_name(self.name),
-            kind=names.kind_name(self.kind),
-            tags=tuple(sorted({names.tag_name(tag) for tag in self.tags})),
-            parameters={names.parameter_name(k): names.clean(str(v)) or "" for k, v in self.parameters.items()},
+            project=names.valid_name("project", self.project),
+            name=None if self.name is None else names.valid_name("run", self.name),
+            kind=names.valid_name("kind", self.kind),
+            tags=tuple(sorted({names.valid_name("tag", tag) for tag in self.tags})),
+            parameters={
+                names.valid_name("parameter", k): names.clean(str(v)) or "" for k, v in self.parameters.items()
+            },
             parent=self.parent,
         )
 
@@ -160,7 +162,7 @@ def add_series(connection: Connection, run: str, name: str, points: Mapping[int,
 
 def _put_metrics(connection: Connection, run: str, points: list[tuple[str, int, float]], now_us: int) -> None:
     for name, _, value in points:
-        names.metric_name(name)
+        names.valid_name("metric", name)
         if not math.isfinite(value):
             raise DomainError(f"Metric {name!r} is {value}, which is not a finite number.")
     rows = [{"run_id": run, "name": n, "step": step, "value": float(v), "at_us": now_us} for n, step, v in points]
@@ -169,10 +171,10 @@ def _put_metrics(connection: Connection, run: str, points: list[tuple[str, int, 
 
 
 def retag(connection: Connection, run: str, *, add: Iterable[str], remove: Iterable[str]) -> None:
-    gone = [names.tag_name(tag) for tag in remove]
+    gone = [names.valid_name("tag", tag) for tag in remove]
     if gone:
         connection.execute(delete(tags).where(tags.c.run_id == run, tags.c.tag.in_(gone)))
-    rows = [{"run_id": run, "tag": names.tag_name(tag)} for tag in add]
+    rows = [{"run_id": run, "tag": names.valid_name("tag", tag)} for tag in add]
     if rows:
         put_new(connection, "tags", rows)
     reword(connection, run)

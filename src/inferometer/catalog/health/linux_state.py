@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from inferometer.catalog.detect.fields import lines_of, pairs, scaled, stripped, whole
 from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Machine
-from inferometer.catalog.detect.sensors import hwmon_folders
+from inferometer.catalog.detect.sensors import hwmon_inputs
 from inferometer.catalog.health.gpu_state import gpu_states
 from inferometer.catalog.health.kernel_log import parse_kernel_log
 from inferometer.catalog.health.packages import installed_packages
@@ -100,21 +100,11 @@ def _zones(machine: Machine) -> list[Temperature]:
 
 def _monitors(machine: Machine) -> list[Temperature]:
     monitors = []
-    for folder, chip in hwmon_folders(machine):
-        for file in machine.names(folder):
-            match = re.fullmatch(r"(temp[0-9]{1,3})_input", file, re.ASCII)
-            celsius = scaled(machine.read(f"{folder}/{file}"), 1e-3) if match else None
-            if match is None or celsius is None:
-                continue
-            label = stripped(machine.read(f"{folder}/{match[1]}_label"))
-            monitors.append(
-                Temperature(
-                    name=f"{chip} {label}" if label else chip,
-                    celsius=celsius,
-                    high_c=scaled(machine.read(f"{folder}/{match[1]}_max"), 1e-3),
-                    critical_c=scaled(machine.read(f"{folder}/{match[1]}_crit"), 1e-3),
-                )
-            )
+    for _, name, path in hwmon_inputs(machine, r"(temp[0-9]{1,3})_input"):
+        stem, celsius = path.removesuffix("_input"), scaled(machine.read(path), 1e-3)
+        if celsius is not None:
+            high, critical = (scaled(machine.read(f"{stem}_{limit}"), 1e-3) for limit in ("max", "crit"))
+            monitors.append(Temperature(name=name, celsius=celsius, high_c=high, critical_c=critical))
     return monitors
 
 

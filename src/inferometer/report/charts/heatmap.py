@@ -93,7 +93,8 @@ def _body(data: list[dict[str, Any]], names: tuple[str, str, str, str | None], p
     layers = [_cells(names, labelled=labelled, numbers=[record[value] for record in data])]
     if labelled:
         layers.append(_labels(names, _middle(data, value)))
-    unit = {"width": width, "height": height, "encoding": _places(x, y, across, up), "layer": layers}
+    places = {"x": _place(x, across), "y": {**_place(y, up), "sort": "descending"}}
+    unit = {"width": width, "height": height, "encoding": places, "layer": layers}
     values = [record | {"text": _text(value, record[value])} for record in data]
     if by is None:
         return {"data": {"values": values}, **unit}
@@ -114,10 +115,6 @@ def _middle(data: list[dict[str, Any]], value: str) -> float:
     """The middle of the colours: labels on the darker half are white."""
     numbers = [record[value] for record in data]
     return float(np.sqrt(min(numbers) * max(numbers))) if min(numbers) > 0 else (min(numbers) + max(numbers)) / 2
-
-
-def _places(x: str, y: str, across: list[Any], up: list[Any]) -> dict[str, Any]:
-    return {"x": _place(x, across), "y": {**_place(y, up), "sort": "descending"}}
 
 
 def _place(name: str, values: list[Any]) -> dict[str, Any]:
