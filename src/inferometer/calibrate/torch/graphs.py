@@ -35,14 +35,15 @@ def open_probe(runtime: Runtime, target: Target, probe: Probe, run: ProbeRun) ->
 
 def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, compiled: bool = False) -> Session:
     """A session of the graph with random weights, as the runtime opens those of models it knows."""
+    from inferometer.runtimes.host import threads_of  # noqa: PLC0415 - as below
     from inferometer.runtimes.torch.arrays import Arrays  # noqa: PLC0415 - brings torch
-    from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch, threads_for  # noqa: PLC0415
+    from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch  # noqa: PLC0415
     from inferometer.runtimes.torch.host import Host  # noqa: PLC0415 - as above
     from inferometer.runtimes.torch.modules import Module, seeded  # noqa: PLC0415 - as above
 
     torch = import_torch()
     place = choose_place(target, torch)
-    threads = Threads(torch, threads_for(target))
+    threads = Threads(torch, threads_of(target.threads))
     try:
         with seeded(torch, target.seed):
             model = module_of(torch, graph, sizes).to(place.device).eval()

@@ -9,10 +9,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import psutil
-
-from inferometer.catalog.detect import LocalMachine
-from inferometer.errors import DomainError, EngineError, InferometerError, MissingDependencyError
+from inferometer.errors import EngineError, InferometerError, MissingDependencyError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRECISIONS", "Place", "Threads", "choose_place", "choose_precision", "import_torch", "import_transformers",
-    "refused", "threads_for", "translated", "versions_of",
+    "refused", "translated", "versions_of",
 ]  # fmt: skip
 
 PRECISIONS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}  # ours, and torch's
@@ -123,16 +120,6 @@ class Threads:
         if not Threads._open and Threads._before is not None:
             self._torch.set_num_threads(Threads._before)
             Threads._before = None
-
-
-def threads_for(target: Target) -> int:
-    """As asked; else the physical cores that this process may use."""
-    if target.threads is not None:
-        if target.threads < 1:
-            raise DomainError(f"PyTorch was given {target.threads} threads; it needs at least 1.", remedy="Ask for 1.")
-        return target.threads
-    usable = LocalMachine().affinity() or psutil.cpu_count() or 1
-    return max(1, min(usable, psutil.cpu_count(logical=False) or usable))
 
 
 def versions_of(torch: Any) -> dict[str, str]:

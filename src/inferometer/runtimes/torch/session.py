@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Stage
+from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.torch.arrays import Arrays
-from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch, threads_for
+from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch
 from inferometer.runtimes.torch.forward import Compiled, Eager
 from inferometer.runtimes.torch.host import Host
 from inferometer.runtimes.torch.modules import find_module
@@ -33,7 +34,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
             remedy="Leave them out.",
         )
     place, compiled = choose_place(target, torch), name == "torch-compile"
-    threads = Threads(torch, threads_for(target))
+    threads = Threads(torch, threads_of(target.threads))
     try:
         build = find_module(target, place, torch)
         start = clock()

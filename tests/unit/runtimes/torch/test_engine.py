@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.errors import DomainError, EngineError
+from inferometer.errors import EngineError
 from inferometer.runtimes.base import Target
 from inferometer.runtimes.torch import compiled, eager
 from inferometer.runtimes.torch.engine import (
@@ -15,7 +15,6 @@ from inferometer.runtimes.torch.engine import (
     choose_place,
     choose_precision,
     refused,
-    threads_for,
 )
 from inferometer.runtimes.torch.provenance import call_name, module_path
 
@@ -120,13 +119,6 @@ def test_the_last_session_restores_the_threads_that_the_first_found():
     second.close()
     second.close()
     assert torch.threads == 7
-
-
-def test_threads_are_as_asked_or_the_cores_there_are():
-    assert threads_for(target(threads=5)) == 5
-    assert threads_for(target()) >= 1
-    with pytest.raises(DomainError, match="0 threads"):
-        threads_for(target(threads=0))
 
 
 @pytest.mark.parametrize(
