@@ -39,7 +39,7 @@ NAMES = sorted(folder.name for folder in HOSTS.iterdir() if folder.is_dir())
 QUIET_HOST = detect_host(load_machine(HOSTS / "workstation-rtx4090"))  # 16 logical CPUs
 GONE = Absent("not here")
 GIB = 2**30
-CALM = Pressure(some_avg10=0.0, full_avg10=0.0, stalled_s=10.0)
+CALM = Pressure(some_avg10=0.0, stalled_s=10.0)
 
 COUNTERS = Counters(
     load=Load(one=0.1, five=0.1, fifteen=0.1),
@@ -63,10 +63,6 @@ GPU = GpuState(
     busy=0.0,
     memory_used_bytes=1e8,
     memory_total_bytes=24e9,
-    clock_hz=3e8,
-    max_clock_hz=2e9,
-    power_w=20.0,
-    power_limit_w=300.0,
     throttle=0x1,
 )
 STATE = State(
@@ -94,7 +90,7 @@ def state(**changes: Any) -> Readings:
 
 
 def pressed(resource: str, share: float) -> Readings:
-    return after(pressure={resource: Pressure(some_avg10=share, full_avg10=None, stalled_s=10.0)})
+    return after(pressure={resource: Pressure(some_avg10=share, stalled_s=10.0)})
 
 
 def busy(share: float, steal: float = 0.0) -> Readings:
@@ -146,8 +142,8 @@ def stopped(stops: int) -> Readings:
     container = limited(quota_cpus=2.0)
     return replace(
         container,
-        before=replace(COUNTERS, quota=QuotaCounts(stops=10, stopped_s=1.0)),
-        after=replace(LATER, quota=QuotaCounts(stops=10 + stops, stopped_s=1.1)),
+        before=replace(COUNTERS, quota=QuotaCounts(stops=10)),
+        after=replace(LATER, quota=QuotaCounts(stops=10 + stops)),
     )
 
 

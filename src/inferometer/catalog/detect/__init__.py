@@ -4,37 +4,11 @@ Each system has a module of pure parsers (text → values); `Machine` is the onl
 files can stand for a machine. Unknown is None, never a guess, and nothing raises because a file is missing or garbage.
 """
 
-from inferometer.catalog.detect.host import (
-    Cache,
-    CoreGroup,
-    Cpu,
-    Gpu,
-    Host,
-    Limits,
-    MemoryFacts,
-    NumaNode,
-    OperatingSystem,
-    PowerSensor,
-)
+from inferometer.catalog.detect.host import Cpu, Host, Limits, MemoryFacts, OperatingSystem
 from inferometer.catalog.detect.isa import architecture_name
 from inferometer.catalog.detect.machine import Disk, LocalMachine, Machine
 
-__all__ = [
-    "Cache",
-    "CoreGroup",
-    "Cpu",
-    "Disk",
-    "Gpu",
-    "Host",
-    "Limits",
-    "LocalMachine",
-    "Machine",
-    "MemoryFacts",
-    "NumaNode",
-    "OperatingSystem",
-    "PowerSensor",
-    "detect_host",
-]
+__all__ = ["Disk", "Host", "LocalMachine", "Machine", "detect_host"]
 
 
 def detect_host(machine: Machine | None = None) -> Host:

@@ -107,13 +107,13 @@ def _queue(stat: str | None) -> RunQueue | Absent:
 
 
 def parse_pressure(text: str | None) -> Pressure | None:
-    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and the same for `full`; the averages are percents."""
+    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and the same for `full`; the averages are percents."""
     rows = {line.split(" ")[0]: dict(re.findall(r"(\w+)=([0-9.]+)", line)) for line in lines_of(text) if line}
-    some, full = rows.get("some", {}), rows.get("full", {})
+    some = rows.get("some", {})
     avg10, total = scaled(some.get("avg10"), 1e-2), scaled(some.get("total"), 1e-6)
     if avg10 is None or total is None:
         return None
-    return Pressure(some_avg10=avg10, full_avg10=scaled(full.get("avg10"), 1e-2), stalled_s=total)
+    return Pressure(some_avg10=avg10, stalled_s=total)
 
 
 def _pressure(machine: Machine) -> Mapping[str, Pressure] | Absent:
@@ -239,9 +239,7 @@ def _quota(machine: Machine, cgroup: Cgroup, quota_cpus: float | None) -> QuotaC
     if quota_cpus is None:
         return Absent("there is no CPU quota")
     for folder in cgroup.cpu:
-        counts = pairs(machine.read(f"{folder}/cpu.stat"), " ")
-        stops = whole(counts.get("nr_throttled"))
+        stops = whole(pairs(machine.read(f"{folder}/cpu.stat"), " ").get("nr_throttled"))
         if stops is not None:
-            stopped = scaled(counts.get("throttled_usec"), 1e-6) or scaled(counts.get("throttled_time"), 1e-9) or 0.0
-            return QuotaCounts(stops=stops, stopped_s=stopped)
+            return QuotaCounts(stops=stops)
     return Absent(f"cpu.stat cannot be read ({stripped(' '.join(cgroup.cpu[:1])) or 'no cpu cgroup'})")

@@ -80,10 +80,9 @@ class RunQueue:
 
 @frozen
 class Pressure:
-    """Share of time in which some (or all) tasks waited for the resource; `stalled_s` counts up since boot."""
+    """Share of time in which some task waited for the resource; `stalled_s` counts up since boot."""
 
     some_avg10: float
-    full_avg10: float | None
     stalled_s: float
 
 
@@ -133,10 +132,9 @@ class TcpCounts:
 
 @frozen
 class QuotaCounts:
-    """How often, and how long, the cgroup's CPU quota stopped this container."""
+    """How often the cgroup's CPU quota stopped this container."""
 
     stops: int
-    stopped_s: float
 
 
 @frozen
@@ -185,11 +183,7 @@ class GpuState:
     busy: float | None
     memory_used_bytes: float | None
     memory_total_bytes: float | None
-    clock_hz: float | None
-    max_clock_hz: float | None
-    power_w: float | None
-    power_limit_w: float | None
-    throttle: int | None
+    throttle: int | None = None
 
 
 @frozen
