@@ -1,4 +1,4 @@
-"""Measuring: how often and how long, in what order, with what limits, how quiet it was, and what the numbers say.
+"""Benchmarking: plans and limits, the measuring loop, the environment guard, statistics and verdicts.
 
 The package is a verb too: `inferometer.bench(function)` measures, and `inferometer.bench.Plan` says how.
 """

@@ -1,4 +1,4 @@
-"""A function measured in a process of its own, so that a run that hangs or eats the memory can really be ended.
+"""Measure a function in its own process, so that a run that hangs or uses too much memory can be killed.
 
 On Linux the child is forked where this process has a single thread: closures and loaded models are simply there. Else
 it is started afresh, for which the function must be one that can be imported; where that fails and forking is possible,

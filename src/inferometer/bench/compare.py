@@ -1,4 +1,4 @@
-"""Two profiles in, a verdict for each metric and each op out.
+"""Compare two profiles: a verdict for each metric and each op.
 
 Times with raw samples are compared by rank tests (`verdict`), pair by pair where both were taken in turns. Times with
 only an interval are compared by it, and single numbers have a ratio but no verdict on noise. Two predictions have no
@@ -31,7 +31,7 @@ class Metric:
     """One thing compared. `ratio` is B over A; `p_value` is corrected. None is what the data cannot say.
 
     `effect` is Cliff's delta, of pairs the share that rose less the share that fell. `detectable` is the smallest
-    relative difference that these samples would find; with `runs_needed` runs a side they would find the threshold.
+    relative difference that these samples would find; with `runs_needed` runs per side they would find the threshold.
     """
 
     name: str
@@ -164,7 +164,7 @@ def _judgement(evidence: Evidence, p_value: float | None, terms: _Terms) -> Judg
         verdict: Call = "same" if near else "slower" if ratio > 1 else "faster"
         reason = f"ratio {ratio:.4g}: both are predictions, without noise"
         return Judgement(verdict=verdict, reason=reason, evidence=evidence)
-    reason = f"ratio {ratio:.4g}: one number a side, which does not show what is noise"
+    reason = f"ratio {ratio:.4g}: one number per side, so noise cannot be ruled out"
     return Judgement(verdict="undecided", reason=reason, evidence=evidence)
 
 
@@ -185,7 +185,7 @@ def _disturbance(environment: Environment | None, name: str) -> str | None:
 
 
 def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:
-    """Memory, energy, throughput: one number a side. Near ones are the same; what others mean is the reader's call."""
+    """Memory, energy, throughput: one number per side. Near ones are the same; others are left undecided."""
     others = scalars(b)
     for name, first in scalars(a).items():
         second = others[name]
@@ -197,7 +197,7 @@ def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metr
             name=name,
             unit=_UNITS[name],
             verdict="same" if near else "undecided",
-            reason=f"ratio {ratio:.4g}: one number a side" + ("" if near else ", which does not show what is noise"),
+            reason=f"ratio {ratio:.4g}: one number per side" + ("" if near else ", so noise cannot be ruled out"),
             better="higher" if name == "tokens_per_s" else "lower",
             a=first,
             b=second,

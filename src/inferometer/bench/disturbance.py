@@ -1,4 +1,4 @@
-"""What disturbed a measurement: when, how it shows, and what to do about it."""
+"""What disturbed a measurement: when, how it was noticed, and what to do about it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

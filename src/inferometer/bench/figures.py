@@ -1,4 +1,4 @@
-"""What of a profile can be compared: the times of its phases and ops, and a few single numbers."""
+"""The comparable numbers of a profile: the times of its phases and ops, and a few scalars."""
 
 from dataclasses import dataclass
 

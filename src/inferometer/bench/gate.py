@@ -1,10 +1,10 @@
-"""Gates: conditions under which a comparison fails, as `latency>5%` or `memory>2GB`.
+"""Gates: conditions that make a comparison fail, such as `latency>5%` or `memory>2GB`.
 
 latency>5%       B is slower than A by more than 5 %, and the verdict says so: noise alone does not fail a gate
 decode>5%        the same of a phase; ttft and tpot stand for prefill and decode
 ops>10%          any op, after correction for their number
 op:conv1>10%     one op
-memory>10%       one number a side: the ratio decides
+memory>10%       one number per side: the ratio decides
 tokens_per_s<-5% a rate that fell
 latency>20ms     B itself, whatever A was
 slower, undecided, disturbed    the verdict on the whole, or the state of the measurement

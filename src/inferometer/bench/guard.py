@@ -1,4 +1,4 @@
-"""The environment guard: whether the machine was quiet before, during and after, and if not, who or what disturbed.
+"""The environment guard: whether the machine was quiet before, during and after the runs, and what disturbed it.
 
 Before and after it looks with the doctor's checks (`catalog.health`). During the runs it compares the counters at both
 ends of each stretch, and leaves our own use of the CPU out: only what others use disturbs. What cannot be read on a

@@ -1,4 +1,4 @@
-"""The measuring loop: warm up, run in rounds, throw away what was disturbed, stop when the plan is kept.
+"""The measuring loop: warm up, run in rounds, discard what was disturbed, stop when the plan is met.
 
 Clock, sleep, guard and progress are parameters. Warm-up runs are kept apart from the samples. With several subjects a
 round runs each of them once, in an order drawn anew; a round in which one failed gives no sample, so that the samples

@@ -1,4 +1,4 @@
-"""The result of a benchmark: raw samples, their statistics, every error, and what the machine was like.
+"""The result of a benchmark: raw samples, their statistics, every failure, and the state of the machine.
 
 `profile` is the same as a `Profile`, which is what is saved, compared and shown.
 """

@@ -1,4 +1,4 @@
-"""Watching and ending processes: how much memory a tree of them holds, and how to stop all of it.
+"""Watch and kill process trees: how much memory one holds, and how to end all of it.
 
 psutil does it the same way on Linux, macOS and Windows. A grandchild that made itself a session of its own and was
 left by its parent is no longer in the tree, and cannot be found.

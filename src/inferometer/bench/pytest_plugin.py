@@ -1,4 +1,4 @@
-"""The plug-in for pytest: a fixture that measures, and options that save, compare and fail.
+"""The pytest plug-in: a fixture that benchmarks, and options that save results, compare them and fail the session.
 
     def test_forward(inferometer_bench):
         measurement = inferometer_bench(lambda: model(inputs))

@@ -1,4 +1,4 @@
-"""Rank tests, and the ratio they imply: whether B is slower than A, by how much, and between what bounds.
+"""Rank tests and the ratio they imply: whether B is slower than A, by how much, and with what interval.
 
 The ratio and its interval come from the same test as the p-value (Hodges–Lehmann estimate, interval by inversion), so
 that they never contradict each other. Both work on logarithms, since a slow-down is a factor. Readings are taken
@@ -154,7 +154,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 def least_runs(alpha: float, *, paired: bool) -> int:
-    """The fewest runs a side with which the most extreme outcome possible is rarer than `alpha`."""
+    """The fewest runs per side with which the most extreme outcome possible is rarer than `alpha`."""
     runs = 2
     while (2 * 0.5**runs if paired else 2 / math.comb(2 * runs, runs)) >= alpha:
         runs += 1

@@ -1,4 +1,4 @@
-"""Measure a function, two in turns, or command lines: subjects, guard and loop put together."""
+"""Benchmark a function, two functions in turns, or command lines: the subjects, the guard and the loop together."""
 
 import shlex
 import time

@@ -290,7 +290,7 @@ def minimum_detectable_effect(error: float, *, alpha: float, power: float) -> fl
 
 
 def runs_needed(runs: int, error: float, effect: float, *, alpha: float, power: float) -> int:
-    """Runs a side to find `effect` with `power`, when `runs` of them gave the log ratio this standard error."""
+    """Runs per side to find `effect` with `power`, when `runs` of them gave the log ratio this standard error."""
     if error <= 0:
         return runs
     return max(math.ceil(runs * (_sum_of_quantiles(alpha, power) * error / math.log1p(effect)) ** 2), 2)

@@ -1,4 +1,4 @@
-"""What is measured: anything that can be run once and says how long it took, or why it failed."""
+"""What is measured: anything that can run once and report how long it took, or why it failed."""
 
 from __future__ import annotations
 

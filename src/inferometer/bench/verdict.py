@@ -1,4 +1,4 @@
-"""Two samples in, a verdict out: faster, slower, same, or undecided with what would decide it.
+"""A verdict on two samples: faster, slower, same, or undecided with what would decide it.
 
 The rule, in words:
 
@@ -66,7 +66,7 @@ class Evidence:
     effect: float | None = None  # Cliff's delta, −1 … 1
     detectable: float | None = None  # smallest relative difference these samples would find
     runs: int | None = None  # of the smaller side
-    runs_needed: int | None = None  # a side, to find the threshold
+    runs_needed: int | None = None  # per side, to find the threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ def _percent(share: float) -> str:
 def _doubt(evidence: Evidence, criteria: Criteria, p: float | None) -> str:
     """Why the sample cannot decide, and what would."""
     if evidence.low is None and evidence.runs is not None:
-        few = f"{evidence.runs} runs a side are too few for any verdict at p < {criteria.alpha:g}"
+        few = f"{evidence.runs} runs per side are too few for any verdict at p < {criteria.alpha:g}"
         return f"{few}: take {evidence.runs_needed} or more"
     counts = _percent(criteria.threshold)
     if p is not None and p < criteria.alpha:
@@ -207,4 +207,4 @@ def _more_runs(evidence: Evidence, counts: str) -> str:
         return ""
     if needed > _RUNS_WORTH_NAMING:
         return f"; no sensible number of runs would find {counts}: quieten the machine first"
-    return f"; about {needed} runs a side would find {counts}"
+    return f"; about {needed} runs per side would find {counts}"

@@ -1,4 +1,4 @@
-"""The machine we run on as a `Device`. Its peaks are not known until they are measured, so they are absent."""
+"""The local machine as a `Device`. Its peaks are unknown until they are measured, so they are absent."""
 
 from datetime import UTC, datetime
 

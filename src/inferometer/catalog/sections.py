@@ -1,4 +1,4 @@
-"""The tables of a TOML file as text, so that one row can be had without parsing the others.
+"""Split a TOML file into its tables as text, so that one row can be read without parsing the others.
 
 Parsing a whole file takes longer than anything else one row is asked for. It needs a file in which every table starts
 with its header at the beginning of a line, and nothing else has a bracket there. Our own files are so written, and the

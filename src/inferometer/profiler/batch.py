@@ -1,4 +1,4 @@
-"""Ended spans as plain columns: what files hold, and what a `Recording` is made of. Still facts, nothing computed."""
+"""Finished spans as plain columns, as files hold them and `Recording` is built from them. Nothing is computed yet."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""From batches of facts, or from a Trace, to a Recording: the passes between recording and reporting."""
+"""Build a Recording from batches of spans or from a Trace: the passes between recording and reporting."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

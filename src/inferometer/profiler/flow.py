@@ -1,4 +1,4 @@
-"""A run from end to end, found from its spans: the rows in order with repeats folded, and where the time went."""
+"""A run from end to end, derived from its spans: the steps in order, repeats folded, and where the time went."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

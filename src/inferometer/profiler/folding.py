@@ -1,4 +1,4 @@
-"""Repetition in a sequence, and the shape of a tree: what makes sixteen equal layers one block × 16."""
+"""Find repetition in a sequence and equal shapes in a tree, so that sixteen equal layers become one block × 16."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

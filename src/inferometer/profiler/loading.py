@@ -1,4 +1,4 @@
-"""Recordings from files: one, or those of several processes together."""
+"""Load a recording from a file, or merge those of several processes."""
 
 from collections.abc import Sequence
 from dataclasses import replace

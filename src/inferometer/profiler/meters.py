@@ -1,4 +1,4 @@
-"""Memory at both ends of a span, and the most in between: of the process, of Python's objects, of a CUDA device.
+"""Memory at both ends of a span and its peak in between: of the process, of Python's objects, of a CUDA device.
 
 A high-water mark is one number for the whole process. To have one for each span, it is read and put back whenever a
 span begins or ends, and its value goes to every span that was open: nested spans and threads each get their own

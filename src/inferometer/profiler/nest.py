@@ -1,4 +1,4 @@
-"""Which span stands in which: a pure pass from recorded facts to parents, depths and exclusive times.
+"""Which span is inside which: pure functions from recorded times to parents, depths and exclusive times.
 
 Spans arrive in the order they ended. In one lane (a thread, or a task) they nest like brackets, so when one ends, all
 spans that ended before it, have no parent yet and began after it are its children. That takes one look at each span.

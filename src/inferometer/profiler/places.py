@@ -1,4 +1,4 @@
-"""Where a span stands among asyncio tasks: which task it ran in, and which span started that task.
+"""Which asyncio task a span ran in, and which span started that task.
 
 A task copies the context it was created in. A span that begins in a task leaves a `Link` in the context, so that the
 spans of tasks (and of threads by `asyncio.to_thread`) which are started inside it find it as their parent.

@@ -1,4 +1,4 @@
-"""Power, clocks, heat and use as series of readings, and the energy of spans found from them."""
+"""Power, clocks, temperature and utilisation as series of readings, and the energy of spans derived from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

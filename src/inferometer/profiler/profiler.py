@@ -1,4 +1,4 @@
-"""The profiler: spans around your own code, and what can be asked of them afterwards."""
+"""The profiler: spans around your own code, and the reports, statistics and files made of them."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""The recording side of a profiler: where spans go, what is watched, and what tasks, threads and forks do to it."""
+"""The recording side of a profiler: where spans go, what is metered, and how tasks, threads and forks are handled."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""A recording: every span of a run as columns, with the tree found. Reports, statistics and traces are made of it."""
+"""A recording: every span of a run as columns, nested into a tree. Reports, statistics and traces start from it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

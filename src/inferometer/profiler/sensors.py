@@ -1,4 +1,4 @@
-"""The sensors of this machine as things to read again and again: RAPL, hwmon, INA3221, NVML, powermetrics, the clocks.
+"""The sensors of this machine as channels to sample: RAPL, hwmon, INA3221, NVML, powermetrics, the clocks.
 
 All files and programs come through `Machine`, so a Jetson's or a workstation's sensors are tested from text. A sensor
 that is not there, or that only root may read, says so; it is never read as zero.

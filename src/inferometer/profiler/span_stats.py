@@ -1,4 +1,4 @@
-"""Statistics of the spans of one name."""
+"""Statistics of all spans that share a name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

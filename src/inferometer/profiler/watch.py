@@ -1,4 +1,4 @@
-"""What is recorded beside time, where it is asked for: places among tasks, memory, device events."""
+"""What is recorded besides time when enabled: asyncio tasks, memory, device events."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol

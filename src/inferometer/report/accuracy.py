@@ -1,4 +1,4 @@
-"""How true predictions are, as tables, a chart and a page. Takes plain rows: who counted them does not matter."""
+"""How accurate predictions are, as tables, a chart and a page, from plain rows."""
 
 from __future__ import annotations
 

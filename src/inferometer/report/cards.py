@@ -1,4 +1,4 @@
-"""One thing on a card: what `show` prints. Facts cite their sources by number; the sources stand below them."""
+"""One item as a card: what `show` prints. Facts cite their sources by number; the sources are listed below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""END-TO-END DATAFLOW: a run as a walk from its first step to its last, with the tables that belong to it."""
+"""END-TO-END DATAFLOW: a run step by step, with its tables."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass

@@ -1,4 +1,4 @@
-"""The drawing of a dataflow: one column a phase, a box a step, a frame around what repeats, and the wall by unit."""
+"""The dataflow as a drawing: a column for each phase, a box for each step, a frame around repeats, and time by unit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

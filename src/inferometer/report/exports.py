@@ -1,4 +1,4 @@
-"""A profile as text for elsewhere: its layers as CSV, and the page of it as Markdown for a pull request."""
+"""A profile as text: its layers as CSV, and a summary in Markdown for a pull request."""
 
 from __future__ import annotations
 

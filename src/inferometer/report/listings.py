@@ -62,7 +62,7 @@ runtime_table = _listing(
     Column(key="name", heading="runtime"),
     Column(key="state", heading="state"),
     Column(key="version", heading="version"),
-    Column(key="remedy", heading="to get it"),
+    Column(key="remedy", heading="how to install"),
     Column(key="formats", heading="reads"),
     Column(key="package", heading="from"),
 )

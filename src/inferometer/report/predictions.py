@@ -1,4 +1,4 @@
-"""A prediction for people: the headline, the phases, the ops that take the time, and what it rests on."""
+"""A prediction for people: the headline, the phases, the ops that take the time, and what it is based on."""
 
 from __future__ import annotations
 

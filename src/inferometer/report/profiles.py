@@ -36,8 +36,8 @@ _SHORT = {"median over generations of the mean step": "median of means"}
 _PHASES = (
     Column(key="name", heading="phase"),
     Column(key="time_s", heading="time", unit="s"),
-    Column(key="statistic", heading="which is the"),
-    Column(key="runs", heading="of", exact=True),
+    Column(key="statistic", heading="statistic"),
+    Column(key="runs", heading="runs", exact=True),
     Column(key="predicted_s", heading="predicted", unit="s"),
     Column(key="floor_s", heading="floor", unit="s"),
     Column(key="flops", heading="work", unit="FLOP"),
@@ -50,7 +50,7 @@ _LAYERS = (
     Column(key="unit", heading="unit"),
     Column(key="time_s", heading="time", unit="s"),
     Column(key="share", heading="share"),
-    Column(key="cumulative", heading="up to here"),
+    Column(key="cumulative", heading="running sum"),
     Column(key="predicted_s", heading="predicted", unit="s"),
     Column(key="floor_s", heading="floor", unit="s"),
     Column(key="efficiency", heading="of floor"),
@@ -63,7 +63,7 @@ _LENGTHS = (
     Column(key="time_s", heading="time", unit="s"),
     Column(key="low_s", heading="low", unit="s"),
     Column(key="high_s", heading="high", unit="s"),
-    Column(key="runs", heading="of", exact=True),
+    Column(key="runs", heading="runs", exact=True),
 )
 _NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
 _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
@@ -124,7 +124,7 @@ def _how(phase: Phase) -> str:
 def _circumstances(profile: Profile) -> Iterator[Fact]:
     summary, environment = profile.summary, profile.environment
     if summary.peak_memory_bytes is not None:
-        yield "memory", format_capacity(summary.peak_memory_bytes), "at most, of the model and not of Python"
+        yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
     if summary.top_unit is not None:
         yield "top unit", summary.top_unit, f"by time; {summary.top_unit_by_count} by the number of ops"
     if profile.verification is not None:

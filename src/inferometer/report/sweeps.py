@@ -1,4 +1,4 @@
-"""Rows of a sweep for people: the inputs that differ, and what came out."""
+"""The rows of a sweep for people: the inputs that differ, and the results."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ def draw_table(table: ReportTable) -> str:
     body = [line for row in cells for line in _lines(row, widths, right)]
     notes = [table.note] if table.note else []
     if len(widths) < len(table.columns):
-        notes.append(f"Too narrow here for: {', '.join(headings[len(widths) :])}.")
+        notes.append(f"Hidden, as the terminal is too narrow: {', '.join(headings[len(widths) :])}.")
     title = [_bold(table.title)] if table.title else []
     return "\n".join([*title, *map(_bold, head), rule, *body, *notes])
 

@@ -1,4 +1,4 @@
-"""Recordings for the viewers people have: Chrome and Perfetto, speedscope, flame graphs.
+"""Recordings in the formats of common viewers: Chrome and Perfetto, speedscope, flame graphs.
 
 `chrome` takes batches as they come and holds none of them, so a run of any length can be written.
 """

@@ -1,4 +1,4 @@
-"""Runs, kept: SQLite in the user's data folder, or PostgreSQL by URL. One schema, one set of calls for both.
+"""The store of runs: SQLite in the user's data folder, or PostgreSQL by URL, behind one schema and one interface.
 
 `open_store()` opens it; `recording.recording()` is how a measuring command writes its run. SQLAlchemy loads with the
 first of them, not with the package.

@@ -1,4 +1,4 @@
-"""The two databases behind one face: how each is opened, how a transaction begins, is tried again, and fails in words.
+"""One interface to both databases: how each is opened, and how transactions begin, are retried, and report errors.
 
 SQLite runs in WAL mode, so that readers never wait for a writer, with synchronous=FULL: in WAL mode NORMAL may lose the
 last commits to a power cut, and a run is promised to be there once its link is printed. It costs one fsync a commit.

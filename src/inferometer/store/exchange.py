@@ -1,4 +1,4 @@
-"""Runs that leave in a file, and runs that come in one."""
+"""Export runs to archives, and import them."""
 
 import tempfile
 from collections.abc import Mapping

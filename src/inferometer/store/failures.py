@@ -1,4 +1,4 @@
-"""A database's complaint, as a sentence with a remedy; and which complaints pass by themselves."""
+"""Database errors as sentences with a remedy, and which of them are worth a retry."""
 
 import re
 

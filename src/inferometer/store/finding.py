@@ -1,4 +1,4 @@
-"""From what a user types to a run or project; and runs as values."""
+"""Look up runs and projects by what a user types, and read runs as values."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""A page of runs. Each page begins where the one before ended, so that page 1,000 costs what page 1 does."""
+"""Pages of runs, by keyset pagination: page 1,000 costs what page 1 does."""
 
 import base64
 import binascii

@@ -1,4 +1,4 @@
-"""What a project, a run, a tag, a parameter or a file may be called; and text from elsewhere, made fit to keep."""
+"""Valid names of projects, runs, tags, parameters and files; and text from elsewhere, cleaned for storing."""
 
 import unicodedata
 from typing import Literal

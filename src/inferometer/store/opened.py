@@ -1,4 +1,4 @@
-"""What every part of the store has: a database, a clock, and who we are."""
+"""What every part of the store has: a database, a clock, and the identity of this process."""
 
 import time
 from collections.abc import Callable

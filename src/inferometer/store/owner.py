@@ -1,4 +1,4 @@
-"""Which process a run belongs to, and whether that process is still there.
+"""Which process a run belongs to, and whether that process is still alive.
 
 A process number alone says little: numbers are used again, start over at boot, and mean something else in a container.
 """

@@ -1,4 +1,4 @@
-"""Projects: names that runs stand under."""
+"""Projects: named groups of runs."""
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError

@@ -1,4 +1,4 @@
-"""Runs whose process was killed: nobody was left to say so, so whoever looks next does."""
+"""Mark runs whose process was killed: it could not do so itself, so the next reader does."""
 
 from sqlalchemy import Connection, Row, select, text, update
 

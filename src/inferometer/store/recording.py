@@ -1,4 +1,4 @@
-"""How a measuring command keeps its run: begun before it measures, ended however it ends.
+"""How a measuring command records its run: begun before it measures, closed however it ends.
 
     with recording(project="phones", name="after the fix", tags=["ci"]) as recorder:
         recorder.keep(measure())

@@ -1,4 +1,4 @@
-"""The half of the store that looks at runs. Whoever looks first marks the runs whose process is gone."""
+"""The half of the store that reads runs. The first reader marks the runs whose process is gone."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whether a database has today's tables, and bringing it there. Alembic is loaded only where there is work for it."""
+"""Check that a database has the current tables, and migrate it. Alembic is loaded only when there is work for it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""The store, opened: the one thing that commands and the hub talk to."""
+"""The open store: what commands and the hub talk to."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""What the store gives and takes, besides `core.run.Run`. Times are seconds since 1970, UTC."""
+"""The values of the store's interface, besides `core.run.Run`. Times are seconds since 1970, UTC."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

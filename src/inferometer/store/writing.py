@@ -1,4 +1,4 @@
-"""What changes a run. Each function does its part in the transaction it is given."""
+"""Changes to runs. Each function works in the transaction it is given."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -49,7 +49,7 @@ def test_text_wraps_before_a_column_goes_and_names_stay_whole(width):
 
 def test_columns_that_do_not_fit_are_named(width):
     width(60)
-    assert draw_table(TABLE).splitlines()[-1] == "Too narrow here for: power."
+    assert draw_table(TABLE).splitlines()[-1] == "Hidden, as the terminal is too narrow: power."
 
 
 FACTS = [

@@ -1,4 +1,4 @@
-"""What was found out about a machine. Unknown is None (or empty where it is a list), never a guess.
+"""The facts detected about a machine. Unknown is None (or an empty tuple), never a guess.
 
 Host
 ├── cpu: Cpu              model, instruction sets, cores, clocks, caches

@@ -1,4 +1,4 @@
-"""Instruction sets and core designs: numbers and flags → names, all of it as rows.
+"""Instruction sets and core designs: tables from numbers and flags to names.
 
 A flag has the name that Linux gives it in /proc/cpuinfo, on every system. Sources of the rows: Linux
 arch/arm64/include/asm/cputype.h and util-linux sys-utils/lscpu-arm.c (core designs, 2025), Apple's

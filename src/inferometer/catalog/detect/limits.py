@@ -1,4 +1,4 @@
-"""What is left of a Linux machine to this process: cgroups, containers, hypervisors, affinity."""
+"""What this process may use of a Linux machine: cgroups, containers, hypervisors, affinity."""
 
 import re
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""Which energy and power readings there are, and of those that are missing, why."""
+"""Which energy and power sensors can be read, and why the others cannot."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A check's shape: a topic says what is looked at and why, a judge turns readings into a verdict.
+"""What a check is: a topic says what is looked at and why, a judge turns readings into a verdict.
 
 `Topic` is callable: `topic(readings) → Check`. Verdicts: good, warn (measure, but read the remedy), bad (a measurement
 taken now would not be trusted), unknown (not measurable here, and why).

@@ -1,4 +1,4 @@
-"""GPUs now: heat, clocks, use and reasons for a lower clock, by NVML, nvidia-smi or AMD's sysfs."""
+"""The state of the GPUs: temperature, utilisation, memory and throttling, by NVML, nvidia-smi or AMD's sysfs."""
 
 import re
 from collections.abc import Mapping

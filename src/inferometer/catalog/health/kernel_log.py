@@ -1,4 +1,4 @@
-"""Lines of the kernel's log that mean trouble, as rows of patterns."""
+"""Lines of the kernel's log that mean trouble, as a table of patterns."""
 
 import re
 from collections.abc import Mapping

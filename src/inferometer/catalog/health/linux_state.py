@@ -1,4 +1,4 @@
-"""Linux: the state that is read once: clocks, heat, the kernel's log, the board's own warnings, the supply."""
+"""Linux: the state that is read once: clocks, temperatures, kernel log, board warnings, power supply."""
 
 import re
 from collections.abc import Mapping

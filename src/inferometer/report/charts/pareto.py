@@ -1,4 +1,4 @@
-"""Rows as points, and the front of those that nothing is better than."""
+"""Rows as points, and the Pareto front through them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roofline: what an op reaches over what it moves, under the roofs of its device."""
+"""The roofline chart: the speed of each op over its arithmetic intensity, under the roofs of its device."""
 
 from __future__ import annotations
 

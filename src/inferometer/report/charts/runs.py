@@ -1,4 +1,4 @@
-"""Runs beside each other: a number from run to run, and layers that differ."""
+"""Charts that compare runs: a number from run to run, and the layers that differ."""
 
 from __future__ import annotations
 

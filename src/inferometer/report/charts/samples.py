@@ -1,4 +1,4 @@
-"""Raw readings drawn: how they are spread, and how they went from token to token."""
+"""Charts of raw samples: their distribution, and the time from token to token."""
 
 from __future__ import annotations
 
