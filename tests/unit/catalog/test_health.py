@@ -10,7 +10,7 @@ import pytest
 
 from fakes.recorded_machine import RecordedMachine, load_machine
 from inferometer.catalog.detect import Disk, LocalMachine, detect_host
-from inferometer.catalog.health import CHECKS, Absent, Check, Overall, examine, overall, take
+from inferometer.catalog.health import CHECKS, Absent, Check, Overall, judge, overall, take
 from inferometer.catalog.health.readings import (
     BoardThrottle,
     ClockPolicy,
@@ -389,7 +389,7 @@ def clock_of(*times: float):
 
 def examined(name: str) -> dict[str, Check]:
     machine = load_machine(HOSTS / name)
-    checks = examine(machine, detect_host(machine), sleep=lambda _: None, clock=clock_of(0.0, 1.0))
+    checks = judge(take(machine, detect_host(machine), sleep=lambda _: None, clock=clock_of(0.0, 1.0)))
     return {check.code: check for check in checks}
 
 
@@ -438,7 +438,7 @@ def test_a_vm_says_why_it_has_no_governor():
 def test_this_machine_can_be_examined_without_waiting():
     machine = LocalMachine()
     waited = []
-    checks = examine(machine, detect_host(machine), interval_s=0.25, sleep=waited.append, clock=clock_of(0.0, 0.25))
+    checks = judge(take(machine, detect_host(machine), interval_s=0.25, sleep=waited.append, clock=clock_of(0.0, 0.25)))
     assert waited == [0.25]
     assert {check.code for check in checks} == CHECKS.keys()
 

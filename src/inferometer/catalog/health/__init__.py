@@ -1,6 +1,6 @@
 """Is this machine fit to measure on? The one-minute checklist as checks, each with a verdict and a remedy.
 
-`examine(machine, host)` reads twice, an interval apart, and returns a `Check` for every row of `CHECKS`; `overall`
+`take(machine, host)` reads twice, an interval apart; `judge` makes a `Check` of it for every row of `CHECKS`; `overall`
 says whether it is quiet enough.
 """
 
@@ -23,7 +23,6 @@ __all__ = [
     "Readings",
     "Topic",
     "Verdict",
-    "examine",
     "judge",
     "overall",
     "read_counters",
@@ -48,18 +47,6 @@ class Overall:
     found: str
     disturbed_by: tuple[str, ...]
     reservations: tuple[str, ...]
-
-
-def examine(
-    machine: Machine,
-    host: Host,
-    *,
-    interval_s: float = INTERVAL_S,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.perf_counter,
-) -> tuple[Check, ...]:
-    """Every check, in the order of the checklist."""
-    return judge(take(machine, host, interval_s=interval_s, sleep=sleep, clock=clock))
 
 
 def take(
@@ -92,6 +79,7 @@ def take(
 
 
 def judge(readings: Readings) -> tuple[Check, ...]:
+    """Every check, in the order of the checklist."""
     return tuple(topic(readings) for topic in CHECKS.values())
 
 
