@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.report.table import Column, ReportTable
+from inferometer.report.table import Column, ReportTable, columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -66,12 +66,7 @@ runtime_table = _listing(
     Column(key="formats", heading="reads"),
     Column(key="package", heading="from"),
 )
-_CHECKS = (
-    Column(key="code", heading="check"),
-    Column(key="verdict", heading="verdict"),
-    Column(key="found", heading="found"),
-    Column(key="remedy", heading="remedy"),
-)
+_CHECKS = columns(Column(key="code", heading="check"), "verdict", "found", "remedy")
 _FACTS = (
     Column(key="label", heading="what"),
     Column(key="value", heading="value"),

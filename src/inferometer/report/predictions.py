@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card, Fact
 from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
-from inferometer.report.table import Column, ReportTable, filled
+from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:
@@ -18,51 +18,27 @@ if TYPE_CHECKING:
 __all__ = ["comparison_table", "gain_table", "op_table", "phase_table", "prediction_card", "summary_row"]
 
 _TOP = 12
-_PHASES = (
+_PHASES = columns(
     Column(key="name", heading="phase"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="low_s", heading="low", unit="s"),
-    Column(key="high_s", heading="high", unit="s"),
-    Column(key="floor_s", heading="floor", unit="s"),
-    Column(key="bound", heading="bound by"),
-    Column(key="flops", heading="work", unit="FLOP"),
-    Column(key="bytes", heading="moved", unit="B"),
-    Column(key="energy_j", heading="energy", unit="J"),
-)
-_OPS = (
+    "time_s", "low_s", "high_s", "floor_s", "bound", "flops", "bytes", "energy_j",
+)  # fmt: skip
+_OPS = columns(
     Column(key="name", heading="op"),
-    Column(key="count", heading="×", exact=True),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="share", heading="share"),
-    Column(key="floor_s", heading="floor", unit="s"),
-    Column(key="bound", heading="bound by"),
+    "count", "time_s", "share", "floor_s", "bound",
     Column(key="origin", heading="based on"),
-)
-_COMPARED = (
-    Column(key="model", heading="model"),
-    Column(key="device", heading="device"),
-    Column(key="runtime", heading="runtime"),
-    Column(key="weights", heading="weights"),
-    Column(key="latency_s", heading="latency", unit="s"),
-    Column(key="ttft_s", heading="first token", unit="s"),
-    Column(key="tpot_s", heading="each token", unit="s"),
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
-    Column(key="peak_memory_bytes", heading="memory", unit="B"),
-    Column(key="fits", heading="fits"),
-    Column(key="energy_j", heading="energy", unit="J"),
-    Column(key="usd_per_million_tokens", heading="USD/Mtoken", unit="1"),
-    Column(key="error", heading="why not"),
-)
-_GAINS = (
+)  # fmt: skip
+_COMPARED = columns(
+    "model", "device", "runtime", "weights", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes",
+    "fits", "energy_j", "usd_per_million_tokens", "error",
+)  # fmt: skip
+_GAINS = columns(
     Column(key="change", heading="what if"),
-    Column(key="before_s", heading="before", unit="s"),
-    Column(key="after_s", heading="after", unit="s"),
+    "before_s", "after_s",
     Column(key="gain", heading="times as fast"),
     Column(key="throughput_gain", heading="times the throughput"),
     Column(key="bound", heading="then bound by"),
-    Column(key="fits", heading="fits"),
-    Column(key="error", heading="why not"),
-)
+    "fits", "error",
+)  # fmt: skip
 
 
 def prediction_card(profile: Profile) -> Card:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.bench.statistics import summarise
 from inferometer.report.cards import Card, Fact
 from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
-from inferometer.report.table import Column, ReportTable, filled
+from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:
@@ -33,38 +33,20 @@ __all__ = [
 _TOP = 12
 _NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name in a table that people read
 _SHORT = {"median over generations of the mean step": "median of means"}
-_PHASES = (
+_PHASES = columns(
     Column(key="name", heading="phase"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="statistic", heading="statistic"),
-    Column(key="runs", heading="runs", exact=True),
-    Column(key="predicted_s", heading="predicted", unit="s"),
-    Column(key="floor_s", heading="floor", unit="s"),
-    Column(key="flops", heading="work", unit="FLOP"),
-    Column(key="bytes", heading="moved", unit="B"),
-)
-_LAYERS = (
+    "time_s", "statistic", "runs", "predicted_s", "floor_s", "flops", "bytes",
+)  # fmt: skip
+_LAYERS = columns(
     Column(key="name", heading="layer"),
-    Column(key="count", heading="×", exact=True),
-    Column(key="kind", heading="kind"),
-    Column(key="unit", heading="unit"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="share", heading="share"),
+    "count", "kind", "unit", "time_s", "share",
     Column(key="cumulative", heading="running sum"),
-    Column(key="predicted_s", heading="predicted", unit="s"),
-    Column(key="floor_s", heading="floor", unit="s"),
+    "predicted_s", "floor_s",
     Column(key="efficiency", heading="of floor"),
-    Column(key="bound", heading="bound by"),
+    "bound",
     Column(key="kernel", heading="ran as"),
-)
-_LENGTHS = (
-    Column(key="test", heading="test"),
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="low_s", heading="low", unit="s"),
-    Column(key="high_s", heading="high", unit="s"),
-    Column(key="runs", heading="runs", exact=True),
-)
+)  # fmt: skip
+_LENGTHS = columns("test", "tokens_per_s", "time_s", "low_s", "high_s", "runs")
 _NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
 _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
 _MEASURED = ("forward", "decode", "prefill")

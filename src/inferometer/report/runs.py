@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.codec import document
 from inferometer.report.cards import Card, Fact
 from inferometer.report.phrases import headline_figures
-from inferometer.report.table import Column, ReportTable
+from inferometer.report.table import Column, ReportTable, columns
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -23,39 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["file_table", "project_table", "run_card", "run_document", "run_table"]
 
 _DRAWN = {"table", "md"}
-_RUNS = (
+_RUNS = columns(
     Column(key="id", heading="run"),
-    Column(key="created", heading="created"),
-    Column(key="status", heading="status"),
-    Column(key="name", heading="name"),
-    Column(key="model", heading="model"),
-    Column(key="device", heading="device"),
-    Column(key="runtime", heading="runtime"),
-    Column(key="latency_s", heading="latency", unit="s"),
+    "created", "status", "name", "model", "device", "runtime", "latency_s",
     Column(key="ttft_s", heading="TTFT", unit="s"),
     Column(key="tpot_s", heading="TPOT", unit="s"),
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
-    Column(key="peak_memory_bytes", heading="memory", unit="B"),
-    Column(key="disturbed", heading="disturbed"),
-    Column(key="verified", heading="verified"),
-    Column(key="tags", heading="tags"),
-    Column(key="project", heading="project"),
-    Column(key="kind", heading="kind"),
+    "tokens_per_s", "peak_memory_bytes", "disturbed", "verified", "tags", "project", "kind",
     Column(key="profile_kind", heading="profile"),
-    Column(key="started", heading="started"),
-    Column(key="ended", heading="ended"),
-    Column(key="parent", heading="parent"),
-    Column(key="reason", heading="reason"),
-)
+    "started", "ended", "parent", "reason",
+)  # fmt: skip
 _ALWAYS = {"id", "created", "status", "model"}
 _NEVER = {"kind", "profile_kind", "started", "ended", "parent", "reason"}  # too much for a line; `show` has them
-_PROJECTS = (
+_PROJECTS = columns(
     Column(key="name", heading="project"),
-    Column(key="runs", heading="runs", exact=True),
+    "runs",
     Column(key="last", heading="newest run"),
-    Column(key="created", heading="created"),
-    Column(key="description", heading="description"),
-)
+    "created", "description",
+)  # fmt: skip
 
 
 def run_table(rows: Sequence[RunRow], form: str) -> ReportTable:

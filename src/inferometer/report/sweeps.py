@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from inferometer.report.table import Column, ReportTable, filled
+from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.sweep.columns import COLUMNS, INPUTS
 from inferometer.units import format_quantity
 
@@ -14,25 +14,21 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep_table"]
 
-_OUTPUTS = (
-    Column(key="latency_s", heading="latency", unit="s"),
+_OUTPUTS = columns(
+    "latency_s",
     Column(key="latency_interval", heading="between"),
     Column(key="forward_bound", heading="bound by"),
-    Column(key="ttft_s", heading="first token", unit="s"),
+    "ttft_s",
     Column(key="ttft_interval", heading="between"),
     Column(key="prefill_bound", heading="bound by"),
-    Column(key="tpot_s", heading="each token", unit="s"),
+    "tpot_s",
     Column(key="tpot_interval", heading="between"),
     Column(key="decode_bound", heading="bound by"),
     Column(key="e2e_s", heading="request", unit="s"),
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
-    Column(key="peak_memory_bytes", heading="memory", unit="B"),
-    Column(key="fits", heading="fits"),
-    Column(key="energy_j", heading="energy", unit="J"),
-    Column(key="usd_per_million_tokens", heading="USD/Mtoken", unit="1"),
+    "tokens_per_s", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens",
     Column(key="co2e_g", heading="CO₂e", unit="g"),
     Column(key="reason", heading="why not"),
-)
+)  # fmt: skip
 
 
 def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None = None) -> ReportTable:
