@@ -25,7 +25,7 @@ from inferometer.report.explanations import page_text
 from inferometer.report.listings import device_table, model_table
 from inferometer.report.records import device_record, model_record
 from inferometer.report.render import render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 FOLDER = Path(__file__).parent
@@ -221,7 +221,7 @@ through the suite that every runtime passes."""
 
 def _rows(headings: tuple[str, ...], rows: object) -> str:
     columns = tuple(Column(key=heading, heading=heading) for heading in headings)
-    return render(Table(columns=columns, rows=tuple(dict(zip(headings, row, strict=True)) for row in rows)), "md")
+    return render(ReportTable(columns=columns, rows=tuple(dict(zip(headings, row, strict=True)) for row in rows)), "md")
 
 
 def _text(sourced: object, unit: str) -> str:

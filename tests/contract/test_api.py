@@ -36,7 +36,7 @@ def test_the_description_names_every_path_with_its_errors(client):
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             assert {"400", "404", "429"} <= set(operation["responses"]), (method, path)
-    assert {"Row", "Page", "Project", "Problem"} <= set(described["components"]["schemas"])
+    assert {"RunRow", "Page", "Project", "Problem"} <= set(described["components"]["schemas"])
 
 
 def test_a_profile_goes_in_and_comes_out_the_same(client):

@@ -150,7 +150,7 @@ def test_a_noisy_equal_pair_is_undecided_or_the_same(tmp_path):
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["verdict"] == "undecided"
-    assert re.search(r"about \d+ runs a side would find 1 %", document["reason"])
+    assert re.search(r"about \d+ runs per side would find 1 %", document["reason"])
     assert "undecided" in result.stderr
     quiet = [saved(tmp_path / f"{seed}.json", 0.01, spread=0.002, seed=seed) for seed in (3, 4)]
     assert json.loads(inferometer("compare", *quiet, "--format", "json").stdout)["verdict"] == "same"

@@ -212,7 +212,7 @@ def test_live_progress_arrives(page, here):
     page.locator("#state", has_text="live").wait_for()
     run = here[0].begin(name="watched")
     page.locator(f'.answer[data-run="{run}"]', has_text="watched").wait_for()
-    here[0].add_metric(run, "latency_s", 0.25)
+    here[0].add_metrics(run, {"latency_s": 0.25})
     page.locator(f'.answer[data-run="{run}"]', has_text="latency_s").wait_for()
     page.goto(f"/runs/{run}")
     page.locator('[data-metric="latency_s"]', has_text="250 ms").wait_for()

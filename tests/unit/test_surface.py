@@ -15,7 +15,7 @@ HEAVY = [
     "torch", "onnxruntime", "onnx", "openvino", "ai_edge_litert", "xllamacpp", "fastapi", "sqlalchemy", "dask",
     "distributed", "vl_convert", "scipy", "pyarrow",
 ]  # fmt: skip
-SLOW_FOR_HELP = [*HEAVY, "numpy", "msgspec", "rich", "psutil", "click"]
+SLOW_FOR_HELP = [*HEAVY, "numpy", "msgspec", "psutil", "click"]
 
 
 def test_the_public_names_are_these_and_all_of_them_load():

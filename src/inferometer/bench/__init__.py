@@ -1,4 +1,4 @@
-"""Measuring: how often and how long, in what order, with what limits, how quiet it was, and what the numbers say.
+"""Benchmarking: plans and limits, the measuring loop, the environment guard, statistics and verdicts.
 
 The package is a verb too: `inferometer.bench(function)` measures, and `inferometer.bench.Plan` says how.
 """
@@ -42,5 +42,5 @@ sys.modules[__name__].__class__ = _Verb
 
 
 def __getattr__(name: str) -> Any:
-    """`bench` of this package is the package, so that whoever takes the one may call the other."""
+    """`bench` of this package is the package itself, which can be called."""
     return sys.modules[__name__] if name == "bench" else _load(name)

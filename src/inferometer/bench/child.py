@@ -1,4 +1,4 @@
-"""A function measured in a process of its own, so that a run that hangs or eats the memory can really be ended.
+"""Measure a function in its own process, so that a run that hangs or uses too much memory can be killed.
 
 On Linux the child is forked where this process has a single thread: closures and loaded models are simply there. Else
 it is started afresh, for which the function must be one that can be imported; where that fails and forking is possible,
@@ -73,7 +73,7 @@ class ChildSubject:
         self._pipe: Connection[Any, Any] | None = None
         self._tree: Tree | None = None
 
-    def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the child tells its peak for nothing
+    def run(self, *, watched: bool = False) -> Outcome:  # noqa: ARG002 - the child reports its peak at no cost
         pipe = self._pipe if self._pipe is not None else self._start()
         try:
             pipe.send("run")
@@ -110,7 +110,7 @@ class ChildSubject:
             self._end()
             raise InferometerError(
                 f"The child process for {self.name} could not be started (exit code {code}).",
-                remedy="A script that measures needs `if __name__ == '__main__':` around it; what it printed tells.",
+                remedy="Put the measuring script under `if __name__ == '__main__':`; its output says what went wrong.",
             )
         return ours
 
@@ -164,7 +164,7 @@ class ChildSubject:
 
 
 def _serve(pipe: Connection[Any, Any], function: Callable[[], Any], calls: int | None) -> None:
-    """The child: a run for each request, until told to end or left alone."""
+    """The child: a run for each request, until it is asked to end or its parent is gone."""
     stopwatch = Stopwatch(function, calls)
     with contextlib.suppress(EOFError, OSError, KeyboardInterrupt):
         pipe.send("ready")

@@ -1,4 +1,4 @@
-"""Command lines as subjects: each run is a new process, timed from its start until it has ended.
+"""Benchmark command lines: each run is a new process, timed from start to exit.
 
 Its output goes nowhere and its input is empty; the last line of its errors is kept for a run that fails. No shell is
 between: `sh -c '…'` asks for one. On POSIX the kernel's own count of the peak memory is used where it can be trusted:
@@ -100,7 +100,7 @@ class CommandSubject:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> int | None:
-    """Wait for the end; the peak memory where the kernel tells and can be trusted."""
+    """Wait for the end; returns the peak memory where the kernel reports one that can be trusted."""
     if not hasattr(os, "wait4"):
         process.wait()
         return None

@@ -1,4 +1,4 @@
-"""Two profiles in, a verdict for each metric and each op out.
+"""Compare two profiles: a verdict for each metric and each op.
 
 Times with raw samples are compared by rank tests (`verdict`), pair by pair where both were taken in turns. Times with
 only an interval are compared by it, and single numbers have a ratio but no verdict on noise. Two predictions have no
@@ -21,6 +21,7 @@ _PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of
 _COVERAGE = 0.95  # of the intervals that profiles carry
 _UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
 _SHOWN = 3
+_FROM_EVIDENCE = ("ratio", "low", "high", "test", "effect", "detectable", "runs", "runs_needed")
 
 Better = Literal["lower", "higher"]
 
@@ -30,7 +31,7 @@ class Metric:
     """One thing compared. `ratio` is B over A; `p_value` is corrected. None is what the data cannot say.
 
     `effect` is Cliff's delta, of pairs the share that rose less the share that fell. `detectable` is the smallest
-    relative difference that these samples would find; with `runs_needed` runs a side they would find the threshold.
+    relative difference that these samples would find; with `runs_needed` runs per side they would find the threshold.
     """
 
     name: str
@@ -110,12 +111,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The JSON that other programs rely on: verdict, ratio, low, high, p_value, reason, ops, and more."""
     main = comparison.main
     return {
-        "verdict": main.verdict,
-        "ratio": main.ratio,
-        "low": main.low,
-        "high": main.high,
-        "p_value": main.p_value,
-        "reason": main.reason,
+        **{name: getattr(main, name) for name in ("verdict", "ratio", "low", "high", "p_value", "reason")},
         "metric": comparison.metric,
         "a": comparison.a,
         "b": comparison.b,
@@ -129,12 +125,12 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
 def _judged(a: Mapping[Key, Figure], b: Mapping[Key, Figure], terms: _Terms) -> list[Metric]:
     """Verdicts on the times that both have, their p-values corrected for their number."""
     weighed = [(key, a[key], b[key], _evidence(a[key], b[key], terms)) for key in a if key in b]
-    adjusted = iter(holm([found.p_value for *_, found in weighed if found and found.p_value is not None]))
+    adjusted = iter(holm([evidence.p_value for *_, evidence in weighed if evidence and evidence.p_value is not None]))
     metrics = []
-    for (phase, name), first, second, found in weighed:
+    for (phase, name), first, second, evidence in weighed:
         row = Metric(name=name, phase=phase, verdict="undecided", reason="a time of 0 s has no ratio")
-        if found is not None:
-            row = _judged_row(row, found, next(adjusted) if found.p_value is not None else None, terms)
+        if evidence is not None:
+            row = _judged_row(row, evidence, next(adjusted) if evidence.p_value is not None else None, terms)
         metrics.append(replace(row, a=first.value, b=second.value))
     return metrics
 
@@ -153,34 +149,23 @@ def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
     return Evidence(ratio=b.value / a.value, low=None, high=None, p_value=None, test=test)
 
 
-def _judged_row(row: Metric, found: Evidence, p_value: float | None, terms: _Terms) -> Metric:
-    judged = _undisturbed(_judgement(found, p_value, terms), terms)
-    return replace(
-        row,
-        verdict=judged.verdict,
-        reason=judged.reason,
-        ratio=found.ratio,
-        low=found.low,
-        high=found.high,
-        p_value=p_value,
-        test=found.test,
-        effect=found.effect,
-        detectable=found.detectable,
-        runs=found.runs,
-        runs_needed=found.runs_needed,
-    )
+def _judged_row(row: Metric, evidence: Evidence, p_value: float | None, terms: _Terms) -> Metric:
+    judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
+    shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
+    return replace(row, verdict=judged.verdict, reason=judged.reason, p_value=p_value, **shown)
 
 
-def _judgement(found: Evidence, p_value: float | None, terms: _Terms) -> Judgement:
+def _judgement(evidence: Evidence, p_value: float | None, terms: _Terms) -> Judgement:
     if p_value is not None:
-        return decide(found, terms.criteria, p_value=p_value)
-    near = max(found.ratio, 1 / found.ratio) < 1 + terms.criteria.threshold
-    if found.test == "predictions":
-        verdict: Call = "same" if near else "slower" if found.ratio > 1 else "faster"
-        reason = f"ratio {found.ratio:.4g}: both are predictions, without noise"
-        return Judgement(verdict=verdict, reason=reason, evidence=found)
-    reason = f"ratio {found.ratio:.4g}: one number a side, and no telling what is noise"
-    return Judgement(verdict="undecided", reason=reason, evidence=found)
+        return decide(evidence, terms.criteria, p_value=p_value)
+    ratio = evidence.ratio
+    if evidence.test == "predictions":
+        near = max(ratio, 1 / ratio) < 1 + terms.criteria.threshold
+        verdict: Call = "same" if near else "slower" if ratio > 1 else "faster"
+        reason = f"ratio {ratio:.4g}: both are predictions, without noise"
+        return Judgement(verdict=verdict, reason=reason, evidence=evidence)
+    reason = f"ratio {ratio:.4g}: one number per side, so noise cannot be ruled out"
+    return Judgement(verdict="undecided", reason=reason, evidence=evidence)
 
 
 def _undisturbed(judged: Judgement, terms: _Terms) -> Judgement:
@@ -195,12 +180,12 @@ def _undisturbed(judged: Judgement, terms: _Terms) -> Judgement:
 def _disturbance(environment: Environment | None, name: str) -> str | None:
     if environment is None or not environment.disturbed:
         return None
-    why = environment.reasons[0].rstrip(".") if environment.reasons else "by what is not said"
+    why = environment.reasons[0].rstrip(".") if environment.reasons else "for an unknown reason"
     return f"{name} was disturbed {why}"
 
 
 def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:
-    """Memory, energy, throughput: one number a side. Near ones are the same; what others mean is the reader's call."""
+    """Memory, energy, throughput: one number per side. Near ones are the same; others are left undecided."""
     others = scalars(b)
     for name, first in scalars(a).items():
         second = others[name]
@@ -212,7 +197,7 @@ def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metr
             name=name,
             unit=_UNITS[name],
             verdict="same" if near else "undecided",
-            reason=f"ratio {ratio:.4g}: one number a side" + ("" if near else ", and no telling what is noise"),
+            reason=f"ratio {ratio:.4g}: one number per side" + ("" if near else ", so noise cannot be ruled out"),
             better="higher" if name == "tokens_per_s" else "lower",
             a=first,
             b=second,

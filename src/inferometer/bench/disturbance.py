@@ -1,4 +1,4 @@
-"""What disturbed a measurement: when, how it shows, and what to do about it."""
+"""What disturbed a measurement: when, how it was noticed, and what to do about it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -25,11 +25,11 @@ class Disturbance:
         return f"{words}. {self.remedy}" if self.remedy else words
 
 
-def together(found: Iterable[Disturbance]) -> tuple[Disturbance, ...]:
+def together(disturbances: Iterable[Disturbance]) -> tuple[Disturbance, ...]:
     """One of each kind, as it was first seen, with how often it came."""
     kinds: dict[tuple[str, str], Disturbance] = {}
-    for each in found:
-        key = (each.when, each.code)
+    for new in disturbances:
+        key = (new.when, new.code)
         known = kinds.get(key)
-        kinds[key] = each if known is None else replace(known, times=known.times + each.times)
+        kinds[key] = new if known is None else replace(known, times=known.times + new.times)
     return tuple(kinds.values())

@@ -1,4 +1,4 @@
-"""What of a profile can be compared: the times of its phases and ops, and a few single numbers."""
+"""The comparable numbers of a profile: the times of its phases and ops, and a few scalars."""
 
 from dataclasses import dataclass
 
@@ -21,6 +21,10 @@ class Figure:
     low: float | None = None
     high: float | None = None
 
+    @classmethod
+    def of(cls, timed: Phase | OpTime) -> "Figure":
+        return cls(value=timed.time_s, samples=timed.samples_s or None, low=timed.low_s, high=timed.high_s)
+
     @property
     def interval(self) -> tuple[float, float, float] | None:
         if self.low is None or self.high is None or not 0 < self.low <= self.value <= self.high:
@@ -30,23 +34,23 @@ class Figure:
 
 def phase_times(profile: Profile) -> dict[Key, Figure]:
     """By metric name: the phase's, or `latency` for the one phase of a model without a cache."""
-    found: dict[Key, Figure] = {}
+    times: dict[Key, Figure] = {}
     for phase in profile.phases:
-        whole = phase.name in _LATENCY_PHASES and profile.summary.latency_s is not None
-        found[None, LATENCY if whole else phase.name] = _of_phase(phase)
-    return found
+        is_latency = phase.name in _LATENCY_PHASES and profile.summary.latency_s is not None
+        times[None, LATENCY if is_latency else phase.name] = Figure.of(phase)
+    return times
 
 
 def op_times(profile: Profile) -> dict[Key, Figure]:
     """By phase and name; the second op of the same name is `name #2`."""
-    found: dict[Key, Figure] = {}
+    times: dict[Key, Figure] = {}
     for phase in profile.phases:
         seen: dict[str, int] = {}
         for op in phase.ops:
             seen[op.name] = seen.get(op.name, 0) + 1
             name = op.name if seen[op.name] == 1 else f"{op.name} #{seen[op.name]}"
-            found[phase.name, name] = _of_op(op)
-    return found
+            times[phase.name, name] = Figure.of(op)
+    return times
 
 
 def scalars(profile: Profile) -> dict[str, float | None]:
@@ -57,12 +61,3 @@ def scalars(profile: Profile) -> dict[str, float | None]:
         "energy": summary.energy_j,
         "tokens_per_s": summary.tokens_per_s,
     }
-
-
-def _of_phase(phase: Phase) -> Figure:
-    return Figure(value=phase.time_s, samples=phase.samples_s or None, low=phase.low_s, high=phase.high_s)
-
-
-def _of_op(op: OpTime) -> Figure:
-    samples: tuple[float, ...] | None = getattr(op, "samples_s", None)  # for a runtime that keeps them
-    return Figure(value=op.time_s, samples=samples or None, low=op.low_s, high=op.high_s)

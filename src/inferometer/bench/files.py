@@ -1,4 +1,4 @@
-"""Profiles in files. A result is written beside its place and moved there whole, so that a full disk loses nothing."""
+"""Profiles in files. A result is written to a temporary file and then renamed, so that a full disk loses nothing."""
 
 import os
 from pathlib import Path

@@ -1,10 +1,10 @@
-"""Gates: conditions under which a comparison fails, as `latency>5%` or `memory>2GB`.
+"""Gates: conditions that make a comparison fail, such as `latency>5%` or `memory>2GB`.
 
 latency>5%       B is slower than A by more than 5 %, and the verdict says so: noise alone does not fail a gate
 decode>5%        the same of a phase; ttft and tpot stand for prefill and decode
 ops>10%          any op, after correction for their number
 op:conv1>10%     one op
-memory>10%       one number a side: the ratio decides
+memory>10%       one number per side: the ratio decides
 tokens_per_s<-5% a rate that fell
 latency>20ms     B itself, whatever A was
 slower, undecided, disturbed    the verdict on the whole, or the state of the measurement
@@ -60,23 +60,23 @@ def parse_gate(text: str) -> Gate:
 
 def failed(gates: tuple[Gate, ...], comparison: Comparison) -> tuple[str, ...]:
     """For each gate that holds, a sentence that says on what."""
-    said = ((gate, held(gate, comparison)) for gate in gates)
-    return tuple(f"{gate.text.strip()} holds: {words}" for gate, words in said if words is not None)
+    reasons = ((gate, held(gate, comparison)) for gate in gates)
+    return tuple(f"{gate.text.strip()} holds: {reason}" for gate, reason in reasons if reason is not None)
 
 
 def held(gate: Gate, comparison: Comparison) -> str | None:
     """What makes the gate hold, or None."""
     if gate.sign is None:
         return _word(gate.metric, comparison)
-    found = [words for metric in _meant(gate, comparison) if (words := _exceeds(gate, metric)) is not None]
-    return "; ".join(found) or None
+    reasons = [reason for metric in _meant(gate, comparison) if (reason := _exceeds(gate, metric)) is not None]
+    return "; ".join(reasons) or None
 
 
 def _word(word: str, comparison: Comparison) -> str | None:
     if word == "disturbed":
         return next((note for note in comparison.notes if " was disturbed " in note), None)
-    found = [f"{metric.name}: {metric.reason}" for metric in _times(comparison) if metric.verdict == word]
-    return "; ".join(found) or None
+    reasons = [f"{metric.name}: {metric.reason}" for metric in _times(comparison) if metric.verdict == word]
+    return "; ".join(reasons) or None
 
 
 def _times(comparison: Comparison) -> tuple[Metric, ...]:

@@ -1,4 +1,4 @@
-"""The environment guard: whether the machine was quiet before, during and after, and if not, who or what disturbed.
+"""The environment guard: whether the machine was quiet before, during and after the runs, and what disturbed it.
 
 Before and after it looks with the doctor's checks (`catalog.health`). During the runs it compares the counters at both
 ends of each stretch, and leaves our own use of the CPU out: only what others use disturbs. What cannot be read on a
@@ -14,8 +14,9 @@ from inferometer.bench.disturbance import Disturbance, When
 from inferometer.bench.loop import Mark
 from inferometer.bench.processes import OwnUse, own_use
 from inferometer.catalog.detect import Host, LocalMachine, Machine, detect_host
-from inferometer.catalog.health import CHECKS, Absent, Check, Readings, judge, overall, take
-from inferometer.catalog.health.readings import Counters, State
+from inferometer.catalog.health import CHECKS, Absent, Check, Readings, judge, overall, read_counters, read_state, take
+from inferometer.catalog.health.cpu import cpu_seconds, process_shares
+from inferometer.catalog.health.readings import Counters, State, UnreadableError
 from inferometer.core.profile import Environment
 
 __all__ = ["FirstLook", "Guard", "NoGuard", "disturbances", "host_record"]
@@ -34,7 +35,7 @@ _PAST = ("kernel-errors",)  # worth knowing, but no disturbance of these runs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstLook:
-    """The machine before the runs. `quiet` is None where nothing that would tell could be read."""
+    """The machine before the runs. `quiet` is None where nothing that would show it could be read."""
 
     readings: Readings
     quiet: bool | None
@@ -88,35 +89,39 @@ class Guard:
         )  # fmt: skip
 
     def mark(self) -> Mark:
-        return _Look(at=self._clock(), counters=_counters(self.machine, self.host), own=self._own())
+        return self._look()
+
+    def _look(self) -> _Look:
+        return _Look(at=self._clock(), counters=read_counters(self.machine, self.host), own=self._own())
 
     def since(self, mark: Mark) -> tuple[Disturbance, ...]:
         """What disturbed since the mark. Our own use of the CPU is no disturbance."""
         if not isinstance(mark, _Look):
             return ()
-        now = _Look(at=self._clock(), counters=_counters(self.machine, self.host), own=self._own())
+        now = self._look()
         if self._seen is None:
-            self._seen = _state(self.machine, self.host)
+            self._seen = read_state(self.machine, self.host)
         readings = self._between(mark.counters, now.counters, now.at - mark.at, self._seen)
-        found = [_bad(CHECKS[code](readings), "during") for code in _CHECKED_DURING]
-        found.append(_others(readings, mark.own, now.own))
-        return tuple(each for each in found if each is not None)
+        return _known(
+            *(_bad(CHECKS[code](readings), "during") for code in _CHECKED_DURING), _others(readings, mark.own, now.own)
+        )
 
     def after(self, first: FirstLook) -> tuple[Disturbance, ...]:
         """The state once more, and what the counters say of the whole time since the first look."""
-        state, end = _state(self.machine, self.host), _counters(self.machine, self.host)
+        state, end = read_state(self.machine, self.host), read_counters(self.machine, self.host)
         readings = self._between(first.readings.after, end, 0.0, state)  # no rate is judged here
-        found = [_bad(CHECKS[code](readings), "after") for code in _CHECKED_AFTER]
-        found.append(_clock_fell(first.readings.state, state))
-        return tuple(each for each in found if each is not None)
+        return _known(
+            *(_bad(CHECKS[code](readings), "after") for code in _CHECKED_AFTER),
+            _clock_fell(first.readings.state, state),
+        )
 
     def environment(
         self, first: FirstLook, during: Iterable[Disturbance] = (), after: Iterable[Disturbance] = ()
     ) -> Environment:
-        """What goes into the profile. `disturbed` is None where nothing that would tell could be read."""
+        """What goes into the profile. `disturbed` is None where nothing that would show it could be read."""
         reasons = tuple(map(str, (*first.disturbances, *during, *after)))
         versions = dict(first.readings.state.packages)
-        end = _counters(self.machine, self.host)
+        end = read_counters(self.machine, self.host)
         return Environment(
             versions=versions | ({"python": self.host.python} if self.host.python else {}),
             load_before=_load(first.readings.after),
@@ -150,16 +155,19 @@ class NoGuard:
 def disturbances(checks: tuple[Check, ...]) -> tuple[Disturbance, ...]:
     """The checks that say: do not measure now.
 
-    Several tell of a busy CPU: the one that says most stands for all. An average that lags counts only where nothing
-    more direct could be read.
+    Several checks notice a busy CPU: the most specific one stands for all of them. An average that lags counts only
+    where nothing more direct could be read.
     """
     known = {check.code: check for check in checks}
     named = [code for code in overall(checks).disturbed_by if code not in _PAST]
     direct = known["cpu-busy"].verdict != "unknown" if "cpu-busy" in known else False
     busy = [code for code in _BUSY if code in named and not (direct and code in _LAGGING)]
     kept = [code for code in named if code not in _BUSY] + busy[:1]
-    found = [_bad(known[code], "before") for code in kept]
-    return tuple(each for each in found if each is not None)
+    return _known(*(_bad(known[code], "before") for code in kept))
+
+
+def _known(*disturbances: Disturbance | None) -> tuple[Disturbance, ...]:
+    return tuple(disturbance for disturbance in disturbances if disturbance is not None)
 
 
 def _bad(check: Check, when: When) -> Disturbance | None:
@@ -171,52 +179,43 @@ def _bad(check: Check, when: When) -> Disturbance | None:
 def _others(readings: Readings, own_before: OwnUse, own_after: OwnUse) -> Disturbance | None:
     """What other programs used of the CPUs, and whether it mattered.
 
-    Where the system tells only of processes that live (Windows), those seen at both ends are summed instead.
+    Where the system reports only live processes (Windows), those seen at both ends are summed instead.
     """
-    before, after = readings.before.cpu, readings.after.cpu
-    if isinstance(before, Absent) or isinstance(after, Absent):
+    try:
+        busy, _, total = cpu_seconds(readings.before.cpu, readings.after.cpu)
+    except UnreadableError:
         return None
-    busy, idle = after.busy_s - before.busy_s, after.idle_s - before.idle_s
-    whole = busy + idle + max((after.steal_s or 0.0) - (before.steal_s or 0.0), 0.0)
-    if whole <= 0:
-        return None
-    rivals = _busiest(readings, own_after.pids)
+    rivals = _rivals(readings, own_after.pids)
     if own_before.cpu_s is None or own_after.cpu_s is None:
-        used = sum(share for _, share in rivals) * readings.elapsed_s
+        used = sum(share for share, _ in rivals) * readings.elapsed_s
     else:
         used = busy - (own_after.cpu_s - own_before.cpu_s)
-    others = max(used, 0.0) / whole
-    if others < _OTHERS_SOME or (others < _OTHERS_MUCH and busy / whole < _FULL):
+    others = max(used, 0.0) / total
+    if others < _OTHERS_SOME or (others < _OTHERS_MUCH and busy / total < _FULL):
         return None
-    who = ", ".join(f"{name} {share:.0%} of a CPU" for name, share in rivals[:3])
-    named = f": {who}" if who else ""
+    names = ", ".join(f"{name} {share:.0%} of a CPU" for share, name in rivals[:3])
     return Disturbance(
         when="during",
         code="cpu-busy",
-        found=f"other programs used {others:.0%} of all CPUs{named}",
+        found=f"other programs used {others:.0%} of all CPUs{f': {names}' if names else ''}",
         remedy="Stop them, or wait until they have ended.",
     )
 
 
-def _busiest(readings: Readings, ours: frozenset[int]) -> list[tuple[str, float]]:
-    """Other processes by their use of a CPU; those that we started are not among them."""
-    before, after = readings.before.processes, readings.after.processes
-    if isinstance(before, Absent) or isinstance(after, Absent) or readings.elapsed_s <= 0:
+def _rivals(readings: Readings, ours: frozenset[int]) -> list[tuple[float, str]]:
+    """Other processes that used a CPU, the busiest first; those that we started are not among them."""
+    try:
+        return [(share, name) for share, name in process_shares(readings, ours) if share >= 0.05]
+    except UnreadableError:
         return []
-    used = [
-        (f"{process.name} (pid {pid})", (process.cpu_s - before[pid].cpu_s) / readings.elapsed_s)
-        for pid, process in after.items()
-        if pid in before and pid not in ours
-    ]
-    return sorted([pair for pair in used if pair[1] >= 0.05], key=lambda pair: -pair[1])
 
 
 def _clock_fell(before: State, after: State) -> Disturbance | None:
     first, last = _top_clock(before), _top_clock(after)
     if first is None or last is None or last >= _CLOCK_FELL * first:
         return None
-    found = f"CPU clock: the highest allowed fell to {last / first:.0%} of what it was"
-    return Disturbance(when="after", code="cpu-clock-capped", found=found, remedy=CHECKS["cpu-clock-capped"].remedy)
+    fell = f"CPU clock: the highest allowed fell to {last / first:.0%} of what it was"
+    return Disturbance(when="after", code="cpu-clock-capped", found=fell, remedy=CHECKS["cpu-clock-capped"].remedy)
 
 
 def _top_clock(state: State) -> float | None:
@@ -227,9 +226,7 @@ def _top_clock(state: State) -> float | None:
 
 
 def _load(counters: Counters) -> float | None:
-    if isinstance(counters.load, Absent):
-        return None
-    return counters.load.one
+    return None if isinstance(counters.load, Absent) else counters.load.one
 
 
 def host_record(host: Host) -> Mapping[str, Any]:
@@ -253,25 +250,7 @@ def _setting(machine: Machine, reservations: tuple[str, ...]) -> Mapping[str, An
     boost = {"1": True, "0": False}.get((machine.read("/sys/devices/system/cpu/cpufreq/boost") or "").strip())
     barred = {"1": False, "0": True}.get((machine.read("/sys/devices/system/cpu/intel_pstate/no_turbo") or "").strip())
     turbo = boost if boost is not None else barred
-    told: dict[str, Any] = {"reservations": list(reservations)} if reservations else {}
-    return told if turbo is None else {**told, "turbo": turbo}
-
-
-def _counters(machine: Machine, host: Host) -> Counters:
-    if machine.system == "Linux":
-        from inferometer.catalog.health.linux import linux_counters  # noqa: PLC0415 - one system of three is needed
-
-        return linux_counters(machine, host)
-    from inferometer.catalog.health.portable import portable_counters  # noqa: PLC0415 - as above
-
-    return portable_counters(machine)
-
-
-def _state(machine: Machine, host: Host) -> State:
-    if machine.system == "Linux":
-        from inferometer.catalog.health.linux_state import linux_state  # noqa: PLC0415 - as above
-
-        return linux_state(machine, host)
-    from inferometer.catalog.health.portable import portable_state  # noqa: PLC0415 - as above
-
-    return portable_state(machine)
+    return {
+        **({"reservations": list(reservations)} if reservations else {}),
+        **({} if turbo is None else {"turbo": turbo}),
+    }

@@ -1,4 +1,4 @@
-"""The measuring loop: warm up, run in rounds, throw away what was disturbed, stop when the plan is kept.
+"""The measuring loop: warm up, run in rounds, discard what was disturbed, stop when the plan is met.
 
 Clock, sleep, guard and progress are parameters. Warm-up runs are kept apart from the samples. With several subjects a
 round runs each of them once, in an order drawn anew; a round in which one failed gives no sample, so that the samples
@@ -45,7 +45,7 @@ class Collected:
     settled: bool | None
     complete: bool
     calls: int
-    peak_bytes: int | None
+    peak_memory_bytes: int | None
     disturbances: tuple[Disturbance, ...]
 
 
@@ -112,15 +112,9 @@ def collect(  # noqa: PLR0913 - the seams of the loop
 ) -> tuple[Collected, ...]:
     """Measure the subjects, in turns or, where the plan says so, one after the other."""
     groups = [list(subjects)] if plan.interleave else [[subject] for subject in subjects]
-    found: list[Collected] = []
-    for group in groups:
-        loop = _Loop(group, plan, watch=watch, clock=clock, sleep=sleep, progress=progress or _silent)
-        found += loop.collect()
-    return tuple(found)
-
-
-def _silent(_step: Step) -> None:
-    pass
+    tell = progress or (lambda _step: None)
+    loops = (_Loop(group, plan, watch=watch, clock=clock, sleep=sleep, progress=tell) for group in groups)
+    return tuple(collected for loop in loops for collected in loop.collect())
 
 
 class _Loop:
@@ -211,14 +205,14 @@ class _Loop:
             self._tell(kept, self.kept_s + spent)
             if self._ended(kept, spent):
                 break
-        said = self.watch.since(mark)
-        if said and self.retries > 0 and not self._exhausted():
+        disturbances = self.watch.since(mark)
+        if disturbances and self.retries > 0 and not self._exhausted():
             self.retries -= 1
             for series in self.series:
                 series.discarded += len(rounds)
             self.sleep(self.plan.window_s)  # what disturbs is often short
             return
-        self.disturbances += said
+        self.disturbances += disturbances
         self.kept_s += spent
         for times in rounds:
             for series, taken in zip(self.series, times, strict=True):
@@ -234,15 +228,15 @@ class _Loop:
         order = list(range(len(self.series)))
         self.order.shuffle(order)
         times = [0.0] * len(order)
-        whole = True
+        complete = True
         for index in order:
             series = self.series[index]
             self._cool(series)
             outcome = series.run()
             series.attempts += 1
-            whole = whole and outcome.seconds is not None
+            complete = complete and outcome.seconds is not None
             times[index] = outcome.seconds or 0.0
-        return times if whole else None
+        return times if complete else None
 
     def _tell(self, runs: int, seconds: float) -> None:
         by_time = seconds / self.plan.seconds if self.plan.seconds else 1.0
@@ -260,6 +254,6 @@ class _Loop:
             settled=series.settled,
             complete=self._enough(len(series.samples), self.kept_s),
             calls=series.calls,
-            peak_bytes=series.peak_bytes,
+            peak_memory_bytes=series.peak_bytes,
             disturbances=together(self.disturbances),
         )

@@ -1,4 +1,4 @@
-"""The result of a benchmark: raw samples, their statistics, every error, and what the machine was like.
+"""The result of a benchmark: raw samples, their statistics, every failure, and the state of the machine.
 
 `profile` is the same as a `Profile`, which is what is saved, compared and shown.
 """
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from inferometer.bench.loop import Collected, Failure
+from inferometer.bench.loop import Collected
 from inferometer.bench.plan import Plan
 from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.sample import Summary
@@ -23,23 +23,14 @@ BENCH = "bench"  # the key of `environment.host` under which a profile keeps how
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measurement:
-    """One subject, measured. Times are of one call; warm-up is never among `samples_s`.
+class Measurement(Collected):
+    """One subject, measured: what the loop collected, with its statistics and the machine it was taken on.
 
-    `turns` names the interleaved collection that this one was part of; those of the same name compare pair by pair.
+    Times are of one call; warm-up is never among `samples_s`. `turns` names the interleaved collection that this one
+    was part of; those of the same name compare pair by pair.
     """
 
-    name: str
-    samples_s: tuple[float, ...]
     summary: Summary
-    warmup_s: tuple[float, ...]
-    failures: tuple[Failure, ...]
-    runs: int
-    discarded: int
-    settled: bool | None
-    complete: bool
-    calls: int
-    peak_memory_bytes: int | None
     plan: Plan
     environment: Environment
     created: str
@@ -90,39 +81,36 @@ class Measurement:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the number should know."""
-        said = []
+        notes = []
         if self.failures:
             first = self.failures[0]
-            said.append(f"{len(self.failures)} of {self.runs} runs failed; run {first.run}: {first.reason}")
+            notes.append(f"{len(self.failures)} of {self.runs} runs failed; run {first.run}: {first.reason}")
         if self.discarded:
-            said.append(f"{self.discarded} runs were disturbed and repeated")
+            notes.append(f"{self.discarded} runs were disturbed and repeated")
         if not self.complete:
             wanted = f"{self.plan.runs} runs and {self.plan.seconds:g} s"
-            said.append(f"stopped at a limit before the {wanted} that were wanted at least")
+            notes.append(f"stopped at a limit before the {wanted} that were wanted at least")
         if self.settled is False:
-            said.append(f"the times were not steady after {len(self.warmup_s)} warm-up runs")
+            notes.append(f"the times were not steady after {len(self.warmup_s)} warm-up runs")
         if self.calls > 1:
-            said.append(f"each sample is the mean of {self.calls} calls")
-        return tuple(said)
+            notes.append(f"each sample is the mean of {self.calls} calls")
+        return tuple(notes)
 
     def _record(self) -> Mapping[str, Any]:
         plan = {name: value for name, value in dataclasses.asdict(self.plan).items() if value is not None}
+        counted = {name: getattr(self, name) for name in ("settled", "discarded", "complete", "calls", "turns")}
         return {
             "runs": self.runs,
             "success_rate": self.success_rate,
-            "failures": [{"run": failure.run, "reason": failure.reason} for failure in self.failures],
+            "failures": [dataclasses.asdict(failure) for failure in self.failures],
             "warmup_s": list(self.warmup_s),
-            "settled": self.settled,
-            "discarded": self.discarded,
-            "complete": self.complete,
-            "calls": self.calls,
-            "turns": self.turns,
+            **counted,
             "plan": plan,
         }
 
 
 def measured(  # noqa: PLR0913 - what the loop does not know
-    found: Collected,
+    collected: Collected,
     plan: Plan,
     environment: Environment,
     *,
@@ -131,27 +119,19 @@ def measured(  # noqa: PLR0913 - what the loop does not know
     command: str | None = None,
     turns: str | None = None,
 ) -> Measurement:
-    """What was collected, with its statistics. No sample at all is an error that tells the first failure."""
+    """What was collected, with its statistics. Without any sample it is an error that names the first failure."""
     from inferometer.bench.statistics import summarise  # noqa: PLC0415 - brings numpy, when the runs are over
 
-    if not found.samples_s:
-        why = f" Run {found.failures[0].run}: {found.failures[0].reason}." if found.failures else ""
+    if not collected.samples_s:
+        first = collected.failures[0] if collected.failures else None
+        why = f" Run {first.run}: {first.reason}." if first else ""
         raise InferometerError(
-            f"None of the {found.runs} runs of {found.name} gave a time.{why}",
+            f"None of the {collected.runs} runs of {collected.name} gave a time.{why}",
             remedy="Run it by hand first; a limit that is too tight fails every run.",
         )
     return Measurement(
-        name=found.name,
-        samples_s=found.samples_s,
-        summary=summarise(found.samples_s, name=found.name, seed=plan.seed),
-        warmup_s=found.warmup_s,
-        failures=found.failures,
-        runs=found.runs,
-        discarded=found.discarded,
-        settled=found.settled,
-        complete=found.complete,
-        calls=found.calls,
-        peak_memory_bytes=found.peak_bytes,
+        **{entry.name: getattr(collected, entry.name) for entry in dataclasses.fields(collected)},
+        summary=summarise(collected.samples_s, name=collected.name, seed=plan.seed),
         plan=plan,
         environment=environment,
         created=created,

@@ -1,4 +1,4 @@
-"""How a benchmark is to be run: how often, how long, and what stops it."""
+"""How to run a benchmark: how often, how long, and what stops it."""
 
 import math
 from dataclasses import dataclass, fields

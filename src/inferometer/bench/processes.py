@@ -1,4 +1,4 @@
-"""Watching and ending processes: how much memory a tree of them holds, and how to stop all of it.
+"""Watch and kill process trees: how much memory one holds, and how to end all of it.
 
 psutil does it the same way on Linux, macOS and Windows. A grandchild that made itself a session of its own and was
 left by its parent is no longer in the tree, and cannot be found.
@@ -34,7 +34,7 @@ _REAP_S = 1.0
 
 
 def own_peak_bytes() -> int | None:
-    """The most memory this process has held. Windows is asked through psutil; a system that cannot tell gives None."""
+    """The most memory this process has held, on Windows by psutil; None where the system does not count it."""
     try:
         import resource  # noqa: PLC0415 - POSIX only
     except ImportError:

@@ -1,4 +1,4 @@
-"""The plug-in for pytest: a fixture that measures, and options that save, compare and fail.
+"""The pytest plug-in: a fixture that benchmarks, and options that save results, compare them and fail the session.
 
     def test_forward(inferometer_bench):
         measurement = inferometer_bench(lambda: model(inputs))
@@ -211,17 +211,17 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     ours = session.config.stash[_SESSION]
     if ours.beside_others or not ours.profiles or ours.once:
         return
-    whole = _whole(ours.profiles, str(session.config.rootpath.name))
+    profile = _whole(ours.profiles, str(session.config.rootpath.name))
     if ours.save is not None:
         from inferometer.bench.files import save_profile  # noqa: PLC0415 - as above
 
-        save_profile(whole, ours.save)
+        save_profile(profile, ours.save)
     if ours.baseline is not None:
         from inferometer.bench.compare import compare  # noqa: PLC0415 - as above
         from inferometer.bench.gate import failed  # noqa: PLC0415 - as above
 
         names = (ours.baseline_name, "this session")
-        ours.comparison = compare(ours.baseline, whole, criteria=ours.criteria, names=names)
+        ours.comparison = compare(ours.baseline, profile, criteria=ours.criteria, names=names)
         ours.failures = failed(ours.gates, ours.comparison)
     if ours.failures and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -233,7 +233,7 @@ def _whole(profiles: list[Profile], name: str) -> Profile:
 
     first = profiles[0]
     environments = [profile.environment or Environment() for profile in profiles]
-    told = [environment.disturbed for environment in environments]
+    states = [environment.disturbed for environment in environments]
     return replace(
         first,
         model=ModelFacts(name=name),
@@ -241,8 +241,8 @@ def _whole(profiles: list[Profile], name: str) -> Profile:
         summary=Headline(),
         environment=replace(
             environments[0],
-            disturbed=True if True in told else None if None in told else False,
-            reasons=tuple(dict.fromkeys(reason for each in environments for reason in each.reasons)),
+            disturbed=True if True in states else None if None in states else False,
+            reasons=tuple(dict.fromkeys(reason for environment in environments for reason in environment.reasons)),
         ),
     )
 

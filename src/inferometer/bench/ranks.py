@@ -1,4 +1,4 @@
-"""Rank tests, and the ratio they imply: whether B is slower than A, by how much, and between what bounds.
+"""Rank tests and the ratio they imply: whether B is slower than A, by how much, and with what interval.
 
 The ratio and its interval come from the same test as the p-value (Hodges–Lehmann estimate, interval by inversion), so
 that they never contradict each other. Both work on logarithms, since a slow-down is a factor. Readings are taken
@@ -19,6 +19,7 @@ __all__ = [
     "RankTest",
     "Ratio",
     "Readings",
+    "average_ranks",
     "holm",
     "least_runs",
     "mann_whitney",
@@ -102,7 +103,7 @@ def signed_rank(differences: Readings) -> RankTest:
     n = len(values)
     if n == 0:
         return RankTest(name="Wilcoxon signed-rank", p_value=1.0, delta=delta)
-    ranks, counts = _average_ranks(np.abs(values))
+    ranks, counts = average_ranks(np.abs(values))
     positive = float(np.sum(ranks[values > 0]))
     if n <= _EXACT_PAIRS and n == len(differences) and not np.any(counts > 1):
         p_value = _exact_p(_rank_sum_counts(n), positive)
@@ -132,13 +133,13 @@ def paired_ratio(a: Readings, b: Readings, *, confidence: float) -> Ratio:
     kept = _thinned(logs)
     upper = np.triu_indices(len(kept))
     averages = np.sort((kept[upper[0]] + kept[upper[1]]) / 2)
-    whole = n * (n + 1) / 2
+    pairs = n * (n + 1) / 2
     if n <= _EXACT_PAIRS:
         rank = float(_cut(_rank_sum_counts(n), 1 - confidence))
     else:
         variance = n * (n + 1) * (2 * n + 1) / 24
-        rank = whole / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
-    return _interval(averages, rank / whole, confidence)
+        rank = pairs / 2 - NormalDist().inv_cdf((1 + confidence) / 2) * math.sqrt(variance)
+    return _interval(averages, rank / pairs, confidence)
 
 
 def holm(p_values: Sequence[float]) -> tuple[float, ...]:
@@ -153,7 +154,7 @@ def holm(p_values: Sequence[float]) -> tuple[float, ...]:
 
 
 def least_runs(alpha: float, *, paired: bool) -> int:
-    """The fewest runs a side with which the most extreme outcome possible is rarer than `alpha`."""
+    """The fewest runs per side with which the most extreme outcome possible is rarer than `alpha`."""
     runs = 2
     while (2 * 0.5**runs if paired else 2 / math.comb(2 * runs, runs)) >= alpha:
         runs += 1
@@ -178,7 +179,7 @@ def _thinned(values: Floats) -> Floats:
     return np.quantile(values, (np.arange(_POINTS) + 0.5) / _POINTS)
 
 
-def _average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
+def average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
     """Ranks from 1, equal values sharing the middle of theirs, and how many share each."""
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
@@ -186,9 +187,9 @@ def _average_ranks(values: Floats) -> tuple[Floats, NDArray[np.int64]]:
 
 
 def _win_variance(n: int, m: int, counts: NDArray[np.int64]) -> float:
-    whole = n + m
-    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (whole * (whole - 1))
-    return n * m / 12 * (whole + 1 - ties)
+    runs = n + m
+    ties = float(np.sum(counts.astype(np.float64) ** 3 - counts)) / (runs * (runs - 1))
+    return n * m / 12 * (runs + 1 - ties)
 
 
 def _normal_p(distance: float, variance: float) -> float:
@@ -204,8 +205,8 @@ def _exact_p(counts: tuple[int, ...], statistic: float) -> float:
 
 def _cut(counts: tuple[int, ...], alpha: float) -> int:
     """How many differences may be left outside on each side: the largest k with P(statistic < k) ≤ alpha / 2."""
-    whole, below, cut = sum(counts), 0, 0
-    while cut < len(counts) and (below + counts[cut]) / whole <= alpha / 2:
+    total, below, cut = sum(counts), 0, 0
+    while cut < len(counts) and (below + counts[cut]) / total <= alpha / 2:
         below += counts[cut]
         cut += 1
     return cut

@@ -1,4 +1,4 @@
-"""Measure a function, two in turns, or command lines: subjects, guard and loop put together."""
+"""Benchmark a function, two functions in turns, or command lines: the subjects, the guard and the loop together."""
 
 import shlex
 import time
@@ -113,18 +113,18 @@ def measure(  # noqa: PLR0913 - as above, and the seams
     with ExitStack() as stack:
         for subject in subjects:
             stack.callback(subject.close)
-        found = collect(subjects, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
+        collected = collect(subjects, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
     environment = Environment()
     if isinstance(watch, Guard) and first is not None:
-        during = tuple(dict.fromkeys(disturbance for each in found for disturbance in each.disturbances))
+        during = tuple(dict.fromkeys(disturbance for one in collected for disturbance in one.disturbances))
         environment = watch.environment(first, during, watch.after(first))
     require_quiet(environment.reasons, strict=strict)
     turns = uuid.uuid4().hex if len(subjects) > 1 and plan.interleave else None
     created = now().isoformat(timespec="seconds")
-    lines: Sequence[str | None] = commands or [None] * len(found)
+    lines: Sequence[str | None] = commands or [None] * len(collected)
     return tuple(
-        measured(each, plan, environment, created=created, phase=phase, command=line, turns=turns)
-        for each, line in zip(found, lines, strict=True)
+        measured(one, plan, environment, created=created, phase=phase, command=line, turns=turns)
+        for one, line in zip(collected, lines, strict=True)
     )
 
 

@@ -1,4 +1,4 @@
-"""Statistics of runs that numpy makes quick: intervals by resampling, settling, drift, and what a sample could tell.
+"""Statistics of runs that numpy makes quick: bootstrap intervals, settling, drift, and what a sample can detect.
 
 The plain ones (median, percentiles, spread, fence) are in `core.statistics`; rank tests are in `ranks`.
 """
@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from inferometer.bench.ranks import Floats, Readings, mann_whitney, two_sided
+from inferometer.bench.ranks import Floats, Readings, average_ranks, mann_whitney, two_sided
 from inferometer.core import statistics as plain
 from inferometer.core.sample import Interval, Summary
 from inferometer.errors import DomainError
@@ -112,8 +112,7 @@ def autocorrelation_time(values: Readings) -> float:
     n = len(values)
     if n < _LEAST_TO_CORRELATE:
         return 1.0
-    _, inverse, counts = np.unique(np.asarray(values, dtype=np.float64), return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
+    ranks, _ = average_ranks(np.asarray(values, dtype=np.float64))
     centred = ranks - ranks.mean()
     spectrum = np.fft.rfft(centred, 2 * n)
     covariances = np.fft.irfft(spectrum * spectrum.conj())[:n]
@@ -171,7 +170,7 @@ def bootstrap_interval(
 
     It is widened for runs that are alike because they follow each other (`alike`, by default the autocorrelation time):
     resampling them one by one would claim too much. The lower end of readings above zero is widened by a factor, so
-    that no time is said to be less than nothing.
+    that no time becomes negative.
     """
     if not 0 < confidence < 1:
         raise DomainError(f"A confidence lies between 0 and 1, and is {confidence!r}.")
@@ -291,7 +290,7 @@ def minimum_detectable_effect(error: float, *, alpha: float, power: float) -> fl
 
 
 def runs_needed(runs: int, error: float, effect: float, *, alpha: float, power: float) -> int:
-    """Runs a side to find `effect` with `power`, when `runs` of them gave the log ratio this standard error."""
+    """Runs per side to find `effect` with `power`, when `runs` of them gave the log ratio this standard error."""
     if error <= 0:
         return runs
     return max(math.ceil(runs * (_sum_of_quantiles(alpha, power) * error / math.log1p(effect)) ** 2), 2)

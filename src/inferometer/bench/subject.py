@@ -1,4 +1,4 @@
-"""What is measured: anything that can be run once and says how long it took, or why it failed."""
+"""What is measured: anything that can run once and report how long it took, or why it failed."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Stopwatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSubject:
-    """A function called in this process: no limit can be enforced here, and no memory be told apart from ours."""
+    """A function called in this process: no limit can be enforced, and its memory cannot be separated from ours."""
 
     name: str
     stopwatch: Stopwatch

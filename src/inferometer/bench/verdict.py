@@ -1,11 +1,11 @@
-"""Two samples in, a verdict out: faster, slower, same, or undecided with what would decide it.
+"""A verdict on two samples: faster, slower, same, or undecided with what would decide it.
 
 The rule, in words:
 
 - **faster / slower**: the rank test's p-value is below `alpha` (after correction, where several things are compared at
   once), and the ratio is at least `threshold` away from 1; of samples not taken in turns, its whole interval is;
 - **same**: the whole interval of the ratio lies within `threshold` of 1;
-- **undecided**: anything else. The sample cannot tell, and the reason says how many runs could.
+- **undecided**: anything else. The sample cannot decide, and the reason says how many runs could.
 
 Runs taken in turns are compared pair by pair: what slowed both slows neither in the comparison. Two samples taken one
 after the other also differ by what changed in between, which no statistic of theirs can see: more is asked of them.
@@ -66,7 +66,7 @@ class Evidence:
     effect: float | None = None  # Cliff's delta, −1 … 1
     detectable: float | None = None  # smallest relative difference these samples would find
     runs: int | None = None  # of the smaller side
-    runs_needed: int | None = None  # a side, to find the threshold
+    runs_needed: int | None = None  # per side, to find the threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,13 +92,13 @@ def weigh(a: Readings, b: Readings, *, paired: bool, criteria: Criteria) -> Evid
     if paired:
         logs = [math.log(second) - math.log(first) for first, second in zip(a, b, strict=True)]
         alike = autocorrelation_time(logs)
-        found, test = paired_ratio(a, b, confidence=confidence), signed_rank(logs)
+        estimate, test = paired_ratio(a, b, confidence=confidence), signed_rank(logs)
     else:
         n, m = len(a), len(b)
         alike = (m * autocorrelation_time(a) + n * autocorrelation_time(b)) / (n + m)
-        found, test = ratio(a, b, confidence=confidence), mann_whitney(a, b)
+        estimate, test = ratio(a, b, confidence=confidence), mann_whitney(a, b)
     evidence = Evidence(
-        ratio=found.ratio,
+        ratio=estimate.ratio,
         low=None,
         high=None,
         p_value=test.p_value,
@@ -108,24 +108,24 @@ def weigh(a: Readings, b: Readings, *, paired: bool, criteria: Criteria) -> Evid
         runs=min(len(a), len(b)),
         runs_needed=least_runs(criteria.alpha, paired=paired),
     )
-    if not found.bounded:
+    if not estimate.bounded:
         return evidence
-    return _bounded(evidence, found.widened(widening(evidence.runs or 0, alike, confidence=confidence)), criteria)
+    return _bounded(evidence, estimate.widened(widening(evidence.runs or 0, alike, confidence=confidence)), criteria)
 
 
-def _bounded(evidence: Evidence, found: Ratio, criteria: Criteria) -> Evidence:
+def _bounded(evidence: Evidence, estimate: Ratio, criteria: Criteria) -> Evidence:
     """With the interval, what it would find, and the p-value that agrees with it."""
     z = NormalDist().inv_cdf(1 - criteria.alpha / 2)
-    error = (math.log(found.high) - math.log(found.low)) / (2 * z)
+    error = (math.log(estimate.high) - math.log(estimate.low)) / (2 * z)
     runs, least = evidence.runs or 0, evidence.runs_needed or 0
     needed = runs_needed(runs, error, criteria.threshold, alpha=criteria.alpha, power=criteria.power)
-    nearer = found.low if found.ratio > 1 else found.high
-    reach = abs(math.log(found.ratio) - math.log(nearer)) / z
-    p_value = two_sided(math.log(found.ratio) / reach) if reach > 0 else 0.0
+    nearer = estimate.low if estimate.ratio > 1 else estimate.high
+    reach = abs(math.log(estimate.ratio) - math.log(nearer)) / z
+    p_value = two_sided(math.log(estimate.ratio) / reach) if reach > 0 else 0.0
     return replace(
         evidence,
-        low=found.low,
-        high=found.high,
+        low=estimate.low,
+        high=estimate.high,
         p_value=max(evidence.p_value or 0.0, p_value),
         detectable=minimum_detectable_effect(error, alpha=criteria.alpha, power=criteria.power),
         runs_needed=max(needed, least),
@@ -137,7 +137,7 @@ def weigh_intervals(a: tuple[float, float, float], b: tuple[float, float, float]
     z = NormalDist().inv_cdf((1 + coverage) / 2)
     error = math.hypot(*((math.log(high) - math.log(low)) / (2 * z) for low, _, high in (a, b)))
     middle = math.log(b[1]) - math.log(a[1])
-    p_value = math.erfc(abs(middle) / error / math.sqrt(2)) if error > 0 else float(middle == 0)
+    p_value = two_sided(middle / error) if error > 0 else float(middle == 0)
     return Evidence(
         ratio=math.exp(middle),
         low=math.exp(middle - z * error),
@@ -187,9 +187,9 @@ def _percent(share: float) -> str:
 
 
 def _doubt(evidence: Evidence, criteria: Criteria, p: float | None) -> str:
-    """Why the sample cannot tell, and what would."""
+    """Why the sample cannot decide, and what would."""
     if evidence.low is None and evidence.runs is not None:
-        few = f"{evidence.runs} runs a side are too few for any verdict at p < {criteria.alpha:g}"
+        few = f"{evidence.runs} runs per side are too few for any verdict at p < {criteria.alpha:g}"
         return f"{few}: take {evidence.runs_needed} or more"
     counts = _percent(criteria.threshold)
     if p is not None and p < criteria.alpha:
@@ -207,4 +207,4 @@ def _more_runs(evidence: Evidence, counts: str) -> str:
         return ""
     if needed > _RUNS_WORTH_NAMING:
         return f"; no sensible number of runs would find {counts}: quieten the machine first"
-    return f"; about {needed} runs a side would find {counts}"
+    return f"; about {needed} runs per side would find {counts}"

@@ -1,4 +1,4 @@
-"""Facts about the world: devices, models, links, places. Rows of TOML with sources; names matched exactly."""
+"""The catalog: devices, models, links, places, as rows of TOML with sources. Names are matched exactly."""
 
 from typing import TYPE_CHECKING
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from inferometer import settings
 from inferometer.catalog.files import row_named, rows_of
-from inferometer.catalog.load import Row, read_rows
+from inferometer.catalog.load import CatalogRow, read_rows
 from inferometer.core.device import UNITS
 from inferometer.core.dtype import dtype
 from inferometer.core.engine import (
@@ -191,7 +191,7 @@ def require_effects(runtime: RuntimeEffects | str) -> RuntimeEffects:
 # rows → values
 
 
-def _descriptor(row: Row) -> EngineDescriptor:
+def _descriptor(row: CatalogRow) -> EngineDescriptor:
     row.allow(*_KEYS)
     small, probing = row.inner("small"), row.inner("calibrated")
     small.allow("narrow", "byte", "kv")
@@ -214,7 +214,7 @@ def _descriptor(row: Row) -> EngineDescriptor:
     )
 
 
-def _by_weights(row: Row) -> Precision | None:
+def _by_weights(row: CatalogRow) -> Precision | None:
     if "by_weights" not in row.fields:
         return None
     formats = row.inner("by_weights")
@@ -222,7 +222,7 @@ def _by_weights(row: Row) -> Precision | None:
     return Precision(activations=formats.required_text("activations"), kv=formats.required_text("kv"))
 
 
-def _effects(row: Row) -> RuntimeEffects:
+def _effects(row: CatalogRow) -> RuntimeEffects:
     return RuntimeEffects(
         name=row.name,
         title=row.required_text("title"),
@@ -244,7 +244,7 @@ def _effects(row: Row) -> RuntimeEffects:
     )
 
 
-def _one_of(row: Row, key: str, allowed: object, stated: str | None = None) -> Any:
+def _one_of(row: CatalogRow, key: str, allowed: object, stated: str | None = None) -> Any:
     """What the row states under the key, one of a Literal's words; without a word the first of them."""
     words = get_args(allowed)
     chosen = stated or row.text(key) or words[0]
@@ -253,11 +253,11 @@ def _one_of(row: Row, key: str, allowed: object, stated: str | None = None) -> A
     return chosen
 
 
-def _passes(row: Row) -> dict[str, int]:
+def _passes(row: CatalogRow) -> dict[str, int]:
     return {key: row.whole(key) or 1 for key in row.fields if key != "source"}
 
 
-def _arithmetic(row: Row) -> dict[str, tuple[str, ...]]:
+def _arithmetic(row: CatalogRow) -> dict[str, tuple[str, ...]]:
     formats = {}
     for key in row.fields:
         if key == "source":
@@ -268,7 +268,7 @@ def _arithmetic(row: Row) -> dict[str, tuple[str, ...]]:
     return formats
 
 
-def _overheads(row: Row) -> Overheads:
+def _overheads(row: CatalogRow) -> Overheads:
     row.allow("kernel", "host", "step", "captured", "reserve")
     return Overheads(
         kernel_s=row.number("kernel", "s"),

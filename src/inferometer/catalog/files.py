@@ -1,44 +1,66 @@
 """Where catalog rows come from: the built-in files, then the folders the user names."""
 
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from inferometer import settings
-from inferometer.catalog.load import Row, Rows, parse_file, parse_text, read_rows, rows_in
+from inferometer.catalog.load import CatalogRow, CatalogRows, parse_file, parse_text, read_rows, rows_in
 from inferometer.catalog.sections import excerpt
-from inferometer.errors import CatalogError
+from inferometer.errors import CatalogError, UnknownNameError
 
-__all__ = ["row_named", "rows_of", "rows_with"]
+__all__ = ["all_of", "one_named", "row_named", "rows_of", "rows_with"]
+
+T = TypeVar("T")
 
 _BUILT_IN = Path(__file__).parent / "data"
+_COMMANDS = ("devices", "models")  # kinds that a command lists
 
 
-def rows_of(kind: str) -> Rows:
+def rows_of(kind: str) -> CatalogRows:
     """The rows of one kind: devices, models, links, instances, grids, pue, levels, dtypes."""
     return _rows(kind, settings.catalog_folders())
 
 
-def row_named(kind: str, name: str) -> Row | None:
+def row_named(kind: str, name: str) -> CatalogRow | None:
     """The row of that name or alias. Only rows that hold the name are parsed: one should not cost all of them."""
     rows = rows_with(kind, name)
     canonical = rows.canonical(name)
     return None if canonical is None else rows.by_name[canonical]
 
 
-def rows_with(kind: str, word: str) -> Rows:
+def all_of(kind: str, make: Callable[[CatalogRow], T]) -> Mapping[str, T]:
+    """Every row of a kind as the value that `make` turns it into, by name."""
+    return {name: make(row) for name, row in rows_of(kind).by_name.items()}
+
+
+def one_named(
+    kind: str, name: str, make: Callable[[CatalogRow], T], *, what: str, also: Iterable[str] = ()
+) -> T:  # fmt: skip
+    """The row of that name or alias, matched exactly, as a value. `also` are names that a suggestion may offer."""
+    row = row_named(kind, name)
+    if row is None:
+        rows = rows_of(kind)
+        listing = f"`inferometer {kind}` lists them." if kind in _COMMANDS else None
+        raise UnknownNameError(what, name, (*rows.by_name, *rows.aliases, *also), listing=listing)
+    return make(row)
+
+
+def rows_with(kind: str, word: str) -> CatalogRows:
     """Every row that has the word anywhere in it, and some that have not."""
     return _with(kind, word, settings.catalog_folders())
 
 
 @cache
-def _with(kind: str, word: str, folders: tuple[Path, ...]) -> Rows:
+def _with(kind: str, word: str, folders: tuple[Path, ...]) -> CatalogRows:
     own = [(file, text) for file in _own(kind) if word in (text := _text(file))]
     parsed = [(file, parse_text(excerpt(text, kind, word), file)) for file, text in own]
     return rows_in([*parsed, *((file, parse_file(file)) for file in _theirs(folders) if word in _text(file))], kind)
 
 
 @cache
-def _rows(kind: str, folders: tuple[Path, ...]) -> Rows:
+def _rows(kind: str, folders: tuple[Path, ...]) -> CatalogRows:
     return read_rows([*_own(kind), *_theirs(folders)], kind)
 
 
@@ -51,7 +73,7 @@ def _theirs(folders: tuple[Path, ...]) -> list[Path]:
 
 
 def _text(file: Path) -> str:
-    """What a file says, as far as it is text: parsing it will tell what is wrong with it."""
+    """What a file says, as far as it is text: parsing it will say what is wrong with it."""
     return file.read_text(encoding="utf-8", errors="replace")
 
 

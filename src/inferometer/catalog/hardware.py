@@ -5,11 +5,11 @@ from functools import cache
 from pathlib import Path
 
 from inferometer import settings
-from inferometer.catalog.files import row_named, rows_of
-from inferometer.catalog.load import Row, Rows, read_rows
+from inferometer.catalog.files import all_of, one_named, row_named
+from inferometer.catalog.load import CatalogRow, did_you_mean, read_rows
 from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit
 from inferometer.core.dtype import DTYPES
-from inferometer.errors import CatalogError, UnknownNameError, nearest
+from inferometer.errors import CatalogError
 
 __all__ = ["device", "device_from_row", "devices", "link", "links"]
 
@@ -21,7 +21,7 @@ _KEYS = (
 
 def devices() -> Mapping[str, Device]:
     """Every device of the catalog by name."""
-    return {name: device_from_row(row) for name, row in rows_of("devices").by_name.items()}
+    return all_of("devices", device_from_row)
 
 
 def device(name: str) -> Device:
@@ -37,15 +37,10 @@ def device(name: str) -> Device:
 
 @cache
 def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - they decide on the rows
-    row = row_named("devices", name)
-    if row is None:
-        rows = rows_of("devices")
-        known = (*rows.by_name, *rows.aliases, "local")
-        raise UnknownNameError("device", name, known, listing="`inferometer devices` lists them.")
-    return device_from_row(row)
+    return one_named("devices", name, device_from_row, what="device", also=("local",))
 
 
-def device_from_row(row: Row) -> Device:
+def device_from_row(row: CatalogRow) -> Device:
     row.allow(*_KEYS)
     power, connected = row.inner("power"), row.inner("links")
     power.allow("tdp", "idle")
@@ -76,7 +71,7 @@ def device_from_row(row: Row) -> Device:
     )
 
 
-def _unit(row: Row) -> Unit:
+def _unit(row: CatalogRow) -> Unit:
     stated = row.required_text("unit")
     for unit in UNITS:
         if unit == stated:
@@ -84,14 +79,13 @@ def _unit(row: Row) -> Unit:
     raise row.place.at("unit").error(f"is {stated!r}.", remedy=f"Known units: {', '.join(UNITS)}.")
 
 
-def _peaks(row: Row) -> dict[str, Sourced]:
+def _peaks(row: CatalogRow) -> dict[str, Sourced]:
     peaks: dict[str, Sourced] = {}
     for name in row.fields:
         if name == "source":
             continue
         if name not in DTYPES:
-            near = nearest(name, DTYPES, count=1)
-            remedy = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(DTYPES)}."
+            remedy = did_you_mean(name, DTYPES) or f"Known: {', '.join(DTYPES)}."
             raise row.place.at(name).error("is not a number format.", remedy=remedy)
         peak = row.number(name, "FLOP/s")
         if peak is not None:
@@ -99,7 +93,7 @@ def _peaks(row: Row) -> dict[str, Sourced]:
     return peaks
 
 
-def _memory(row: Row) -> Memory:
+def _memory(row: CatalogRow) -> Memory:
     row.allow("level", "kind", "capacity", "bandwidth", "latency")
     return Memory(
         level=row.required_text("level"),
@@ -110,22 +104,19 @@ def _memory(row: Row) -> Memory:
     )
 
 
-def _linked(row: Row, end: str) -> Link | None:
+def _linked(row: CatalogRow, end: str) -> Link | None:
     name = row.text(end)
     if name is None:
         return None
-    found = _link_named(name)
-    if found is None:
-        near = nearest(name, links(), count=1)
-        raise row.place.at(end).error(
-            f"names the link {name!r}, which is not in the catalog.",
-            remedy=f"Did you mean {near[0]}?" if near else None,
-        )
-    return found
+    link_row = row_named("links", name)
+    if link_row is None:
+        what = f"names the link {name!r}, which is not in the catalog."
+        raise row.place.at(end).error(what, remedy=did_you_mean(name, links()))
+    return link_from_row(link_row)
 
 
 def _only_one(file: Path) -> Device:
-    rows: Rows = read_rows([file], "devices")
+    rows = read_rows([file], "devices")
     if len(rows.by_name) != 1:
         raise CatalogError(
             f"{file}: holds {len(rows.by_name)} devices; one was asked for.",
@@ -135,23 +126,14 @@ def _only_one(file: Path) -> Device:
 
 
 def links() -> Mapping[str, Link]:
-    return {name: link_from_row(row) for name, row in rows_of("links").by_name.items()}
-
-
-def _link_named(name: str) -> Link | None:
-    row = row_named("links", name)
-    return None if row is None else link_from_row(row)
+    return all_of("links", link_from_row)
 
 
 def link(name: str) -> Link:
-    found = _link_named(name)
-    if found is None:
-        rows = rows_of("links")
-        raise UnknownNameError("link", name, (*rows.by_name, *rows.aliases))
-    return found
+    return one_named("links", name, link_from_row, what="link")
 
 
-def link_from_row(row: Row) -> Link:
+def link_from_row(row: CatalogRow) -> Link:
     row.allow("title", "kind", "topology", "bandwidth", "latency", "direction", "aliases", "year")
     if row.text("direction") not in {None, "per-direction"}:
         raise row.place.at("direction").error("must be 'per-direction': a link's bandwidth is stored one way.")

@@ -14,7 +14,7 @@ from inferometer.core.frozen import frozen
 from inferometer.errors import CatalogError, UnitError, nearest
 from inferometer.units import parse_quantity
 
-__all__ = ["Place", "Row", "Rows", "parse_file", "parse_text", "read_rows", "rows_in"]
+__all__ = ["CatalogRow", "CatalogRows", "Place", "did_you_mean", "parse_file", "parse_text", "read_rows", "rows_in"]
 
 _NUMBER_KEYS = {"value", "source", "origin", "date", "note"}
 _SOURCE_KEYS = {"title", "url", "date", "origin"}
@@ -35,7 +35,7 @@ class Place:
 
 
 @frozen
-class Row:
+class CatalogRow:
     """One TOML table with its place and the sources its file declares."""
 
     name: str
@@ -69,29 +69,28 @@ class Row:
             raise self.place.at(key).error(f"must be a list of names, and is {value!r}.")
         return tuple(value)
 
-    def inner(self, key: str) -> "Row":
+    def inner(self, key: str) -> "CatalogRow":
         """A table inside the row; it speaks with the row's default source."""
         value = self.fields.get(key, {})
         if not isinstance(value, dict):
             raise self.place.at(key).error(f"must be a table, and is {value!r}.")
         return self._part(value, self.place.at(key))
 
-    def inners(self, key: str) -> tuple["Row", ...]:
+    def inners(self, key: str) -> tuple["CatalogRow", ...]:
         value = self.fields.get(key, [])
         if not isinstance(value, list) or not all(isinstance(part, dict) for part in value):
             raise self.place.at(key).error("must be a list of tables ([[…]]).")
         return tuple(self._part(part, self.place.at(f"{key}[{index}]")) for index, part in enumerate(value))
 
-    def _part(self, fields: Mapping[str, Any], place: Place) -> "Row":
+    def _part(self, fields: Mapping[str, Any], place: Place) -> "CatalogRow":
         inherited = {"source": self.fields["source"]} if "source" in self.fields and "source" not in fields else {}
-        return Row(name=self.name, place=place, fields={**inherited, **fields}, sources=self.sources)
+        return CatalogRow(name=self.name, place=place, fields={**inherited, **fields}, sources=self.sources)
 
     def allow(self, *keys: str) -> None:
         """A misspelt key is an error, not a number that is silently absent."""
         for key in self.fields:
             if key not in keys and key != "source":
-                near = nearest(key, keys, count=1)
-                hint = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(sorted(keys))}."
+                hint = did_you_mean(key, keys) or f"Known: {', '.join(sorted(keys))}."
                 raise self.place.at(key).error("is not a known key.", remedy=hint)
 
     def number(self, key: str, unit: str, *, below: float | None = None) -> Sourced | None:
@@ -112,8 +111,8 @@ class Row:
         if key is None:
             raise place.error("has no source, and its row has none.", remedy="Every number says where it comes from.")
         if key not in self.sources:
-            near = nearest(str(key), self.sources, count=1)
-            raise place.error(f"names the source {key!r}, which the file does not declare.", remedy=_meant(near))
+            remedy = did_you_mean(str(key), self.sources)
+            raise place.error(f"names the source {key!r}, which the file does not declare.", remedy=remedy)
         source = self.sources[key]
         origin, date = table.get("origin", source.get("origin", "datasheet")), table.get("date", source.get("date"))
         if origin not in ORIGINS:
@@ -124,10 +123,10 @@ class Row:
 
 
 @frozen
-class Rows:
+class CatalogRows:
     """Rows by name, and the names they are also known by."""
 
-    by_name: Mapping[str, Row]
+    by_name: Mapping[str, CatalogRow]
     aliases: Mapping[str, str]
 
     def canonical(self, name: str) -> str | None:
@@ -135,14 +134,14 @@ class Rows:
         return name if name in self.by_name else self.aliases.get(name)
 
 
-def read_rows(files: Iterable[Path], table: str) -> Rows:
+def read_rows(files: Iterable[Path], table: str) -> CatalogRows:
     """Every `[table.NAME]` of the files. A later file may replace an earlier row; within a file names are unique."""
     return rows_in(((file, parse_file(file)) for file in files), table)
 
 
-def rows_in(contents: Iterable[tuple[Path, Mapping[str, Any]]], table: str) -> Rows:
+def rows_in(contents: Iterable[tuple[Path, Mapping[str, Any]]], table: str) -> CatalogRows:
     """As `read_rows`, of files that are parsed already."""
-    rows: dict[str, Row] = {}
+    rows: dict[str, CatalogRow] = {}
     for file, content in contents:
         sources = _sources(content.get("sources", {}), Place(file=file.name, key="sources"))
         entries = content.get(table, {})
@@ -152,8 +151,8 @@ def rows_in(contents: Iterable[tuple[Path, Mapping[str, Any]]], table: str) -> R
             place = Place(file=file.name, key=f"{table}.{name}")
             if not isinstance(fields, dict):
                 raise place.error("must be a table.")
-            rows[name] = Row(name=name, place=place, fields=fields, sources=sources)
-    return Rows(by_name=rows, aliases=_aliases(rows))
+            rows[name] = CatalogRow(name=name, place=place, fields=fields, sources=sources)
+    return CatalogRows(by_name=rows, aliases=_aliases(rows))
 
 
 def parse_file(file: Path) -> dict[str, Any]:
@@ -184,7 +183,7 @@ def _sources(entries: Any, place: Place) -> dict[str, Mapping[str, str]]:
     return dict(entries)
 
 
-def _aliases(rows: Mapping[str, Row]) -> dict[str, str]:
+def _aliases(rows: Mapping[str, CatalogRow]) -> dict[str, str]:
     aliases: dict[str, str] = {}
     for name, row in rows.items():
         for alias in row.names("aliases"):
@@ -210,5 +209,6 @@ def _cite(source: Mapping[str, str]) -> str:
     return f"{source['title']}, {source['url']}" if source.get("url") else source["title"]
 
 
-def _meant(near: tuple[str, ...]) -> str | None:
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    near = nearest(name, known, count=1)
     return f"Did you mean {near[0]}?" if near else None

@@ -1,4 +1,4 @@
-"""The machine we run on as a `Device`. Its peaks are not known until they are measured, so they are absent."""
+"""The local machine as a `Device`. Its peaks are unknown until they are measured, so they are absent."""
 
 from datetime import UTC, datetime
 
@@ -13,7 +13,7 @@ def local_device() -> Device:
 
 
 def device_of_host(host: Host, *, date: str) -> Device:
-    """The CPU of a detected machine: what the operating system said, and nothing it did not."""
+    """The CPU of a detected machine: what the operating system reports, and nothing else."""
 
     def found(value: float | None) -> Sourced | None:
         return None if value is None else Sourced(value=value, origin="measured", source="operating system", date=date)

@@ -1,20 +1,16 @@
 """Where a model runs: cloud instances with prices, electricity grids with their carbon, data centres' overhead."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
 
 from inferometer import settings
-from inferometer.catalog.files import row_named, rows_of, rows_with
-from inferometer.catalog.load import Row
+from inferometer.catalog.files import all_of, one_named, rows_with
+from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
-from inferometer.errors import UnknownNameError
 
 __all__ = ["Grid", "Instance", "Pue", "grid", "grids", "instance", "instances", "instances_with", "pue", "pues"]
-
-T = TypeVar("T")
 
 
 @frozen
@@ -50,11 +46,11 @@ class Pue:
 
 
 def instances() -> Mapping[str, Instance]:
-    return _every("instances", _instance)
+    return all_of("instances", _instance)
 
 
 def instance(name: str) -> Instance:
-    return _one("instances", name, "instance", _instance)
+    return one_named("instances", name, _instance, what="instance")
 
 
 def instances_with(device: str) -> tuple[Instance, ...]:
@@ -69,34 +65,22 @@ def _having(device: str, folders: tuple[Path, ...]) -> tuple[Instance, ...]:  # 
 
 
 def grids() -> Mapping[str, Grid]:
-    return _every("grids", _grid)
+    return all_of("grids", _grid)
 
 
 def grid(name: str) -> Grid:
-    return _one("grids", name, "electricity grid", _grid)
+    return one_named("grids", name, _grid, what="electricity grid")
 
 
 def pues() -> Mapping[str, Pue]:
-    return _every("pue", _pue)
+    return all_of("pue", _pue)
 
 
 def pue(name: str) -> Pue:
-    return _one("pue", name, "PUE row", _pue)
+    return one_named("pue", name, _pue, what="PUE row")
 
 
-def _every(table: str, make: Callable[[Row], T]) -> Mapping[str, T]:
-    return {name: make(row) for name, row in rows_of(table).by_name.items()}
-
-
-def _one(table: str, name: str, kind: str, make: Callable[[Row], T]) -> T:
-    row = row_named(table, name)
-    if row is None:
-        rows = rows_of(table)
-        raise UnknownNameError(kind, name, (*rows.by_name, *rows.aliases))
-    return make(row)
-
-
-def _instance(row: Row) -> Instance:
+def _instance(row: CatalogRow) -> Instance:
     row.allow(
         "title", "provider", "device", "count", "region", "vcpus", "memory", "network", "price", "aliases", "notes"
     )
@@ -121,7 +105,7 @@ def _instance(row: Row) -> Instance:
     )
 
 
-def _grid(row: Row) -> Grid:
+def _grid(row: CatalogRow) -> Grid:
     row.allow("title", "carbon", "aliases")
     carbon = row.number("carbon", "g/kWh")
     if carbon is None:
@@ -129,7 +113,7 @@ def _grid(row: Row) -> Grid:
     return Grid(name=row.name, title=row.required_text("title"), carbon_g_per_kwh=carbon)
 
 
-def _pue(row: Row) -> Pue:
+def _pue(row: CatalogRow) -> Pue:
     row.allow("title", "pue", "aliases")
     value = row.number("pue", "1")
     if value is None or value.value < 1:

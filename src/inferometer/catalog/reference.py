@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from inferometer.catalog.files import rows_of
-from inferometer.catalog.load import Row
+from inferometer.catalog.files import all_of
+from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
 
@@ -35,14 +35,14 @@ class DTypeFacts:
 
 
 def memory_levels() -> Mapping[str, MemoryLevel]:
-    return {name: _level(row) for name, row in rows_of("levels").by_name.items()}
+    return all_of("levels", _level)
 
 
 def dtype_facts() -> Mapping[str, DTypeFacts]:
-    return {name: _facts(row) for name, row in rows_of("dtypes").by_name.items()}
+    return all_of("dtypes", _facts)
 
 
-def _level(row: Row) -> MemoryLevel:
+def _level(row: CatalogRow) -> MemoryLevel:
     row.allow("title", "latency_low", "latency_high", "bandwidth_low", "bandwidth_high")
     return MemoryLevel(
         name=row.name,
@@ -54,7 +54,7 @@ def _level(row: Row) -> MemoryLevel:
     )
 
 
-def _facts(row: Row) -> DTypeFacts:
+def _facts(row: CatalogRow) -> DTypeFacts:
     row.allow("title", "use", "exponent_bits", "mantissa_bits", "max", "smallest_normal", "stored")
     return DTypeFacts(
         name=row.name,

@@ -1,4 +1,4 @@
-"""The tables of a TOML file as text, so that one row can be had without parsing the others.
+"""Split a TOML file into its tables as text, so that one row can be read without parsing the others.
 
 Parsing a whole file takes longer than anything else one row is asked for. It needs a file in which every table starts
 with its header at the beginning of a line, and nothing else has a bracket there. Our own files are so written, and the
@@ -33,6 +33,6 @@ def excerpt(text: str, table: str, word: str) -> str:
     parts = tables(text)
     named = {name for (first, name), part in parts if first == table and word in part}
     rows = [part for (first, name), part in parts if first == table and name in named]
-    said = "".join(rows)
-    sources = [part for (first, name), part in parts if first == "sources" and name in said]
+    row_text = "".join(rows)
+    sources = [part for (first, name), part in parts if first == "sources" and name in row_text]
     return "".join([*sources, *rows])

@@ -29,14 +29,14 @@ class Condition:
     value: str | float
 
     def holds(self, record: Mapping[str, Any]) -> bool:
-        found = record.get(self.field)
-        if found is None:
+        value = record.get(self.field)
+        if value is None:
             return False
         if self.comparison == "~":
-            return str(self.value).casefold() in str(found).casefold()
+            return str(self.value).casefold() in str(value).casefold()
         if isinstance(self.value, str):
-            return _COMPARE[self.comparison](str(found).casefold(), self.value.casefold())
-        return _COMPARE[self.comparison](found, self.value)
+            return _COMPARE[self.comparison](str(value).casefold(), self.value.casefold())
+        return _COMPARE[self.comparison](value, self.value)
 
 
 def parse_condition(text: str, fields: Mapping[str, str | None]) -> Condition:

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
-from inferometer.catalog.files import row_named, rows_of
-from inferometer.catalog.load import Row
+from inferometer.catalog.files import all_of, one_named
+from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
-from inferometer.errors import UnknownNameError
 
 __all__ = ["CatalogModel", "model", "models"]
 
@@ -30,20 +29,15 @@ class CatalogModel:
 
 
 def models() -> Mapping[str, CatalogModel]:
-    return {name: _model(row) for name, row in rows_of("models").by_name.items()}
+    return all_of("models", _model)
 
 
 def model(name: str) -> CatalogModel:
     """The model of that name or alias, matched exactly."""
-    row = row_named("models", name)
-    if row is None:
-        rows = rows_of("models")
-        known = (*rows.by_name, *rows.aliases)
-        raise UnknownNameError("model", name, known, listing="`inferometer models` lists them.")
-    return _model(row)
+    return one_named("models", name, _model, what="model")
 
 
-def _model(row: Row) -> CatalogModel:
+def _model(row: CatalogRow) -> CatalogModel:
     row.allow("title", "family", "aliases", "year", "parameters", "active_parameters", "context", "config", "notes")
     config = row.fields.get("config")
     if not isinstance(config, dict) or not config:

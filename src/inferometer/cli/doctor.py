@@ -20,12 +20,12 @@ def command(interval: str, strict: bool, form: str) -> None:
     each, and a remedy where one is needed. What cannot be read here is said, with the reason.
     """
     from inferometer.catalog.detect import LocalMachine, detect_host
-    from inferometer.catalog.health import examine, overall
+    from inferometer.catalog.health import judge, overall, take
 
     seconds = parse_quantity(interval, "s")
     machine = LocalMachine()
     say(f"Watching for {format_quantity(seconds, 's')} …")
-    checks = examine(machine, detect_host(machine), interval_s=seconds)
+    checks = judge(take(machine, detect_host(machine), interval_s=seconds))
     verdict = overall(checks)
     if form == "json":
         import msgspec

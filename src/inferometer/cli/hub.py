@@ -98,7 +98,7 @@ def list_(store: str | None, form: str) -> None:
     """List tokens: whose, for what, until when. Never the token itself."""
     from dataclasses import asdict
 
-    from inferometer.report.table import Column, Table
+    from inferometer.report.table import Column, ReportTable
 
     with open_chosen(store) as opened:
         found = opened.tokens()
@@ -111,7 +111,7 @@ def list_(store: str | None, form: str) -> None:
         for each in found
     )  # fmt: skip
     columns = tuple(Column(key=key, heading=key) for key in ("id", "user", "name", "scopes", "state"))
-    print_table(Table(columns=columns, rows=rows), form)
+    print_table(ReportTable(columns=columns, rows=rows), form)
 
 
 @token.command("revoke")

@@ -7,7 +7,7 @@ import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
 from inferometer.errors import DomainError
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +94,7 @@ def _show(profiles: "Sequence[Profile]", form: str) -> None:
 def _show_one(profile: "Profile", form: str) -> None:
     print_card(_card(profile), form)
     print_text("")
-    print_table(Table(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)
+    print_table(ReportTable(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)
     phase = next((phase for phase in reversed(profile.phases) if phase.ops), None)
     if phase is not None:
         print_text("")
@@ -147,7 +147,7 @@ def _phase_row(phase: "Phase") -> dict[str, Any]:
     }
 
 
-def _top_ops(phase: "Phase") -> Table:
+def _top_ops(phase: "Phase") -> ReportTable:
     ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:_TOP]
     rows = tuple(
         {
@@ -162,10 +162,10 @@ def _top_ops(phase: "Phase") -> Table:
     )
     left = len(phase.ops) - len(rows)
     note = f"{left} more ops; --format json has all." if left > 0 else None
-    return Table(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
+    return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
 
 
-def _every_op(profiles: "Sequence[Profile]") -> Table:
+def _every_op(profiles: "Sequence[Profile]") -> ReportTable:
     with_ops = any(phase.ops for profile in profiles for phase in profile.phases)
     rows: list[dict[str, Any]] = []
     for profile in profiles:
@@ -178,7 +178,7 @@ def _every_op(profiles: "Sequence[Profile]") -> Table:
                 ]
             else:
                 rows.append({**named, **_phase_row(phase)})
-    return Table(columns=_EVERY if with_ops else (_EVERY[0], _EVERY[1], *_PHASES[1:]), rows=tuple(rows))
+    return ReportTable(columns=_EVERY if with_ops else (_EVERY[0], _EVERY[1], *_PHASES[1:]), rows=tuple(rows))
 
 
 def _save(profiles: "Sequence[Profile]", out: Path) -> None:

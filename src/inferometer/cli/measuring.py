@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inferometer.bench.loop import Step
     from inferometer.bench.plan import Plan
     from inferometer.measure.run import Asked, Measured
-    from inferometer.store.recording import Recorder
+    from inferometer.store.recording import RunRecorder
 
 __all__ = ["MeasuringOptions", "measurement_from", "measuring_options", "progress_bar", "record", "require_whole"]
 
@@ -193,7 +193,7 @@ def _plan(options: MeasuringOptions) -> Plan | None:
     return plan if runs is None else replace(plan, runs=runs)
 
 
-def record(recorder: Recorder, found: Measured) -> None:
+def record(recorder: RunRecorder, found: Measured) -> None:
     """Into the store: the profile, what the engine printed, its memory, and each further length as a run below it."""
     recorder.keep(found.profile)
     held = found.raw.resident
@@ -229,7 +229,7 @@ def require_whole(found: Measured) -> None:
 
 
 @contextmanager
-def progress_bar(recorder: Recorder | None = None) -> Iterator[Callable[[Step], None] | None]:
+def progress_bar(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None] | None]:
     """A bar on a terminal that is gone afterwards, and a number in the store now and then, for who watches there."""
     bar = drawn_bar()
     try:
@@ -239,7 +239,7 @@ def progress_bar(recorder: Recorder | None = None) -> Iterator[Callable[[Step], 
             sys.stderr.write("\r\x1b[K")
 
 
-def _told(recorder: Recorder, bar: Callable[[Step], None] | None) -> Callable[[Step], None]:
+def _told(recorder: RunRecorder, bar: Callable[[Step], None] | None) -> Callable[[Step], None]:
     """Writing costs a few milliseconds of this process, not of the one that measures."""
     last = 0.0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from inferometer.report.render import FORMATS, render
-from inferometer.report.table import Table
+from inferometer.report.table import ReportTable
 
 if TYPE_CHECKING:
     from inferometer.report.cards import Card
@@ -28,7 +28,7 @@ def print_text(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
-def print_table(table: Table, form: str) -> None:
+def print_table(table: ReportTable, form: str) -> None:
     print_text(render(table, form))
 
 

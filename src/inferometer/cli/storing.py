@@ -8,7 +8,7 @@ import click
 from inferometer.cli.options import say
 
 if TYPE_CHECKING:
-    from inferometer.store.recording import Recorder
+    from inferometer.store.recording import RunRecorder
     from inferometer.store.store import Store
 
 __all__ = ["StoringOptions", "open_chosen", "recording_from", "store_option", "storing_options", "tell"]
@@ -49,7 +49,7 @@ class StoringOptions(TypedDict):
     store: str | None
 
 
-def recording_from(options: StoringOptions, *, kind: str, **parameters: str) -> "Recorder":
+def recording_from(options: StoringOptions, *, kind: str, **parameters: str) -> "RunRecorder":
     """The recorder that the options ask for."""
     from inferometer.store.recording import recording
 
@@ -64,7 +64,7 @@ def recording_from(options: StoringOptions, *, kind: str, **parameters: str) -> 
     )
 
 
-def tell(recorder: "Recorder") -> None:
+def tell(recorder: "RunRecorder") -> None:
     """Where the run is, or why it is nowhere; nothing where none was asked for."""
     if recorder.link is not None:
         say(f"Run {recorder.id}: {recorder.link}")

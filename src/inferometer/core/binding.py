@@ -1,4 +1,4 @@
-"""Binding: the numbers a graph is looked at with.
+"""Binding: the sizes that a graph is evaluated at.
 
 It gives every symbol its size (an int or a numpy array) and every tensor that names no format one, by its role.
 """

@@ -1,4 +1,4 @@
-"""Calibration: what a device reached when it was measured, and how far a prediction from it may be off.
+"""Calibration: what a device reached when it was measured, and how far predictions from it may be off.
 
 A time read from it is `kernel · launches + floor / u`: `u` from the table of the op's class, the floor being the work
 over the peaks with all that the runtime does to it. What the launch of a kernel costs is therefore no part of a table.

@@ -19,7 +19,7 @@ from inferometer.core.run import Run
 from inferometer.core.trace import Trace
 from inferometer.errors import InferometerError, SchemaError
 
-__all__ = ["SCHEMAS", "Schema", "decode", "document", "encode"]
+__all__ = ["SCHEMAS", "Schema", "decode", "document", "encode", "require_schema"]
 
 T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace)
 
@@ -65,7 +65,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         plain = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SchemaError(f"This is not a JSON document: {error}.") from None
-    _require_schema(plain, SCHEMAS[kind])
+    require_schema(plain, SCHEMAS[kind])
     if kind is Profile:
         _lower_precision(plain)
     elif kind is Run and isinstance(plain.get("profile"), dict):
@@ -79,7 +79,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
         raise SchemaError(f"This {SCHEMAS[kind]} document holds a value that cannot be: {error}") from None
 
 
-def _require_schema(plain: object, wanted: Schema) -> None:
+def require_schema(plain: object, wanted: Schema) -> None:
     if not isinstance(plain, dict) or not isinstance(plain.get("schema"), str):
         raise SchemaError(
             f"This document names no schema; an {wanted} document was asked for.",

@@ -21,7 +21,7 @@ UNITS: tuple[Unit, ...] = get_args(Unit)
 
 @frozen
 class Sourced:
-    """A number in SI base units that says who said it, and when."""
+    """A number in SI base units, with its origin, source and date."""
 
     value: float
     origin: Origin

@@ -1,4 +1,4 @@
-"""Dimensions that are bound late.
+"""Symbolic dimensions.
 
 A dimension of a tensor is an int, or an expression over symbols such as `batch`, `query`, `context`, `image`. Binding
 gives each symbol an int **or a numpy array**, and the same plain arithmetic yields one answer or a million.

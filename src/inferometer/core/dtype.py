@@ -32,10 +32,6 @@ class DType:
         """Bytes that `count` numbers take (an int or an array of ints); a part of a block takes the whole block."""
         return -(-count // self.elements) * self.block_bytes
 
-    def computed_in(self, available: Any) -> str | None:
-        """The first of its arithmetic formats that is `available` (a device's peaks), or None."""
-        return next((name for name in self.arithmetic if name in available), None)
-
 
 def _plain(name: str, size: int, *arithmetic: str, aliases: tuple[str, ...] = (), gguf: int | None = None) -> DType:
     return DType(
@@ -121,7 +117,7 @@ _BY_ANY_NAME = DTYPES | {alias: entry for entry in _ALL for alias in entry.alias
 
 def dtype(name: str) -> DType:
     """The format of that name or alias; an unknown one is an error with suggestions."""
-    found = _BY_ANY_NAME.get(name) or _BY_ANY_NAME.get(name.casefold())
-    if found is None:
+    known = _BY_ANY_NAME.get(name) or _BY_ANY_NAME.get(name.casefold())
+    if known is None:
         raise UnknownNameError("number format", name, _BY_ANY_NAME, listing=f"Known: {', '.join(DTYPES)}.")
-    return found
+    return known

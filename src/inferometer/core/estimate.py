@@ -1,4 +1,4 @@
-"""Estimate: how long, between what bounds, limited by what, and on whose word."""
+"""Estimate: how long, within what interval, bounded by what, and based on which data."""
 
 from typing import Literal
 

@@ -29,8 +29,8 @@ def frozen(cls: type[T]) -> type[T]:
     setattr(cls, "__init__", init)  # noqa: B010 - the plain assignment is one that type checkers refuse
     made = dataclass(init=False, repr=False, eq=False, slots=True, kw_only=True)(cls)
     init.owner = made
-    said: Any = made.__dict__["__dataclass_params__"]
-    said.init = said.repr = said.eq = said.frozen = True  # what it is, though made here
+    parameters: Any = made.__dict__["__dataclass_params__"]
+    parameters.init = parameters.repr = parameters.eq = parameters.frozen = True  # what it is, though made here
     return made
 
 
@@ -92,7 +92,7 @@ def _compared(cls: Any) -> Callable[[Any], tuple[Any, ...]]:
     names = [entry.name for entry in fields(cls) if entry.compare]
     if len(names) > 1:
         return attrgetter(*names)
-    return lambda whole: tuple(getattr(whole, name) for name in names)
+    return lambda value: tuple(getattr(value, name) for name in names)
 
 
 def _show(self: Any) -> str:

@@ -71,7 +71,7 @@ def percentile_of(ordered: Sequence[float], p: float) -> float:
 
 
 def percentile(values: Sequence[float], p: float) -> float | None:
-    """The percentile, or None where so few readings cannot tell (see the module's rule)."""
+    """The percentile, or None where there are too few readings (see the module's rule)."""
     return percentile_of(ordered(values), p) if supported(p, len(values)) else None
 
 

@@ -1,27 +1,9 @@
 """Cloud: price and performance, spot machines, checkpoints, scaling and tiers."""
 
+from inferometer.formulas import quantities as q
 from inferometer.formulas.elementwise import whole_above
 from inferometer.formulas.inference import inference_latency
 from inferometer.formulas.latency import speedup
-from inferometer.formulas.quantities import (
-    Amount,
-    Count,
-    CountOrNone,
-    Probability,
-    Ratio,
-    RequestRate,
-    Seconds,
-    SomeAmount,
-    SomeFraction,
-    SomeSeconds,
-    SomeTokenRate,
-    SomeUsdPerHour,
-    TokenRate,
-    TokenRatePerPrice,
-    Truth,
-    Usd,
-    UsdPerHour,
-)
 from inferometer.formulas.queueing import littles_law
 from inferometer.formulas.registry import formula, require
 
@@ -34,7 +16,7 @@ _SECONDS_PER_HOUR = 3600
     example={"performance": 2400, "price": 98},
     answer=2400 / 98,
 )
-def cost_efficiency(*, performance: TokenRate, price: SomeUsdPerHour) -> TokenRatePerPrice:
+def cost_efficiency(*, performance: q.TokenRate, price: q.SomeUsdPerHour) -> q.TokenRatePerPrice:
     """Performance for a dollar an hour.
 
     Derivation: a rate over a price.
@@ -50,7 +32,7 @@ def cost_efficiency(*, performance: TokenRate, price: SomeUsdPerHour) -> TokenRa
     example={"price": 98, "tokens_per_s": 24_000},
     answer=1.1342592592592593,
 )
-def usd_per_million_tokens(*, price: UsdPerHour, tokens_per_s: SomeTokenRate) -> Usd:
+def usd_per_million_tokens(*, price: q.UsdPerHour, tokens_per_s: q.SomeTokenRate) -> q.Usd:
     """Dollars for a million tokens.
 
     Derivation: an hour costs `price` and gives tokens_per_s·3600; price over tokens, times 10⁶.
@@ -66,7 +48,9 @@ def usd_per_million_tokens(*, price: UsdPerHour, tokens_per_s: SomeTokenRate) ->
     example={"spot": 30, "time_with_preemption": 1.25, "ideal_time": 1.0},
     answer=37.5,
 )
-def effective_spot_price(*, spot: UsdPerHour, time_with_preemption: SomeSeconds, ideal_time: SomeSeconds) -> UsdPerHour:
+def effective_spot_price(
+    *, spot: q.UsdPerHour, time_with_preemption: q.SomeSeconds, ideal_time: q.SomeSeconds
+) -> q.UsdPerHour:
     """What an hour of useful work costs on machines that may be taken away.
 
     Derivation: the job is paid for as long as it takes with interruptions, and gives as much as the ideal time would.
@@ -88,7 +72,7 @@ def effective_spot_price(*, spot: UsdPerHour, time_with_preemption: SomeSeconds,
     example={"checkpoint": 20.0, "interval": 600.0},
     answer=1 / 30,
 )
-def checkpoint_overhead(*, checkpoint: Seconds, interval: SomeSeconds) -> Ratio:
+def checkpoint_overhead(*, checkpoint: q.Seconds, interval: q.SomeSeconds) -> q.Ratio:
     """Time spent on checkpoints, relative to the work between them.
 
     Derivation: one checkpoint per interval of work.
@@ -104,7 +88,7 @@ def checkpoint_overhead(*, checkpoint: Seconds, interval: SomeSeconds) -> Ratio:
     example={"checkpoint": 20.0, "mtbf": 4 * 3600.0},
     answer=758.946638440411,
 )
-def optimal_checkpoint_interval(*, checkpoint: SomeSeconds, mtbf: SomeSeconds) -> SomeSeconds:
+def optimal_checkpoint_interval(*, checkpoint: q.SomeSeconds, mtbf: q.SomeSeconds) -> q.SomeSeconds:
     """The interval between checkpoints that loses the least time.
 
     Derivation: per second, checkpoints cost C/τ, and failures cost half an interval each, τ/(2·MTBF). The sum is least
@@ -121,7 +105,7 @@ def optimal_checkpoint_interval(*, checkpoint: SomeSeconds, mtbf: SomeSeconds) -
     example={"depth": 12, "threshold": 8, "duration": 90.0, "window": 60.0},
     answer=True,
 )
-def scale_up_trigger(*, depth: Amount, threshold: Amount, duration: Seconds, window: Seconds) -> Truth:
+def scale_up_trigger(*, depth: q.Amount, threshold: q.Amount, duration: q.Seconds, window: q.Seconds) -> q.Truth:
     """Whether a queue has been too deep for too long.
 
     Derivation: a rule, not a law: depth above the threshold, for longer than the window, so that a burst alone does
@@ -139,8 +123,8 @@ def scale_up_trigger(*, depth: Amount, threshold: Amount, duration: Seconds, win
     answer=8,
 )
 def replicas_needed(
-    *, arrival_rate: RequestRate, service_time: SomeSeconds, target_utilization: SomeFraction = 1
-) -> CountOrNone:
+    *, arrival_rate: q.RequestRate, service_time: q.SomeSeconds, target_utilization: q.SomeFraction = 1
+) -> q.CountOrNone:
     """Replicas that serve a load at a chosen utilisation.
 
     Derivation: by Little λ·T requests are in service at once; each replica serves one and is to be busy a share u of
@@ -157,7 +141,7 @@ def replicas_needed(
     example={"replicas": 4, "metric": 12, "target": 8},
     answer=6,
 )
-def hpa_replicas(*, replicas: Count, metric: Amount, target: SomeAmount) -> CountOrNone:
+def hpa_replicas(*, replicas: q.Count, metric: q.Amount, target: q.SomeAmount) -> q.CountOrNone:
     """Replicas that the Kubernetes autoscaler would ask for.
 
     Derivation: the metric per replica falls as replicas are added: n·metric is shared by n′, so n′ = ⌈n·metric/target⌉.
@@ -173,7 +157,7 @@ def hpa_replicas(*, replicas: Count, metric: Amount, target: SomeAmount) -> Coun
     example={"provision": 60.0, "load": 141.1e9 / 5e9, "warmup": 10.0},
     answer=98.22,
 )
-def cold_start(*, provision: Seconds, load: Seconds, warmup: Seconds = 0) -> Seconds:
+def cold_start(*, provision: q.Seconds, load: q.Seconds, warmup: q.Seconds = 0) -> q.Seconds:
     """The time until a new replica serves.
 
     Derivation: get the machine, load the weights, warm up: one after another. Loading is bytes over bandwidth; the
@@ -190,7 +174,9 @@ def cold_start(*, provision: Seconds, load: Seconds, warmup: Seconds = 0) -> Sec
     example={"client_to_edge": 0.005, "edge": 0.008, "edge_to_cloud": 0.030, "cloud": 0.040},
     answer=0.083,
 )
-def edge_cloud_latency(*, client_to_edge: Seconds, edge: Seconds, edge_to_cloud: Seconds, cloud: Seconds) -> Seconds:
+def edge_cloud_latency(
+    *, client_to_edge: q.Seconds, edge: q.Seconds, edge_to_cloud: q.Seconds, cloud: q.Seconds
+) -> q.Seconds:
     """The latency of a request that passes the edge and goes on to the cloud.
 
     Derivation: four steps one after another.
@@ -206,7 +192,9 @@ def edge_cloud_latency(*, client_to_edge: Seconds, edge: Seconds, edge_to_cloud:
     example={"edge": 0.013, "fallback": 0.2, "edge_to_cloud": 0.030, "cloud": 0.040},
     answer=0.027,
 )
-def tiered_latency(*, edge: Seconds, fallback: Probability, edge_to_cloud: Seconds, cloud: Seconds) -> Seconds:
+def tiered_latency(
+    *, edge: q.Seconds, fallback: q.Probability, edge_to_cloud: q.Seconds, cloud: q.Seconds
+) -> q.Seconds:
     """The mean latency when a small model at the edge hands on what it cannot answer.
 
     Derivation: every request pays the edge; a share p pays the way and the cloud on top.

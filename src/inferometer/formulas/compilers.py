@@ -1,6 +1,6 @@
 """Compilers and runtimes: what fusion saves and when compiling pays."""
 
-from inferometer.formulas.quantities import Amount, Bytes, Count, Seconds
+from inferometer.formulas import quantities as q
 from inferometer.formulas.registry import formula, require
 
 
@@ -10,7 +10,7 @@ from inferometer.formulas.registry import formula, require
     example={"intermediate_bytes": 2048 * 8192 * 2},
     answer=67_108_864,
 )
-def fusion_bytes_saved(*, intermediate_bytes: Bytes, edges: Count = 1) -> Bytes:
+def fusion_bytes_saved(*, intermediate_bytes: q.Bytes, edges: q.Count = 1) -> q.Bytes:
     """Memory traffic that fusing two operations saves.
 
     Derivation: unfused, the first writes its result and the second reads it back; fused, it stays in registers. One
@@ -28,7 +28,7 @@ def fusion_bytes_saved(*, intermediate_bytes: Bytes, edges: Count = 1) -> Bytes:
     example={"compile_time": 60.0, "eager_time": 0.020, "jit_time": 0.012},
     answer=7500.0,
 )
-def jit_break_even(*, compile_time: Seconds, eager_time: Seconds, jit_time: Seconds) -> Amount:
+def jit_break_even(*, compile_time: q.Seconds, eager_time: q.Seconds, jit_time: q.Seconds) -> q.Amount:
     """Runs after which compiling has paid for itself.
 
     Derivation: each run saves T_eager − T_jit; the saving reaches T_compile after T_compile/(T_eager − T_jit) runs.

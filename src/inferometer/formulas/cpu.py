@@ -1,32 +1,13 @@
 """Core execution: clocks, instructions, floating-point peaks and multiply–accumulates."""
 
-from inferometer.formulas.quantities import (
-    Count,
-    CyclesPerInstruction,
-    DeliveredRate,
-    FlopRate,
-    Flops,
-    FlopsPerCycle,
-    Fraction,
-    Hertz,
-    InstructionRate,
-    Instructions,
-    InstructionsPerCycle,
-    MacRate,
-    Macs,
-    MacsPerCycle,
-    Ratio,
-    SomeCycles,
-    SomeInstructions,
-    SomeSeconds,
-)
+from inferometer.formulas import quantities as q
 from inferometer.formulas.registry import formula, require
 
 _HENNESSY = "Hennessy & Patterson, Computer Architecture: A Quantitative Approach, ch. 1"
 
 
 @formula(row="1.1 Clock period", source="definition", example={"frequency": 3.2e9}, answer=3.125e-10)
-def clock_period(*, frequency: Hertz) -> SomeSeconds:
+def clock_period(*, frequency: q.Hertz) -> q.SomeSeconds:
     """The time of one clock cycle.
 
     Derivation: f cycles fit into one second, so one cycle takes 1/f.
@@ -37,7 +18,7 @@ def clock_period(*, frequency: Hertz) -> SomeSeconds:
 
 
 @formula(row="1.2 IPC", source=_HENNESSY, example={"instructions": 8e9, "cycles": 5e9}, answer=1.6)
-def ipc(*, instructions: SomeInstructions, cycles: SomeCycles) -> InstructionsPerCycle:
+def ipc(*, instructions: q.SomeInstructions, cycles: q.SomeCycles) -> q.InstructionsPerCycle:
     """Instructions retired per clock cycle, on average.
 
     Derivation: a count over a count, both read from the performance counters of the same interval.
@@ -48,7 +29,7 @@ def ipc(*, instructions: SomeInstructions, cycles: SomeCycles) -> InstructionsPe
 
 
 @formula(row="1.2 Instruction rate", source=_HENNESSY, example={"ipc": 1.6, "frequency": 3.2e9}, answer=5.12e9)
-def instruction_rate(*, ipc: InstructionsPerCycle, frequency: Hertz) -> InstructionRate:
+def instruction_rate(*, ipc: q.InstructionsPerCycle, frequency: q.Hertz) -> q.InstructionRate:
     """Instructions retired per second.
 
     Derivation: instr/cycle × cycle/s = instr/s.
@@ -59,7 +40,7 @@ def instruction_rate(*, ipc: InstructionsPerCycle, frequency: Hertz) -> Instruct
 
 
 @formula(row="1.3 CPI", source=_HENNESSY, example={"cycles": 5e9, "instructions": 8e9}, answer=0.625)
-def cpi(*, cycles: SomeCycles, instructions: SomeInstructions) -> CyclesPerInstruction:
+def cpi(*, cycles: q.SomeCycles, instructions: q.SomeInstructions) -> q.CyclesPerInstruction:
     """Clock cycles per retired instruction: one over the IPC.
 
     Derivation: cycles/instructions = 1/(instructions/cycles) = 1/IPC.
@@ -75,7 +56,7 @@ def cpi(*, cycles: SomeCycles, instructions: SomeInstructions) -> CyclesPerInstr
     example={"cores": 1, "frequency": 3e9, "flops_per_cycle": 32},
     answer=96e9,
 )
-def peak_flops(*, frequency: Hertz, flops_per_cycle: FlopsPerCycle, cores: Count = 1) -> FlopRate:
+def peak_flops(*, frequency: q.Hertz, flops_per_cycle: q.FlopsPerCycle, cores: q.Count = 1) -> q.FlopRate:
     """The most floating-point operations per second that the cores could retire.
 
     Derivation: each core retires lanes × 2 (an FMA is a multiply and an add) × FMA units per cycle; cores and cycles
@@ -87,7 +68,7 @@ def peak_flops(*, frequency: Hertz, flops_per_cycle: FlopsPerCycle, cores: Count
 
 
 @formula(row="1.4.2 Delivered FLOPS", source="definition", example={"flops": 4.8e11, "time": 10.0}, answer=48e9)
-def delivered_flops(*, flops: Flops, time: SomeSeconds) -> DeliveredRate:
+def delivered_flops(*, flops: q.Flops, time: q.SomeSeconds) -> q.DeliveredRate:
     """Floating-point operations per second that were really done.
 
     Derivation: work over the time it took.
@@ -103,7 +84,7 @@ def delivered_flops(*, flops: Flops, time: SomeSeconds) -> DeliveredRate:
     example={"delivered": 48e9, "peak": 96e9},
     answer=0.5,
 )
-def flop_efficiency(*, delivered: DeliveredRate, peak: FlopRate) -> Ratio:
+def flop_efficiency(*, delivered: q.DeliveredRate, peak: q.FlopRate) -> q.Ratio:
     """The share of the arithmetic peak that was delivered.
 
     Derivation: a rate over a rate.
@@ -115,7 +96,7 @@ def flop_efficiency(*, delivered: DeliveredRate, peak: FlopRate) -> Ratio:
 
 
 @formula(row="1.5 MAC rate", source="definition", example={"macs_per_cycle": 16, "frequency": 3e9}, answer=48e9)
-def mac_rate(*, macs_per_cycle: MacsPerCycle, frequency: Hertz) -> MacRate:
+def mac_rate(*, macs_per_cycle: q.MacsPerCycle, frequency: q.Hertz) -> q.MacRate:
     """Multiply–accumulates per second of a unit that does some every cycle.
 
     Derivation: MAC/cycle × cycle/s = MAC/s.
@@ -126,7 +107,7 @@ def mac_rate(*, macs_per_cycle: MacsPerCycle, frequency: Hertz) -> MacRate:
 
 
 @formula(row="1.5 GMAC", source="definition", example={"outputs": 25e6, "length": 1000}, answer=2.5e10)
-def macs(*, outputs: Count, length: Count = 1) -> Macs:
+def macs(*, outputs: q.Count, length: q.Count = 1) -> q.Macs:
     """How many multiply–accumulates a layer does.
 
     Derivation: every output is a dot product of `length` terms, and each term is one a ← a + b·c. For a matrix product
@@ -138,7 +119,7 @@ def macs(*, outputs: Count, length: Count = 1) -> Macs:
 
 
 @formula(row="1.5 FLOPs from MACs", source="definition", example={"macs": 2.5e10}, answer=5e10)
-def flops_from_macs(*, macs: Macs) -> Flops:
+def flops_from_macs(*, macs: q.Macs) -> q.Flops:
     """Floating-point operations in a number of multiply–accumulates.
 
     Derivation: a MAC is one multiplication and one addition, so two.
@@ -154,7 +135,7 @@ def flops_from_macs(*, macs: Macs) -> Flops:
     example={"fp_instructions": 3e9, "instructions": 8e9},
     answer=0.375,
 )
-def fp_fraction(*, fp_instructions: Instructions, instructions: SomeInstructions) -> Fraction:
+def fp_fraction(*, fp_instructions: q.Instructions, instructions: q.SomeInstructions) -> q.Fraction:
     """The share of instructions that are floating-point.
 
     Derivation: a count over the count it is part of.
@@ -177,8 +158,8 @@ def fp_fraction(*, fp_instructions: Instructions, instructions: SomeInstructions
     answer=0.3,
 )
 def memory_instruction_fraction(
-    *, loads: Instructions, stores: Instructions, instructions: SomeInstructions
-) -> Fraction:
+    *, loads: q.Instructions, stores: q.Instructions, instructions: q.SomeInstructions
+) -> q.Fraction:
     """The share of instructions that load or store.
 
     Derivation: loads and stores are disjoint, so their counts add; the sum is part of all instructions.

@@ -1,23 +1,8 @@
 """Many devices: all-reduce, overlap, tensor, pipeline and expert parallelism, and ZeRO's memory."""
 
 from inferometer.formulas import memory
+from inferometer.formulas import quantities as q
 from inferometer.formulas.network import transfer_time
-from inferometer.formulas.quantities import (
-    Bandwidth,
-    ByteRate,
-    Bytes,
-    Count,
-    Fraction,
-    PartFraction,
-    SampleRate,
-    Seconds,
-    SomeAmount,
-    SomeBytes,
-    SomeFraction,
-    SomeSampleRate,
-    SomeSeconds,
-    Tokens,
-)
 from inferometer.formulas.registry import formula, require
 
 _ZERO = "Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054"
@@ -29,7 +14,7 @@ _ZERO = "Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054"
     example={"n": 8, "throughput": 512, "efficiency": 0.92},
     answer=3768.32,
 )
-def dp_throughput(*, n: Count, throughput: SomeSampleRate, efficiency: SomeFraction = 1) -> SampleRate:
+def dp_throughput(*, n: q.Count, throughput: q.SomeSampleRate, efficiency: q.SomeFraction = 1) -> q.SampleRate:
     """The throughput of data-parallel training.
 
     Derivation: n replicas each do `throughput`; a share 1 − efficiency is lost to exposed communication.
@@ -45,7 +30,7 @@ def dp_throughput(*, n: Count, throughput: SomeSampleRate, efficiency: SomeFract
     example={"n": 8, "bytes": 1e9, "bandwidth": 50e9, "latency": 5e-6},
     answer=0.03507,
 )
-def ring_allreduce(*, n: Count, bytes: Bytes, bandwidth: Bandwidth, latency: Seconds = 0) -> Seconds:
+def ring_allreduce(*, n: q.Count, bytes: q.Bytes, bandwidth: q.Bandwidth, latency: q.Seconds = 0) -> q.Seconds:
     """The time of a ring all-reduce.
 
     Derivation: the data is cut into n parts. n−1 steps sum them round the ring and n−1 hand the sums on; each step
@@ -63,7 +48,7 @@ def ring_allreduce(*, n: Count, bytes: Bytes, bandwidth: Bandwidth, latency: Sec
     example={"n": 8, "bytes": 1e9, "time": 0.03507},
     answer=49900199600.79841,
 )
-def bus_bandwidth(*, n: Count, bytes: Bytes, time: SomeSeconds) -> ByteRate:
+def bus_bandwidth(*, n: q.Count, bytes: q.Bytes, time: q.SomeSeconds) -> q.ByteRate:
     """The bandwidth that an all-reduce used on each link.
 
     Derivation: algorithm bandwidth is M/T. A device sends 2(n−1)/n·M, so the links ran at M/T·2(n−1)/n. Unlike M/T it
@@ -75,7 +60,7 @@ def bus_bandwidth(*, n: Count, bytes: Bytes, time: SomeSeconds) -> ByteRate:
 
 
 @formula(row="11.3 Overlap ratio", source="definition", example={"hidden": 0.024, "total": 0.030}, answer=0.8)
-def overlap_ratio(*, hidden: Seconds, total: SomeSeconds) -> Fraction:
+def overlap_ratio(*, hidden: q.Seconds, total: q.SomeSeconds) -> q.Fraction:
     """The share of communication that hides behind computing.
 
     Derivation: hidden time over all communication time.
@@ -87,7 +72,7 @@ def overlap_ratio(*, hidden: Seconds, total: SomeSeconds) -> Fraction:
 
 
 @formula(row="11.3 Exposed comm", source="definition", example={"time": 0.030, "overlap": 0.8}, answer=0.006)
-def exposed_communication(*, time: Seconds, overlap: Fraction) -> Seconds:
+def exposed_communication(*, time: q.Seconds, overlap: q.Fraction) -> q.Seconds:
     """Communication time that a step has to wait for.
 
     Derivation: what is not hidden: T·(1 − overlap).
@@ -103,7 +88,9 @@ def exposed_communication(*, time: Seconds, overlap: Fraction) -> Seconds:
     example={"batch": 1, "tokens": 2048, "hidden": 8192, "element_bytes": 2},
     answer=67_108_864,
 )
-def tp_communication_bytes(*, tokens: Tokens, hidden: Count, batch: Count = 1, element_bytes: SomeBytes = 2) -> Bytes:
+def tp_communication_bytes(
+    *, tokens: q.Tokens, hidden: q.Count, batch: q.Count = 1, element_bytes: q.SomeBytes = 2
+) -> q.Bytes:
     """Bytes that one layer hands to all-reduce in a forward pass under tensor parallelism.
 
     Derivation: attention and the MLP each end in a sum over the devices, so two all-reduces of the activations, which
@@ -121,7 +108,7 @@ def tp_communication_bytes(*, tokens: Tokens, hidden: Count, batch: Count = 1, e
     example={"stages": 4, "micro_batches": 12},
     answer=0.2,
 )
-def pipeline_bubble(*, stages: Count, micro_batches: Count) -> PartFraction:
+def pipeline_bubble(*, stages: q.Count, micro_batches: q.Count) -> q.PartFraction:
     """The share of time in which a stage of a pipeline stands idle.
 
     Derivation: a stage works for m micro-batches and waits for P−1 while the pipeline fills and drains, of m + P − 1 in
@@ -138,7 +125,7 @@ def pipeline_bubble(*, stages: Count, micro_batches: Count) -> PartFraction:
     example={"dp": 8, "tp": 8, "pp": 4},
     answer=256,
 )
-def parallel_devices(*, dp: Count = 1, tp: Count = 1, pp: Count = 1) -> Count:
+def parallel_devices(*, dp: q.Count = 1, tp: q.Count = 1, pp: q.Count = 1) -> q.Count:
     """Devices that a plan of data, tensor and pipeline parallelism uses.
 
     Derivation: the three directions are independent: each replica has pp stages of tp devices.
@@ -155,8 +142,8 @@ def parallel_devices(*, dp: Count = 1, tp: Count = 1, pp: Count = 1) -> Count:
     answer=8 * 2048 * 4096 * 2 / (8 * 50e9),
 )
 def all_to_all_seed(
-    *, tokens: Tokens, hidden: Count, experts_per_token: Count, experts: Count, bandwidth: Bandwidth
-) -> Seconds:
+    *, tokens: q.Tokens, hidden: q.Count, experts_per_token: q.Count, experts: q.Count, bandwidth: q.Bandwidth
+) -> q.Seconds:
     """What the source says of the all-to-all of a mixture of experts. It is wrong; use `all_to_all`.
 
     Derivation: none. The source states time ∝ B·S·H·k/(experts·BW). Traffic is shared among devices, not experts: 64
@@ -175,13 +162,13 @@ def all_to_all_seed(
 )
 def all_to_all(
     *,
-    tokens: Tokens,
-    hidden: Count,
-    experts_per_token: Count,
-    devices: Count,
-    bandwidth: Bandwidth,
-    element_bytes: SomeBytes = 2,
-) -> Seconds:
+    tokens: q.Tokens,
+    hidden: q.Count,
+    experts_per_token: q.Count,
+    devices: q.Count,
+    bandwidth: q.Bandwidth,
+    element_bytes: q.SomeBytes = 2,
+) -> q.Seconds:
     """The time to send tokens to their experts, one way.
 
     Derivation: the batch has T·k·H·b bytes to deliver and each of N devices holds 1/N of them. Of its share (N−1)/N
@@ -194,7 +181,7 @@ def all_to_all(
 
 
 @formula(row="11.7 ZeRO-1 bytes/GPU", source=_ZERO, example={"parameters": 7.5e9, "devices": 64}, answer=31.40625e9)
-def zero1_bytes(*, parameters: SomeAmount, devices: Count) -> SomeBytes:
+def zero1_bytes(*, parameters: q.SomeAmount, devices: q.Count) -> q.SomeBytes:
     """Memory of a device under ZeRO stage 1, which shares out the optimizer's state.
 
     Derivation: of 16 bytes a parameter (weight 2, gradient 2, Adam 12) the 12 are divided by N: P·(2 + 2 + 12/N). The
@@ -206,7 +193,7 @@ def zero1_bytes(*, parameters: SomeAmount, devices: Count) -> SomeBytes:
 
 
 @formula(row="11.7 ZeRO-2 bytes/GPU", source=_ZERO, example={"parameters": 7.5e9, "devices": 64}, answer=16.640625e9)
-def zero2_bytes(*, parameters: SomeAmount, devices: Count) -> SomeBytes:
+def zero2_bytes(*, parameters: q.SomeAmount, devices: q.Count) -> q.SomeBytes:
     """Memory of a device under ZeRO stage 2, which shares out the gradients too.
 
     Derivation: gradients (2) and optimizer (12) are divided by N: P·(2 + 14/N). The "8×" saving is the limit for large
@@ -218,7 +205,7 @@ def zero2_bytes(*, parameters: SomeAmount, devices: Count) -> SomeBytes:
 
 
 @formula(row="11.7 ZeRO-3 bytes/GPU", source=_ZERO, example={"parameters": 7.5e9, "devices": 64}, answer=1.875e9)
-def zero3_bytes(*, parameters: SomeAmount, devices: Count) -> SomeBytes:
+def zero3_bytes(*, parameters: q.SomeAmount, devices: q.Count) -> q.SomeBytes:
     """Memory of a device under ZeRO stage 3, which shares out the weights too.
 
     Derivation: all 16 bytes a parameter are divided by N: 16·P/N, a saving of N×.

@@ -1,28 +1,12 @@
 """Edge and embedded: operations per second and per joule, frame budgets, batteries."""
 
+from inferometer.formulas import quantities as q
 from inferometer.formulas.latency import throughput_serial
-from inferometer.formulas.quantities import (
-    Fraction,
-    Hertz,
-    Joules,
-    MacsPerCycle,
-    OpRate,
-    OpsPerJoule,
-    Rate,
-    Real,
-    Seconds,
-    SomeFraction,
-    SomeJoules,
-    SomeSeconds,
-    SomeWatts,
-    Truth,
-    Watts,
-)
 from inferometer.formulas.registry import formula, require
 
 
 @formula(row="15.2 TOPS", source="definition", example={"macs": 4096, "frequency": 1.5e9}, answer=12.288e12)
-def peak_ops(*, macs: MacsPerCycle, frequency: Hertz) -> OpRate:
+def peak_ops(*, macs: q.MacsPerCycle, frequency: q.Hertz) -> q.OpRate:
     """The peak of an accelerator in operations per second.
 
     Derivation: every MAC unit does a multiply and an add each cycle: 2·MACs·f. Divided by 10¹² it is called TOPS.
@@ -33,7 +17,7 @@ def peak_ops(*, macs: MacsPerCycle, frequency: Hertz) -> OpRate:
 
 
 @formula(row="15.2 TOPS/W", source="definition", example={"ops": 100e12, "power": 25.0}, answer=4e12)
-def ops_per_watt(*, ops: OpRate, power: SomeWatts) -> OpsPerJoule:
+def ops_per_watt(*, ops: q.OpRate, power: q.SomeWatts) -> q.OpsPerJoule:
     """Operations per second for each watt, which are operations per joule.
 
     Derivation: (OP/s)/(J/s) = OP/J. Compute it: four of the six values in the source's table contradict the TOPS and
@@ -45,7 +29,7 @@ def ops_per_watt(*, ops: OpRate, power: SomeWatts) -> OpsPerJoule:
 
 
 @formula(row="15.4 Frame budget", source="definition", example={"fps": 30}, answer=1 / 30)
-def frame_budget(*, fps: Hertz) -> SomeSeconds:
+def frame_budget(*, fps: q.Hertz) -> q.SomeSeconds:
     """The time there is for one frame.
 
     Derivation: fps frames fill a second.
@@ -56,7 +40,7 @@ def frame_budget(*, fps: Hertz) -> SomeSeconds:
 
 
 @formula(row="15.4 Real-time feasible", source="definition", example={"inference_time": 0.028, "fps": 30}, answer=True)
-def realtime_feasible(*, inference_time: Seconds, fps: Hertz) -> Truth:
+def realtime_feasible(*, inference_time: q.Seconds, fps: q.Hertz) -> q.Truth:
     """Whether inference keeps up with the frames.
 
     Derivation: it does if it ends within the frame's budget.
@@ -67,7 +51,7 @@ def realtime_feasible(*, inference_time: Seconds, fps: Hertz) -> Truth:
 
 
 @formula(row="15.4 Max FPS / headroom", source="definition", example={"inference_time": 0.028, "fps": 30}, answer=0.16)
-def frame_headroom(*, inference_time: SomeSeconds, fps: Hertz) -> Real:
+def frame_headroom(*, inference_time: q.SomeSeconds, fps: q.Hertz) -> q.Real:
     """The share of a frame that inference leaves free; negative where it is too slow.
 
     Derivation: 1 − T/T_frame. The most frames a second are 1/T, so it is also 1 − fps/max fps.
@@ -91,12 +75,12 @@ def frame_headroom(*, inference_time: SomeSeconds, fps: Hertz) -> Real:
 )
 def battery_life(
     *,
-    capacity: SomeJoules,
-    energy_per_inference: Joules,
-    rate: Rate,
-    idle_power: Watts = 0,
-    efficiency: SomeFraction = 1,
-) -> SomeSeconds:
+    capacity: q.SomeJoules,
+    energy_per_inference: q.Joules,
+    rate: q.Rate,
+    idle_power: q.Watts = 0,
+    efficiency: q.SomeFraction = 1,
+) -> q.SomeSeconds:
     """How long a battery lasts at a steady rate of inferences.
 
     Derivation: energy that arrives, capacity·η, over the power drawn, E·rate + P_idle.
@@ -120,7 +104,7 @@ def battery_life(
     example={"active": 5.0, "idle": 0.5, "duty": 0.28},
     answer=1.76,
 )
-def duty_cycled_power(*, active: Watts, idle: Watts, duty: Fraction) -> Watts:
+def duty_cycled_power(*, active: q.Watts, idle: q.Watts, duty: q.Fraction) -> q.Watts:
     """The mean power of a device that works part of the time.
 
     Derivation: a share d of the time at one power, the rest at the other: P_active·d + P_idle·(1−d).

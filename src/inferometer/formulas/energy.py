@@ -2,34 +2,7 @@
 
 import numpy as np
 
-from inferometer.formulas.quantities import (
-    Bytes,
-    Flops,
-    FlopsPerJoule,
-    Fraction,
-    Grams,
-    GramsPerKwh,
-    Joules,
-    JouleSeconds,
-    JoulesPerByte,
-    JoulesPerFlop,
-    Pue,
-    Seconds,
-    SomeFlops,
-    SomeJoules,
-    SomeSeconds,
-    SomeUsd,
-    SomeWatts,
-    TokenRate,
-    TokenRatePerUsd,
-    TokensPerJoule,
-    TokensPerUsd,
-    Usd,
-    UsdPerHour,
-    UsdPerKwh,
-    Watts,
-    WattsList,
-)
+from inferometer.formulas import quantities as q
 from inferometer.formulas.registry import formula
 
 _JOULES_PER_KWH = 3.6e6
@@ -39,7 +12,7 @@ _PATTERSON = "Patterson et al. 2021, Carbon Emissions and Large Neural Network T
 
 
 @formula(row="17.1 Power", source="definition", example={"energy": 6000.0, "time": 60.0}, answer=100.0)
-def power(*, energy: Joules, time: SomeSeconds) -> Watts:
+def power(*, energy: q.Joules, time: q.SomeSeconds) -> q.Watts:
     """The mean power over a time.
 
     Derivation: a watt is a joule per second.
@@ -50,7 +23,7 @@ def power(*, energy: Joules, time: SomeSeconds) -> Watts:
 
 
 @formula(row="17.1 Energy per op", source="definition", example={"energy": 6000.0, "ops": 6e15}, answer=1e-12)
-def energy_per_op(*, energy: Joules, ops: SomeFlops) -> JoulesPerFlop:
+def energy_per_op(*, energy: q.Joules, ops: q.SomeFlops) -> q.JoulesPerFlop:
     """Joules for one operation.
 
     Derivation: energy over the operations it paid for.
@@ -61,7 +34,7 @@ def energy_per_op(*, energy: Joules, ops: SomeFlops) -> JoulesPerFlop:
 
 
 @formula(row="17.1 Energy efficiency", source="definition", example={"flops": 6e15, "energy": 6000.0}, answer=1e12)
-def energy_efficiency(*, flops: Flops, energy: SomeJoules) -> FlopsPerJoule:
+def energy_efficiency(*, flops: q.Flops, energy: q.SomeJoules) -> q.FlopsPerJoule:
     """Operations for one joule: one over the energy per operation.
 
     Derivation: FLOP/J = (FLOP/s)/W, so it is also performance per watt.
@@ -72,7 +45,7 @@ def energy_efficiency(*, flops: Flops, energy: SomeJoules) -> FlopsPerJoule:
 
 
 @formula(row="17.1 Energy per token", source="definition", example={"power": 28.0, "tpot": 0.092}, answer=2.576)
-def energy_per_token(*, power: Watts, tpot: Seconds) -> Joules:
+def energy_per_token(*, power: q.Watts, tpot: q.Seconds) -> q.Joules:
     """Joules for one output token.
 
     Derivation: mean power × the time of a token.
@@ -88,7 +61,7 @@ def energy_per_token(*, power: Watts, tpot: Seconds) -> Joules:
     example={"powers": [10, 20, 10], "interval": 1.0},
     answer=30.0,
 )
-def energy_by_integration(*, powers: WattsList, interval: SomeSeconds) -> Joules:
+def energy_by_integration(*, powers: q.WattsList, interval: q.SomeSeconds) -> q.Joules:
     """Energy from power readings taken at equal intervals.
 
     Derivation: between two readings power is taken as a straight line, whose area is ½(Pᵢ + Pᵢ₊₁)·Δt. Summed, every
@@ -106,7 +79,7 @@ def energy_by_integration(*, powers: WattsList, interval: SomeSeconds) -> Joules
     example={"energy": 2.576, "time": 0.092},
     answer=0.236992,
 )
-def edp(*, energy: Joules, time: Seconds) -> JouleSeconds:
+def edp(*, energy: q.Joules, time: q.Seconds) -> q.JouleSeconds:
     """Energy–delay product: low is both frugal and quick.
 
     Derivation: a product, so that halving the energy at twice the time gains nothing.
@@ -123,8 +96,8 @@ def edp(*, energy: Joules, time: Seconds) -> JouleSeconds:
     answer=6.068908376064001,
 )
 def edgeprofiler_energy(
-    *, flops: Flops, bytes: Bytes, joules_per_flop: JoulesPerFlop = 1e-12, joules_per_byte: JoulesPerByte = 1e-9
-) -> Joules:
+    *, flops: q.Flops, bytes: q.Bytes, joules_per_flop: q.JoulesPerFlop = 1e-12, joules_per_byte: q.JoulesPerByte = 1e-9
+) -> q.Joules:
     """Energy of a token as EdgeProfiler estimates it.
 
     Derivation: a fixed price for an operation and for a byte; both add. With its prices the bytes are nearly all.
@@ -135,7 +108,7 @@ def edgeprofiler_energy(
 
 
 @formula(row="17.2 Perf/W", source="definition", example={"performance": 10.87, "power": 28.0}, answer=10.87 / 28)
-def perf_per_watt(*, performance: TokenRate, power: SomeWatts) -> TokensPerJoule:
+def perf_per_watt(*, performance: q.TokenRate, power: q.SomeWatts) -> q.TokensPerJoule:
     """Tokens per second for each watt, which are tokens per joule.
 
     Derivation: (token/s)/(J/s) = token/J.
@@ -146,7 +119,7 @@ def perf_per_watt(*, performance: TokenRate, power: SomeWatts) -> TokensPerJoule
 
 
 @formula(row="17.3 Perf/$", source="definition", example={"performance": 2400, "cost": 98}, answer=2400 / 98)
-def perf_per_dollar(*, performance: TokenRate, cost: SomeUsd) -> TokenRatePerUsd:
+def perf_per_dollar(*, performance: q.TokenRate, cost: q.SomeUsd) -> q.TokenRatePerUsd:
     """Performance for each dollar of a price.
 
     Derivation: a rate over a cost.
@@ -162,7 +135,7 @@ def perf_per_dollar(*, performance: TokenRate, cost: SomeUsd) -> TokenRatePerUsd
     example={"capex": 250e3, "opex": 60e3 / 8760, "lifetime": 4 * 31_536_000.0},
     answer=490e3,
 )
-def tco(*, capex: Usd, opex: UsdPerHour, lifetime: Seconds) -> Usd:
+def tco(*, capex: q.Usd, opex: q.UsdPerHour, lifetime: q.Seconds) -> q.Usd:
     """The total cost of owning a machine.
 
     Derivation: what it costs to buy, and what it costs to run for as long as it is kept.
@@ -178,7 +151,7 @@ def tco(*, capex: Usd, opex: UsdPerHour, lifetime: Seconds) -> Usd:
     example={"power": 10.2e3, "pue": 1.3, "electricity_price": 0.12},
     answer=10.2 * 1.3 * 0.12,
 )
-def electricity_opex(*, power: Watts, electricity_price: UsdPerKwh, pue: Pue = 1) -> UsdPerHour:
+def electricity_opex(*, power: q.Watts, electricity_price: q.UsdPerKwh, pue: q.Pue = 1) -> q.UsdPerHour:
     """What a machine's electricity costs.
 
     Derivation: the machine draws P and its building PUE times as much; an hour at that power is P·PUE/1000 kWh.
@@ -194,7 +167,9 @@ def electricity_opex(*, power: Watts, electricity_price: UsdPerKwh, pue: Pue = 1
     example={"performance": 24_000, "utilization": 0.5, "lifetime": 4 * 31_536_000.0, "tco": 490e3},
     answer=24_000 * 0.5 * 4 * 31_536_000 / 490e3,
 )
-def perf_per_tco(*, performance: TokenRate, lifetime: Seconds, tco: SomeUsd, utilization: Fraction = 1) -> TokensPerUsd:
+def perf_per_tco(
+    *, performance: q.TokenRate, lifetime: q.Seconds, tco: q.SomeUsd, utilization: q.Fraction = 1
+) -> q.TokensPerUsd:
     """Work done in a machine's life for each dollar it costs in its life.
 
     Derivation: rate × share of time in use × lifetime, over the total cost.
@@ -205,7 +180,7 @@ def perf_per_tco(*, performance: TokenRate, lifetime: Seconds, tco: SomeUsd, uti
 
 
 @formula(row="17.5 Total energy", source=_PUE, example={"energy": 1000 * 3.6e6, "pue": 1.3}, answer=1300 * 3.6e6)
-def total_energy(*, energy: Joules, pue: Pue = 1) -> Joules:
+def total_energy(*, energy: q.Joules, pue: q.Pue = 1) -> q.Joules:
     """Energy of a data centre for what its computers used.
 
     Derivation: PUE is defined as the building's energy over the computers', so the building's is IT·PUE.
@@ -221,7 +196,7 @@ def total_energy(*, energy: Joules, pue: Pue = 1) -> Joules:
     example={"energy": 1000 * 3.6e6, "pue": 1.3, "intensity": 400},
     answer=520_000.0,
 )
-def co2e(*, energy: Joules, intensity: GramsPerKwh, pue: Pue = 1) -> Grams:
+def co2e(*, energy: q.Joules, intensity: q.GramsPerKwh, pue: q.Pue = 1) -> q.Grams:
     """Carbon emitted for the energy that computers used.
 
     Derivation: kWh at the computers × PUE = kWh at the meter; each emits `intensity` grams on the way. The source's
@@ -238,7 +213,7 @@ def co2e(*, energy: Joules, intensity: GramsPerKwh, pue: Pue = 1) -> Grams:
     example={"energy_per_token": 2.576, "pue": 1.3, "intensity": 400},
     answer=372.08888888888885,
 )
-def co2e_per_million_tokens(*, energy_per_token: Joules, intensity: GramsPerKwh, pue: Pue = 1) -> Grams:
+def co2e_per_million_tokens(*, energy_per_token: q.Joules, intensity: q.GramsPerKwh, pue: q.Pue = 1) -> q.Grams:
     """Carbon emitted for a million tokens.
 
     Derivation: the CO₂e of 10⁶ times the energy of a token.

@@ -1,24 +1,8 @@
 """GPUs and accelerators: occupancy, utilisation of their units, and what a kernel costs to launch."""
 
 from inferometer.formulas import cpu
+from inferometer.formulas import quantities as q
 from inferometer.formulas.elementwise import choose, least, whole_above, whole_below
-from inferometer.formulas.quantities import (
-    Bandwidth,
-    ByteRate,
-    Bytes,
-    Count,
-    CountOrNone,
-    Cycles,
-    DeliveredRate,
-    FlopRate,
-    Fraction,
-    Ratio,
-    Seconds,
-    SomeBytes,
-    SomeCycles,
-    SomeFraction,
-    SomeSeconds,
-)
 from inferometer.formulas.registry import formula, require
 
 _CUDA = "NVIDIA, CUDA C++ Programming Guide, Technical Specifications per Compute Capability"
@@ -26,7 +10,7 @@ _NSIGHT = "NVIDIA, Nsight Compute documentation, Metrics Guide"
 
 
 @formula(row="2.1 SM occupancy", source=_CUDA, example={"active_warps": 48, "max_warps": 64}, answer=0.75)
-def sm_occupancy(*, active_warps: CountOrNone, max_warps: Count) -> Fraction:
+def sm_occupancy(*, active_warps: q.CountOrNone, max_warps: q.Count) -> q.Fraction:
     """The share of an SM's warp slots that hold a warp.
 
     Derivation: resident warps over the slots the hardware has.
@@ -50,14 +34,14 @@ def sm_occupancy(*, active_warps: CountOrNone, max_warps: Count) -> Fraction:
 )
 def occupancy_from_resources(
     *,
-    registers_per_thread: Count,
-    threads_per_block: Count,
-    shared_memory_per_block: Bytes = 0,
-    registers: Count = 65536,
-    shared_memory: SomeBytes = 233472,
-    max_blocks: Count = 32,
-    max_warps: Count = 64,
-) -> SomeFraction:
+    registers_per_thread: q.Count,
+    threads_per_block: q.Count,
+    shared_memory_per_block: q.Bytes = 0,
+    registers: q.Count = 65536,
+    shared_memory: q.SomeBytes = 233472,
+    max_blocks: q.Count = 32,
+    max_warps: q.Count = 64,
+) -> q.SomeFraction:
     """The occupancy that a kernel's registers, shared memory and block size allow.
 
     Derivation: an SM takes whole blocks. Registers allow ⌊registers/(registers per thread · threads)⌋ of them, shared
@@ -91,7 +75,7 @@ def occupancy_from_resources(
     example={"active_threads": 24, "warp_size": 32},
     answer=0.75,
 )
-def warp_execution_efficiency(*, active_threads: Ratio, warp_size: Count = 32) -> Fraction:
+def warp_execution_efficiency(*, active_threads: q.Ratio, warp_size: q.Count = 32) -> q.Fraction:
     """The share of a warp's threads that do work, on average over the executed instructions.
 
     Derivation: a warp issues one instruction for all its threads; those on the other side of a branch are masked off.
@@ -113,7 +97,7 @@ def warp_execution_efficiency(*, active_threads: Ratio, warp_size: Count = 32) -
     example={"active_cycles": 6e8, "cycles": 1e9},
     answer=0.6,
 )
-def tensor_core_utilization(*, active_cycles: Cycles, cycles: SomeCycles) -> Fraction:
+def tensor_core_utilization(*, active_cycles: q.Cycles, cycles: q.SomeCycles) -> q.Fraction:
     """The share of cycles in which the tensor cores were busy.
 
     Derivation: busy cycles over all cycles of the same interval.
@@ -130,7 +114,7 @@ def tensor_core_utilization(*, active_cycles: Cycles, cycles: SomeCycles) -> Fra
     example={"achieved": 2.68e12, "peak": 3.35e12},
     answer=0.8,
 )
-def bandwidth_utilization(*, achieved: ByteRate, peak: Bandwidth) -> Ratio:
+def bandwidth_utilization(*, achieved: q.ByteRate, peak: q.Bandwidth) -> q.Ratio:
     """The share of the memory's peak bandwidth that was reached.
 
     Derivation: a rate over a rate.
@@ -146,7 +130,7 @@ def bandwidth_utilization(*, achieved: ByteRate, peak: Bandwidth) -> Ratio:
     example={"launch": 10e-6, "compute": 85e-6, "sync": 5e-6},
     answer=100e-6,
 )
-def kernel_time(*, compute: Seconds, launch: Seconds = 0, sync: Seconds = 0) -> Seconds:
+def kernel_time(*, compute: q.Seconds, launch: q.Seconds = 0, sync: q.Seconds = 0) -> q.Seconds:
     """The time of one kernel as the host sees it.
 
     Derivation: the host launches, the device computes, the host waits for the end: three steps, one after another.
@@ -162,7 +146,7 @@ def kernel_time(*, compute: Seconds, launch: Seconds = 0, sync: Seconds = 0) -> 
     example={"launch": 10e-6, "compute": 85e-6, "sync": 5e-6},
     answer=0.15,
 )
-def launch_overhead_fraction(*, compute: SomeSeconds, launch: Seconds = 0, sync: Seconds = 0) -> Fraction:
+def launch_overhead_fraction(*, compute: q.SomeSeconds, launch: q.Seconds = 0, sync: q.Seconds = 0) -> q.Fraction:
     """The share of a kernel's time that is not computing.
 
     Derivation: (launch + sync)/(launch + compute + sync).
@@ -178,7 +162,7 @@ def launch_overhead_fraction(*, compute: SomeSeconds, launch: Seconds = 0, sync:
     example={"performed": 55e12, "peak": 100e12},
     answer=0.55,
 )
-def mxu_utilization(*, performed: DeliveredRate, peak: FlopRate) -> Ratio:
+def mxu_utilization(*, performed: q.DeliveredRate, peak: q.FlopRate) -> q.Ratio:
     """The share of a matrix unit's capacity that was used.
 
     Derivation: the rate of matrix arithmetic done over the rate the array has when every cell works every cycle.

@@ -1,20 +1,8 @@
 """Inference and serving: latency, batching, availability, goodput and compression."""
 
+from inferometer.formulas import quantities as q
 from inferometer.formulas.elementwise import whole_below
 from inferometer.formulas.latency import throughput
-from inferometer.formulas.quantities import (
-    Fraction,
-    Ratio,
-    RequestRate,
-    Requests,
-    Seconds,
-    SomeBytes,
-    SomeFraction,
-    SomeRatio,
-    SomeRequestRate,
-    SomeRequests,
-    SomeSeconds,
-)
 from inferometer.formulas.registry import formula, require
 
 
@@ -25,8 +13,8 @@ from inferometer.formulas.registry import formula, require
     answer=0.06,
 )
 def inference_latency(
-    *, model: Seconds, preprocess: Seconds = 0, postprocess: Seconds = 0, network: Seconds = 0
-) -> Seconds:
+    *, model: q.Seconds, preprocess: q.Seconds = 0, postprocess: q.Seconds = 0, network: q.Seconds = 0
+) -> q.Seconds:
     """The latency of one request from end to end.
 
     Derivation: the request passes the parts one after another, so their times add.
@@ -37,7 +25,7 @@ def inference_latency(
 
 
 @formula(row="9.2 Batched throughput", source="definition", example={"batch": 32, "batch_time": 0.08}, answer=400.0)
-def batched_throughput(*, batch: SomeRequests, batch_time: SomeSeconds) -> RequestRate:
+def batched_throughput(*, batch: q.SomeRequests, batch_time: q.SomeSeconds) -> q.RequestRate:
     """Requests per second when they are run in batches.
 
     Derivation: a batch of B completes every T(B) seconds.
@@ -53,7 +41,9 @@ def batched_throughput(*, batch: SomeRequests, batch_time: SomeSeconds) -> Reque
     example={"fixed": 0.010, "per_request": 0.002, "limit": 0.050},
     answer=400.0,
 )
-def optimal_batch_throughput(*, fixed: Seconds, per_request: SomeSeconds, limit: SomeSeconds) -> SomeRequestRate:
+def optimal_batch_throughput(
+    *, fixed: q.Seconds, per_request: q.SomeSeconds, limit: q.SomeSeconds
+) -> q.SomeRequestRate:
     """The throughput at the best batch whose time stays within a limit, for T(B) = fixed + per_request·B.
 
     Derivation: B/(a + c·B) rises with B, so the best batch is the largest allowed: B = ⌊(limit − a)/c⌋. The throughput
@@ -74,7 +64,7 @@ def optimal_batch_throughput(*, fixed: Seconds, per_request: SomeSeconds, limit:
 
 
 @formula(row="9.3 Availability", source="definition", example={"successes": 9990, "requests": 10000}, answer=0.999)
-def availability(*, successes: Requests, requests: SomeRequests) -> Fraction:
+def availability(*, successes: q.Requests, requests: q.SomeRequests) -> q.Fraction:
     """The share of requests that succeeded.
 
     Derivation: a count over the count it is part of.
@@ -91,7 +81,7 @@ def availability(*, successes: Requests, requests: SomeRequests) -> Fraction:
     example={"met": 950, "time": 50.0},
     answer=19.0,
 )
-def goodput(*, met: Requests, time: SomeSeconds) -> RequestRate:
+def goodput(*, met: q.Requests, time: q.SomeSeconds) -> q.RequestRate:
     """Requests per second that met their service level.
 
     Derivation: throughput, with only the requests that kept every limit.
@@ -102,7 +92,7 @@ def goodput(*, met: Requests, time: SomeSeconds) -> RequestRate:
 
 
 @formula(row="9.4 Batch fill rate", source="definition", example={"mean_batch": 24, "max_batch": 32}, answer=0.75)
-def batch_fill_rate(*, mean_batch: Requests, max_batch: SomeRequests) -> Fraction:
+def batch_fill_rate(*, mean_batch: q.Requests, max_batch: q.SomeRequests) -> q.Fraction:
     """How full the batches are.
 
     Derivation: the mean batch over the largest one allowed.
@@ -119,7 +109,7 @@ def batch_fill_rate(*, mean_batch: Requests, max_batch: SomeRequests) -> Fractio
     example={"original": 2.2e9, "compressed": 0.644e9},
     answer=3.4161490683229814,
 )
-def compression_ratio(*, original: SomeBytes, compressed: SomeBytes) -> SomeRatio:
+def compression_ratio(*, original: q.SomeBytes, compressed: q.SomeBytes) -> q.SomeRatio:
     """How many times smaller a model became.
 
     Derivation: bytes over bytes. The scales of a block format count: Q4_0 stores 4.5 bits a weight, so it is 3.56
@@ -136,7 +126,7 @@ def compression_ratio(*, original: SomeBytes, compressed: SomeBytes) -> SomeRati
     example={"compressed": 0.741, "original": 0.761},
     answer=0.973718791064389,
 )
-def accuracy_retention(*, compressed: Fraction, original: SomeFraction) -> Ratio:
+def accuracy_retention(*, compressed: q.Fraction, original: q.SomeFraction) -> q.Ratio:
     """The share of the original accuracy that a compressed model keeps.
 
     Derivation: accuracy over accuracy, on the same test.

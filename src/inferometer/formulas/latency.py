@@ -4,25 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from inferometer.formulas import quantities as q
 from inferometer.formulas.elementwise import greatest, least, whole_above
-from inferometer.formulas.quantities import (
-    Amount,
-    Count,
-    CyclesPerInstruction,
-    Fraction,
-    Hertz,
-    Instant,
-    Instructions,
-    InstructionsPerCycle,
-    Probability,
-    Rate,
-    SampleList,
-    Seconds,
-    SecondsList,
-    SomeRate,
-    SomeRatio,
-    SomeSeconds,
-)
 from inferometer.formulas.registry import formula, require
 
 _HENNESSY = "Hennessy & Patterson, Computer Architecture: A Quantitative Approach, ch. 1"
@@ -35,7 +18,7 @@ _HYNDMAN = "Hyndman & Fan 1996, Sample Quantiles in Statistical Packages"
     example={"instructions": 8e9, "cpi": 0.625, "frequency": 3.2e9},
     answer=1.5625,
 )
-def execution_time_cpi(*, instructions: Instructions, cpi: CyclesPerInstruction, frequency: Hertz) -> Seconds:
+def execution_time_cpi(*, instructions: q.Instructions, cpi: q.CyclesPerInstruction, frequency: q.Hertz) -> q.Seconds:
     """The time a program runs, from its instructions and their mean cost.
 
     Derivation: instr × cycle/instr = cycles; cycles ÷ cycle/s = seconds.
@@ -51,7 +34,7 @@ def execution_time_cpi(*, instructions: Instructions, cpi: CyclesPerInstruction,
     example={"instructions": 8e9, "ipc": 1.6, "frequency": 3.2e9},
     answer=1.5625,
 )
-def execution_time_ipc(*, instructions: Instructions, ipc: InstructionsPerCycle, frequency: Hertz) -> Seconds:
+def execution_time_ipc(*, instructions: q.Instructions, ipc: q.InstructionsPerCycle, frequency: q.Hertz) -> q.Seconds:
     """The time a program runs, from its instructions and how many retire per cycle.
 
     Derivation: the CPI form with CPI = 1/IPC.
@@ -62,7 +45,7 @@ def execution_time_ipc(*, instructions: Instructions, ipc: InstructionsPerCycle,
 
 
 @formula(row="3.2 Throughput", source="definition", example={"work": 1200, "time": 60.0}, answer=20.0)
-def throughput(*, work: Amount, time: SomeSeconds) -> Rate:
+def throughput(*, work: q.Amount, time: q.SomeSeconds) -> q.Rate:
     """Work done per second.
 
     Derivation: a count over the time in which it was completed.
@@ -73,7 +56,7 @@ def throughput(*, work: Amount, time: SomeSeconds) -> Rate:
 
 
 @formula(row="3.3 Throughput (serial server)", source="definition", example={"latency": 0.05}, answer=20.0)
-def throughput_serial(*, latency: SomeSeconds) -> SomeRate:
+def throughput_serial(*, latency: q.SomeSeconds) -> q.SomeRate:
     """The throughput of a server that takes one request at a time.
 
     Derivation: the next request starts when the last one ends, so one completes every `latency` seconds. The source
@@ -86,7 +69,7 @@ def throughput_serial(*, latency: SomeSeconds) -> SomeRate:
 
 
 @formula(row="3.3 Throughput (pipeline)", source=_HENNESSY, example={"stages": [0.010, 0.020, 0.005]}, answer=50.0)
-def throughput_pipeline(*, stages: SecondsList) -> SomeRate:
+def throughput_pipeline(*, stages: q.SecondsList) -> q.SomeRate:
     """The throughput of a full pipeline.
 
     Derivation: each stage works on another request, and all hand on together; the slowest stage sets the beat, so one
@@ -105,12 +88,12 @@ def throughput_pipeline(*, stages: SecondsList) -> SomeRate:
     example={"samples": list(range(1, 101)), "p": 0.95},
     answer=95.0,
 )
-def percentile_nearest_rank(*, samples: SampleList, p: Fraction) -> Instant:
+def percentile_nearest_rank(*, samples: q.SampleList, p: q.Fraction) -> q.Instant:
     """The smallest sample that at least a share `p` of all samples do not exceed.
 
     Derivation: of n sorted samples the r-th (from 1) has r samples at or below it; r/n ≥ p first holds for r = ⌈p·n⌉.
     A rank of ⌊p·n⌋ counted from 0 is one too high: of 100 samples it takes the 96th for the 95th percentile.
-    Units: the samples' own unit (seconds where nothing else is said) and a fraction → that unit.
+    Units: the samples' own unit (seconds unless stated otherwise) and a fraction → that unit.
     Ignores: how few samples there are. A 99th percentile of 20 samples is their maximum.
     """
     rank = greatest(whole_above(p * np.shape(samples)[-1]), 1)
@@ -123,11 +106,11 @@ def percentile_nearest_rank(*, samples: SampleList, p: Fraction) -> Instant:
     example={"samples": list(range(1, 101)), "p": 0.95},
     answer=95.05,
 )
-def percentile_linear(*, samples: SampleList, p: Fraction) -> Instant:
+def percentile_linear(*, samples: q.SampleList, p: q.Fraction) -> q.Instant:
     """The percentile that interpolates between the two nearest samples: numpy's default.
 
     Derivation: lay the n sorted samples at 0, 1, … n−1 and read at h = (n−1)·p: x[⌊h⌋] + (h−⌊h⌋)·(x[⌊h⌋+1] − x[⌊h⌋]).
-    Units: the samples' own unit (seconds where nothing else is said) and a fraction → that unit.
+    Units: the samples' own unit (seconds unless stated otherwise) and a fraction → that unit.
     Ignores: how few samples there are, and that no sample may have the value it gives.
     """
     last = np.shape(samples)[-1] - 1
@@ -151,7 +134,7 @@ def _at(samples: Any, rank: Any) -> Any:
     example={"p": 0.01, "n": 100},
     answer=0.6339676587267709,
 )
-def fanout_tail_probability(*, p: Probability, n: Count) -> Probability:
+def fanout_tail_probability(*, p: q.Probability, n: q.Count) -> q.Probability:
     """The chance that a request which asks `n` servers meets at least one slow one.
 
     Derivation: a server is fast with 1−p; all n are fast with (1−p)ⁿ; the rest is 1 − (1−p)ⁿ. Computed through
@@ -164,7 +147,7 @@ def fanout_tail_probability(*, p: Probability, n: Count) -> Probability:
 
 
 @formula(row="3.5 Speedup", source="definition", example={"before": 2.744, "after": 1.27}, answer=2.1606299212598428)
-def speedup(*, before: SomeSeconds, after: SomeSeconds) -> SomeRatio:
+def speedup(*, before: q.SomeSeconds, after: q.SomeSeconds) -> q.SomeRatio:
     """How many times faster the second time is.
 
     Derivation: the same work at rates W/T₁ and W/T₂; their ratio is T₁/T₂.

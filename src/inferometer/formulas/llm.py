@@ -6,33 +6,8 @@ from typing import Any
 import numpy as np
 
 from inferometer.formulas import latency
+from inferometer.formulas import quantities as q
 from inferometer.formulas.elementwise import choose, greatest, whole_below
-from inferometer.formulas.quantities import (
-    Bandwidth,
-    Bytes,
-    Count,
-    CountOrNone,
-    FlopRate,
-    Flops,
-    Fraction,
-    Instant,
-    Probability,
-    Ratio,
-    Seconds,
-    SecondsList,
-    SeveralTokens,
-    SomeBytes,
-    SomeFraction,
-    SomeRatio,
-    SomeSeconds,
-    SomeTokenRate,
-    TokenRate,
-    Tokens,
-    TokensList,
-    TokensOnAverage,
-    UpToAMillion,
-    UpToAMillionOrNone,
-)
 from inferometer.formulas.registry import formula, require
 
 _LEVIATHAN = "Leviathan, Kalman & Matias 2023, Fast Inference via Speculative Decoding, arXiv:2211.17192"
@@ -40,7 +15,7 @@ _POPE = "Pope et al. 2022, Efficiently Scaling Transformer Inference, arXiv:2211
 
 
 @formula(row="10.1 TTFT", source="definition", example={"request": 0.0, "first_token": 1.2795}, answer=1.2795)
-def ttft(*, first_token: Instant, request: Instant = 0) -> Seconds:
+def ttft(*, first_token: q.Instant, request: q.Instant = 0) -> q.Seconds:
     """Time to first token, measured.
 
     Derivation: the moment the first token arrives less the moment the request was sent, on one clock. The example is
@@ -68,16 +43,16 @@ def ttft(*, first_token: Instant, request: Instant = 0) -> Seconds:
 )
 def ttft_model(
     *,
-    flops: Flops,
-    bytes: Bytes,
-    peak: FlopRate,
-    bandwidth: Bandwidth,
-    compute_utilization: SomeFraction = 1,
-    memory_utilization: SomeFraction = 1,
-    queue: Seconds = 0,
-    tokenize: Seconds = 0,
-    sample: Seconds = 0,
-) -> Seconds:
+    flops: q.Flops,
+    bytes: q.Bytes,
+    peak: q.FlopRate,
+    bandwidth: q.Bandwidth,
+    compute_utilization: q.SomeFraction = 1,
+    memory_utilization: q.SomeFraction = 1,
+    queue: q.Seconds = 0,
+    tokenize: q.Seconds = 0,
+    sample: q.Seconds = 0,
+) -> q.Seconds:
     """Time to first token, predicted from the prefill's work.
 
     Derivation: the prefill takes the longer of its arithmetic, flops/(peak·u), and its traffic, bytes/(bandwidth·u);
@@ -92,7 +67,7 @@ def ttft_model(
 
 
 @formula(row="10.2 TPOT", source="definition", example={"e2e": 3.9479, "ttft": 1.2799, "tokens": 30}, answer=0.092)
-def tpot(*, e2e: Seconds, ttft: Seconds, tokens: SeveralTokens) -> Seconds:
+def tpot(*, e2e: q.Seconds, ttft: q.Seconds, tokens: q.SeveralTokens) -> q.Seconds:
     """Time per output token after the first.
 
     Derivation: the first of n tokens arrives at TTFT and the last at the end; n−1 gaps lie between them.
@@ -106,7 +81,7 @@ def tpot(*, e2e: Seconds, ttft: Seconds, tokens: SeveralTokens) -> Seconds:
 @formula(
     row="10.2 E2E latency", source="definition", example={"ttft": 1.2799, "tpot": 0.092, "tokens": 30}, answer=3.9479
 )
-def e2e_latency(*, ttft: Seconds, tpot: Seconds, tokens: Tokens) -> Seconds:
+def e2e_latency(*, ttft: q.Seconds, tpot: q.Seconds, tokens: q.Tokens) -> q.Seconds:
     """The time until the last token of a request.
 
     Derivation: the definition of TPOT solved for the end: the first token, then n−1 gaps.
@@ -117,7 +92,7 @@ def e2e_latency(*, ttft: Seconds, tpot: Seconds, tokens: Tokens) -> Seconds:
 
 
 @formula(row="10.2 ITL vs TPOT", source="definition", example={"gaps": [0.090, 0.092, 0.094]}, answer=0.092)
-def inter_token_latency(*, gaps: SecondsList) -> Seconds:
+def inter_token_latency(*, gaps: q.SecondsList) -> q.Seconds:
     """The mean gap between tokens that follow each other.
 
     Derivation: the gaps of one request sum to e2e − TTFT and there are n−1 of them, so their mean is its TPOT. Over
@@ -134,7 +109,7 @@ def inter_token_latency(*, gaps: SecondsList) -> Seconds:
     example={"tokens": 30, "time": 3.9479},
     answer=7.598976671141619,
 )
-def request_tokens_per_s(*, tokens: Tokens, time: SomeSeconds) -> TokenRate:
+def request_tokens_per_s(*, tokens: q.Tokens, time: q.SomeSeconds) -> q.TokenRate:
     """Output tokens per second as one user sees them, the wait for the first included.
 
     Derivation: tokens over the whole time of the request.
@@ -145,7 +120,7 @@ def request_tokens_per_s(*, tokens: Tokens, time: SomeSeconds) -> TokenRate:
 
 
 @formula(row="10.3 Decode tok/s", source="definition", example={"tpot": 0.092}, answer=1 / 0.092)
-def decode_tokens_per_s(*, tpot: SomeSeconds) -> SomeTokenRate:
+def decode_tokens_per_s(*, tpot: q.SomeSeconds) -> q.SomeTokenRate:
     """The speed of decoding for one request.
 
     Derivation: one request decodes serially, a token every TPOT seconds.
@@ -156,7 +131,7 @@ def decode_tokens_per_s(*, tpot: SomeSeconds) -> SomeTokenRate:
 
 
 @formula(row="10.3 System tok/s", source="definition", example={"tokens": [100] * 64, "time": 10.0}, answer=640.0)
-def system_tokens_per_s(*, tokens: TokensList, time: SomeSeconds) -> TokenRate:
+def system_tokens_per_s(*, tokens: q.TokensList, time: q.SomeSeconds) -> q.TokenRate:
     """Output tokens per second of all requests together.
 
     Derivation: the tokens of every request, summed, over the time looked at.
@@ -174,12 +149,12 @@ def system_tokens_per_s(*, tokens: TokensList, time: SomeSeconds) -> TokenRate:
 )
 def decode_floor(
     *,
-    weight_bytes: SomeBytes,
-    kv_bytes: Bytes,
-    bandwidth: Bandwidth,
-    batch: Count = 1,
-    utilization: SomeFraction = 1,
-) -> SomeSeconds:
+    weight_bytes: q.SomeBytes,
+    kv_bytes: q.Bytes,
+    bandwidth: q.Bandwidth,
+    batch: q.Count = 1,
+    utilization: q.SomeFraction = 1,
+) -> q.SomeSeconds:
     """The least time of one decode step: every weight once, and every sequence's KV cache once.
 
     Derivation: a step reads all weights whatever the batch, and the cache of each of B sequences. At one to a few
@@ -197,7 +172,7 @@ def decode_floor(
     example={"layers": 80, "hidden": 8192, "element_bytes": 2},
     answer=2_621_440,
 )
-def kv_bytes_per_token_mha(*, layers: Count, hidden: Count, element_bytes: SomeBytes = 2) -> SomeBytes:
+def kv_bytes_per_token_mha(*, layers: q.Count, hidden: q.Count, element_bytes: q.SomeBytes = 2) -> q.SomeBytes:
     """KV-cache bytes of a token where every attention head has its own keys and values.
 
     Derivation: `kv_bytes_per_token` with n_kv·d = hidden. It is the source's formula and holds for plain multi-head
@@ -215,7 +190,9 @@ def kv_bytes_per_token_mha(*, layers: Count, hidden: Count, element_bytes: SomeB
     example={"layers": 80, "kv_heads": 8, "head_dim": 128, "element_bytes": 2},
     answer=327_680,
 )
-def kv_bytes_per_token(*, layers: Count, kv_heads: Count, head_dim: Count, element_bytes: SomeBytes = 2) -> SomeBytes:
+def kv_bytes_per_token(
+    *, layers: q.Count, kv_heads: q.Count, head_dim: q.Count, element_bytes: q.SomeBytes = 2
+) -> q.SomeBytes:
     """KV-cache bytes of one token.
 
     Derivation: each layer keeps one key and one value (2) for each KV head, of head_dim elements. Query heads do not
@@ -232,7 +209,7 @@ def kv_bytes_per_token(*, layers: Count, kv_heads: Count, head_dim: Count, eleme
     example={"bytes_per_token": 327_680, "tokens": 1024, "batch": 1},
     answer=335_544_320,
 )
-def kv_cache_bytes(*, bytes_per_token: SomeBytes, tokens: Tokens, batch: Count = 1) -> SomeBytes:
+def kv_cache_bytes(*, bytes_per_token: q.SomeBytes, tokens: q.Tokens, batch: q.Count = 1) -> q.SomeBytes:
     """The KV cache of a batch of sequences.
 
     Derivation: every token of every sequence keeps its own keys and values.
@@ -255,8 +232,8 @@ def kv_cache_bytes(*, bytes_per_token: SomeBytes, tokens: Tokens, batch: Count =
     answer=162,
 )
 def max_concurrent_sequences(
-    *, memory: SomeBytes, weights: Bytes, kv_bytes_per_token: SomeBytes, context: Tokens, reserve: Bytes = 0
-) -> CountOrNone:
+    *, memory: q.SomeBytes, weights: q.Bytes, kv_bytes_per_token: q.SomeBytes, context: q.Tokens, reserve: q.Bytes = 0
+) -> q.CountOrNone:
     """How many sequences of a length fit into memory at once.
 
     Derivation: what weights and reserve leave, divided by the cache of one sequence, rounded down. The example: 8 GPUs
@@ -283,7 +260,7 @@ def max_concurrent_sequences(
     example={"acceptance": 0.8, "draft_length": 4},
     answer=3.3616,
 )
-def speculative_tokens(*, acceptance: Probability, draft_length: CountOrNone) -> TokensOnAverage:
+def speculative_tokens(*, acceptance: q.Probability, draft_length: q.CountOrNone) -> q.TokensOnAverage:
     """Tokens that one step of speculative decoding gives on average.
 
     Derivation: the step gives token i+1 if the first i drafts are all accepted, with probability αⁱ. The sum of αⁱ for
@@ -304,7 +281,7 @@ def speculative_tokens(*, acceptance: Probability, draft_length: CountOrNone) ->
     example={"acceptance": 0.8, "draft_length": 4, "draft_cost": 0.05},
     answer=2.801333333333334,
 )
-def speculative_speedup(*, acceptance: Probability, draft_length: CountOrNone, draft_cost: Ratio) -> SomeRatio:
+def speculative_speedup(*, acceptance: q.Probability, draft_length: q.CountOrNone, draft_cost: q.Ratio) -> q.SomeRatio:
     """How many times faster speculative decoding makes a request.
 
     Derivation: a step costs γ draft runs of c and one target run of 1, so γc + 1, and gives the expected tokens; plain
@@ -317,7 +294,7 @@ def speculative_speedup(*, acceptance: Probability, draft_length: CountOrNone, d
 
 
 @formula(row="10.6 Prefix-cache TTFT", source="definition", example={"ttft": 1.28, "hit": 0.75}, answer=0.32)
-def prefix_cache_ttft(*, ttft: Seconds, hit: Fraction) -> Seconds:
+def prefix_cache_ttft(*, ttft: q.Seconds, hit: q.Fraction) -> q.Seconds:
     """Time to first token when part of the prompt is already in the KV cache.
 
     Derivation: the work of the linear layers grows with the tokens that are left: a share 1 − hit.
@@ -334,7 +311,7 @@ def prefix_cache_ttft(*, ttft: Seconds, hit: Fraction) -> Seconds:
     example={"n": 20, "c": 5, "k": 3},
     answer=0.6008771929824561,
 )
-def pass_at_k(*, n: UpToAMillion, c: UpToAMillionOrNone, k: UpToAMillion) -> Probability:
+def pass_at_k(*, n: q.UpToAMillion, c: q.UpToAMillionOrNone, k: q.UpToAMillion) -> q.Probability:
     """The chance that at least one of `k` answers is right, from `n` tries of which `c` were.
 
     Derivation: of all ways to draw k of n, C(n−c, k) draw none of the c right ones; so 1 − C(n−c, k)/C(n, k). It has no

@@ -1,30 +1,13 @@
 """Memory and I/O: bandwidth, arithmetic intensity, caches and data loading."""
 
-from inferometer.formulas.quantities import (
-    Amount,
-    Bandwidth,
-    ByteRate,
-    Bytes,
-    Count,
-    Cycles,
-    Flops,
-    Fraction,
-    Hertz,
-    Intensity,
-    Seconds,
-    SomeAmount,
-    SomeBytes,
-    SomeIntensity,
-    SomeSeconds,
-    TransferRate,
-)
+from inferometer.formulas import quantities as q
 from inferometer.formulas.registry import formula, require
 
 _HENNESSY = "Hennessy & Patterson, Computer Architecture: A Quantitative Approach, app. B"
 
 
 @formula(row="6.1 Bandwidth", source="definition", example={"bytes": 67.1e9, "time": 2.0}, answer=33.55e9)
-def bandwidth(*, bytes: Bytes, time: SomeSeconds) -> ByteRate:
+def bandwidth(*, bytes: q.Bytes, time: q.SomeSeconds) -> q.ByteRate:
     """Bytes moved per second.
 
     Derivation: an amount over the time it took.
@@ -40,7 +23,7 @@ def bandwidth(*, bytes: Bytes, time: SomeSeconds) -> ByteRate:
     example={"bus_bytes": 8, "transfer_rate": 3.2e9, "channels": 1},
     answer=25.6e9,
 )
-def peak_dram_bandwidth(*, bus_bytes: SomeBytes, transfer_rate: TransferRate, channels: Count = 1) -> Bandwidth:
+def peak_dram_bandwidth(*, bus_bytes: q.SomeBytes, transfer_rate: q.TransferRate, channels: q.Count = 1) -> q.Bandwidth:
     """The bandwidth that a memory's pins allow.
 
     Derivation: every transfer carries the width of the bus; channels work side by side.
@@ -51,7 +34,7 @@ def peak_dram_bandwidth(*, bus_bytes: SomeBytes, transfer_rate: TransferRate, ch
 
 
 @formula(row="6.2 Latency in cycles", source="definition", example={"latency": 80e-9, "frequency": 3.2e9}, answer=256.0)
-def latency_cycles(*, latency: Seconds, frequency: Hertz) -> Cycles:
+def latency_cycles(*, latency: q.Seconds, frequency: q.Hertz) -> q.Cycles:
     """A time counted in clock cycles.
 
     Derivation: s × cycle/s = cycles.
@@ -67,7 +50,7 @@ def latency_cycles(*, latency: Seconds, frequency: Hertz) -> Cycles:
     example={"flops": 2 * 1024**3, "bytes": 4 * 3 * 1024**2},
     answer=1024 / 6,
 )
-def arithmetic_intensity(*, flops: Flops, bytes: SomeBytes) -> Intensity:
+def arithmetic_intensity(*, flops: q.Flops, bytes: q.SomeBytes) -> q.Intensity:
     """Operations done per byte moved.
 
     Derivation: a count over a count. A square f32 product does 2n³ FLOPs and moves three matrices of 4n² bytes: n/6.
@@ -78,7 +61,7 @@ def arithmetic_intensity(*, flops: Flops, bytes: SomeBytes) -> Intensity:
 
 
 @formula(row="6.3 GEMV AI (decode)", source="definition", example={"bytes_per_weight": 2}, answer=1.0)
-def gemv_intensity(*, bytes_per_weight: SomeBytes, rows: Count = 1) -> SomeIntensity:
+def gemv_intensity(*, bytes_per_weight: q.SomeBytes, rows: q.Count = 1) -> q.SomeIntensity:
     """The intensity of a matrix product with few rows: what one decode step does.
 
     Derivation: each weight is read once and used in one multiply and one add per row, so 2·rows/bytes. It is 1 in
@@ -90,7 +73,7 @@ def gemv_intensity(*, bytes_per_weight: SomeBytes, rows: Count = 1) -> SomeInten
 
 
 @formula(row="6.4 Hit ratio", source=_HENNESSY, example={"hits": 950, "accesses": 1000}, answer=0.95)
-def hit_ratio(*, hits: Amount, accesses: SomeAmount) -> Fraction:
+def hit_ratio(*, hits: q.Amount, accesses: q.SomeAmount) -> q.Fraction:
     """The share of accesses that a cache serves.
 
     Derivation: a count over the count it is part of.
@@ -107,7 +90,7 @@ def hit_ratio(*, hits: Amount, accesses: SomeAmount) -> Fraction:
     example={"misses": 364_011_867, "accesses": 474_658_740},
     answer=0.766891739947736,
 )
-def miss_ratio(*, misses: Amount, accesses: SomeAmount) -> Fraction:
+def miss_ratio(*, misses: q.Amount, accesses: q.SomeAmount) -> q.Fraction:
     """The share of accesses that a cache does not serve.
 
     Derivation: an access hits or misses, so misses = accesses − hits and misses/accesses = 1 − hit ratio. Taken
@@ -125,7 +108,7 @@ def miss_ratio(*, misses: Amount, accesses: SomeAmount) -> Fraction:
     example={"hit_time": 1e-9, "miss_ratio": 0.05, "miss_penalty": 80e-9},
     answer=5e-9,
 )
-def amat(*, hit_time: Seconds, miss_ratio: Fraction, miss_penalty: Seconds) -> Seconds:
+def amat(*, hit_time: q.Seconds, miss_ratio: q.Fraction, miss_penalty: q.Seconds) -> q.Seconds:
     """Average memory access time.
 
     Derivation: every access pays the look-up; a share `miss_ratio` pays the penalty on top.
@@ -136,7 +119,7 @@ def amat(*, hit_time: Seconds, miss_ratio: Fraction, miss_penalty: Seconds) -> S
 
 
 @formula(row="6.6 I/O throughput", source="definition", example={"bytes": 2.47e9, "time": 0.494}, answer=5e9)
-def io_throughput(*, bytes: Bytes, time: SomeSeconds) -> ByteRate:
+def io_throughput(*, bytes: q.Bytes, time: q.SomeSeconds) -> q.ByteRate:
     """Bytes read from or written to storage per second.
 
     Derivation: bandwidth, for a disk.
@@ -152,7 +135,7 @@ def io_throughput(*, bytes: Bytes, time: SomeSeconds) -> ByteRate:
     example={"wait": 0.030, "step": 0.200},
     answer=0.15,
 )
-def data_starvation_ratio(*, wait: Seconds, step: SomeSeconds) -> Fraction:
+def data_starvation_ratio(*, wait: q.Seconds, step: q.SomeSeconds) -> q.Fraction:
     """The share of a step in which the device waits for data.
 
     Derivation: idle time over the time of the step that contains it.

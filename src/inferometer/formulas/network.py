@@ -4,13 +4,13 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from inferometer.formulas.quantities import Bandwidth, Bytes, Count, Quantity, Seconds, SomeBytes, SomeSeconds
+from inferometer.formulas import quantities as q
 from inferometer.formulas.registry import formula, require
 
 _DALLY = "Dally & Towles 2004, Principles and Practices of Interconnection Networks"
 _HOCKNEY = "Hockney 1994, The Communication Challenge for MPP"
 
-Topology = Annotated[str, Quantity(unit="label", choices=("torus", "fat-tree", "ring", "mesh"))]
+Topology = Annotated[str, q.Quantity(unit="label", choices=("torus", "fat-tree", "ring", "mesh"))]
 
 
 @formula(
@@ -19,7 +19,7 @@ Topology = Annotated[str, Quantity(unit="label", choices=("torus", "fat-tree", "
     example={"bytes": 100e6, "bandwidth": 50e9, "latency": 1e-6},
     answer=0.002001,
 )
-def transfer_time(*, bytes: Bytes, bandwidth: Bandwidth, latency: Seconds = 0) -> Seconds:
+def transfer_time(*, bytes: q.Bytes, bandwidth: q.Bandwidth, latency: q.Seconds = 0) -> q.Seconds:
     """The time to send a message.
 
     Derivation: the first byte arrives after the latency, the others follow at the bandwidth: M/BW + α.
@@ -35,7 +35,7 @@ def transfer_time(*, bytes: Bytes, bandwidth: Bandwidth, latency: Seconds = 0) -
     example={"bandwidth": 50e9, "latency": 1e-6},
     answer=50_000.0,
 )
-def half_bandwidth_size(*, bandwidth: Bandwidth, latency: SomeSeconds) -> SomeBytes:
+def half_bandwidth_size(*, bandwidth: q.Bandwidth, latency: q.SomeSeconds) -> q.SomeBytes:
     """The message size that gets half the bandwidth.
 
     Derivation: M/(M/BW + α) = BW/2 holds for M = BW·α. Below it latency rules, above it bandwidth.
@@ -51,7 +51,7 @@ def half_bandwidth_size(*, bandwidth: Bandwidth, latency: SomeSeconds) -> SomeBy
     example={"bandwidth": 50e9, "round_trip": 2e-6},
     answer=100_000.0,
 )
-def bandwidth_delay_product(*, bandwidth: Bandwidth, round_trip: SomeSeconds) -> SomeBytes:
+def bandwidth_delay_product(*, bandwidth: q.Bandwidth, round_trip: q.SomeSeconds) -> q.SomeBytes:
     """Bytes that must be in flight to keep a link full.
 
     Derivation: the sender hears back after one round trip and could have sent BW·RTT by then.
@@ -67,7 +67,7 @@ def bandwidth_delay_product(*, bandwidth: Bandwidth, round_trip: SomeSeconds) ->
     example={"nodes": 16, "link_bandwidth": 50e9, "topology": "torus"},
     answer=400e9,
 )
-def bisection_bandwidth(*, nodes: Count, link_bandwidth: Bandwidth, topology: Topology = "torus") -> Bandwidth:
+def bisection_bandwidth(*, nodes: q.Count, link_bandwidth: q.Bandwidth, topology: Topology = "torus") -> q.Bandwidth:
     """The bandwidth between two halves of a network, for the worst cut in half.
 
     Derivation: count the links that the cut crosses. A k×k torus: each of k rows is a ring and is cut twice, 2k links.
@@ -95,7 +95,7 @@ def _cut_links(nodes: Any, topology: str) -> Any:
     example={"hops": 3, "bytes": 1e6, "bandwidth": 50e9},
     answer=6e-5,
 )
-def topology_cost(*, hops: Count, bytes: Bytes, bandwidth: Bandwidth, latency: Seconds = 0) -> Seconds:
+def topology_cost(*, hops: q.Count, bytes: q.Bytes, bandwidth: q.Bandwidth, latency: q.Seconds = 0) -> q.Seconds:
     """The time to send a message over several hops that each store it before they send it on.
 
     Derivation: each hop takes the whole transfer time, one after another: hops·(M/BW + α).

@@ -3,24 +3,14 @@
 import numpy as np
 
 from inferometer.formulas import latency
-from inferometer.formulas.quantities import (
-    Count,
-    Fraction,
-    PartFraction,
-    Real,
-    SecondsList,
-    Several,
-    SomeFraction,
-    SomeRatio,
-    SomeSeconds,
-)
+from inferometer.formulas import quantities as q
 from inferometer.formulas.registry import formula, require
 
 _AMDAHL = "Amdahl 1967, Validity of the Single Processor Approach"
 
 
 @formula(row="5.1 Amdahl (general)", source=_AMDAHL, example={"fraction": 0.9, "speedup": 4}, answer=40 / 13)
-def amdahl(*, fraction: Fraction, speedup: SomeRatio) -> SomeRatio:
+def amdahl(*, fraction: q.Fraction, speedup: q.SomeRatio) -> q.SomeRatio:
     """The speed-up of the whole when a fraction of it gets faster.
 
     Derivation: of a time of 1, the part 1−f stays and the part f becomes f/s. Speed-up = 1/((1−f) + f/s).
@@ -31,7 +21,7 @@ def amdahl(*, fraction: Fraction, speedup: SomeRatio) -> SomeRatio:
 
 
 @formula(row="5.1 Amdahl (N cores)", source=_AMDAHL, example={"fraction": 0.95, "n": 8}, answer=160 / 27)
-def amdahl_cores(*, fraction: Fraction, n: Count) -> SomeRatio:
+def amdahl_cores(*, fraction: q.Fraction, n: q.Count) -> q.SomeRatio:
     """The speed-up of `n` cores on a program whose parallel part is `fraction`.
 
     Derivation: the general form with s = n: the parallel part is shared out evenly.
@@ -42,7 +32,7 @@ def amdahl_cores(*, fraction: Fraction, n: Count) -> SomeRatio:
 
 
 @formula(row="5.1 Amdahl limit", source=_AMDAHL, example={"fraction": 0.95}, answer=20.0)
-def amdahl_limit(*, fraction: PartFraction) -> SomeRatio:
+def amdahl_limit(*, fraction: q.PartFraction) -> q.SomeRatio:
     """The speed-up that no number of cores can pass.
 
     Derivation: f/s → 0 as s → ∞, so the speed-up → 1/(1−f).
@@ -58,7 +48,7 @@ def amdahl_limit(*, fraction: PartFraction) -> SomeRatio:
     example={"fraction": 0.95, "n": 8},
     answer=7.65,
 )
-def gustafson(*, fraction: Fraction, n: Count) -> SomeRatio:
+def gustafson(*, fraction: q.Fraction, n: q.Count) -> q.SomeRatio:
     """The scaled speed-up: how much longer one core would take for what `n` cores did.
 
     Derivation: on n cores a time of 1 has a serial part 1−f and a parallel part f. One core needs (1−f) + n·f for it.
@@ -69,7 +59,7 @@ def gustafson(*, fraction: Fraction, n: Count) -> SomeRatio:
 
 
 @formula(row="5.3 Parallel efficiency", source="definition", example={"speedup": 160 / 27, "n": 8}, answer=20 / 27)
-def parallel_efficiency(*, speedup: SomeRatio, n: Count) -> SomeRatio:
+def parallel_efficiency(*, speedup: q.SomeRatio, n: q.Count) -> q.SomeRatio:
     """Speed-up per worker.
 
     Derivation: n workers could give n; the share reached is S/n.
@@ -85,7 +75,7 @@ def parallel_efficiency(*, speedup: SomeRatio, n: Count) -> SomeRatio:
     example={"speedup": 160 / 27, "n": 8},
     answer=0.05,
 )
-def karp_flatt(*, speedup: SomeRatio, n: Several) -> Real:
+def karp_flatt(*, speedup: q.SomeRatio, n: q.Several) -> q.Real:
     """The serial fraction that a measured speed-up betrays.
 
     Derivation: Amdahl for n cores is 1/S = e + (1−e)/n; solved for e it is (1/S − 1/n)/(1 − 1/n).
@@ -97,7 +87,7 @@ def karp_flatt(*, speedup: SomeRatio, n: Several) -> Real:
 
 
 @formula(row="5.4 Load balance", source="definition", example={"times": [8, 9, 10, 9]}, answer=0.9)
-def load_balance(*, times: SecondsList) -> SomeFraction:
+def load_balance(*, times: q.SecondsList) -> q.SomeFraction:
     """How evenly workers are loaded: 1 is perfect.
 
     Derivation: all wait for the slowest, so n·max(T) worker-seconds are paid and ΣT are used; the share is mean/max.
@@ -115,7 +105,7 @@ def load_balance(*, times: SecondsList) -> SomeFraction:
     example={"time_one": 100.0, "n": 8, "time_n": 15.625},
     answer=0.8,
 )
-def strong_scaling_efficiency(*, time_one: SomeSeconds, n: Count, time_n: SomeSeconds) -> SomeRatio:
+def strong_scaling_efficiency(*, time_one: q.SomeSeconds, n: q.Count, time_n: q.SomeSeconds) -> q.SomeRatio:
     """Parallel efficiency for a problem of fixed size.
 
     Derivation: speed-up T₁/Tₙ over n workers = T₁/(n·Tₙ).
@@ -131,7 +121,7 @@ def strong_scaling_efficiency(*, time_one: SomeSeconds, n: Count, time_n: SomeSe
     example={"time_one": 100.0, "time_n": 110.0},
     answer=10 / 11,
 )
-def weak_scaling_efficiency(*, time_one: SomeSeconds, time_n: SomeSeconds) -> SomeRatio:
+def weak_scaling_efficiency(*, time_one: q.SomeSeconds, time_n: q.SomeSeconds) -> q.SomeRatio:
     """Efficiency where the problem grows with the workers.
 
     Derivation: each of n workers has the work that one had, so ideally Tₙ = T₁; the share kept is T₁/Tₙ.

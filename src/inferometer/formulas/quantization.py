@@ -3,18 +3,8 @@
 import numpy as np
 
 from inferometer.formulas import parallel
+from inferometer.formulas import quantities as q
 from inferometer.formulas.elementwise import greatest, least
-from inferometer.formulas.quantities import (
-    Bits,
-    Decibels,
-    Fraction,
-    Real,
-    SomeAmount,
-    SomeBytes,
-    SomeRatio,
-    WholeBits,
-    WholeNumber,
-)
 from inferometer.formulas.registry import formula
 
 
@@ -24,7 +14,7 @@ from inferometer.formulas.registry import formula
     example={"original_bits": 16, "quantized_bits": 4.5},
     answer=16 / 4.5,
 )
-def quantization_speedup_bound(*, original_bits: Bits, quantized_bits: Bits) -> SomeRatio:
+def quantization_speedup_bound(*, original_bits: q.Bits, quantized_bits: q.Bits) -> q.SomeRatio:
     """The most that fewer bits a weight can speed up a memory-bound step.
 
     Derivation: the time is bytes over bandwidth, so it falls as the bytes do: bits before over bits after. Count the
@@ -41,7 +31,7 @@ def quantization_speedup_bound(*, original_bits: Bits, quantized_bits: Bits) -> 
     example={"fraction": 0.9, "original_bits": 16, "quantized_bits": 4},
     answer=40 / 13,
 )
-def quantization_speedup(*, fraction: Fraction, original_bits: Bits, quantized_bits: Bits) -> SomeRatio:
+def quantization_speedup(*, fraction: q.Fraction, original_bits: q.Bits, quantized_bits: q.Bits) -> q.SomeRatio:
     """The speed-up of quantising when only a fraction of the time is reading those weights.
 
     Derivation: Amdahl with s = bits before/bits after: 1/((1−f) + f·bits_q/bits_o).
@@ -58,7 +48,7 @@ def quantization_speedup(*, fraction: Fraction, original_bits: Bits, quantized_b
     example={"parameters": 1_235_814_400, "bits": 4.5},
     answer=695_145_600.0,
 )
-def model_bytes(*, parameters: SomeAmount, bits: Bits) -> SomeBytes:
+def model_bytes(*, parameters: q.SomeAmount, bits: q.Bits) -> q.SomeBytes:
     """Bytes of a model's weights.
 
     Derivation: parameters × bits, eight to a byte. `bits` is what is stored, scales included: Q4_0 has 18 bytes for 32
@@ -75,7 +65,7 @@ def model_bytes(*, parameters: SomeAmount, bits: Bits) -> SomeBytes:
     example={"value": 93.47, "largest": 98.56},
     answer=120,
 )
-def symmetric_quantize(*, value: Real, largest: SomeRatio, bits: WholeBits = 8) -> WholeNumber:
+def symmetric_quantize(*, value: q.Real, largest: q.SomeRatio, bits: q.WholeBits = 8) -> q.WholeNumber:
     """The integer that stands for a value.
 
     Derivation: the scale s maps the largest magnitude to the largest integer, s = max|x|/(2^(bits−1) − 1); then
@@ -93,7 +83,7 @@ def symmetric_quantize(*, value: Real, largest: SomeRatio, bits: WholeBits = 8) 
     example={"bits": 8},
     answer=49.92,
 )
-def quantization_sqnr(*, bits: Bits) -> Decibels:
+def quantization_sqnr(*, bits: q.Bits) -> q.Decibels:
     """The signal-to-noise ratio that uniform quantising leaves.
 
     Derivation: a full-scale sine has power A²/2; rounding to steps Δ = 2A/2ᵇ leaves an error of Δ²/12. Their quotient

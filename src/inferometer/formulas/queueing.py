@@ -2,24 +2,14 @@
 
 from typing import Any
 
-from inferometer.formulas.quantities import (
-    Amount,
-    Cycles,
-    Fraction,
-    PartFraction,
-    RequestRate,
-    Seconds,
-    SomeCycles,
-    SomeRequestRate,
-    SomeSeconds,
-)
+from inferometer.formulas import quantities as q
 from inferometer.formulas.registry import formula, require
 
 _KLEINROCK = "Kleinrock 1975, Queueing Systems, vol. 1"
 
 
 @formula(row="7.1 Device utilization", source="definition", example={"busy": 48.0, "observed": 60.0}, answer=0.8)
-def device_utilization(*, busy: Seconds, observed: SomeSeconds) -> Fraction:
+def device_utilization(*, busy: q.Seconds, observed: q.SomeSeconds) -> q.Fraction:
     """The share of time in which a device did something.
 
     Derivation: busy time over the time looked at.
@@ -31,7 +21,7 @@ def device_utilization(*, busy: Seconds, observed: SomeSeconds) -> Fraction:
 
 
 @formula(row="7.2 Unit utilization", source="definition", example={"busy_cycles": 6e8, "cycles": 1e9}, answer=0.6)
-def unit_utilization(*, busy_cycles: Cycles, cycles: SomeCycles) -> Fraction:
+def unit_utilization(*, busy_cycles: q.Cycles, cycles: q.SomeCycles) -> q.Fraction:
     """The share of cycles in which one unit (ALU, load/store, tensor core) was busy.
 
     Derivation: busy cycles over all cycles.
@@ -43,7 +33,7 @@ def unit_utilization(*, busy_cycles: Cycles, cycles: SomeCycles) -> Fraction:
 
 
 @formula(row="7.3 Stall fraction", source="definition", example={"stall_cycles": 2.5e8, "cycles": 1e9}, answer=0.25)
-def stall_fraction(*, stall_cycles: Cycles, cycles: SomeCycles) -> Fraction:
+def stall_fraction(*, stall_cycles: q.Cycles, cycles: q.SomeCycles) -> q.Fraction:
     """The share of cycles in which nothing could issue.
 
     Derivation: stalled cycles over all cycles.
@@ -60,7 +50,7 @@ def stall_fraction(*, stall_cycles: Cycles, cycles: SomeCycles) -> Fraction:
     example={"arrival_rate": 100, "time": 0.05},
     answer=5.0,
 )
-def littles_law(*, arrival_rate: RequestRate, time: Seconds) -> Amount:
+def littles_law(*, arrival_rate: q.RequestRate, time: q.Seconds) -> q.Amount:
     """How many requests are in a system at once.
 
     Derivation: draw arrivals and departures over an interval T. The area between the curves is both ∫L dt = L·T and
@@ -72,7 +62,7 @@ def littles_law(*, arrival_rate: RequestRate, time: Seconds) -> Amount:
 
 
 @formula(row="7.4 M/M/1 response", source=_KLEINROCK, example={"arrival_rate": 20, "service_rate": 25}, answer=0.2)
-def mm1_response(*, arrival_rate: RequestRate, service_rate: SomeRequestRate) -> SomeSeconds:
+def mm1_response(*, arrival_rate: q.RequestRate, service_rate: q.SomeRequestRate) -> q.SomeSeconds:
     """The mean time in an M/M/1 queue, waiting and service together.
 
     Derivation: with ρ = λ/μ there are k requests with probability (1−ρ)ρᵏ, so L = ρ/(1−ρ) on average. Little gives
@@ -86,7 +76,7 @@ def mm1_response(*, arrival_rate: RequestRate, service_rate: SomeRequestRate) ->
 
 
 @formula(row="7.4 M/M/1 utilization", source=_KLEINROCK, example={"arrival_rate": 20, "service_rate": 25}, answer=0.8)
-def mm1_utilization(*, arrival_rate: RequestRate, service_rate: SomeRequestRate) -> PartFraction:
+def mm1_utilization(*, arrival_rate: q.RequestRate, service_rate: q.SomeRequestRate) -> q.PartFraction:
     """The share of time in which the server of an M/M/1 queue is busy.
 
     Derivation: λ requests a second of 1/μ seconds each keep it busy for λ/μ of every second.

@@ -101,9 +101,9 @@ class Signature:
         try:
             np.broadcast_shapes(*shapes.values())
         except ValueError:
-            found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+            listed = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
             raise DomainError(
-                f"{self.name}: the arrays do not go together: {found}.",
+                f"{self.name}: the arrays do not go together: {listed}.",
                 remedy="Give arrays of one shape, or shapes that numpy broadcasts.",
             ) from None
 
@@ -165,8 +165,8 @@ def require(condition: Any, message: str, *, remedy: str | None = None, **values
     """Refuse arguments that do not fit each other. `values` are the ones to show; text is made on failure only."""
     if condition is True or np.all(condition):
         return
-    found = ", ".join(f"{name} is {shown(value)}" for name, value in values.items())
-    raise _UnmetError(f"{message}, and {found}." if found else f"{message}.", remedy)
+    given = ", ".join(f"{name} is {shown(value)}" for name, value in values.items())
+    raise _UnmetError(f"{message}, and {given}." if given else f"{message}.", remedy)
 
 
 _FORMULAS: dict[str, Formula] = {}
@@ -261,7 +261,7 @@ def quantity_of(hint: Any) -> Quantity | None:
     """The `Quantity` inside an annotation, also inside `X | None` and `Sequence[X]`."""
     if get_origin(hint) is Annotated:
         return next((part for part in hint.__metadata__ if isinstance(part, Quantity)), None)
-    return next((found for part in get_args(hint) if (found := quantity_of(part))), None)
+    return next((quantity for part in get_args(hint) if (quantity := quantity_of(part))), None)
 
 
 @cache

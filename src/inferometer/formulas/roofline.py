@@ -2,17 +2,8 @@
 
 import numpy as np
 
+from inferometer.formulas import quantities as q
 from inferometer.formulas.elementwise import choose, least
-from inferometer.formulas.quantities import (
-    Bandwidth,
-    BandwidthList,
-    DeliveredRate,
-    FlopRate,
-    Intensity,
-    IntensityList,
-    Label,
-    SomeIntensity,
-)
 from inferometer.formulas.registry import formula, require
 
 _WILLIAMS = "Williams, Waterman & Patterson 2009, Roofline: An Insightful Visual Performance Model"
@@ -24,7 +15,7 @@ _WILLIAMS = "Williams, Waterman & Patterson 2009, Roofline: An Insightful Visual
     example={"peak": 989e12, "bandwidth": 3.35e12, "intensity": 100},
     answer=335e12,
 )
-def roofline(*, peak: FlopRate, bandwidth: Bandwidth, intensity: Intensity) -> DeliveredRate:
+def roofline(*, peak: q.FlopRate, bandwidth: q.Bandwidth, intensity: q.Intensity) -> q.DeliveredRate:
     """The most FLOP/s a kernel of this intensity can reach.
 
     Derivation: W FLOPs take at least W/peak; their bytes Q take at least Q/BW. Overlapped, the time is the greater of
@@ -41,7 +32,7 @@ def roofline(*, peak: FlopRate, bandwidth: Bandwidth, intensity: Intensity) -> D
     example={"peak": 989e12, "bandwidth": 3.35e12},
     answer=295.2238805970149,
 )
-def ridge_point(*, peak: FlopRate, bandwidth: Bandwidth) -> SomeIntensity:
+def ridge_point(*, peak: q.FlopRate, bandwidth: q.Bandwidth) -> q.SomeIntensity:
     """The intensity at which a device passes from memory-bound to compute-bound.
 
     Derivation: both roofs meet where BW·AI = peak, so AI = peak/BW.
@@ -57,7 +48,7 @@ def ridge_point(*, peak: FlopRate, bandwidth: Bandwidth) -> SomeIntensity:
     example={"intensity": 1, "peak": 989e12, "bandwidth": 3.35e12},
     answer="memory",
 )
-def bound_class(*, intensity: Intensity, peak: FlopRate, bandwidth: Bandwidth) -> Label:
+def bound_class(*, intensity: q.Intensity, peak: q.FlopRate, bandwidth: q.Bandwidth) -> q.Label:
     """Which roof a kernel meets: "memory" or "compute".
 
     Derivation: left of the ridge BW·AI < peak, so bytes take longer than FLOPs; at the ridge and right of it they do
@@ -74,7 +65,9 @@ def bound_class(*, intensity: Intensity, peak: FlopRate, bandwidth: Bandwidth) -
     example={"peak": 100e9, "bandwidths": [500e9, 50e9], "intensities": [0.5, 1.2]},
     answer=60e9,
 )
-def hierarchical_roofline(*, peak: FlopRate, bandwidths: BandwidthList, intensities: IntensityList) -> DeliveredRate:
+def hierarchical_roofline(
+    *, peak: q.FlopRate, bandwidths: q.BandwidthList, intensities: q.IntensityList
+) -> q.DeliveredRate:
     """The roofline with one bandwidth roof per memory level.
 
     Derivation: each level ℓ carries its own bytes Qℓ, so its own intensity AIℓ = W/Qℓ. Every level must keep up, so

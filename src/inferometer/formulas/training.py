@@ -1,25 +1,7 @@
 """Training: throughput, FLOPs per token, MFU and HFU, batches and memory."""
 
+from inferometer.formulas import quantities as q
 from inferometer.formulas.latency import throughput
-from inferometer.formulas.quantities import (
-    Bytes,
-    Count,
-    CountOrNone,
-    FlopRate,
-    Flops,
-    Ratio,
-    SampleRate,
-    Samples,
-    Seconds,
-    SomeAmount,
-    SomeBytes,
-    SomeFlops,
-    SomeRatio,
-    SomeSampleRate,
-    SomeSamples,
-    SomeSeconds,
-    TokensOrNone,
-)
 from inferometer.formulas.registry import formula
 
 _KAPLAN = "Kaplan et al. 2020, Scaling Laws for Neural Language Models, arXiv:2001.08361"
@@ -28,7 +10,7 @@ _ZERO = "Rajbhandari et al. 2020, ZeRO, arXiv:1910.02054"
 
 
 @formula(row="8.1 Training throughput", source="definition", example={"batch": 256, "step_time": 0.5}, answer=512.0)
-def training_throughput(*, batch: SomeSamples, step_time: SomeSeconds) -> SampleRate:
+def training_throughput(*, batch: q.SomeSamples, step_time: q.SomeSeconds) -> q.SampleRate:
     """Samples trained on per second.
 
     Derivation: a step takes in one batch.
@@ -44,7 +26,7 @@ def training_throughput(*, batch: SomeSamples, step_time: SomeSeconds) -> Sample
     example={"epochs": 90, "dataset": 1_281_167, "throughput": 512},
     answer=225205.13671875,
 )
-def training_time(*, epochs: SomeRatio, dataset: SomeSamples, throughput: SomeSampleRate) -> Seconds:
+def training_time(*, epochs: q.SomeRatio, dataset: q.SomeSamples, throughput: q.SomeSampleRate) -> q.Seconds:
     """The time to pass over a dataset some times.
 
     Derivation: epochs × samples, at so many samples a second.
@@ -56,8 +38,12 @@ def training_time(*, epochs: SomeRatio, dataset: SomeSamples, throughput: SomeSa
 
 @formula(row="8.2 Forward FLOPs/token", source=_KAPLAN, example={"parameters": 1_235_814_400}, answer=2_471_628_800)
 def forward_flops_per_token(
-    *, parameters: SomeAmount, layers: CountOrNone = 0, attention_width: CountOrNone = 0, context: TokensOrNone = 0
-) -> Flops:
+    *,
+    parameters: q.SomeAmount,
+    layers: q.CountOrNone = 0,
+    attention_width: q.CountOrNone = 0,
+    context: q.TokensOrNone = 0,
+) -> q.Flops:
     """Operations of a forward pass for one token: 2 per parameter, and attention where it is described.
 
     Derivation: each weight takes part in one multiply and one add: 2P. Attention has no weights: per layer a query
@@ -72,8 +58,12 @@ def forward_flops_per_token(
 
 @formula(row="8.2 Training FLOPs/token", source=_KAPLAN, example={"parameters": 7e9}, answer=42e9)
 def training_flops_per_token(
-    *, parameters: SomeAmount, layers: CountOrNone = 0, attention_width: CountOrNone = 0, context: TokensOrNone = 0
-) -> Flops:
+    *,
+    parameters: q.SomeAmount,
+    layers: q.CountOrNone = 0,
+    attention_width: q.CountOrNone = 0,
+    context: q.TokensOrNone = 0,
+) -> q.Flops:
     """Operations to train on one token: three forward passes' worth, so 6 per parameter.
 
     Derivation: the backward pass makes two products for each forward one, for the gradient of the input and of the
@@ -93,8 +83,12 @@ def training_flops_per_token(
     answer=56e9,
 )
 def training_flops_per_token_recompute(
-    *, parameters: SomeAmount, layers: CountOrNone = 0, attention_width: CountOrNone = 0, context: TokensOrNone = 0
-) -> Flops:
+    *,
+    parameters: q.SomeAmount,
+    layers: q.CountOrNone = 0,
+    attention_width: q.CountOrNone = 0,
+    context: q.TokensOrNone = 0,
+) -> q.Flops:
     """Operations to train on one token when every activation is computed twice: 8 per parameter.
 
     Derivation: the forward pass runs once more before the backward pass: 4 × 2P = 8P. It is the numerator of HFU.
@@ -112,7 +106,7 @@ def training_flops_per_token_recompute(
     example={"flops_per_step": 6 * 7e9 * 4e6, "step_time": 10.0, "peak": 989e12, "devices": 64},
     answer=0.26541961577350857,
 )
-def mfu(*, flops_per_step: SomeFlops, step_time: SomeSeconds, peak: FlopRate, devices: Count = 1) -> Ratio:
+def mfu(*, flops_per_step: q.SomeFlops, step_time: q.SomeSeconds, peak: q.FlopRate, devices: q.Count = 1) -> q.Ratio:
     """Model FLOPs utilisation: the share of the machines' peak that went into the model's own arithmetic.
 
     Derivation: the model needs F FLOPs a step, so F/T a second; the machines could do peak × devices. The source
@@ -130,7 +124,7 @@ def mfu(*, flops_per_step: SomeFlops, step_time: SomeSeconds, peak: FlopRate, de
     example={"flops_per_step": 8 * 7e9 * 4e6, "step_time": 10.0, "peak": 989e12, "devices": 64},
     answer=0.3538928210313448,
 )
-def hfu(*, flops_per_step: SomeFlops, step_time: SomeSeconds, peak: FlopRate, devices: Count = 1) -> Ratio:
+def hfu(*, flops_per_step: q.SomeFlops, step_time: q.SomeSeconds, peak: q.FlopRate, devices: q.Count = 1) -> q.Ratio:
     """Hardware FLOPs utilisation: the share of the machines' peak that did anything, recomputation included.
 
     Derivation: MFU with all the FLOPs that were executed: 8P a token with full recomputation where the model has 6P.
@@ -146,7 +140,7 @@ def hfu(*, flops_per_step: SomeFlops, step_time: SomeSeconds, peak: FlopRate, de
     example={"samples": 4.6e7, "throughput": 512},
     answer=89843.75,
 )
-def time_to_accuracy(*, samples: Samples, throughput: SomeSampleRate) -> Seconds:
+def time_to_accuracy(*, samples: q.Samples, throughput: q.SomeSampleRate) -> q.Seconds:
     """The time until a model reaches its target.
 
     Derivation: the samples that it needs, at so many samples a second.
@@ -162,7 +156,7 @@ def time_to_accuracy(*, samples: Samples, throughput: SomeSampleRate) -> Seconds
     example={"micro_batch": 4, "accumulation": 8, "devices": 16},
     answer=512,
 )
-def effective_batch(*, micro_batch: Count, accumulation: Count = 1, devices: Count = 1) -> Samples:
+def effective_batch(*, micro_batch: q.Count, accumulation: q.Count = 1, devices: q.Count = 1) -> q.Samples:
     """Samples that one update of the weights sees.
 
     Derivation: each device takes `accumulation` micro-batches before the gradients are summed over all devices.
@@ -176,12 +170,12 @@ def effective_batch(*, micro_batch: Count, accumulation: Count = 1, devices: Cou
 @formula(row="8.6 Training memory (mixed Adam)", source=_ZERO, example={"parameters": 7e9}, answer=112e9)
 def training_memory(
     *,
-    parameters: SomeAmount,
-    activations: Bytes = 0,
-    weight_bytes: SomeBytes = 2,
-    gradient_bytes: Bytes = 2,
-    optimizer_bytes: Bytes = 12,
-) -> SomeBytes:
+    parameters: q.SomeAmount,
+    activations: q.Bytes = 0,
+    weight_bytes: q.SomeBytes = 2,
+    gradient_bytes: q.Bytes = 2,
+    optimizer_bytes: q.Bytes = 12,
+) -> q.SomeBytes:
     """Memory of mixed-precision training with Adam: 16 bytes a parameter, and the activations.
 
     Derivation: a 16-bit weight (2) and gradient (2), and in 32 bits a master weight, momentum and variance (12).

@@ -10,7 +10,7 @@ import msgspec
 from starlette.responses import Response
 
 from inferometer.hub.failures import PROBLEM
-from inferometer.store.values import Device, Metric, Page, Project, Row
+from inferometer.store.values import Device, Metric, Page, Project, RunRow
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -26,7 +26,7 @@ class Made:
     link: str
 
 
-_TYPES = (Row, Page, Project, Metric, Device, Made)
+_TYPES = (RunRow, Page, Project, Metric, Device, Made)
 _SHAPES, _COMPONENTS = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
 SCHEMAS: dict[str, Any] = {**_COMPONENTS, "Problem": PROBLEM}
 

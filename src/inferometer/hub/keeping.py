@@ -12,7 +12,7 @@ from inferometer.hub.explaining import Explained, explained
 if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.store import Store
-    from inferometer.store.values import Row
+    from inferometer.store.values import RunRow
 
 __all__ = ["Kept"]
 
@@ -29,7 +29,7 @@ class Kept:
         self._runs: OrderedDict[tuple[str, float | None], Run] = OrderedDict()
         self._explained: OrderedDict[tuple[str, float | None], Explained] = OrderedDict()
 
-    def get(self, asked: str) -> tuple[Run, Row]:
+    def get(self, asked: str) -> tuple[Run, RunRow]:
         row = self._store.row(asked)
         key = (row.id, row.ended)
         with self._lock:
@@ -49,7 +49,7 @@ class Kept:
     def _ops(self) -> int:
         return sum(len(phase.ops) for run in self._runs.values() if run.profile for phase in run.profile.phases)
 
-    def explained_before(self, row: Row) -> Explained | None:
+    def explained_before(self, row: RunRow) -> Explained | None:
         """The explanation, where somebody has asked for it already."""
         with self._lock:
             return self._explained.get((row.id, row.ended))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from inferometer.hub.listing import Listed
     from inferometer.store.store import Store
-    from inferometer.store.values import Row
+    from inferometer.store.values import RunRow
 
     Page = Callable[[Request], Response]
 
@@ -111,7 +111,7 @@ class Pages:
         """A number over the newest runs, by the first that any of them has."""
         from inferometer.report.charts.runs import RUN_METRICS, run_trend  # noqa: PLC0415 - only where it is drawn
 
-        rows: tuple[Row, ...] = self._store.list(asked.wanted, limit=_TREND_ROWS).rows
+        rows: tuple[RunRow, ...] = self._store.list(asked.wanted, limit=_TREND_ROWS).rows
         known = [name for name in RUN_METRICS if sum(getattr(row, name) is not None for row in rows) > 1]
         if not known:
             return None

@@ -51,7 +51,7 @@ def _quantity(value: float | None, unit: str, digits: int = 4) -> str:
 
 
 def _evidence(numbers: Mapping[str, float]) -> str:
-    from inferometer.report.explanations import evidence_text  # noqa: PLC0415 - only findings have it: it brings rich
+    from inferometer.report.explanations import evidence_text  # noqa: PLC0415 - only findings have it
 
     return evidence_text(numbers)
 

@@ -183,7 +183,7 @@ def _with_partial(raw: Raw) -> Raw:
         settled=None,
         complete=False,
         calls=1,
-        peak_bytes=None,
+        peak_memory_bytes=None,
         disturbances=(),
     )
     return replace(raw, clean=found)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from inferometer.core import statistics
-from inferometer.profiler.nest import Bools, Ints, covered_ns
+from inferometer.profiler.nest import Ints, covered_ns, nearest
 from inferometer.profiler.recording import MISSING, Recording
 
-__all__ = ["Attribution", "Call", "Layer", "Part", "Trend", "attribute", "calls_of", "layers_of", "trend_of"]
+__all__ = ["Attribution", "Call", "Layer", "Part", "Trend", "attribute", "calls_of", "time_by_layer", "trend_of"]
 
 Parts = Callable[[Ints], tuple["Part", ...]]
 
@@ -93,7 +93,7 @@ def attribute(recording: Recording, held: Ints, wall_ns: int, runs: int) -> Attr
         units[recording.words[number]] = int(own[tagged[recording.unit[tagged] == number]].sum())
     outer = tagged[above < 0]
     covered = covered_ns(recording.start[outer], recording.end[outer])
-    by_time = sorted(units.items(), key=lambda each: -each[1])
+    by_time = sorted(units.items(), key=lambda item: -item[1])
     return Attribution(
         wall_s=wall_ns * 1e-9 / runs,
         units=tuple((unit, time_ns * 1e-9 / runs) for unit, time_ns in by_time),
@@ -102,17 +102,7 @@ def attribute(recording: Recording, held: Ints, wall_ns: int, runs: int) -> Attr
     )
 
 
-def nearest(parent: Ints, marked: Bools) -> Ints:
-    """Of every row the nearest row around it that is marked, −1 for none."""
-    found = parent.copy()
-    astray = np.flatnonzero((found >= 0) & ~marked[np.maximum(found, 0)])
-    while len(astray):
-        found[astray] = parent[found[astray]]
-        astray = astray[(found[astray] >= 0) & ~marked[np.maximum(found[astray], 0)]]
-    return found
-
-
-def layers_of(recording: Recording, tops: Ints, held: Ints, runs: int) -> tuple[Layer, ...]:
+def time_by_layer(recording: Recording, tops: Ints, held: Ints, runs: int) -> tuple[Layer, ...]:
     """Time by layer: of the outermost spans that name it, in each run of the phase."""
     rows = _outermost(recording, recording.layer, held)
     if len(rows) == 0:
@@ -124,10 +114,10 @@ def layers_of(recording: Recording, tops: Ints, held: Ints, runs: int) -> tuple[
     keys, place = np.unique(which * (len(begins) + 1) + run, return_inverse=True)  # a layer's runs stand together
     times = np.bincount(place, weights=spent)
     firsts = np.searchsorted(keys, np.arange(1, len(layers)) * (len(begins) + 1))
-    found = zip(layers.tolist(), (part.tolist() for part in np.split(times, firsts)), strict=True)
+    by_run = (part.tolist() for part in np.split(times, firsts))
     return tuple(
-        Layer(layer=layer, mean_s=statistics.mean(by_run), min_s=min(by_run), max_s=max(by_run))
-        for layer, by_run in found
+        Layer(layer=layer, mean_s=statistics.mean(runs_s), min_s=min(runs_s), max_s=max(runs_s))
+        for layer, runs_s in zip(layers.tolist(), by_run, strict=True)
     )
 
 
@@ -144,8 +134,8 @@ def calls_of(recording: Recording, held: Ints, parts: Parts) -> tuple[Call, ...]
     tagged = held[recording.unit[held] >= 0]
     rows = tagged if len(tagged) else held[~np.isin(held, recording.parent)]
     keys = recording.unit[rows] * len(recording.words) + recording.name[rows]
-    found = [_call(recording, rows[keys == key], parts) for key in dict.fromkeys(keys.tolist())]
-    return tuple(sorted(found, key=lambda call: -call.total_s))
+    calls = [_call(recording, rows[keys == key], parts) for key in dict.fromkeys(keys.tolist())]
+    return tuple(sorted(calls, key=lambda call: -call.total_s))
 
 
 def _call(recording: Recording, rows: Ints, parts: Parts) -> Call:

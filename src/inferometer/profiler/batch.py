@@ -1,4 +1,4 @@
-"""Ended spans as plain columns: what files hold, and what a `Recording` is made of. Still facts, nothing computed."""
+"""Finished spans as plain columns, as files hold them and `Recording` is built from them. Nothing is computed yet."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -8,11 +8,10 @@ import numpy as np
 
 from inferometer.profiler.record import Ended, Failure, Open
 
-__all__ = ["DEVICE", "FACTS", "FLAGS", "NUMBERS", "READINGS", "WORDS", "Batch", "batch_of"]
+__all__ = ["DEVICE", "FLAGS", "NUMBERS", "READINGS", "WORDS", "Batch", "batch_of"]
 
 WORDS = ("name", "unit", "phase", "kind")
 NUMBERS = ("layer", "token", "tokens", "flops", "bytes")
-FACTS = (*WORDS, *NUMBERS)
 _ALWAYS = frozenset({"name", "start", "end", "thread"})
 FLAGS = ("failed",)
 
@@ -60,8 +59,8 @@ class Batch:
     columns: dict[str, Any] = field(default_factory=dict)
 
     def column(self, name: str) -> Any:
-        found = self.columns.get(name)
-        return [None] * self.count if found is None else found
+        values = self.columns.get(name)
+        return [None] * self.count if values is None else values
 
 
 def batch_of(
@@ -103,4 +102,4 @@ def _failed(error: Failure) -> bool:
 def _readings(readings: list[dict[str, float] | None]) -> dict[str, list[Any]]:
     if readings.count(None) == len(readings):
         return {}
-    return {name: [None if each is None else each.get(name) for each in readings] for name in READINGS}
+    return {name: [None if reading is None else reading.get(name) for reading in readings] for name in READINGS}

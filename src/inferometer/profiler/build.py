@@ -1,4 +1,4 @@
-"""From batches of facts, or from a Trace, to a Recording: the passes between recording and reporting."""
+"""Build a Recording from batches of spans or from a Trace: the passes between recording and reporting."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ Titles = Mapping[tuple[int, int], str]  # (process, thread) → the thread's nam
 
 
 @dataclass(slots=True, kw_only=True)
-class _Table:
+class _SpanTable:
     """Columns on their way: arrays by name, in the order the spans ended. `empty` ones hold their default alone."""
 
     words: Words
@@ -44,7 +44,7 @@ class _Table:
 def build(
     batches: Iterable[Batch], *, run: Run | None = None, titles: Titles | None = None, process: int = 0
 ) -> Recording:
-    """Nest, repair and sort what was recorded. What had to be repaired is said in the run's notes.
+    """Nest, repair and sort what was recorded. The run's notes say what had to be repaired.
 
     `process` is that of batches that name none.
     """
@@ -60,7 +60,7 @@ def build(
     return _finished(table, run or Run(), as_given=as_given)
 
 
-def _gathered(batches: Iterable[Batch], titles: Titles, lanes: "_Lanes") -> _Table:
+def _gathered(batches: Iterable[Batch], titles: Titles, lanes: "_Lanes") -> _SpanTable:
     """Each batch becomes arrays at once, while it is at hand; then they are joined."""
     words = Words()
     parts: dict[str, list[Any]] = {name: [] for name in (*_ARRAYS, "lane", "link", "above")}
@@ -79,9 +79,9 @@ def _gathered(batches: Iterable[Batch], titles: Titles, lanes: "_Lanes") -> _Tab
         columns[name] = _listed(parts[name], counts)
     columns = {name: column for name, column in columns.items() if column is not None or name not in _OPTIONAL}
     columns.setdefault("parent", None)
-    named = [replace(lane, title=_title(lane, titles)) for lane in lanes.known.values()]
+    named = [_titled(lane, titles) for lane in lanes.known.values()]
     empty = frozenset(name for name in _ARRAYS if name != "parent" and all(part is None for part in parts[name]))
-    return _Table(words=words, columns=columns, empty=empty, lanes=named)
+    return _SpanTable(words=words, columns=columns, empty=empty, lanes=named)
 
 
 def _joined(words: Words, name: str, parts: list[Any], counts: list[int]) -> Any:
@@ -101,10 +101,6 @@ def _listed(parts: list[Any], counts: list[int]) -> list[Any] | None:
     return list(chain.from_iterable(filled))
 
 
-def _flags(values: list[Any] | None, count: int) -> Bools:
-    return np.zeros(count, dtype=np.bool_) if values is None else np.fromiter(map(bool, values), np.bool_, count)
-
-
 def _times(values: Any, count: int) -> Ints:
     return values if isinstance(values, np.ndarray) else np.fromiter(values or (), dtype=np.int64, count=count)
 
@@ -119,7 +115,7 @@ _ARRAYS: dict[str, _Made] = {
         ("tokens", "flops", "bytes", "energy", *READINGS), lambda _, values, count: float_column(values, count)
     ),
     **dict.fromkeys(("start", "end"), lambda _, values, count: _times(values, count)),
-    "failed": lambda _, values, count: _flags(values, count),
+    "failed": lambda _, values, count: np.fromiter(map(bool, values or [False] * count), np.bool_, count),
 }
 
 
@@ -156,13 +152,13 @@ class _Lanes:
         return number
 
 
-def _title(lane: Lane, titles: Titles) -> str:
+def _titled(lane: Lane, titles: Titles) -> Lane:
     thread = titles.get((lane.process, lane.thread)) or f"thread {lane.thread}"
-    return thread if lane.task is None else f"{thread}, {lane.task_name}"
+    return replace(lane, title=thread if lane.task is None else f"{thread}, {lane.task_name}")
 
 
-def _repair_clock(table: _Table) -> None:
-    """A clock that runs backwards is not a clock; what it says is kept from being negative, and the fault is told."""
+def _repair_clock(table: _SpanTable) -> None:
+    """Where the clock ran backwards, keep durations from being negative, and report it in a note."""
     starts, ends = table.columns["start"], table.columns["end"]
     backwards = ends < starts
     jumps, furthest = int(backwards.sum()), int((starts - ends).max(initial=0))
@@ -179,28 +175,28 @@ def _repair_clock(table: _Table) -> None:
     table.columns["end"] = np.maximum(starts, ends)
 
 
-def _nested(table: _Table) -> Ints:
+def _nested(table: _SpanTable) -> Ints:
     columns = table.columns
     starts, ends, lanes = columns["start"], columns["end"], columns["lane"]
-    found = nest.parents(starts, ends, lanes)
+    parent = nest.parents(starts, ends, lanes)
     if columns["link"] is not None and columns["above"] is not None:
-        nest.follow_links(found, columns["link"], columns["above"])
-        nest.require_tree(found)  # links may come from a file that is not whole
+        nest.follow_links(parent, columns["link"], columns["above"])
+        nest.require_tree(parent)  # links may come from a file that is not whole
     homes = _homes(table.lanes)
     for home in np.unique(homes[homes >= 0]).tolist():
-        inner = np.flatnonzero((homes[lanes] == home) & (found < 0))
-        nest.enclose(found, starts, ends, inner, np.flatnonzero(lanes == home))
-    return found
+        inner = np.flatnonzero((homes[lanes] == home) & (parent < 0))
+        nest.enclose(parent, starts, ends, inner, np.flatnonzero(lanes == home))
+    return parent
 
 
 def _homes(lanes: Sequence[Lane]) -> Ints:
     """For each lane of a task the lane of its thread; −1 for a thread's own, and where that has no spans."""
     threads = {(lane.process, lane.thread): number for number, lane in enumerate(lanes) if lane.task is None}
-    found = [-1 if lane.task is None else threads.get((lane.process, lane.thread), -1) for lane in lanes]
-    return np.asarray(found, dtype=np.int64)
+    homes = [-1 if lane.task is None else threads.get((lane.process, lane.thread), -1) for lane in lanes]
+    return np.asarray(homes, dtype=np.int64)
 
 
-def _apply_notes(table: _Table) -> None:
+def _apply_notes(table: _SpanTable) -> None:
     """Notes add facts to the span around them, and are spans no more."""
     columns = table.columns
     number = table.words.known.get(NOTE, -2)
@@ -219,27 +215,18 @@ def _apply_notes(table: _Table) -> None:
     _select(table, columns["kind"] != number)
 
 
-def _select(table: _Table, kept: Bools) -> None:
+def _select(table: _SpanTable, kept: Bools) -> None:
     """Keep some rows; the children of those that go belong to the nearest one that stays."""
     if bool(kept.all()):
         return
     columns = table.columns
-    parent = _lifted(columns["parent"], kept)
+    parent = nest.nearest(columns["parent"], kept)
     columns["parent"] = np.where(parent >= 0, (np.cumsum(kept) - 1)[parent], -1)
     for name, column in columns.items():
         columns[name] = column[kept]
 
 
-def _lifted(parent: Ints, kept: Bools) -> Ints:
-    found = parent.copy()
-    astray = np.flatnonzero((found >= 0) & ~kept[found])
-    while len(astray):
-        found[astray] = parent[found[astray]]
-        astray = astray[(found[astray] >= 0) & ~kept[found[astray]]]
-    return found
-
-
-def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
+def _finished(table: _SpanTable, run: Run, *, as_given: bool) -> Recording:
     """Take segments out and sort by beginning.
 
     Of spans that began together the outer one, which ended last, is first; where parents were given, so was the order.
@@ -248,7 +235,7 @@ def _finished(table: _Table, run: Run, *, as_given: bool) -> Recording:
     part = (columns["kind"] == table.words.known.get(SEGMENT, -2)) & (columns["parent"] >= 0)
     owners = np.zeros(0, dtype=np.int64)
     if bool(part.any()):
-        lifted = _lifted(columns["parent"], ~part)
+        lifted = nest.nearest(columns["parent"], ~part)
         part &= lifted >= 0
         owners = (np.cumsum(~part) - 1)[lifted[part]]
     parts = {name: columns[name][part] for name in ("name", "start", "end", "bytes")}
@@ -315,7 +302,7 @@ def _lanes_of(spans: Sequence[Span], owners: Sequence[int]) -> dict[str, list[An
 
 def _task_numbers(names: Iterable[str]) -> dict[str, int]:
     """Our own names say their number (see `Lane`); others get numbers that are free."""
-    ours = {name: int(found[2]) * (1 if found[1] == "task" else -1) for name in names if (found := _TASK(name))}
+    ours = {name: int(match[2]) * (1 if match[1] == "task" else -1) for name in names if (match := _TASK(name))}
     free = (number for number in count(1) if number not in ours.values())
     return ours | {name: next(free) for name in sorted(names) if name not in ours}
 

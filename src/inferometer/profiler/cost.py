@@ -1,4 +1,4 @@
-"""What recording costs, measured where it happens: a profiler that does not know its own weight cannot be corrected."""
+"""What recording a span costs, measured in the process that records: only a known overhead can be corrected for."""
 
 import time
 from collections.abc import Callable

@@ -233,8 +233,8 @@ class CudaMemory:
         self._statistics, self._reset = torch.cuda.memory_stats_as_nested_dict, torch.cuda.reset_peak_memory_stats
 
     def read(self) -> Level:
-        found = self._statistics()
-        allocated, reserved = found["allocated_bytes"]["all"], found["reserved_bytes"]["all"]
+        statistics = self._statistics()
+        allocated, reserved = statistics["allocated_bytes"]["all"], statistics["reserved_bytes"]["all"]
         return Level(allocated["current"], allocated["peak"], reserved["current"])
 
     def restart(self) -> bool:

@@ -1,8 +1,8 @@
 """Spans on disk: a header, batches of columns, a last line; one JSON document a line.
 
 A file is written as the run goes on, so a run that is killed leaves what it had. Such a file, or one cut short by a
-copy or a full disk, is read as far as it goes, and what is missing is said. Words (names, units, phases) are written
-once and then by number.
+copy or a full disk, is read as far as it goes, and a note says what is missing. Words (names, units, phases) are
+written once and then by number.
 """
 
 import errno
@@ -15,15 +15,15 @@ from typing import Any
 
 import msgspec
 
-from inferometer.core.codec import decode
+from inferometer.core.codec import Schema, decode, require_schema
 from inferometer.core.trace import Trace
 from inferometer.errors import FormatError, InferometerError, SchemaError
 from inferometer.profiler.batch import WORDS, Batch
 
 __all__ = ["SCHEMA", "SpanFile", "SpanWriter", "write_batches", "write_failed", "write_whole"]
 
-_NAME, _VERSION = "inferometer.spans", 1
-SCHEMA = f"{_NAME}/{_VERSION}"
+SCHEMA = Schema(name="inferometer.spans", version=1)
+_WANTED = f"Open a recording ({SCHEMA}, as `Profiler.save` writes it) or an inferometer.trace document."
 _ROWS_A_LINE = 4096
 _encoder = msgspec.json.Encoder()
 
@@ -37,7 +37,7 @@ class SpanWriter:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = path.open("wb")
-            self._line({"schema": SCHEMA, **header})
+            self._line({"schema": str(SCHEMA), **header})
             self._file.flush()
         except OSError as error:
             raise write_failed(path, error) from error
@@ -148,12 +148,14 @@ class SpanFile:
         except OSError as error:
             raise FormatError(f"{path} cannot be read: {error.strerror}.") from None
         except SchemaError as error:
-            raise SchemaError(f"{path}: {error.message}", remedy=_wanted()) from None
+            raise SchemaError(f"{path}: {error.message}", remedy=_WANTED) from None
         try:
             header = msgspec.json.decode(first)
+            require_schema(header, SCHEMA)
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise FormatError(f"{path} is cut in its first line: nothing of it can be read.") from None
-        _require_schema(path, header)
+        except SchemaError as error:
+            raise SchemaError(f"{path}: {error.message}", remedy=error.remedy or _WANTED) from None
         return cls(path, header)
 
     def batches(self) -> Iterator[Batch]:
@@ -214,19 +216,3 @@ def _is_batch(document: dict[str, Any]) -> bool:
         and isinstance(document.get("columns"), dict)
         and {"name", "start", "end"} <= document["columns"].keys()
     )
-
-
-def _require_schema(path: Path, header: object) -> None:
-    found = header.get("schema") if isinstance(header, dict) else None
-    name, _, version = found.rpartition("/") if isinstance(found, str) else ("", "", "")
-    if name != _NAME or not version.isdecimal():
-        raise SchemaError(f"{path} is a {found!r} document.", remedy=_wanted())
-    if int(version) > _VERSION:
-        raise SchemaError(
-            f"{path} is of schema {found}; this version of Inferometer reads up to {SCHEMA}.",
-            remedy="Upgrade with `pip install --upgrade inferometer`.",
-        )
-
-
-def _wanted() -> str:
-    return f"A recording ({SCHEMA}, as `Profiler.save` writes it) or an inferometer.trace document was asked for."

@@ -1,4 +1,4 @@
-"""A run from end to end, found from its spans: the rows in order with repeats folded, and where the time went."""
+"""A run from end to end, derived from its spans: the steps in order, repeats folded, and where the time went."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from inferometer.profiler.attribution import (
     Trend,
     attribute,
     calls_of,
-    layers_of,
+    time_by_layer,
     trend_of,
 )
 from inferometer.profiler.folding import Repeat, Shapes, fold, shapes_of
@@ -73,7 +73,7 @@ class Flow:
 def flow(recording: Recording) -> Flow:
     """The flow of any span tree. Phases come from spans' `phase`; without one the whole recording is one phase."""
     view = _View(recording)
-    return Flow(wall_s=recording.wall_s, phases=tuple(_phase(view, *each) for each in _phases(view)))
+    return Flow(wall_s=recording.wall_s, phases=tuple(_phase(view, *phase) for phase in _phases(view)))
 
 
 class _View:
@@ -95,18 +95,18 @@ class _View:
         if len(self.part_owner) == 0:
             return ()
         mine = self.part_order[np.isin(self.part_owner, rows)]
-        found = []
+        parts = []
         for name in dict.fromkeys(segments.name[mine[np.argsort(segments.start[mine], kind="stable")]].tolist()):
             held = mine[segments.name[mine] == name]
             sizes = segments.bytes[held][~np.isnan(segments.bytes[held])]
-            found.append(
+            parts.append(
                 Part(
                     name=self.recording.words[name],
                     time_s=float((segments.end[held] - segments.start[held]).sum()) * 1e-9 / len(rows),
                     bytes=float(sizes.sum()) / len(rows) if len(sizes) else None,
                 )
             )
-        return tuple(found)
+        return tuple(parts)
 
 
 def _phases(view: _View) -> Iterator[tuple[str, Ints, Ints]]:
@@ -122,26 +122,26 @@ def _phases(view: _View) -> Iterator[tuple[str, Ints, Ints]]:
     loose = (phase < 0) & ~around
     tops = loose & ((above < 0) | around[np.maximum(above, 0)])
     groups = [(recording.words[number], phase == number) for number in named]
-    found = []
+    phases = []
     for name, held in groups:
         outer = held & ((above < 0) | (phase[np.maximum(above, 0)] != phase))
-        found.append((name, np.flatnonzero(outer), np.flatnonzero(held)))
+        phases.append((name, np.flatnonzero(outer), np.flatnonzero(held)))
     if bool(tops.any()):
-        found.append((_OUTSIDE, np.flatnonzero(tops), np.flatnonzero(loose)))
-    yield from sorted(found, key=lambda each: (each[0] == _OUTSIDE, int(recording.start[each[1][0]])))
+        phases.append((_OUTSIDE, np.flatnonzero(tops), np.flatnonzero(loose)))
+    yield from sorted(phases, key=lambda entry: (entry[0] == _OUTSIDE, int(recording.start[entry[1][0]])))
 
 
 def _holds_phase(view: _View) -> Bools:
     """Rows without a phase that contain one: they are around phases, not outside them."""
-    above, found = view.recording.parent, np.zeros(len(view.phase), dtype=np.bool_)
+    above, holding = view.recording.parent, np.zeros(len(view.phase), dtype=np.bool_)
     edge = np.unique(above[(view.phase >= 0) & (above >= 0)])
     edge = edge[view.phase[edge] < 0]
     while len(edge):
-        found[edge] = True
+        holding[edge] = True
         edge = np.unique(above[edge])
         edge = edge[edge >= 0]
-        edge = edge[~found[edge]]
-    return found
+        edge = edge[~holding[edge]]
+    return holding
 
 
 def _phase(view: _View, name: str, tops: Ints, held: Ints) -> PhaseFlow:
@@ -149,9 +149,11 @@ def _phase(view: _View, name: str, tops: Ints, held: Ints) -> PhaseFlow:
     alike = len(np.unique(recording.name[tops])) == 1
     wrapped = alike and (len(tops) == 1 or any(view.shapes.children[row] for row in tops[:1].tolist()))
     runs = len(tops) if wrapped else 1
-    wall_ns = int((recording.end[tops] - recording.start[tops]).sum()) if wrapped else _spread_ns(recording, tops)
+    starts, ends = recording.start[tops], recording.end[tops]
+    wall_ns = int((ends - starts).sum() if wrapped else ends.max() - starts.min())
     leaf = wrapped and not any(view.shapes.children[row] for row in tops.tolist())
-    rows = _inside(view, tops.tolist()) if wrapped and not leaf else _in_a_row(view, tops.tolist())
+    in_a_row = _inside if wrapped and not leaf else _in_a_row
+    rows = in_a_row(view, tops.tolist())
     wall_s = wall_ns * 1e-9 / runs
     return PhaseFlow(
         name=name,
@@ -161,14 +163,10 @@ def _phase(view: _View, name: str, tops: Ints, held: Ints) -> PhaseFlow:
         rows=rows,
         rest_s=max(wall_s - statistics.total([row.total_s for row in rows]), 0.0),
         attribution=attribute(recording, held, wall_ns, runs),
-        layers=layers_of(recording, tops, held, runs),
+        layers=time_by_layer(recording, tops, held, runs),
         calls=calls_of(recording, held, view.parts),
         trend=trend_of(recording, held),
     )
-
-
-def _spread_ns(recording: Recording, rows: Ints) -> int:
-    return int(recording.end[rows].max() - recording.start[rows].min())
 
 
 # ── rows ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,7 +187,7 @@ def _inside(view: _View, parents: list[int]) -> tuple[FlowRow, ...]:
 
 
 def _aligned(view: _View, children: Sequence[list[int]], repeats: Sequence[Repeat]) -> tuple[FlowRow, ...]:
-    found: list[FlowRow] = []
+    aligned: list[FlowRow] = []
     place = 0
     for repeat in repeats:
         period, count = len(repeat.items), repeat.count
@@ -198,12 +196,12 @@ def _aligned(view: _View, children: Sequence[list[int]], repeats: Sequence[Repea
         ]
         inner = tuple(_row(view, group, 1 if period > 1 else count) for group in groups)
         if period == 1 or count == 1:
-            found += inner
+            aligned += inner
         else:
             once_s = statistics.total([row.total_s for row in inner])
-            found.append(FlowRow(name=None, time_s=once_s, count=count, rows=inner))
+            aligned.append(FlowRow(name=None, time_s=once_s, count=count, rows=inner))
         place += period * count
-    return tuple(found)
+    return tuple(aligned)
 
 
 def _by_name(view: _View, children: Sequence[list[int]]) -> tuple[FlowRow, ...]:

@@ -1,4 +1,4 @@
-"""Repetition in a sequence, and the shape of a tree: what makes sixteen equal layers one block × 16."""
+"""Find repetition in a sequence and equal shapes in a tree, so that sixteen equal layers become one block × 16."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Repeat:
 
 def fold(sequence: Sequence[int]) -> tuple[Repeat, ...]:
     """The sequence as repeats, from the left: at each place the period that covers most, the shortest of those."""
-    found: list[Repeat] = []
+    repeats: list[Repeat] = []
     place, end = 0, len(sequence)
     longest = _LONGEST_PERIOD if end <= _SEARCHED else 1
     while place < end:
@@ -31,9 +31,9 @@ def fold(sequence: Sequence[int]) -> tuple[Repeat, ...]:
             times = _times(sequence, place, period)
             if times > 1 and times * period > best.count * len(best.items):
                 best = Repeat(tuple(sequence[place : place + period]), times)
-        found.append(best)
+        repeats.append(best)
         place += best.count * len(best.items)
-    return tuple(found)
+    return tuple(repeats)
 
 
 def _times(sequence: Sequence[int], place: int, period: int) -> int:
@@ -79,10 +79,10 @@ def _inside_out(recording: Recording, children: list[list[int]]) -> list[int]:
     parent = recording.parent
     if bool((parent < range(len(parent))).all()):
         return list(range(len(parent) - 1, -1, -1))
-    found: list[int] = []
+    order: list[int] = []
     waiting = [row for row, above in enumerate(parent.tolist()) if above < 0]
     while waiting:
         row = waiting.pop()
-        found.append(row)
+        order.append(row)
         waiting += children[row]
-    return found[::-1]
+    return order[::-1]

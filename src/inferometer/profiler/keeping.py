@@ -1,4 +1,4 @@
-"""How many spans are kept: all, the last ones, or an even sample. What is let go is counted, never forgotten."""
+"""How many spans are kept: all, the last ones, or an even sample. Dropped spans are counted."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""Recordings from files: one, or those of several processes together."""
+"""Load a recording from a file, or merge those of several processes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +29,7 @@ def merge(*paths: str | Path) -> Recording:
     """The files of several processes as one recording.
 
     Processes of one machine share a clock. Those of another machine are shifted by the difference of the machines'
-    wall clocks, which is said, since it is only as good as these.
+    wall clocks; a note says so, since the result is only as good as they are.
     """
     if not paths:
         raise FormatError("No files were given to merge.")
@@ -57,14 +57,14 @@ def save(recording: Recording, path: str | Path) -> Path:
 
 
 def _checked(file: SpanFile) -> Sequence[Batch]:
-    found = []
+    sound = []
     for batch in file.batches():
         wrong = next((name for name, column in batch.columns.items() if not _sound(name, column)), None)
         if wrong is None:
-            found.append(batch)
+            sound.append(batch)
         else:
             file.notes.append(f"{file.path.name}: {batch.count} spans have a {wrong} that cannot be one; lost.")
-    return found
+    return sound
 
 
 _NEEDED = frozenset({"name", "start", "end"})
@@ -112,8 +112,8 @@ def _together(files: Sequence[tuple[SpanFile, Sequence[Batch]]]) -> Recording:
 
 def _process_numbers(files: Sequence[SpanFile]) -> list[int]:
     """Process ids; where two machines gave out the same one, plain numbers."""
-    found = [file.header.get("process") for file in files]
-    known = [number for number in found if isinstance(number, int)]
+    processes = [file.header.get("process") for file in files]
+    known = [number for number in processes if isinstance(number, int)]
     return known if len(set(known)) == len(files) else list(range(1, len(files) + 1))
 
 
@@ -122,7 +122,7 @@ def _shift_ns(file: SpanFile, first: SpanFile, notes: list[str]) -> int:
     if file is first or all(file.header.get(key) == first.header.get(key) for key in keys):
         return 0
     mine, theirs = file.header, first.header
-    if not all(isinstance(each.get(key), int) for each in (mine, theirs) for key in ("epoch_ns", "started_ns")):
+    if not all(isinstance(header.get(key), int) for header in (mine, theirs) for key in ("epoch_ns", "started_ns")):
         notes.append(f"{file.path.name} is from another machine and says no time of day: it is not aligned.")
         return 0
     notes.append(f"{file.path.name} is from another machine: aligned by the machines' wall clocks.")

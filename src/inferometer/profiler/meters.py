@@ -1,7 +1,7 @@
-"""Memory at both ends of a span, and the most in between: of the process, of Python's objects, of a CUDA device.
+"""Memory at both ends of a span and its peak in between: of the process, of Python's objects, of a CUDA device.
 
 A high-water mark is one number for the whole process. To have one for each span, it is read and put back whenever a
-span begins or ends, and what it said goes to every span that was open: nested spans and threads each get their own
+span begins or ends, and its value goes to every span that was open: nested spans and threads each get their own
 peak. Where the system does not let it be put back, a peak is known only for spans that raised it.
 """
 
@@ -61,14 +61,14 @@ class PeakMeter:
             level = self._look()
             self._open.remove(state)
         prefix = self._gauge.prefix
-        found: dict[str, float] = {f"{prefix}_delta_bytes": level.current - state.begin}
+        readings: dict[str, float] = {f"{prefix}_delta_bytes": level.current - state.begin}
         if self._restarts:
-            found[f"{prefix}_peak_bytes"] = state.peak
+            readings[f"{prefix}_peak_bytes"] = state.peak
         elif level.peak is not None and state.mark is not None and level.peak > state.mark:
-            found[f"{prefix}_peak_bytes"] = level.peak  # the span raised it: the mark is its own
+            readings[f"{prefix}_peak_bytes"] = level.peak  # the span raised it: the mark is its own
         if level.reserved is not None:
-            found[f"{prefix}_reserved_bytes"] = level.reserved
-        return found
+            readings[f"{prefix}_reserved_bytes"] = level.reserved
+        return readings
 
     def _look(self) -> Level:
         level = self._gauge.read()
@@ -116,15 +116,15 @@ class PsutilMemory:
         self._process = psutil.Process()
 
     def read(self) -> Level:
-        found = self._process.memory_info()
-        return Level(int(found.rss), _highest(found))
+        info = self._process.memory_info()
+        return Level(int(info.rss), _highest(info))
 
     def restart(self) -> bool:
         return False
 
 
-def _highest(found: Any) -> int | None:
-    if (peak := getattr(found, "peak_wset", None)) is not None:
+def _highest(info: Any) -> int | None:
+    if (peak := getattr(info, "peak_wset", None)) is not None:
         return int(peak)
     try:
         import resource  # noqa: PLC0415 - not there on Windows

@@ -1,4 +1,4 @@
-"""Which span stands in which: a pure pass from recorded facts to parents, depths and exclusive times.
+"""Which span is inside which: pure functions from recorded times to parents, depths and exclusive times.
 
 Spans arrive in the order they ended. In one lane (a thread, or a task) they nest like brackets, so when one ends, all
 spans that ended before it, have no parent yet and began after it are its children. That takes one look at each span.
@@ -23,6 +23,7 @@ __all__ = [
     "exclusive_ns",
     "follow_links",
     "inherited",
+    "nearest",
     "nested_in_own_name",
     "parents",
     "require_tree",
@@ -35,20 +36,20 @@ Bools = NDArray[np.bool_]
 
 def parents(starts: Ints, ends: Ints, lanes: Ints) -> Ints:
     """The row of each span's parent, −1 for none. What a clock that jumped makes end before its child is no parent."""
-    found = np.full(len(starts), -1, dtype=np.int64)
+    parent = np.full(len(starts), -1, dtype=np.int64)
     for rows in by_lane(lanes):
-        found[rows] = np.append(rows, -1)[_bracket(starts[rows])]
-    found[(found >= 0) & (ends[np.maximum(found, 0)] < ends)] = -1
-    return found
+        parent[rows] = np.append(rows, -1)[_bracket(starts[rows])]
+    parent[(parent >= 0) & (ends[np.maximum(parent, 0)] < ends)] = -1
+    return parent
 
 
-def follow_links(found: Ints, links: Sequence[int | None], aboves: Sequence[int | None]) -> None:
+def follow_links(parent: Ints, links: Sequence[int | None], aboves: Sequence[int | None]) -> None:
     """Where tasks left links, these say the parent outright."""
     by_link = {link: row for row, link in enumerate(links) if link is not None}
     for row in by_link.values():
         above = aboves[row]
         if above is not None and above in by_link:
-            found[row] = by_link[above]
+            parent[row] = by_link[above]
 
 
 def require_tree(parent: Ints) -> None:
@@ -92,7 +93,7 @@ def _bracket(starts: Ints) -> Ints:
     return sight
 
 
-def enclose(found: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> None:
+def enclose(parent: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> None:
     """Give each of `inner` (rows without a parent) the innermost of `outer` that contains it in time."""
     if len(outer) == 0:
         return
@@ -102,8 +103,8 @@ def enclose(found: Ints, starts: Ints, ends: Ints, inner: Ints, outer: Ints) -> 
         place = int(np.searchsorted(begins, starts[row], side="right")) - 1
         candidate = int(order[place]) if place >= 0 else -1
         while candidate >= 0 and ends[candidate] < ends[row]:
-            candidate = int(found[candidate])
-        found[row] = candidate
+            candidate = int(parent[candidate])
+        parent[row] = candidate
 
 
 def depths(parent: Ints) -> Ints:
@@ -122,14 +123,18 @@ def inherited(column: Ints, parent: Ints) -> Ints:
     """A column with its gaps (−1) filled from the nearest span around that has a value."""
     if bool((column < 0).all()):
         return column
-    filled, above = column.copy(), parent.copy()
-    active = np.flatnonzero((column < 0) & (parent >= 0))
-    while len(active):
-        filled[active] = column[above[active]]
-        active = active[filled[active] < 0]
-        above[active] = parent[above[active]]
-        active = active[above[active] >= 0]
-    return filled
+    above = nearest(parent, column >= 0)
+    return np.where((column < 0) & (above >= 0), column[above], column)
+
+
+def nearest(parent: Ints, marked: Bools) -> Ints:
+    """Of every row the nearest row around it that is marked, −1 for none."""
+    above = parent.copy()
+    astray = np.flatnonzero((above >= 0) & ~marked[above])
+    while len(astray):
+        above[astray] = parent[above[astray]]
+        astray = astray[(above[astray] >= 0) & ~marked[above[astray]]]
+    return above
 
 
 def exclusive_ns(starts: Ints, ends: Ints, parent: Ints, lanes: Ints) -> Ints:

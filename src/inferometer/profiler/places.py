@@ -1,4 +1,4 @@
-"""Where a span stands among asyncio tasks: which task it ran in, and which span started that task.
+"""Which asyncio task a span ran in, and which span started that task.
 
 A task copies the context it was created in. A span that begins in a task leaves a `Link` in the context, so that the
 spans of tasks (and of threads by `asyncio.to_thread`) which are started inside it find it as their parent.
@@ -40,7 +40,7 @@ class _Asking:
 
 
 class _Importing:
-    """asyncio while it is being imported. Once it is there, `ready` is told, and takes what is quicker to look at."""
+    """asyncio while it is being imported. Once it is there, `ready` is called, and switches to a quicker check."""
 
     __slots__ = ("_ready",)
 
@@ -66,7 +66,7 @@ def running_tasks(ready: Callable[[], None]) -> object:
 
 
 class _Asked:
-    """A key that is in no table, and tells when a table asks for its hash."""
+    """A key that is in no table, and calls back when a table asks for its hash."""
 
     __slots__ = ("_tell",)
 
@@ -92,7 +92,7 @@ def look(running: object, tell: Callable[[], None]) -> Callable[[], None] | None
 
 
 class _Finder:
-    """Finds no module, and tells of the first import of asyncio."""
+    """Finds no module, but notices the first import of asyncio."""
 
     def __init__(self) -> None:
         self.tell: Callable[[], None] | None = None

@@ -1,4 +1,4 @@
-"""Power, clocks, heat and use as series of readings, and the energy of spans found from them."""
+"""Power, clocks, temperature and utilisation as series of readings, and the energy of spans derived from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Power:
-    """What the sensors said. `missing` names each kind that is not measurable here, and why."""
+    """What the sensors read. `missing` names each kind that cannot be measured here, and why."""
 
     series: tuple[Series, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
@@ -65,7 +65,7 @@ def energy_curve(series: Series) -> tuple[Ints, Floats]:
     if series.quantity == "energy":
         steps = np.diff(values)
         steps = np.where(steps < 0, steps + (series.range_j or 0.0), steps)
-        steps = np.maximum(steps, 0.0)  # a counter that was reset without a known range tells nothing of that interval
+        steps = np.maximum(steps, 0.0)  # a counter that was reset, its range unknown: nothing is known of that interval
     else:
         pairs = np.stack((values[:-1], values[1:]), axis=-1)
         seconds = np.diff(times) * 1e-9

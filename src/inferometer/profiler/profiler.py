@@ -1,4 +1,4 @@
-"""The profiler: spans around your own code, and what can be asked of them afterwards."""
+"""The profiler: spans around your own code, and the reports, statistics and files made of them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from inferometer.profiler.files import write_batches, write_whole
 from inferometer.profiler.keeping import Everything, Keep
 from inferometer.profiler.loading import run_facts
 from inferometer.profiler.record import NOTE, SEGMENT, Clock, Making, Open, nothing
-from inferometer.profiler.recorder import Measure, Recorder
+from inferometer.profiler.recorder import Measure, SpanRecorder
 from inferometer.profiler.recording import Recording, Run
 from inferometer.profiler.span_stats import SpanStats, stats
 from inferometer.profiler.wrap import wrap
@@ -70,7 +70,7 @@ class Profiler:
         clock: Clock = time.perf_counter_ns,
     ) -> None:
         self._options = (clock, keep or Everything(), measure or Measure(), None if file is None else Path(file))
-        self._recorder: Recorder | None = None
+        self._recorder: SpanRecorder | None = None
         self._built: tuple[object, Recording] | None = None
         self.span = nothing
         self.enabled = settings.profiling() if enabled is None else enabled
@@ -86,7 +86,7 @@ class Profiler:
             return
         if self._recorder is None:
             clock, keep, measure, file = self._options
-            self._recorder = Recorder(clock=clock, keep=keep, measure=measure, file=file, changed=self._use)
+            self._recorder = SpanRecorder(clock=clock, keep=keep, measure=measure, file=file, changed=self._use)
         self.span = self._recorder.making
 
     def _use(self, making: Making) -> None:
@@ -164,8 +164,8 @@ class Profiler:
 
     def dataflow(self) -> Flow:
         """The run from end to end: rows in order, repeated blocks folded, the time by unit, layer, call and token."""
-        found: Flow = _named(_DATAFLOW)(self.recording())
-        return found
+        made: Flow = _named(_DATAFLOW)(self.recording())
+        return made
 
     # ── files ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -218,10 +218,10 @@ def export(recording: Recording, path: str | Path) -> Path:
 
 
 def _suffix(path: Path) -> str:
-    found = next((suffix for suffix in EXPORTS if path.name.endswith(suffix)), None)
-    if found is None:
-        raise UnknownNameError("export", path.name, (), listing=f"The name must end in one of {', '.join(EXPORTS)}.")
-    return found
+    for suffix in EXPORTS:
+        if path.name.endswith(suffix):
+            return suffix
+    raise UnknownNameError("export", path.name, (), listing=f"The name must end in one of {', '.join(EXPORTS)}.")
 
 
 def _named(place: str) -> Any:

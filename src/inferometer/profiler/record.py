@@ -1,4 +1,4 @@
-"""The hot path: what happens when a span begins and ends. Everything else is computed later, from what this leaves.
+"""The hot path: what happens when a span begins and ends. Everything else is computed later, from this record.
 
 Why it looks as it does. The budget of a recorded span is three times a bare pair of clock readings, and to enter a
 Python function costs half a pair. So no Python code runs: `p.span(…)` makes a msgspec struct, whose facts, thread and

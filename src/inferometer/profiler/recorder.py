@@ -1,4 +1,4 @@
-"""The recording side of a profiler: where spans go, what is watched, and what tasks, threads and forks do to it."""
+"""The recording side of a profiler: where spans go, what is metered, and how tasks, threads and forks are handled."""
 
 import os
 import platform
@@ -46,7 +46,7 @@ from inferometer.profiler.recording import Run
 from inferometer.profiler.sampler import Sampler
 from inferometer.profiler.watch import Meter, Watcher
 
-__all__ = ["Measure", "Recorder"]
+__all__ = ["Measure", "SpanRecorder"]
 
 _AT_A_TIME = 2048  # spans turned into columns together: few enough to stay in a core's cache meanwhile
 _SPILL_EVERY = 8192  # spans in memory at a time, where they go to a file
@@ -79,7 +79,7 @@ class Measure:
         return self.cuda or self.cuda_memory or self.nvtx
 
 
-class Recorder:
+class SpanRecorder:
     """`changed` is called with a new `p.span` when another one must be used: when tasks appear, and after a fork."""
 
     def __init__(
@@ -162,10 +162,10 @@ class Recorder:
         numbers = None if self.log.numbers is None else count().__next__
         made = self._make(perf_counter_ns, aside.append, numbers, Places())
         slow = self._following or self._meters or self._device
-        found = span_cost_s(made, spans=20, rounds=5) if slow else span_cost_s(made)
+        cost_s = span_cost_s(made, spans=20, rounds=5) if slow else span_cost_s(made)
         if self._device is not None:
             self._device.forget()
-        return found
+        return cost_s
 
     # ── spans that end otherwise ────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,20 +205,20 @@ class Recorder:
         span.start = self.clock()
         return span
 
-    def stop(self, asked: Open | str, *, error: Failure = None) -> None:
+    def stop(self, wanted: Open | str, *, error: Failure = None) -> None:
         end_ns = self.clock()
         with self._lock:
-            name = asked if isinstance(asked, str) else asked.name
+            name = wanted if isinstance(wanted, str) else wanted.name
             running = [(key, span) for key, (span, _) in self._started.items()]
-            key = next((key for key, span in reversed(running) if span is asked or span.name == asked), None)
-            found = None if key is None else self._started.pop(key)
-        if found is None:
+            key = next((key for key, span in reversed(running) if span is wanted or span.name == wanted), None)
+            started = None if key is None else self._started.pop(key)
+        if started is None:
             known = ", ".join(dict.fromkeys(span.name for _, span in running)) or "none"
             raise DomainError(
                 f"Span {name!r} was to be stopped, and is not running. Running: {known}.",
                 remedy="Begin it with `p.start(name)`; a span stops once.",
             )
-        span, lane = found
+        span, lane = started
         self.log.keep(Closed(span=span, end=end_ns, number=self._number(), error=error, task=lane))
 
     def still_running(self) -> list[str]:
@@ -351,19 +351,19 @@ def _placed(entries: Sequence[Any], awaited: dict[int, int]) -> Sequence[Any]:
     """Entries without the words on tasks, which go to the spans they are about; `awaited` are those still to come."""
     if not awaited and not any(type(entry) is Switched for entry in entries):
         return entries
-    found: list[Any] = []
+    placed: list[Any] = []
     for entry in entries:
         if type(entry) is Switched:
             awaited[entry.thread] = entry.task
         elif isinstance(entry, Ended) and (task := awaited.pop(entry.span.thread, None)) is not None:
             ended: Any = entry
-            found.append(Closed(span=ended.span, end=ended.end, error=ended.error, task=task))
+            placed.append(Closed(span=ended.span, end=ended.end, error=ended.error, task=task))
         else:
-            found.append(entry)
-    return found
+            placed.append(entry)
+    return placed
 
 
-_recorders: "weakref.WeakSet[Recorder]" = weakref.WeakSet()
+_recorders: "weakref.WeakSet[SpanRecorder]" = weakref.WeakSet()
 
 
 def _asyncio_comes() -> None:

@@ -1,4 +1,4 @@
-"""A recording: every span of a run as columns, with the tree found. Reports, statistics and traces are made of it."""
+"""A recording: every span of a run as columns, nested into a tree. Reports, statistics and traces start from it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -100,8 +100,8 @@ class Recording:
 
     @property
     def durations_s(self) -> Floats:
-        found: Floats = self._once("durations", lambda: (self.end - self.start) * 1e-9)
-        return found
+        durations: Floats = self._once("durations", lambda: (self.end - self.start) * 1e-9)
+        return durations
 
     @property
     def wall_s(self) -> float:
@@ -110,23 +110,23 @@ class Recording:
 
     def exclusive_s(self) -> Floats:
         """Each span's time less that of the spans directly inside it."""
-        found: Floats = self._once(
+        seconds: Floats = self._once(
             "exclusive", lambda: nest.exclusive_ns(self.start, self.end, self.parent, self.lane) * 1e-9
         )
-        return found
+        return seconds
 
     def depths(self) -> Ints:
         """How many spans stand around each."""
-        found: Ints = self._once("depths", lambda: nest.depths(self.parent))
-        return found
+        depths: Ints = self._once("depths", lambda: nest.depths(self.parent))
+        return depths
 
     def energy_j(self) -> Floats | None:
         """Joules that the machine used during each span; NaN where the sensors do not cover it, None without any."""
         power = self.run.power
         if power is None:
             return self.energy
-        found: Floats | None = self._once("energy", lambda: energy_of_spans(power, self.start, self.end))
-        return found
+        joules: Floats | None = self._once("energy", lambda: energy_of_spans(power, self.start, self.end))
+        return joules
 
     def word(self, index: int) -> str | None:
         return None if index < 0 else self.words[index]
@@ -145,8 +145,8 @@ class Recording:
 
     def phases(self) -> Ints:
         """The phase of each span: its own, or that of the nearest span around it that has one."""
-        found: Ints = self._once("phases", lambda: nest.inherited(self.phase, self.parent))
-        return found
+        phases: Ints = self._once("phases", lambda: nest.inherited(self.phase, self.parent))
+        return phases
 
     def trace(self) -> Trace:
         """The recording as the value that documents hold."""
@@ -160,12 +160,12 @@ class Recording:
 
 def _segments_by_row(recording: Recording) -> dict[int, list[Segment]]:
     parts = recording.segments
-    found: dict[int, list[Segment]] = {}
+    by_row: dict[int, list[Segment]] = {}
     for owner, name, start, end in zip(
         parts.owner.tolist(), parts.name.tolist(), parts.start.tolist(), parts.end.tolist(), strict=True
     ):
-        found.setdefault(owner, []).append(Segment(name=recording.words[name], start_ns=start, end_ns=end))
-    return found
+        by_row.setdefault(owner, []).append(Segment(name=recording.words[name], start_ns=start, end_ns=end))
+    return by_row
 
 
 def _spans(recording: Recording) -> Iterable[Span]:
@@ -173,7 +173,7 @@ def _spans(recording: Recording) -> Iterable[Span]:
     lanes = [recording.lanes[lane] for lane in recording.lane.tolist()]
     begun, done = (_wholes(column) for column in recording.device or (None, None))
     columns: dict[str, Sequence[Any]] = {
-        **{what: [recording.word(each) for each in getattr(recording, what).tolist()] for what in _WORDS},
+        **{what: [recording.word(index) for index in getattr(recording, what).tolist()] for what in _WORDS},
         **{what: _wholes(getattr(recording, what)) for what in ("layer", "token")},
         **{what: _numbers(getattr(recording, what)) for what in ("bytes", "flops")},
         **{f"memory_{what}_bytes": _counts(_memory(recording, what)) for what in ("delta", "peak")},
@@ -211,7 +211,7 @@ def _counts(column: Floats | None) -> list[int | None]:
 
 
 def _energy_of_long_spans(recording: Recording) -> Floats | None:
-    """A span shorter than a few readings has no energy that anyone could tell."""
+    """A span shorter than a few readings has no measurable energy."""
     joules, power = recording.energy_j(), recording.run.power
     if joules is None or power is None:
         return joules
@@ -220,8 +220,8 @@ def _energy_of_long_spans(recording: Recording) -> Floats | None:
 
 def _memory(recording: Recording, what: str) -> Floats | None:
     """The process's memory where it was read; else the device's."""
-    found = recording.readings.get(f"rss_{what}_bytes")
-    return recording.readings.get(f"cuda_{what}_bytes") if found is None else found
+    resident = recording.readings.get(f"rss_{what}_bytes")
+    return recording.readings.get(f"cuda_{what}_bytes") if resident is None else resident
 
 
 def whole_column(values: Sequence[int | None] | None, count: int) -> Ints:

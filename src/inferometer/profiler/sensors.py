@@ -1,4 +1,4 @@
-"""The sensors of this machine as things to read again and again: RAPL, hwmon, INA3221, NVML, powermetrics, the clocks.
+"""The sensors of this machine as channels to sample: RAPL, hwmon, INA3221, NVML, powermetrics, the clocks.
 
 All files and programs come through `Machine`, so a Jetson's or a workstation's sensors are tested from text. A sensor
 that is not there, or that only root may read, says so; it is never read as zero.
@@ -8,15 +8,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from inferometer.catalog.detect.fields import scaled, stripped, whole
+from inferometer.catalog.detect.fields import scaled, whole
 from inferometer.catalog.detect.gpus import ask
 from inferometer.catalog.detect.machine import Machine
-from inferometer.catalog.detect.sensors import hwmon_folders, linux_sensors
+from inferometer.catalog.detect.sensors import batteries, hwmon_inputs, ina3221_rails, linux_sensors, rapl_zones
 from inferometer.profiler.power import Quantity
 
 __all__ = ["Channel", "Sensors", "find_sensors"]
 
-_POWERCAP = "/sys/class/powercap"
 _CPU = "/sys/devices/system/cpu"
 _SUPPLY = "/sys/class/power_supply"
 _POWERMETRICS = re.compile(r"^(CPU|GPU|ANE) Power: ([0-9]+) mW", re.MULTILINE)
@@ -57,8 +56,8 @@ def find_sensors(machine: Machine) -> Sensors:
         ("cpu clock", _clocks(machine), f"no clock in {_CPU}"),
         ("cpu use", _cpu_use(machine), "there is no /proc/stat"),
     )
-    for kind, found, why in kinds:
-        answering = [channel for channel in found if channel.read() is not None]
+    for kind, candidates, why in kinds:
+        answering = [channel for channel in candidates if channel.read() is not None]
         channels += answering
         if not answering:
             missing[kind] = why or "it does not answer"
@@ -67,10 +66,7 @@ def find_sensors(machine: Machine) -> Sensors:
 
 def _rapl(machine: Machine) -> Iterator[Channel]:
     """Packages and memory are counted; `core` and `uncore` are inside a package, and `psys` around it."""
-    zones = [zone for zone in machine.names(_POWERCAP) if re.fullmatch(r"intel-rapl(:[0-9]+)+", zone, re.ASCII)]
-    for zone in zones:
-        folder = f"{_POWERCAP}/{zone}"
-        name = stripped(machine.read(f"{folder}/name")) or zone
+    for folder, name in rapl_zones(machine):
         yield Channel(
             name=f"rapl {name}",
             quantity="energy",
@@ -85,32 +81,20 @@ def _file(machine: Machine, path: str, factor: float) -> Callable[[], float | No
 
 
 def _hwmon(machine: Machine) -> Iterator[Channel]:
-    for folder, chip in hwmon_folders(machine):
-        if chip.startswith("ina3221"):
-            continue
-        for file in machine.names(folder):
-            power = re.fullmatch(r"(power[0-9]+)_(?:input|average)", file, re.ASCII)
-            heat = re.fullmatch(r"(temp[0-9]+)_input", file, re.ASCII)
-            match = power or heat
-            if match is None:
-                continue
-            label = stripped(machine.read(f"{folder}/{match[1]}_label"))
+    for chip, name, path in hwmon_inputs(machine, r"(power[0-9]+|temp[0-9]+)_(?:input|average)"):
+        if not chip.startswith("ina3221"):
+            power = "/power" in path
             yield Channel(
-                name=f"{chip} {label}" if label else chip,
+                name=name,
                 quantity="power" if power else "temperature",
-                read=_file(machine, f"{folder}/{file}", 1e-6 if power else 1e-3),
-                counted=power is not None and chip == "amdgpu",
+                read=_file(machine, path, 1e-6 if power else 1e-3),
+                counted=power and chip == "amdgpu",
             )
 
 
 def _ina3221(machine: Machine) -> Iterator[Channel]:
     """A Jetson's rails: millivolts times milliamperes. Where one rail feeds the rest, it alone is counted."""
-    rails = []
-    for folder, chip in hwmon_folders(machine):
-        for channel in (1, 2, 3) if chip.startswith("ina3221") else ():
-            label = stripped(machine.read(f"{folder}/in{channel}_label"))
-            if label not in {None, "NC"}:
-                rails.append((str(label), f"{folder}/in{channel}_input", f"{folder}/curr{channel}_input"))
+    rails = ina3221_rails(machine)
     whole_board = {label for label, *_ in rails} & _WHOLE_BOARD
     for label, volts, amperes in rails:
         yield Channel(
@@ -188,7 +172,7 @@ def _powermetrics(machine: Machine) -> Iterator[Channel]:
             if domain not in printed:
                 text = machine.run("powermetrics", "-n", "1", "-i", "100", "--samplers", "cpu_power,gpu_power") or ""
                 printed.update((name, scaled(watts, 1e-3)) for name, watts in _POWERMETRICS.findall(text))
-            return printed.pop(domain, None)  # each domain is told once for each run
+            return printed.pop(domain, None)  # each run of the program reports a domain once
 
         return read
 
@@ -203,10 +187,8 @@ def _why_no_powermetrics(machine: Machine) -> str:
 
 
 def _battery(machine: Machine) -> Iterator[Channel]:
-    for name in machine.names(_SUPPLY):
-        folder = f"{_SUPPLY}/{name}"
-        if stripped(machine.read(f"{folder}/type")) == "Battery":
-            yield Channel(name=f"battery {name}", quantity="power", read=_battery_watts(machine, folder))
+    for name in batteries(machine):
+        yield Channel(name=f"battery {name}", quantity="power", read=_battery_watts(machine, f"{_SUPPLY}/{name}"))
 
 
 def _battery_watts(machine: Machine, folder: str) -> Callable[[], float | None]:
@@ -221,7 +203,7 @@ def _battery_watts(machine: Machine, folder: str) -> Callable[[], float | None]:
 
 
 def _clocks(machine: Machine) -> Iterator[Channel]:
-    """The mean clock of all CPUs: reading each as a channel of its own would cost more than it tells."""
+    """The mean clock of all CPUs: reading each as a channel of its own would cost more than it is worth."""
     files = [
         f"{_CPU}/{name}/cpufreq/scaling_cur_freq"
         for name in machine.names(_CPU)
@@ -229,8 +211,8 @@ def _clocks(machine: Machine) -> Iterator[Channel]:
     ]
 
     def read() -> float | None:
-        found = [hertz for file in files[:64] if (hertz := scaled(machine.read(file), 1e3)) is not None]
-        return sum(found) / len(found) if found else None
+        clocks = [hertz for file in files[:64] if (hertz := scaled(machine.read(file), 1e3)) is not None]
+        return sum(clocks) / len(clocks) if clocks else None
 
     yield Channel(name="cpu", quantity="clock", read=read)
 

@@ -1,4 +1,4 @@
-"""Statistics of the spans of one name."""
+"""Statistics of all spans that share a name."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -83,8 +83,8 @@ def stats_of_all(recording: Recording) -> list[SpanStats]:
     order = np.argsort(recording.name, kind="stable")
     cuts = np.flatnonzero(np.diff(recording.name[order])) + 1
     groups = np.split(order, cuts) if len(order) else []
-    found = [_stats(whole, recording.words[int(recording.name[rows[0]])], rows) for rows in groups]
-    return sorted(found, key=lambda each: (-each.total_s, each.name))
+    summaries = [_stats(whole, recording.words[int(recording.name[rows[0]])], rows) for rows in groups]
+    return sorted(summaries, key=lambda summary: (-summary.total_s, summary.name))
 
 
 def _whole(recording: Recording) -> _Whole:
@@ -132,10 +132,10 @@ def _stats(whole: _Whole, name: str, rows: Ints) -> SpanStats:
 
 
 def _percentiles(in_order: Sequence[float]) -> dict[str, float | None]:
-    asked = {"p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
+    shares = {"p50_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99, "p999_s": 0.999}
     return {
         name: statistics.percentile_of(in_order, p) if statistics.supported(p, len(in_order)) else None
-        for name, p in asked.items()
+        for name, p in shares.items()
     }
 
 
@@ -168,9 +168,9 @@ def _energy(whole: _Whole, rows: Ints, total_s: float) -> float | None:
 
 def _memory(recording: Recording, rows: Ints) -> dict[str, float]:
     """Deltas add up; a peak is the highest of all."""
-    found = {}
+    memory = {}
     for name, column in recording.readings.items():
         given = column[rows][~np.isnan(column[rows])]
         if len(given):
-            found[name] = float(given.sum() if "delta" in name else given.max())
-    return found
+            memory[name] = float(given.sum() if "delta" in name else given.max())
+    return memory

@@ -1,4 +1,4 @@
-"""What is recorded beside time, where it is asked for: places among tasks, memory, device events."""
+"""What is recorded besides time when enabled: asyncio tasks, memory, device events."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -26,7 +26,7 @@ class Device(Protocol):
 
 
 class Watcher:
-    """Keeps what the meters said at the beginning of each open span until its end. `places` is None without tasks."""
+    """Keeps the meters' readings at the beginning of each open span until its end. `places` is None without tasks."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""How true predictions are, as tables, a chart and a page. Takes plain rows: who counted them does not matter."""
+"""How accurate predictions are, as tables, a chart and a page, from plain rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.report.charts.theme import COLOURS, QUIET, spec
 from inferometer.report.render import render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,17 +30,17 @@ def standing_table(
     *,
     title: str | None = None,
     text: bool = True,
-) -> Table:
+) -> ReportTable:
     """A row for each group. `text` writes shares as per cent; else they stay numbers, for programs."""
     columns = tuple(Column(key=name, heading=name) for name in headings)
     rows = tuple(
-        dict(zip(headings, names, strict=True)) | (_worded(found) if text else dict(found))
-        for names, found in groups.items()
+        dict(zip(headings, names, strict=True)) | (_worded(standing) if text else dict(standing))
+        for names, standing in groups.items()
     )
-    return Table(title=title, columns=(*columns, *_STANDING), rows=rows)
+    return ReportTable(title=title, columns=(*columns, *_STANDING), rows=rows)
 
 
-def peer_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> Table:
+def peer_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> ReportTable:
     columns = (
         Column(key="peer", heading="tool"),
         Column(key="phase", heading="phase"),
@@ -51,10 +51,10 @@ def peer_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> Table
         Column(key="ours", heading="Inferometer, same cases"),
     )
     made = tuple(_worded(row) if text else dict(row) for row in rows)
-    return Table(title="Other tools on the same cases", columns=columns, rows=made)
+    return ReportTable(title="Other tools on the same cases", columns=columns, rows=made)
 
 
-def target_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> Table:
+def target_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> ReportTable:
     """What is aimed at beside what is reached."""
     columns = (
         Column(key="what", heading="what"),
@@ -63,11 +63,11 @@ def target_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> Tab
         Column(key="met", heading="met"),
     )
     made = tuple((_worded(row) if text else dict(row)) | {"aim": row.get("aim"), "met": row.get("met")} for row in rows)
-    return Table(title="Aims", columns=columns, rows=made)
+    return ReportTable(title="Aims", columns=columns, rows=made)
 
 
-def _worded(found: Mapping[str, Any]) -> dict[str, Any]:
-    words = dict(found)
+def _worded(shares: Mapping[str, Any]) -> dict[str, Any]:
+    words = dict(shares)
     for name in _SHARES:
         if isinstance(words.get(name), float):
             words[name] = f"{words[name]:+.1%}" if name == "bias" else f"{words[name]:.1%}"
@@ -109,7 +109,7 @@ def accuracy_chart(rows: Sequence[Mapping[str, Any]], *, title: str = "Predicted
     return spec(title=title, subtitle=f"{len(rows)} cases with their 80 % intervals", body=body)
 
 
-def accuracy_page(sections: Sequence[tuple[str, str, Table]]) -> str:
+def accuracy_page(sections: Sequence[tuple[str, str, ReportTable]]) -> str:
     """The page docs/accuracy.md: for each section a heading, a paragraph and a table."""
     parts = ["# How true predictions are", _INTRODUCTION]
     for heading, words, table in sections:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from inferometer.core.calibration import Calibration
+    from inferometer.core.calibration import Calibration, Utilisation
 
 __all__ = ["calibration_table"]
 
@@ -22,8 +22,8 @@ _COLUMNS = (
 )
 
 
-def calibration_table(calibration: Calibration) -> Table:
-    rows = [_class(calibration, table.op_class) for table in calibration.tables]
+def calibration_table(calibration: Calibration) -> ReportTable:
+    rows = [_class(calibration, table) for table in calibration.tables]
     rows += [
         {"what": f"overhead: {name}", "over": format_quantity(seconds.value, "s")}
         for name, seconds in calibration.overheads.items()
@@ -34,14 +34,16 @@ def calibration_table(calibration: Calibration) -> Table:
         if name.partition(".")[0] == "step"
     ]
     title = f"{calibration.runtime} on {calibration.device}, {calibration.dtype}: {calibration.points} points"
-    return Table(title=title, columns=_COLUMNS, rows=tuple(rows))
+    return ReportTable(title=title, columns=_COLUMNS, rows=tuple(rows))
 
 
-def _class(calibration: Calibration, name: str) -> dict[str, Any]:
-    table = calibration.table(name)
-    if table is None:
-        return {"what": name}
-    factors = [f"{key.partition('.')[2]} × {value:.2f}" for key, value in calibration.factors.items() if _of(key, name)]
+def _class(calibration: Calibration, table: Utilisation) -> dict[str, Any]:
+    name = table.op_class
+    factors = [
+        f"{key.partition('.')[2]} × {value:.2f}"
+        for key, value in calibration.factors.items()
+        if key == name or key.startswith(f"{name}.")
+    ]
     return {
         "what": name,
         "over": ", ".join(table.axes),
@@ -50,7 +52,3 @@ def _class(calibration: Calibration, name: str) -> dict[str, Any]:
         "factor": ", ".join(factors) or None,
         "residual": f"{calibration.residuals.get(name, table.residual):.1%}",
     }
-
-
-def _of(key: str, name: str) -> bool:
-    return key == name or key.startswith(f"{name}.")

@@ -1,4 +1,4 @@
-"""One thing on a card: what `show` prints. Facts cite their sources by number; the sources stand below them."""
+"""One item as a card: what `show` prints. Facts cite their sources by number; the sources are listed below."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from inferometer.units import format_capacity, format_quantity
 if TYPE_CHECKING:  # the formulas bring numpy, which a device's card does not need
     from collections.abc import Iterator
 
-    from inferometer.catalog.zoo import CatalogModel
     from inferometer.core.device import Device, Link, Memory, Sourced
     from inferometer.formulas.registry import Formula
 
-__all__ = ["Card", "Fact", "device_card", "formula_card", "model_card"]
+__all__ = ["Card", "Fact", "device_card", "formula_card"]
 
 Fact = tuple[str, str, str]  # label, value, remark
 
@@ -108,26 +107,6 @@ def _derived(device: Device) -> Iterator[Fact]:
         if name is not None:
             ridge = ridge_point(peak=device.peaks[name].value, bandwidth=memory.bandwidth_bytes_per_s.value)
             yield f"ridge {name}", format_quantity(ridge, "FLOP/B"), "computed: peak / main memory bandwidth"
-
-
-def model_card(model: CatalogModel) -> Card:
-    sources = _Sources()
-    facts: list[Fact] = [("family", model.family, "")]
-    for label, sourced in (
-        ("parameters", model.parameters),
-        ("active", model.active_parameters),
-        ("context", model.context),
-    ):
-        if sourced is not None:
-            facts.append((label, f"{int(sourced.value):,}", sources.cite(sourced)))
-    facts += [(key, _text(value), "") for key, value in model.config.items()]
-    facts += _words(model.aliases, model.notes)
-    subtitle = " · ".join(filter(None, (model.name, str(model.year or ""))))
-    return Card(title=model.title, subtitle=subtitle, facts=tuple(facts), sources=sources.listed())
-
-
-def _text(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def formula_card(formula: Formula) -> Card:

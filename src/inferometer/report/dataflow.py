@@ -1,23 +1,24 @@
-"""END-TO-END DATAFLOW: a run as a walk from its first step to its last, with the tables that belong to it."""
+"""END-TO-END DATAFLOW: a run step by step, with its tables."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from inferometer.core.trace import Trace
 from inferometer.profiler.attribution import Call, Part, Trend
 from inferometer.profiler.build import from_trace
 from inferometer.profiler.flow import Flow, FlowRow, PhaseFlow, flow
 from inferometer.profiler.recording import Recording
-from inferometer.report.drawing import draw
+from inferometer.report.drawing import draw, duration, unit_tag
+from inferometer.report.phrases import percent, percent_number
 from inferometer.report.render import render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
-__all__ = ["Dataflow", "dataflow", "duration", "unit_tag"]
+__all__ = ["Dataflow", "dataflow"]
 
 _NAME_WIDTH = 44
 _SMALL = 1e-4  # a rest below this share is left to the sums
-_ROWS = 64  # steps shown of one phase; more are said to be there
+_ROWS = 64  # steps shown of one phase; a line says how many more there are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,7 @@ class Dataflow:
     def __str__(self) -> str:
         return self.text()
 
-    def tables(self) -> tuple[Table, ...]:
+    def tables(self) -> tuple[ReportTable, ...]:
         return tuple(table for phase in self.flow.phases for table in phase_tables(phase))
 
     def svg(self) -> str:
@@ -46,14 +47,6 @@ class Dataflow:
 def dataflow(source: Recording | Trace) -> Dataflow:
     """The dataflow of any span tree: a recording, or a trace of whatever made it."""
     return Dataflow(flow=flow(from_trace(source) if isinstance(source, Trace) else source))
-
-
-def duration(seconds: float) -> str:
-    return format_quantity(seconds, "s", digits=4)
-
-
-def unit_tag(unit: str | None) -> str:
-    return "—" if unit is None else unit.upper()
 
 
 # ── the walk ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -79,8 +72,8 @@ def _steps(row: FlowRow, *, depth: int) -> Iterator[str]:
     times = "" if row.count == 1 else f" × {row.count:g}"
     if not row.rows:
         together = f"  = {duration(row.total_s)}" if row.count != 1 else ""
-        said = _line(depth, unit_tag(row.unit), f"{row.name}{times}", duration(row.time_s)) + together
-        yield said + _parts(row.parts)
+        step = _line(depth, unit_tag(row.unit), f"{row.name}{times}", duration(row.time_s))
+        yield step + together + _parts(row.parts)
         return
     tag = "" if row.unit is None else unit_tag(row.unit)
     total = f" each, {duration(row.total_s)}" if row.count != 1 else ""
@@ -103,21 +96,25 @@ def _parts(parts: tuple[Part, ...]) -> str:
 
 
 def _shares(phase: PhaseFlow) -> str:
-    found, wall_s = phase.attribution, phase.attribution.wall_s
-    parts = [(unit_tag(unit), time_s) for unit, time_s in found.units] + [("unattributed", found.unattributed_s)]
-    if found.overlap_s:
-        parts.append(("at the same time", -found.overlap_s))
-    return " · ".join(f"{name} {duration(time_s)} ({_percent(time_s, wall_s)})" for name, time_s in parts)
+    wall_s = phase.attribution.wall_s
+    return " · ".join(
+        f"{name} {duration(time_s)} ({percent(time_s, wall_s) or '–'})" for name, time_s in _wall_parts(phase)
+    )
 
 
-def _percent(part_s: float, whole_s: float) -> str:
-    return f"{100 * part_s / whole_s:.1f} %" if whole_s else "–"
+def _wall_parts(phase: PhaseFlow) -> list[tuple[str, float]]:
+    """The wall by unit, less what units did at the same time, and what no unit claims."""
+    wall = phase.attribution
+    parts = [(unit_tag(unit), time_s) for unit, time_s in wall.units]
+    if wall.overlap_s:
+        parts.append(("at the same time", -wall.overlap_s))
+    return [*parts, ("unattributed", wall.unattributed_s)]
 
 
 # ── the tables ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def phase_tables(phase: PhaseFlow) -> Iterator[Table]:
+def phase_tables(phase: PhaseFlow) -> Iterator[ReportTable]:
     yield attribution_table(phase)
     if phase.layers:
         yield layer_table(phase)
@@ -129,38 +126,29 @@ def phase_tables(phase: PhaseFlow) -> Iterator[Table]:
         yield trend_table(phase, phase.trend)
 
 
-def attribution_table(phase: PhaseFlow) -> Table:
+def attribution_table(phase: PhaseFlow) -> ReportTable:
     """Which unit had the wall, and how much of it nobody claims."""
-    found, wall_s = phase.attribution, phase.attribution.wall_s
-    times = [(unit_tag(unit), time_s) for unit, time_s in found.units]
-    if found.overlap_s:
-        times.append(("at the same time", -found.overlap_s))
-    times += [("unattributed", found.unattributed_s), ("wall", wall_s)]
+    wall_s = phase.attribution.wall_s
+    times = (*_wall_parts(phase), ("wall", wall_s))
     columns = (
         Column(key="unit", heading="unit"),
         Column(key="time_s", heading="time", unit="s"),
         Column(key="share", heading="of wall", label="share_percent", unit="%"),
     )
-    rows = tuple({"unit": unit, "time_s": time_s, "share": _round_percent(time_s, wall_s)} for unit, time_s in times)
-    return Table(title=f"{phase.name}: wall-time attribution", columns=columns, rows=rows)
+    rows = tuple({"unit": unit, "time_s": time_s, "share": percent_number(time_s, wall_s)} for unit, time_s in times)
+    return ReportTable(title=f"{phase.name}: wall-time attribution", columns=columns, rows=rows)
 
 
-def _round_percent(part_s: float, whole_s: float) -> float | None:
-    return round(100 * part_s / whole_s, 2) if whole_s else None
-
-
-def layer_table(phase: PhaseFlow) -> Table:
+def layer_table(phase: PhaseFlow) -> ReportTable:
     columns = [Column(key="layer", heading="layer", exact=True), Column(key="mean_s", heading="time", unit="s")]
     if phase.runs > 1:
         columns += [Column(key="min_s", heading="min", unit="s"), Column(key="max_s", heading="max", unit="s")]
-    rows = tuple(
-        {"layer": each.layer, "mean_s": each.mean_s, "min_s": each.min_s, "max_s": each.max_s} for each in phase.layers
-    )
+    rows = tuple(asdict(layer) for layer in phase.layers)
     over = f", mean over {phase.runs} runs" if phase.runs > 1 else ""
-    return Table(title=f"{phase.name}: per-layer execution{over}", columns=tuple(columns), rows=rows)
+    return ReportTable(title=f"{phase.name}: per-layer execution{over}", columns=tuple(columns), rows=rows)
 
 
-def call_table(phase: PhaseFlow) -> Table:
+def call_table(phase: PhaseFlow) -> ReportTable:
     whole_s = phase.attribution.wall_s * phase.runs
     rows = tuple(
         {
@@ -171,7 +159,7 @@ def call_table(phase: PhaseFlow) -> Table:
             "min_s": call.min_s,
             "max_s": call.max_s,
             "total_s": call.total_s / phase.runs,
-            "share": _round_percent(call.total_s, whole_s),
+            "share": percent_number(call.total_s, whole_s),
             "bandwidth": call.bytes / call.total_s if call.bytes and call.total_s else None,
             "rate": call.flops / call.total_s if call.flops and call.total_s else None,
             "device_s": call.device_s,
@@ -190,10 +178,10 @@ def call_table(phase: PhaseFlow) -> Table:
     ]
     optional = (("bandwidth", "bytes/s", "B/s"), ("rate", "FLOP/s", "FLOP/s"), ("device_s", "on the device", "s"))
     columns += [Column(key=key, heading=head, unit=unit) for key, head, unit in optional if any(r[key] for r in rows)]
-    return Table(title=f"{phase.name}: calls", columns=tuple(columns), rows=rows)
+    return ReportTable(title=f"{phase.name}: calls", columns=tuple(columns), rows=rows)
 
 
-def part_table(phase: PhaseFlow) -> Table:
+def part_table(phase: PhaseFlow) -> ReportTable:
     """Each call's segments, a call; and what they come to over a run of the phase."""
     calls = [call for call in phase.calls if call.parts]
     names = list(dict.fromkeys(part.name for call in calls for part in call.parts))
@@ -204,9 +192,9 @@ def part_table(phase: PhaseFlow) -> Table:
     columns += [Column(key=name, heading=name, unit="s") for name in names]
     if any("bytes" in row for row in rows):
         columns.append(Column(key="bytes", heading="bytes", unit="B"))
-    whole = sum(sums.values())
-    note = " · ".join(f"{name} {_percent(time_s, whole)}" for name, time_s in sums.items())
-    return Table(title=f"{phase.name}: segments", columns=tuple(columns), rows=tuple(rows), note=note)
+    total_s = sum(sums.values())
+    note = " · ".join(f"{name} {percent(time_s, total_s) or '–'}" for name, time_s in sums.items())
+    return ReportTable(title=f"{phase.name}: segments", columns=tuple(columns), rows=tuple(rows), note=note)
 
 
 def _part_row(call: Call) -> dict[str, object]:
@@ -219,7 +207,7 @@ def _part_s(call: Call, name: str) -> float:
     return sum(part.time_s for part in call.parts if part.name == name)
 
 
-def trend_table(phase: PhaseFlow, trend: Trend) -> Table:
+def trend_table(phase: PhaseFlow, trend: Trend) -> ReportTable:
     """Whether a token takes longer the later it comes."""
     rows = tuple(
         {"token": name, "time_s": value}
@@ -231,4 +219,4 @@ def trend_table(phase: PhaseFlow, trend: Trend) -> Table:
     fitted = "" if trend.slope_s is None else f"; fitted: {format_quantity(trend.slope_s, 's', digits=3)} a token"
     note = f"{trend.count} tokens; first → last {trend.drift:+.2%}{fitted}"
     columns = (Column(key="token", heading="token"), Column(key="time_s", heading="wall", unit="s"))
-    return Table(title=f"{phase.name}: per-token trend", columns=columns, rows=rows, note=note)
+    return ReportTable(title=f"{phase.name}: per-token trend", columns=columns, rows=rows, note=note)

@@ -38,8 +38,8 @@ def measured_part(profile: Profile) -> str:
 
 def findings_part(explanation: Mapping[str, Any]) -> str:
     """What was noticed, the most important first."""
-    found = explanation["findings"][:_FINDINGS]
-    lines = [line for number, finding in enumerate(found, start=1) for line in finding_lines(finding, number)]
+    findings = explanation["findings"][:_FINDINGS]
+    lines = [line for number, finding in enumerate(findings, start=1) for line in finding_lines(finding, number)]
     return "\n".join(("", draw_heading("What to do", "inferometer explain last"), explanation["headline"], *lines))
 
 
@@ -54,7 +54,7 @@ def predicted_part(profiles: Sequence[Profile]) -> str:
 
 
 def host_facts(host: Host) -> list[Fact]:
-    """What a person wants to know of a machine first; what the system did not tell is said to be unknown."""
+    """What a person wants to know of a machine first; what the system does not report is shown as unknown."""
     cpu, memory, limits = host.cpu, host.memory, host.limits
     caches = ", ".join(
         f"L{cache.level} {format_capacity(cache.total_bytes)}" for cache in cpu.caches if cache.kind != "instruction"

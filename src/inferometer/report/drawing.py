@@ -1,4 +1,4 @@
-"""The drawing of a dataflow: one column a phase, a box a step, a frame around what repeats, and the wall by unit."""
+"""The dataflow as a drawing: a column for each phase, a box for each step, a frame around repeats, and time by unit."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from inferometer.profiler.flow import Flow, FlowRow, PhaseFlow, flow
 from inferometer.profiler.recording import Recording
 from inferometer.units import format_quantity
 
-__all__ = ["UNIT_COLOURS", "draw", "drawn", "unit_colour"]
+__all__ = ["UNIT_COLOURS", "draw", "drawn", "duration", "unit_colour", "unit_tag"]
 
 # Told apart with any eyesight, and in grey by their lightness (Okabe and Ito).
 UNIT_COLOURS = {"cpu": "#0072B2", "gpu": "#009E73", "npu": "#D55E00", "dsp": "#CC79A7", "tpu": "#E69F00"}
@@ -19,7 +19,7 @@ _REST, _INK, _SOFT, _LINE, _PAPER, _FRAME = "#B4B9C0", "#1B2230", "#5B6573", "#C
 _COLUMN, _GUTTER, _EDGE = 470, 34, 28
 _INDENT, _GAP = 14, 15
 _STEP, _PARTED, _BETWEEN, _HEAD = 46, 62, 24, 40
-_ROWS = 40  # boxes of one phase; more are said to be there
+_ROWS = 40  # boxes of one phase; a line says that there are more
 _COLUMNS = 3
 
 
@@ -27,9 +27,9 @@ def drawn(recording: Recording) -> Iterator[bytes]:
     yield draw(flow(recording)).encode()
 
 
-def draw(found: Flow) -> str:
+def draw(run: Flow) -> str:
     """The flow as one SVG, without scripts, fonts or pictures from elsewhere."""
-    columns = [_column(phase) for phase in found.phases]
+    columns = [_column(phase) for phase in run.phases]
     shelves = [columns[first : first + _COLUMNS] for first in range(0, len(columns), _COLUMNS)]
     across = max((len(shelf) for shelf in shelves), default=1)
     width = 2 * _EDGE + across * _COLUMN + (across - 1) * _GUTTER
@@ -40,11 +40,11 @@ def draw(found: Flow) -> str:
             body.append(f'<g transform="translate({x} {top:.1f})">{"".join(column.parts)}</g>')
         top += max(column.height for column in shelf) + 40
     title = "End-to-end dataflow"
-    wall = f"{_time(found.wall_s)} from the first span to the last"
+    wall = f"{duration(run.wall_s)} from the first span to the last"
     head = [
         _text(_EDGE, 38, title, size=22, weight=700),
         _text(_EDGE, 62, wall, size=13, colour=_SOFT),
-        _legend(found, width - _EDGE, 38),
+        _legend(run, width - _EDGE, 38),
     ]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{top:.0f}" viewBox="0 0 {width} {top:.0f}" '
@@ -84,7 +84,7 @@ def _column(phase: PhaseFlow) -> _Column:
     runs = f" · mean of {phase.runs} runs" if phase.runs > 1 else ""
     column.parts += [
         _text(0, 14, phase.name, size=17, weight=700),
-        _text(_COLUMN, 14, f"{_time(phase.wall_s)}{runs}", size=14, weight=600, anchor="end"),
+        _text(_COLUMN, 14, f"{duration(phase.wall_s)}{runs}", size=14, weight=600, anchor="end"),
         f'<line x1="0" y1="24" x2="{_COLUMN}" y2="24" stroke="{_INK}" stroke-width="1.5"/>',
     ]
     column.height = 24 + _GAP
@@ -124,12 +124,12 @@ def _frame(column: _Column, row: FlowRow, *, depth: int, times: float) -> None:
     column.height += 12
     x, width = _INDENT * depth, _COLUMN - 2 * _INDENT * depth
     count = f" × {row.count:g}" if row.count != 1 else ""
-    each = f"{_time(row.time_s)} each · {_time(row.total_s)}" if row.count != 1 else _time(row.time_s)
+    times_text = f"{duration(row.time_s)} each · {duration(row.total_s)}" if row.count != 1 else duration(row.time_s)
     look = f'fill="{_FRAME}" stroke="{_SOFT}" stroke-width="1.2" stroke-dasharray="5 4"'
     column.parts[place:place] = [
         f'<rect x="{x}" y="{top:.1f}" width="{width}" height="{column.height - top:.1f}" rx="9" {look}/>',
         _text(x + 12, top + 25, f"{_short(row.name or 'repeats', 30)}{count}", size=14, weight=700),
-        _text(x + width - 12, top + 25, each, size=13, weight=600, anchor="end"),
+        _text(x + width - 12, top + 25, times_text, size=13, weight=600, anchor="end"),
     ]
 
 
@@ -138,21 +138,21 @@ def _step(column: _Column, row: FlowRow, *, depth: int, times: float) -> None:
     height, colour = _PARTED if row.parts else _STEP, unit_colour(row.unit)
     count = f" × {row.count:g}" if row.count != 1 else ""
     share = row.total_s * times / column.wall_s if column.wall_s else 0.0
-    together = f"= {_time(row.total_s)}" if row.count != 1 else ""
+    together = f"= {duration(row.total_s)}" if row.count != 1 else ""
     column.parts += [
-        f"<g><title>{escape(row.name or '')}: {_time(row.time_s)}, {share:.1%} of the phase</title>",
+        f"<g><title>{escape(row.name or '')}: {duration(row.time_s)}, {share:.1%} of the phase</title>",
         f'<rect x="{x}" y="{y:.1f}" width="{width}" height="{height}" rx="6" fill="{_PAPER}" stroke="{_LINE}"/>',
         f'<rect x="{x}" y="{y:.1f}" width="6" height="{height}" rx="3" fill="{colour}"/>',
         _text(x + 17, y + 20, f"{_short(row.name or '', 34)}{count}", size=13.5, weight=600),
-        _text(x + width - 12, y + 20, _time(row.time_s), size=13.5, weight=700, anchor="end"),
-        _text(x + 17, y + 36, _tag(row.unit), size=11, weight=700, colour=colour),
+        _text(x + width - 12, y + 20, duration(row.time_s), size=13.5, weight=700, anchor="end"),
+        _text(x + 17, y + 36, unit_tag(row.unit), size=11, weight=700, colour=colour),
         _text(
             x + width - 12, y + 36, f"{together}  {share:.1%} of the phase".strip(), size=11, colour=_SOFT, anchor="end"
         ),
     ]
     if row.parts:
-        said = "  ·  ".join(f"{part.name} {_time(part.time_s)}" for part in row.parts)
-        column.parts.append(_text(x + 17, y + 52, _short(said, 62), size=11, colour=_SOFT))
+        parts = "  ·  ".join(f"{part.name} {duration(part.time_s)}" for part in row.parts)
+        column.parts.append(_text(x + 17, y + 52, _short(parts, 62), size=11, colour=_SOFT))
     bar = (width - 12) * min(share, 1.0)
     column.parts.append(
         f'<rect x="{x + 6}" y="{y + height - 3:.1f}" width="{bar:.1f}" height="3" fill="{colour}" opacity="0.55"/></g>'
@@ -169,7 +169,7 @@ def _between(column: _Column, rest_s: float, *, depth: int, times: float) -> Non
         f'<rect x="{x}" y="{y:.1f}" width="{width}" height="{_BETWEEN}" rx="6" fill="url(#rest)" stroke="{_LINE}"/>',
         f'<rect x="{x + 11}" y="{y + 4:.1f}" width="{width - 22}" height="{_BETWEEN - 8}" rx="3" fill="{_PAPER}"/>',
         _text(x + 17, y + 16.5, "between these", size=11.5, colour=_SOFT),
-        _text(x + width - 17, y + 16.5, f"{_time(rest_s)} · {share:.1%}", size=11.5, colour=_SOFT, anchor="end"),
+        _text(x + width - 17, y + 16.5, f"{duration(rest_s)} · {share:.1%}", size=11.5, colour=_SOFT, anchor="end"),
     ]
     column.height += _BETWEEN
 
@@ -189,26 +189,26 @@ def _arrow(column: _Column) -> None:
     column.height += _GAP
 
 
-def _attribution(column: _Column, found: Attribution) -> None:
+def _attribution(column: _Column, wall: Attribution) -> None:
     """The wall as one bar, a part for each unit, and the numbers under it."""
     y, x = column.height, 0.0
     column.parts.append(_text(0, y + 4, "Wall time by unit", size=12.5, weight=700))
-    shares = [(_tag(unit), time_s, unit_colour(unit)) for unit, time_s in found.units]
-    shares.append(("unattributed", found.unattributed_s, "url(#rest)"))
-    whole = max(sum(time_s for _, time_s, _ in shares), found.wall_s) or 1.0
+    shares = [(unit_tag(unit), time_s, unit_colour(unit)) for unit, time_s in wall.units]
+    shares.append(("unattributed", wall.unattributed_s, "url(#rest)"))
+    total_s = max(sum(time_s for _, time_s, _ in shares), wall.wall_s) or 1.0
     line = y + 50
     for name, time_s, colour in shares:
-        width = _COLUMN * time_s / whole
+        width = _COLUMN * time_s / total_s
         column.parts.append(
             f'<rect x="{x:.1f}" y="{y + 14:.1f}" width="{width:.1f}" height="16" fill="{colour}">'
-            f"<title>{escape(name)}: {_time(time_s)}</title></rect>"
+            f"<title>{escape(name)}: {duration(time_s)}</title></rect>"
         )
         swatch = colour if colour != "url(#rest)" else _REST
         column.parts += [
             f'<rect x="0" y="{line - 9:.1f}" width="10" height="10" rx="2" fill="{swatch}"/>',
             _text(18, line, name, size=12),
-            _text(_COLUMN - 90, line, _time(time_s), size=12, weight=600, anchor="end"),
-            _text(_COLUMN, line, f"{time_s / (found.wall_s or 1.0):.1%}", size=12, colour=_SOFT, anchor="end"),
+            _text(_COLUMN - 90, line, duration(time_s), size=12, weight=600, anchor="end"),
+            _text(_COLUMN, line, f"{time_s / (wall.wall_s or 1.0):.1%}", size=12, colour=_SOFT, anchor="end"),
         ]
         x, line = x + width, line + 18
     column.height = line + 2
@@ -218,8 +218,8 @@ def _trend(column: _Column, trend: Trend) -> None:
     """Time by token as a line that starts at zero, so that a small drift looks small."""
     y, tall = column.height + 18, 46
     column.parts.append(_text(0, y, "Time by token", size=12.5, weight=700))
-    said = f"first → last {trend.drift:+.1%} · {_time(trend.min_s)} to {_time(trend.max_s)}"
-    column.parts.append(_text(_COLUMN, y, said, size=11.5, colour=_SOFT, anchor="end"))
+    summary = f"first → last {trend.drift:+.1%} · {duration(trend.min_s)} to {duration(trend.max_s)}"
+    column.parts.append(_text(_COLUMN, y, summary, size=11.5, colour=_SOFT, anchor="end"))
     step = max(len(trend.values_s) // 200, 1)
     values = trend.values_s[::step]
     across = _COLUMN / max(len(values) - 1, 1)
@@ -234,11 +234,11 @@ def _trend(column: _Column, trend: Trend) -> None:
     column.height = y + 10 + tall + 8
 
 
-def _legend(found: Flow, right: float, y: float) -> str:
-    units = list(dict.fromkeys(unit for phase in found.phases for unit, _ in phase.attribution.units))
+def _legend(run: Flow, right: float, y: float) -> str:
+    units = list(dict.fromkeys(unit for phase in run.phases for unit, _ in phase.attribution.units))
     parts, x = [], right
     for unit in reversed(units):
-        label = _tag(unit)
+        label = unit_tag(unit)
         x -= 9.5 * len(label)
         parts.append(_text(x, y, label, size=12, weight=600))
         x -= 17
@@ -248,21 +248,21 @@ def _legend(found: Flow, right: float, y: float) -> str:
 
 
 def _text(  # noqa: PLR0913 - a text has a place and a look
-    x: float, y: float, said: str, *, size: float, weight: int = 400, colour: str = _INK, anchor: str = "start"
+    x: float, y: float, text: str, *, size: float, weight: int = 400, colour: str = _INK, anchor: str = "start"
 ) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" fill="{colour}" '
-        f'text-anchor="{anchor}">{escape(said)}</text>'
+        f'text-anchor="{anchor}">{escape(text)}</text>'
     )
 
 
-def _short(said: str, most: int) -> str:
-    return said if len(said) <= most else f"{said[: most - 1]}…"
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _tag(unit: str | None) -> str:
+def unit_tag(unit: str | None) -> str:
     return "—" if unit is None else unit.upper()
 
 
-def _time(seconds: float) -> str:
+def duration(seconds: float) -> str:
     return format_quantity(seconds, "s", digits=4)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.render import render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column
+from inferometer.report.table import ReportTable as Table
 from inferometer.report.terminal import draw_heading
 from inferometer.units import format_quantity
 

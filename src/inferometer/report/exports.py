@@ -1,4 +1,4 @@
-"""A profile as text for elsewhere: its layers as CSV, and the page of it as Markdown for a pull request."""
+"""A profile as text: its layers as CSV, and a summary in Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.profile import OpTime
+from inferometer.report.phrases import headline_figures
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -43,34 +44,22 @@ def markdown(profile: Profile, *, title: str | None = None, findings: Iterable[F
     """The headline, the phases, the layers that take the most time and what was found."""
     where = profile.device.title or profile.device.name
     lines = [f"## {_plain(title or profile.model.name)}", ""]
-    asked = " · ".join(filter(None, (profile.kind, profile.model.name, where, profile.runtime)))
-    lines += [f"{_plain(asked)}", ""]
+    lines += [_plain(" · ".join(filter(None, (profile.kind, profile.model.name, where, profile.runtime)))), ""]
     lines += [f"- **{label}**: {value}" for label, value in _headline(profile)]
     lines += ["", *_table(("phase", "time", "predicted", "floor", "bound by"), map(_phase, profile.phases))]
-    longest = [phase for phase in profile.phases if phase.ops]
-    for phase in longest:
+    for phase in (phase for phase in profile.phases if phase.ops):
         lines += ["", f"**{_plain(phase.name)}**: the layers that take the most time", ""]
         top = sorted(phase.ops, key=lambda op: -op.time_s)[:_TOP]
         head = ("layer", "kind", "unit", "time", "share", "predicted", "floor")
         lines += _table(head, (_layer(op, phase) for op in top))
-    told = [*findings] or [*profile.findings]
-    if told:
-        lines += ["", "**Findings**", "", *(f"- {_finding(each)}" for each in told)]
+    noticed = [*findings] or [*profile.findings]
+    if noticed:
+        lines += ["", "**Findings**", "", *(f"- {_finding(finding)}" for finding in noticed)]
     return "\n".join(lines) + "\n"
 
 
 def _headline(profile: Profile) -> Iterator[tuple[str, str]]:
-    summary = profile.summary
-    for label, value, unit in (
-        ("latency", summary.latency_s, "s"),
-        ("first token", summary.ttft_s, "s"),
-        ("each token", summary.tpot_s, "s"),
-        ("tokens/s", summary.tokens_per_s, "1"),
-        ("peak memory", summary.peak_memory_bytes, "B"),
-        ("energy", summary.energy_j, "J"),
-    ):
-        if value is not None:
-            yield label, format_quantity(value, unit)
+    yield from headline_figures(profile.summary)
     environment = profile.environment
     if environment is not None and environment.disturbed:
         yield "disturbed", _plain("; ".join(environment.reasons) or "yes")

@@ -1,4 +1,4 @@
-"""One file that is a whole page: styles, scripts and data inside, nothing from elsewhere.
+"""A self-contained HTML page: styles, scripts and data inside, nothing loaded from elsewhere.
 
 The page says what it may run by the hashes of its own scripts and styles, so that a name in a model file stays text
 even where it looks like markup.

@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from inferometer.core.workload import Precision
-    from inferometer.cost.memory.inventory import Inventory, Layer
+    from inferometer.cost.memory.inventory import Inventory
     from inferometer.report.cards import Fact
 
 __all__ = ["inventory_card", "inventory_document", "layer_table"]
@@ -29,65 +29,56 @@ _LAYERS = (
 )
 
 
-def layer_table(found: Inventory) -> Table:
-    rows = tuple({**asdict(layer), "shape": _shape(layer)} for layer in found.layers)
-    return Table(columns=_LAYERS, rows=rows)
+def layer_table(inventory: Inventory) -> ReportTable:
+    rows = tuple({**asdict(layer), "shape": " × ".join(map(str, layer.shape))} for layer in inventory.layers)
+    return ReportTable(columns=_LAYERS, rows=rows)
 
 
-def inventory_card(found: Inventory, *, published: int | None) -> Card:
+def inventory_card(inventory: Inventory, *, published: int | None) -> Card:
     """The totals. `published` is the catalog's count, shown where it differs from what was counted."""
-    memory = found.footprint
-    sizes = ", ".join(f"{name} {size}" for name, size in found.sizes.items())
+    memory = inventory.footprint
+    differs = published is not None and published != inventory.parameters
+    formats = ", ".join(f"{name} {format_quantity(size, 'B')}" for name, size in inventory.bytes_by_format.items())
+    sizes = ", ".join(f"{name} {size}" for name, size in inventory.sizes.items())
     facts: list[Fact] = [
-        ("parameters", f"{found.parameters:,}", _difference(found.parameters, published)),
-        ("weights", format_quantity(found.weight_bytes, "B"), _formats(found)),
-        ("work", format_quantity(found.flops, "FLOP"), f"at {sizes}" if sizes else ""),
-        ("moved", format_quantity(found.bytes, "B"), "weights, activations and cache, each read or write counted"),
+        ("parameters", f"{inventory.parameters:,}", f"published: {published:,}" if differs else ""),
+        ("weights", format_quantity(inventory.weight_bytes, "B"), formats),
+        ("work", format_quantity(inventory.flops, "FLOP"), f"at {sizes}" if sizes else ""),
+        ("moved", format_quantity(inventory.bytes, "B"), "weights, activations and cache, each read or write counted"),
     ]
     if memory.kv_bytes_per_token:
         facts.append(("KV cache", f"{format_quantity(memory.kv_bytes_per_token, 'B')} a token", ""))
-    facts += [("peak memory", format_quantity(memory.peak_bytes, "B"), _parts(found)), ("covered", *_covered(found))]
-    notes = tuple(f"Note: {note}" for note in found.notes)
-    return Card(title=found.name, subtitle=found.architecture or "", facts=tuple(facts), sources=notes)
+    facts += [
+        ("peak memory", format_quantity(memory.peak_bytes, "B"), _parts(inventory)),
+        ("covered", *_covered(inventory)),
+    ]
+    notes = tuple(f"Note: {note}" for note in inventory.notes)
+    return Card(title=inventory.name, subtitle=inventory.architecture or "", facts=tuple(facts), sources=notes)
 
 
-def inventory_document(found: Inventory, precision: Precision) -> dict[str, Any]:
+def inventory_document(inventory: Inventory, precision: Precision) -> dict[str, Any]:
     """The inventory for machines; names follow the profile document's."""
     return {
         "schema": "inferometer.model/1",
-        "name": found.name,
-        "architecture": found.architecture,
-        "parameters": found.parameters,
-        "weight_bytes": found.weight_bytes,
-        "weight_bytes_by_format": dict(found.bytes_by_format),
-        "kv_bytes_per_token": found.footprint.kv_bytes_per_token,
-        "flops": found.flops,
-        "bytes": found.bytes,
-        "sizes": dict(found.sizes),
+        "name": inventory.name,
+        "architecture": inventory.architecture,
+        "parameters": inventory.parameters,
+        "weight_bytes": inventory.weight_bytes,
+        "weight_bytes_by_format": dict(inventory.bytes_by_format),
+        "kv_bytes_per_token": inventory.footprint.kv_bytes_per_token,
+        "flops": inventory.flops,
+        "bytes": inventory.bytes,
+        "sizes": dict(inventory.sizes),
         "precision": asdict(precision),
-        "memory": asdict(found.footprint),
-        "notes": list(found.notes),
-        "coverage": {**asdict(found.coverage), "share": found.coverage.share},
-        "layers": [asdict(layer) for layer in found.layers],
+        "memory": asdict(inventory.footprint),
+        "notes": list(inventory.notes),
+        "coverage": {**asdict(inventory.coverage), "share": inventory.coverage.share},
+        "layers": [asdict(layer) for layer in inventory.layers],
     }
 
 
-def _shape(layer: Layer) -> str:
-    return " × ".join(map(str, layer.shape))
-
-
-def _difference(counted: int, published: int | None) -> str:
-    if published is None or published == counted:
-        return ""
-    return f"published: {published:,}"
-
-
-def _formats(found: Inventory) -> str:
-    return ", ".join(f"{name} {format_quantity(size, 'B')}" for name, size in found.bytes_by_format.items())
-
-
-def _parts(found: Inventory) -> str:
-    memory = found.footprint
+def _parts(inventory: Inventory) -> str:
+    memory = inventory.footprint
     parts = (
         ("weights", memory.weights_bytes),
         ("cache", memory.kv_bytes),
@@ -99,8 +90,8 @@ def _parts(found: Inventory) -> str:
     return f"{shown}; highest at {memory.peak_at}" if memory.peak_at else shown
 
 
-def _covered(found: Inventory) -> tuple[str, str]:
-    coverage = found.coverage
+def _covered(inventory: Inventory) -> tuple[str, str]:
+    coverage = inventory.coverage
     missing = sorted({entry.source_type or entry.kind for entry in coverage.uncovered})
     shown = f"not counted: {', '.join(missing)}" if missing else ""
     return f"{coverage.covered} of {coverage.ops} ops ({100 * coverage.share:.1f} %)", shown

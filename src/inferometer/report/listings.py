@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable, columns
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from inferometer.catalog.health import Check
     from inferometer.report.cards import Card
@@ -23,7 +23,13 @@ __all__ = [
     "runtime_table",
 ]
 
-_DEVICES = (
+
+def _listing(*columns: Column) -> Callable[[Iterable[Mapping[str, Any]]], ReportTable]:
+    """A table of records that have a value for each column."""
+    return lambda records: ReportTable(columns=columns, rows=tuple(records))
+
+
+device_table = _listing(
     Column(key="name", heading="device"),
     Column(key="unit", heading="unit"),
     Column(key="year", heading="year"),
@@ -35,7 +41,7 @@ _DEVICES = (
     Column(key="power", heading="power", label="power_w", unit="W"),
     Column(key="price", heading="price", label="price_usd", unit="USD"),
 )
-_MODELS = (
+model_table = _listing(
     Column(key="name", heading="model"),
     Column(key="family", heading="family"),
     Column(key="year", heading="year"),
@@ -45,27 +51,22 @@ _MODELS = (
     Column(key="context", heading="context", exact=True),
     Column(key="title", heading="title"),
 )
-_FORMULAS = (
+formula_table = _listing(
     Column(key="name", heading="formula"),
     Column(key="section", heading="section"),
     Column(key="title", heading="what"),
     Column(key="arguments", heading="arguments"),
     Column(key="unit", heading="gives"),
 )
-_RUNTIMES = (
+runtime_table = _listing(
     Column(key="name", heading="runtime"),
     Column(key="state", heading="state"),
     Column(key="version", heading="version"),
-    Column(key="remedy", heading="to get it"),
+    Column(key="remedy", heading="how to install"),
     Column(key="formats", heading="reads"),
     Column(key="package", heading="from"),
 )
-_CHECKS = (
-    Column(key="code", heading="check"),
-    Column(key="verdict", heading="verdict"),
-    Column(key="found", heading="found"),
-    Column(key="remedy", heading="remedy"),
-)
+_CHECKS = columns(Column(key="code", heading="check"), "verdict", "found", "remedy")
 _FACTS = (
     Column(key="label", heading="what"),
     Column(key="value", heading="value"),
@@ -73,23 +74,7 @@ _FACTS = (
 )
 
 
-def device_table(records: Iterable[Mapping[str, Any]]) -> Table:
-    return Table(columns=_DEVICES, rows=tuple(records))
-
-
-def model_table(records: Iterable[Mapping[str, Any]]) -> Table:
-    return Table(columns=_MODELS, rows=tuple(records))
-
-
-def formula_table(records: Iterable[Mapping[str, Any]]) -> Table:
-    return Table(columns=_FORMULAS, rows=tuple(records))
-
-
-def runtime_table(records: Iterable[Mapping[str, Any]]) -> Table:
-    return Table(columns=_RUNTIMES, rows=tuple(records))
-
-
-def calculation_table(record: Mapping[str, Any]) -> Table:
+def calculation_table(record: Mapping[str, Any]) -> ReportTable:
     """One row a value: a list of values is a list of rows."""
     values = record["value"] if isinstance(record["value"], list) else [record["value"]]
     columns = (
@@ -97,18 +82,18 @@ def calculation_table(record: Mapping[str, Any]) -> Table:
         Column(key="value", heading="value"),
         Column(key="unit", heading="unit"),
     )
-    return Table(
+    return ReportTable(
         columns=columns,
         rows=tuple({"formula": record["formula"], "value": value, "unit": record["unit"]} for value in values),
     )
 
 
-def check_table(checks: Iterable[Check]) -> Table:
+def check_table(checks: Iterable[Check]) -> ReportTable:
     rows = ({column.key: getattr(check, column.key) for column in _CHECKS} for check in checks)
-    return Table(columns=_CHECKS, rows=tuple(rows))
+    return ReportTable(columns=_CHECKS, rows=tuple(rows))
 
 
-def synthesis_table(made: Synthesised) -> Table:
+def synthesis_table(made: Synthesised) -> ReportTable:
     columns = (
         Column(key="path", heading="file"),
         Column(key="format", heading="format"),
@@ -117,11 +102,11 @@ def synthesis_table(made: Synthesised) -> Table:
         Column(key="nbytes", heading="size", label="bytes", unit="B"),
     )
     row = {column.key: getattr(made, column.key) for column in columns}
-    return Table(columns=columns, rows=({**row, "path": str(made.path)},), note=made.note)
+    return ReportTable(columns=columns, rows=({**row, "path": str(made.path)},), note=made.note)
 
 
-def card_table(card: Card) -> Table:
+def card_table(card: Card) -> ReportTable:
     """A card's facts as a table, for the forms that are not drawn."""
     facts = tuple({"label": label, "value": value, "remark": remark} for label, value, remark in card.facts)
     sources = tuple({"label": "source", "value": source} for source in card.sources)
-    return Table(columns=_FACTS, rows=(*facts, *sources))
+    return ReportTable(columns=_FACTS, rows=(*facts, *sources))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card, Fact
 from inferometer.report.render import render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _COLUMNS = (
     Column(key="why", heading="why"),
 )
 _MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "undecided": "🟡"}
-_SURELY = 0.01  # a drift less likely by chance than this is told
+_SURELY = 0.01  # a drift less likely by chance than this is shown
 
 
 def measurement_card(measurement: Measurement) -> Card:
@@ -96,10 +96,12 @@ def headline(comparison: Comparison) -> str:
     return f"{how} ({main.name}): {main.reason}."
 
 
-def comparison_table(comparison: Comparison, *, ops: bool = True) -> Table:
+def comparison_table(comparison: Comparison, *, ops: bool = True) -> ReportTable:
     """A row for each metric and op; numbers as text for people, and as numbers under the same keys as the JSON."""
     metrics = (*comparison.metrics, *(comparison.ops if ops else ()))
-    return Table(columns=_COLUMNS, rows=tuple(_row(metric) for metric in metrics), note="\n".join(comparison.notes))
+    return ReportTable(
+        columns=_COLUMNS, rows=tuple(_row(metric) for metric in metrics), note="\n".join(comparison.notes)
+    )
 
 
 def _row(metric: Metric) -> Mapping[str, Any]:
@@ -125,13 +127,13 @@ def _ratio(metric: Metric) -> str | None:
 def comparison_markdown(comparison: Comparison) -> str:
     """For a pull request: the verdict, the metrics, the ops folded away, the notes."""
     main = comparison.main
-    whole = comparison_table(comparison, ops=False)
-    parts = [f"### {_MARKS[main.verdict]} {main.verdict}", "", headline(comparison), "", render(whole, "md")]
+    metrics = comparison_table(comparison, ops=False)
+    parts = [f"### {_MARKS[main.verdict]} {main.verdict}", "", headline(comparison), "", render(metrics, "md")]
     if comparison.ops:
         changed = [op for op in comparison.ops if op.verdict in {"faster", "slower"}]
         rows = tuple(_row(op) for op in sorted(comparison.ops, key=lambda op: op not in changed))
         summary = f"{len(changed)} of {len(comparison.ops)} ops changed"
-        table = render(Table(columns=_COLUMNS, rows=rows), "md")
+        table = render(ReportTable(columns=_COLUMNS, rows=rows), "md")
         parts += ["", f"<details><summary>{summary}</summary>", "", table, "", "</details>"]
     if comparison.notes:
         parts += ["", *(f"- {note}" for note in comparison.notes)]

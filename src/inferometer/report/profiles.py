@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.statistics import summarise
 from inferometer.report.cards import Card, Fact
-from inferometer.report.table import Column, Table
+from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
+from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:
@@ -32,78 +33,40 @@ __all__ = [
 _TOP = 12
 _NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name in a table that people read
 _SHORT = {"median over generations of the mean step": "median of means"}
-_PHASES = (
+_PHASES = columns(
     Column(key="name", heading="phase"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="statistic", heading="which is the"),
-    Column(key="runs", heading="of", exact=True),
-    Column(key="predicted_s", heading="predicted", unit="s"),
-    Column(key="floor_s", heading="floor", unit="s"),
-    Column(key="flops", heading="work", unit="FLOP"),
-    Column(key="bytes", heading="moved", unit="B"),
-)
-_LAYERS = (
+    "time_s", "statistic", "runs", "predicted_s", "floor_s", "flops", "bytes",
+)  # fmt: skip
+_LAYERS = columns(
     Column(key="name", heading="layer"),
-    Column(key="count", heading="×", exact=True),
-    Column(key="kind", heading="kind"),
-    Column(key="unit", heading="unit"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="share", heading="share"),
-    Column(key="cumulative", heading="up to here"),
-    Column(key="predicted_s", heading="predicted", unit="s"),
-    Column(key="floor_s", heading="floor", unit="s"),
+    "count", "kind", "unit", "time_s", "share",
+    Column(key="cumulative", heading="running sum"),
+    "predicted_s", "floor_s",
     Column(key="efficiency", heading="of floor"),
-    Column(key="bound", heading="bound by"),
+    "bound",
     Column(key="kernel", heading="ran as"),
-)
-_LENGTHS = (
-    Column(key="test", heading="test"),
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="low_s", heading="low", unit="s"),
-    Column(key="high_s", heading="high", unit="s"),
-    Column(key="runs", heading="of", exact=True),
-)
+)  # fmt: skip
+_LENGTHS = columns("test", "tokens_per_s", "time_s", "low_s", "high_s", "runs")
 _NUMBER = re.compile(r"(?<=[._/])\d+(?=[._/])")
 _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
 _MEASURED = ("forward", "decode", "prefill")
 
 
 def profile_card(profile: Profile) -> Card:
-    facts = [*_times(profile), *_circumstances(profile)]
-    notes = profile.provenance.notes if profile.provenance else ()
-    warnings = tuple(
-        f"! {finding.title}: {finding.advice}" for finding in profile.findings if finding.severity == "critical"
-    )
-    where = profile.device.title or profile.device.name
-    return Card(
-        title=f"{profile.model.name} on {where}",
-        subtitle=_asked(profile),
-        facts=tuple(facts),
-        sources=(*warnings, *notes),
-    )
+    facts = (*_times(profile), *_circumstances(profile))
+    title, subtitle = profile_title(profile), _subtitle(profile)
+    return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
 
 
-def _asked(profile: Profile) -> str:
-    workload, environment = profile.workload, profile.environment
-    sizes = [
-        f"{name} {value}"
-        for name in ("batch", "prompt", "generate", "context", "image")
-        if (value := getattr(workload, name)) is not None
-    ]
-    count = environment.threads if environment else None
+def _subtitle(profile: Profile) -> str:
+    count = profile.environment.threads if profile.environment else None
     threads = [f"{count} thread{'s' if count > 1 else ''}"] if count else []
-    return " · ".join(("measured", str(profile.runtime), *threads, ", ".join(sizes)))
+    return " · ".join(("measured", str(profile.runtime), *threads, sizes_of(profile.workload)))
 
 
 def _times(profile: Profile) -> Iterator[Fact]:
     summary = profile.summary
-    for label, key, name in (
-        ("latency", "latency_s", "forward"),
-        ("first token", "ttft_s", "prefill"),
-        ("each token", "tpot_s", "decode"),
-        ("whole request", "e2e_s", None),
-    ):
+    for label, key, name in TIMES:
         value, phase = getattr(summary, key), profile.phase(name) if name else None
         if value is not None:
             yield label, format_quantity(value, "s"), _how(phase) if phase else "median"
@@ -122,36 +85,28 @@ def _between_tokens(profile: Profile) -> Iterator[Fact]:
     decode = profile.phase("decode")
     steps = decode.samples_s if decode else None
     if steps and len(steps) > 1:
-        found = summarise(steps, name="decode")
-        ranks = (("p50", found.median), ("p90", found.p90), ("p99", found.p99))
-        told = ", ".join(f"{name} {format_quantity(value, 's')}" for name, value in ranks if value is not None)
-        yield "between tokens", told, f"of {found.count} steps, at most {format_quantity(found.max, 's')}"
-    each, workload = profile.model.kv_bytes_per_token, profile.workload
-    if each and workload.prompt is not None:
+        summary = summarise(steps, name="decode")
+        ranks = (("p50", summary.median), ("p90", summary.p90), ("p99", summary.p99))
+        known = ", ".join(f"{name} {format_quantity(value, 's')}" for name, value in ranks if value is not None)
+        yield "between tokens", known, f"of {summary.count} steps, at most {format_quantity(summary.max, 's')}"
+    token_bytes, workload = profile.model.kv_bytes_per_token, profile.workload
+    if token_bytes and workload.prompt is not None:
         before = workload.context or 0
         ends = (before + workload.prompt, before + workload.prompt + (workload.generate or 0))
-        first, last = (format_quantity(each * tokens * workload.batch, "B") for tokens in ends)
-        yield "cache", f"{first} to {last}", f"{ends[0]} to {ends[1]} tokens, {format_quantity(each, 'B')} each"
+        first, last = (format_quantity(token_bytes * tokens * workload.batch, "B") for tokens in ends)
+        yield "cache", f"{first} to {last}", f"{ends[0]} to {ends[1]} tokens, {format_quantity(token_bytes, 'B')} each"
 
 
 def _how(phase: Phase) -> str:
     count = len(phase.samples_s or ())
-    parts = [f"{phase.statistic}, {count} steps" if phase.name == "decode" else f"{phase.statistic} of {count}"]
-    if phase.low_s is not None and phase.high_s is not None:
-        parts.append(f"{format_quantity(phase.low_s, 's')} to {format_quantity(phase.high_s, 's')}")
-    if phase.predicted_s:
-        parts.append(f"predicted {format_quantity(phase.predicted_s, 's')}")
-    if phase.floor_s:
-        parts.append(f"{phase.time_s / phase.floor_s:.2g} × its floor")
-    if phase.bound:
-        parts.append(f"bound by {phase.bound}")
-    return ", ".join(parts)
+    statistic = f"{phase.statistic}, {count} steps" if phase.name == "decode" else f"{phase.statistic} of {count}"
+    return ", ".join((statistic, *phase_remarks(phase)))
 
 
 def _circumstances(profile: Profile) -> Iterator[Fact]:
     summary, environment = profile.summary, profile.environment
     if summary.peak_memory_bytes is not None:
-        yield "memory", format_capacity(summary.peak_memory_bytes), "at most, of the model and not of Python"
+        yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
     if summary.top_unit is not None:
         yield "top unit", summary.top_unit, f"by time; {summary.top_unit_by_count} by the number of ops"
     if profile.verification is not None:
@@ -165,35 +120,35 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
 
 
 def _checked(profile: Profile) -> str:
-    found = profile.verification
-    if found is None or found.status == "unchecked":
-        return "`--verify RUNTIME` compares them" if found is None or found.reason is None else found.reason
-    numbers = {"max error": found.max_rel, "cosine": found.cosine, "same best": found.top_1, "NLL": found.nll_drift}
-    told = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
-    return f"against {found.reference}: {found.reason or told}"
+    check = profile.verification
+    if check is None or check.status == "unchecked":
+        return (check and check.reason) or "`--verify RUNTIME` compares them"
+    numbers = {"max error": check.max_rel, "cosine": check.cosine, "same best": check.top_1, "NLL": check.nll_drift}
+    known = ", ".join(f"{name} {value:.3g}" for name, value in numbers.items() if value is not None)
+    return f"against {check.reference}: {check.reason or known}"
 
 
-def verification_card(model: str, found: Verification) -> Card:
+def verification_card(model: str, check: Verification) -> Card:
     """The verdict first, then the numbers it rests on."""
     numbers = (
-        ("max error", found.max_abs, "absolute"),
-        ("max error", found.max_rel, "of an output's largest value"),
-        ("cosine", found.cosine, "the least of all outputs"),
-        ("same best", found.top_1, "share of positions"),
-        ("best five", found.top_k, "mean share in common"),
-        ("NLL drift", found.nll_drift, "nats a token"),
+        ("max error", check.max_abs, "absolute"),
+        ("max error", check.max_rel, "of an output's largest value"),
+        ("cosine", check.cosine, "the least of all outputs"),
+        ("same best", check.top_1, "share of positions"),
+        ("best five", check.top_k, "mean share in common"),
+        ("NLL drift", check.nll_drift, "nats a token"),
     )
-    facts: list[Fact] = [("outputs", found.status, found.reason or "")]
+    facts: list[Fact] = [("outputs", check.status, check.reason or "")]
     facts += [(label, f"{value:.4g}", remark) for label, value, remark in numbers if value is not None]
-    if found.tolerance:
-        facts.append(("allowed", "", found.tolerance))
-    return Card(title=model, subtitle=f"against {found.reference}", facts=tuple(facts))
+    if check.tolerance:
+        facts.append(("allowed", "", check.tolerance))
+    return Card(title=model, subtitle=f"against {check.reference}", facts=tuple(facts))
 
 
-def measured_phase_table(profile: Profile) -> Table:
+def measured_phase_table(profile: Profile) -> ReportTable:
     rows = tuple(_phase_row(phase) for phase in profile.phases)
     parts = "\n".join(f"{phase.name}: {_parts(phase)}" for phase in profile.phases if phase.parts)
-    return Table(columns=_known(_PHASES, rows), rows=rows, note=parts or None)
+    return ReportTable(columns=filled(_PHASES, rows), rows=rows, note=parts or None)
 
 
 def _phase_row(phase: Phase) -> dict[str, Any]:
@@ -206,15 +161,11 @@ def _parts(phase: Phase) -> str:
     return ", ".join(f"{name} {format_quantity(seconds, 's')}" for name, seconds in phase.parts.items())
 
 
-def _known(columns: Sequence[Column], rows: Sequence[dict[str, Any]]) -> tuple[Column, ...]:
-    return tuple(column for column in columns if any(row.get(column.key) is not None for row in rows))
-
-
-def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | None = _TOP) -> Table:
+def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | None = _TOP) -> ReportTable:
     """The layers that take the most time; with `most` None all of them, in the order of execution."""
-    chosen = phase or next((found for name in _MEASURED if (found := profile.phase(name)) and found.ops), None)
+    chosen = phase or next((named for name in _MEASURED if (named := profile.phase(name)) and named.ops), None)
     if chosen is None:
-        return Table(columns=_LAYERS, rows=())
+        return ReportTable(columns=_LAYERS, rows=())
     folded = chosen.ops if most is None else fold_layers(chosen.ops, own=chosen.name == "forward")
     ops = folded if most is None else tuple(sorted(folded, key=lambda op: -op.time_s)[:most])
     rows: list[dict[str, Any]] = []
@@ -226,9 +177,9 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
         units, predicted = {op.unit for op in folded}, chosen.predicted_s is not None
         rows = [_for_people(row, predicted=predicted, units=units) for row in rows]
     left = len(folded) - len(rows)
-    more = f"\n{left} more layers; --format json has all." if left > 0 else ""
-    return Table(
-        columns=_known(_LAYERS, rows),
+    more = f"\n{left} more layers: --format json lists all of them." if left > 0 else ""
+    return ReportTable(
+        columns=filled(_LAYERS, rows),
         rows=tuple(rows),
         title=f"Where {chosen.name} goes",
         note=f"{closing_line(chosen)}{more}",
@@ -260,7 +211,7 @@ def fold_layers(ops: Sequence[OpTime], *, own: bool = False) -> tuple[OpTime, ..
         if op.block is None:
             name = _LAST.sub("", name)
         groups.setdefault((name, op.kind), []).append(op)
-    return tuple(found[0] if len(found) == 1 else _together(name, found) for (name, _), found in groups.items())
+    return tuple(group[0] if len(group) == 1 else _together(name, group) for (name, _), group in groups.items())
 
 
 def _together(name: str, ops: Sequence[OpTime]) -> OpTime:
@@ -275,39 +226,34 @@ def _together(name: str, ops: Sequence[OpTime]) -> OpTime:
 
 
 def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
-    whole = phase.time_s
     return {
         "name": op.name if len(op.layers) < 2 else f"{op.name} + {len(op.layers) - 1}",
         "kind": op.kind,
         "count": op.count if op.count > 1 else None,
         "unit": op.unit,
         "time_s": op.time_s,
-        "share": _percent(op.time_s, whole),
-        "cumulative": _percent(so_far, whole),
+        "share": percent(op.time_s, phase.time_s),
+        "cumulative": percent(so_far, phase.time_s),
         "predicted_s": op.predicted_s,
         "floor_s": op.floor_s,
-        "efficiency": _percent(op.floor_s, op.time_s) if op.floor_s is not None else None,
+        "efficiency": percent(op.floor_s, op.time_s) if op.floor_s is not None else None,
         "bound": op.bound,
         "kernel": op.kernel if op.kernel != op.name else None,
     }
-
-
-def _percent(part: float, whole: float) -> str | None:
-    return f"{100 * part / whole:.1f} %" if whole > 0 else None
 
 
 def closing_line(phase: Phase) -> str:
     """The sum that closes: layers and the unattributed rest are the clean run."""
     inside = sum(op.time_s for op in phase.ops)
     rest = phase.unattributed_s or 0.0
-    whole = phase.clean_s or phase.time_s
-    parts = (format_quantity(value, "s") for value in (inside, rest, whole))
+    clean_s = phase.clean_s or phase.time_s
+    parts = (format_quantity(value, "s") for value in (inside, rest, clean_s))
     return "{} in layers + {} unattributed = {} of the clean run.".format(*parts)
 
 
-def length_table(profiles: Sequence[Profile]) -> Table:
+def length_table(profiles: Sequence[Profile]) -> ReportTable:
     """Rows as llama-bench names them: pp512 reads a prompt of 512, tg128 makes 128 tokens, @ d512 after 512 others."""
-    return Table(columns=_LENGTHS, rows=tuple(row for profile in profiles for row in _length_rows(profile)))
+    return ReportTable(columns=_LENGTHS, rows=tuple(row for profile in profiles for row in _length_rows(profile)))
 
 
 def _length_rows(profile: Profile) -> Iterator[dict[str, Any]]:
@@ -315,16 +261,13 @@ def _length_rows(profile: Profile) -> Iterator[dict[str, Any]]:
     depth = f" @ d{workload.context}" if workload.context else ""
     prefill, decode = profile.phase("prefill"), profile.phase("decode")
     if prefill is not None and workload.prompt:
-        yield {
-            "test": f"pp{workload.prompt}{depth}",
-            "tokens_per_s": workload.batch * workload.prompt / prefill.time_s,
-            **{key: getattr(prefill, key) for key in ("time_s", "low_s", "high_s")},
-            "runs": len(prefill.samples_s or ()),
-        }
+        rate = workload.batch * workload.prompt / prefill.time_s
+        yield _length_row(f"pp{workload.prompt}{depth}", prefill, rate, len(prefill.samples_s or ()))
     if decode is not None and workload.generate:
-        yield {
-            "test": f"tg{workload.generate}{depth}",
-            "tokens_per_s": workload.batch / decode.time_s,
-            **{key: getattr(decode, key) for key in ("time_s", "low_s", "high_s")},
-            "runs": len(decode.samples_s or ()) // max(workload.generate - 1, 1),
-        }
+        generations = len(decode.samples_s or ()) // max(workload.generate - 1, 1)
+        yield _length_row(f"tg{workload.generate}{depth}", decode, workload.batch / decode.time_s, generations)
+
+
+def _length_row(test: str, phase: Phase, rate: float, runs: int) -> dict[str, Any]:
+    times = {key: getattr(phase, key) for key in ("time_s", "low_s", "high_s")}
+    return {"test": test, "tokens_per_s": rate, **times, "runs": runs}

@@ -21,6 +21,7 @@ MODEL_FIELDS: dict[str, str | None] = {
     "layers": "1", "hidden": "1",
 }  # fmt: skip
 
+_AS_THEY_ARE = ("name", "title", "vendor", "unit", "kind", "family", "chip", "year")
 _LAYER_KEYS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers", "encoder_layers")
 _HIDDEN_KEYS = ("hidden_size", "n_embd", "d_model", "dim")
 
@@ -30,14 +31,7 @@ def device_record(device: Device, *, efficiency: bool = False) -> dict[str, Any]
     memory = device.memory
     computed = {"ops_per_joule": ops_per_joule(device)} if efficiency else {}
     return {
-        "name": device.name,
-        "title": device.title,
-        "vendor": device.vendor,
-        "unit": device.unit,
-        "kind": device.kind,
-        "family": device.family,
-        "chip": device.chip,
-        "year": device.year,
+        **{name: getattr(device, name) for name in _AS_THEY_ARE},
         "memory": _number(memory.capacity_bytes if memory else None),
         "bandwidth": _number(memory.bandwidth_bytes_per_s if memory else None),
         "power": _number(device.power_w),
@@ -61,12 +55,10 @@ def ops_per_joule(device: Device) -> float | None:
 
 
 def model_record(model: CatalogModel) -> dict[str, Any]:
-    inner = {**model.config, **_table(model.config.get("text_config"))}
+    text = model.config.get("text_config")
+    inner = {**model.config, **(text if isinstance(text, dict) else {})}
     return {
-        "name": model.name,
-        "title": model.title,
-        "family": model.family,
-        "year": model.year,
+        **{name: getattr(model, name) for name in ("name", "title", "family", "year")},
         "parameters": _number(model.parameters),
         "active": _number(model.active_parameters),
         "context": _number(model.context),
@@ -77,10 +69,6 @@ def model_record(model: CatalogModel) -> dict[str, Any]:
 
 def _number(sourced: Sourced | None) -> float | None:
     return None if sourced is None else sourced.value
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _first(config: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:

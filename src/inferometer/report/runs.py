@@ -8,75 +8,61 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.codec import document
 from inferometer.report.cards import Card, Fact
-from inferometer.report.table import Column, Table
+from inferometer.report.phrases import headline_figures
+from inferometer.report.table import Column, ReportTable, columns
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from inferometer.core.profile import Headline, Profile
+    from inferometer.core.profile import Profile
     from inferometer.core.run import Run
-    from inferometer.store.values import Metric, Project, Row
+    from inferometer.store.values import Metric, Project, RunRow
 
 __all__ = ["file_table", "project_table", "run_card", "run_document", "run_table"]
 
 _DRAWN = {"table", "md"}
-_RUNS = (
+_RUNS = columns(
     Column(key="id", heading="run"),
-    Column(key="created", heading="created"),
-    Column(key="status", heading="status"),
-    Column(key="name", heading="name"),
-    Column(key="model", heading="model"),
-    Column(key="device", heading="device"),
-    Column(key="runtime", heading="runtime"),
-    Column(key="latency_s", heading="latency", unit="s"),
+    "created", "status", "name", "model", "device", "runtime", "latency_s",
     Column(key="ttft_s", heading="TTFT", unit="s"),
     Column(key="tpot_s", heading="TPOT", unit="s"),
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
-    Column(key="peak_memory_bytes", heading="memory", unit="B"),
-    Column(key="disturbed", heading="disturbed"),
-    Column(key="verified", heading="verified"),
-    Column(key="tags", heading="tags"),
-    Column(key="project", heading="project"),
-    Column(key="kind", heading="kind"),
+    "tokens_per_s", "peak_memory_bytes", "disturbed", "verified", "tags", "project", "kind",
     Column(key="profile_kind", heading="profile"),
-    Column(key="started", heading="started"),
-    Column(key="ended", heading="ended"),
-    Column(key="parent", heading="parent"),
-    Column(key="reason", heading="reason"),
-)
+    "started", "ended", "parent", "reason",
+)  # fmt: skip
 _ALWAYS = {"id", "created", "status", "model"}
 _NEVER = {"kind", "profile_kind", "started", "ended", "parent", "reason"}  # too much for a line; `show` has them
-_PROJECTS = (
+_PROJECTS = columns(
     Column(key="name", heading="project"),
-    Column(key="runs", heading="runs", exact=True),
+    "runs",
     Column(key="last", heading="newest run"),
-    Column(key="created", heading="created"),
-    Column(key="description", heading="description"),
-)
+    "created", "description",
+)  # fmt: skip
 
 
-def run_table(rows: Sequence[Row], form: str) -> Table:
+def run_table(rows: Sequence[RunRow], form: str) -> ReportTable:
     """For people, only the columns that say something; for machines, all of them, always."""
     records = tuple(_record(row, form) for row in rows)
     if form not in _DRAWN:
-        return Table(columns=_RUNS, rows=records)
-    said = {key for record in records for key, value in record.items() if value not in {None, "", ()}}
-    shown = tuple(column for column in _RUNS if column.key in _ALWAYS | (said - _NEVER))
-    return Table(columns=shown, rows=records)
+        return ReportTable(columns=_RUNS, rows=records)
+    known = {key for record in records for key, value in record.items() if value not in {None, "", ()}}
+    shown = tuple(column for column in _RUNS if column.key in _ALWAYS | (known - _NEVER))
+    return ReportTable(columns=shown, rows=records)
 
 
-def _record(row: Row, form: str) -> Mapping[str, Any]:
+def _record(row: RunRow, form: str) -> Mapping[str, Any]:
     times = {name: _moment(getattr(row, name), form) for name in ("created", "started", "ended")}
     return {**asdict(row), **times}
 
 
-def project_table(projects: Iterable[Project], form: str) -> Table:
-    rows = (
-        {**asdict(each), "created": _moment(each.created, form), "last": _moment(each.last, form)} for each in projects
+def project_table(projects: Iterable[Project], form: str) -> ReportTable:
+    rows = tuple(
+        {**asdict(project), "created": _moment(project.created, form), "last": _moment(project.last, form)}
+        for project in projects
     )
-    return Table(columns=_PROJECTS, rows=tuple(rows))
+    return ReportTable(columns=_PROJECTS, rows=rows)
 
 
 def _moment(seconds: float | None, form: str) -> str | None:
@@ -89,14 +75,14 @@ def _moment(seconds: float | None, form: str) -> str | None:
     return moment.isoformat(timespec="microseconds")
 
 
-def run_document(run: Run, row: Row, metrics: Sequence[Metric], link: str) -> dict[str, Any]:
+def run_document(run: Run, row: RunRow, metrics: Sequence[Metric], link: str) -> dict[str, Any]:
     """The run's document, and how the run went."""
     story = {"kind": row.kind, "started": _moment(row.started, "json"), "ended": _moment(row.ended, "json")}
     known = {"reason": row.reason, "metrics": [asdict(metric) for metric in metrics], "link": link}
     return {**document(run), **story, **known}
 
 
-def run_card(run: Run, row: Row, metrics: Sequence[Metric], link: str) -> Card:
+def run_card(run: Run, row: RunRow, metrics: Sequence[Metric], link: str) -> Card:
     facts: list[Fact] = [("status", run.status, row.reason or "")]
     facts.append(("created", _moment(row.created, "table") or "", ""))
     if row.seconds is not None:
@@ -117,7 +103,8 @@ def run_card(run: Run, row: Row, metrics: Sequence[Metric], link: str) -> Card:
 def _profile_facts(profile: Profile) -> Iterator[Fact]:
     yield "model", profile.model.name, profile.kind
     yield "device", profile.device.title or profile.device.name, profile.runtime or ""
-    yield from _summary_facts(profile.summary)
+    for label, value in headline_figures(profile.summary):
+        yield label, value, ""
     for phase in profile.phases:
         yield phase.name, format_quantity(phase.time_s, "s"), phase.statistic or ""
     if profile.environment is not None and profile.environment.disturbed is not None:
@@ -125,31 +112,18 @@ def _profile_facts(profile: Profile) -> Iterator[Fact]:
         yield "machine", quiet, "; ".join(profile.environment.reasons)
 
 
-def _summary_facts(summary: Headline) -> Iterator[Fact]:
-    for label, value, unit in (
-        ("latency", summary.latency_s, "s"),
-        ("first token", summary.ttft_s, "s"),
-        ("each token", summary.tpot_s, "s"),
-        ("tokens/s", summary.tokens_per_s, "1"),
-        ("memory", summary.peak_memory_bytes, "B"),
-        ("energy", summary.energy_j, "J"),
-    ):
-        if value is not None:
-            yield label, format_quantity(value, unit), ""
-
-
 def _metric_facts(metrics: Sequence[Metric]) -> Iterator[Fact]:
     """The last value of each, and how many there are."""
     last = {metric.name: metric for metric in metrics}
     for name, metric in last.items():
-        count = sum(each.name == name for each in metrics)
+        count = sum(other.name == name for other in metrics)
         yield f"metric {name}", f"{metric.value:.6g}", f"step {metric.step}, {count} values" if count > 1 else ""
 
 
-def file_table(run: str, file: Path) -> Table:
+def file_table(run: str, file: Path) -> ReportTable:
     columns = (
         Column(key="file", heading="file"),
         Column(key="bytes", heading="size", unit="B"),
         Column(key="run", heading="run"),
     )
-    return Table(columns=columns, rows=({"file": str(file), "bytes": file.stat().st_size, "run": run},))
+    return ReportTable(columns=columns, rows=({"file": str(file), "bytes": file.stat().st_size, "run": run},))

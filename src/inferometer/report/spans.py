@@ -15,8 +15,9 @@ from inferometer.profiler.nest import Floats, Ints, covered_ns
 from inferometer.profiler.power import uses
 from inferometer.profiler.recording import Recording
 from inferometer.profiler.span_stats import SpanStats, stats_of_all
+from inferometer.report.phrases import percent_number
 from inferometer.report.render import render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 __all__ = [
@@ -54,11 +55,11 @@ def _full(recording: Recording) -> str:
     everything = stats_of_all(recording)
     parts = [headline(recording, names=len(everything))]
     parts += [render(table, "table") for table in span_tables(recording, everything)]
-    parts += [timeline(recording), *([notes] if (notes := _notes(recording)) else [])]
-    return "\n\n".join(parts)
+    notes = "\n".join(f"Note: {note}" for note in recording.run.notes)
+    return "\n\n".join([*parts, timeline(recording), *([notes] if notes else [])])
 
 
-def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[Table]:
+def span_tables(recording: Recording, everything: list[SpanStats]) -> Iterator[ReportTable]:
     yield tree_table(recording)
     yield statistics_table(everything)
     for table in (phase_table(recording), memory_table(everything), power_table(recording)):
@@ -72,11 +73,11 @@ def headline(recording: Recording, *, names: int | None = None) -> str:
     threads = len({(lane.process, lane.thread) for lane in recording.lanes})
     kinds = len(recording.names()) if names is None else names
     size = f"{len(recording):,} spans of {kinds} names in {threads} thread{'s' * (threads > 1)}"
-    said = [f"{format_quantity(wall_s, 's')} from the first span to the last; {size}"]
+    parts = [f"{format_quantity(wall_s, 's')} from the first span to the last; {size}"]
     if failures := int(recording.failed.sum()):
-        said.append(f"{failures:,} failed")
-    said.append(f"{run.dropped:,} dropped")
-    lines = ["; ".join(said) + "."]
+        parts.append(f"{failures:,} failed")
+    parts.append(f"{run.dropped:,} dropped")
+    lines = ["; ".join(parts) + "."]
     if run.span_cost_s is not None and wall_s > 0:
         count = len(recording) + len(recording.segments.owner) + run.dropped
         own_s = run.span_cost_s * count
@@ -87,18 +88,10 @@ def headline(recording: Recording, *, names: int | None = None) -> str:
     return "\n".join(lines)
 
 
-def _percent(part_s: float, whole_s: float) -> float | None:
-    return round(100 * part_s / whole_s, 2) if whole_s else None
-
-
-def _notes(recording: Recording) -> str:
-    return "\n".join(f"Note: {note}" for note in recording.run.notes)
-
-
 # ── the tree ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def tree_table(recording: Recording, *, rows: int = _ROWS) -> Table:
+def tree_table(recording: Recording, *, rows: int = _ROWS) -> ReportTable:
     """Spans by the path of names that leads to them: inclusive, exclusive, and their share of the wall."""
     path, above = _paths(recording)
     seconds, alone, wall_s = recording.durations_s, recording.exclusive_s(), recording.wall_s
@@ -107,23 +100,23 @@ def tree_table(recording: Recording, *, rows: int = _ROWS) -> Table:
     exclusive = np.bincount(path, weights=alone, minlength=len(above))
     name = np.empty(len(above), dtype=np.int64)
     name[path] = recording.name
-    found = [
+    table_rows = [
         {
-            "span": "  " * (depth - 1) + "└ " * (depth > 0) + recording.words[int(name[each])],
-            "calls": int(count[each]),
-            "total_s": float(total[each]),
-            "exclusive_s": float(exclusive[each]),
-            "share": _percent(float(total[each]), wall_s),
-            "mean_s": float(total[each] / count[each]),
+            "span": "  " * (depth - 1) + "└ " * (depth > 0) + recording.words[int(name[number])],
+            "calls": int(count[number]),
+            "total_s": float(total[number]),
+            "exclusive_s": float(exclusive[number]),
+            "share": percent_number(float(total[number]), wall_s),
+            "mean_s": float(total[number] / count[number]),
         }
-        for each, depth in _walk(above, total)
+        for number, depth in _walk(above, total)
     ]
-    hidden = found[rows:]
+    hidden = table_rows[rows:]
     note = None
     if hidden:
-        rest_s = sum(float(exclusive[each]) for each, _ in list(_walk(above, total))[rows:])
+        rest_s = sum(float(exclusive[number]) for number, _ in list(_walk(above, total))[rows:])
         note = f"… and {len(hidden)} more paths with {format_quantity(rest_s, 's')} of their own."
-    return Table(title="Tree", columns=_TREE, rows=tuple(found[:rows]), note=note)
+    return ReportTable(title="Tree", columns=_TREE, rows=tuple(table_rows[:rows]), note=note)
 
 
 _TREE = (
@@ -156,13 +149,13 @@ def _paths(recording: Recording) -> tuple[Ints, list[int]]:
 def _walk(above: list[int], total: Any) -> Iterator[tuple[int, int]]:
     """Paths from the top, the longest first, each with its depth."""
     inside: dict[int, list[int]] = {}
-    for each, parent in enumerate(above):
-        inside.setdefault(parent, []).append(each)
-    waiting = [(each, 0) for each in sorted(inside.get(-1, ()), key=lambda each: total[each])]
+    for number, parent in enumerate(above):
+        inside.setdefault(parent, []).append(number)
+    waiting = [(number, 0) for number in sorted(inside.get(-1, ()), key=lambda number: total[number])]
     while waiting:
-        each, depth = waiting.pop()
-        yield each, depth
-        waiting += [(child, depth + 1) for child in sorted(inside.get(each, ()), key=lambda child: total[child])]
+        number, depth = waiting.pop()
+        yield number, depth
+        waiting += [(child, depth + 1) for child in sorted(inside.get(number, ()), key=lambda child: total[child])]
 
 
 # ── statistics ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -189,34 +182,32 @@ _OPTIONAL = (
 )
 
 
-def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> Table:
-    """One row a name. A percentile that so few calls cannot tell is a dash."""
-    shown = [_row(each) for each in everything[:rows]]
+def statistics_table(everything: list[SpanStats], *, rows: int = _ROWS) -> ReportTable:
+    """One row a name. A percentile that so few calls cannot support is a dash."""
+    shown = [
+        {column.key: getattr(stats, column.key) for column in (*_STATISTICS, *_OPTIONAL)} for stats in everything[:rows]
+    ]
     columns = (*_STATISTICS, *(column for column in _OPTIONAL if any(row[column.key] for row in shown)))
     left = len(everything) - len(shown)
     note = f"… and {left} more names." if left else None
-    return Table(title="Statistics", columns=columns, rows=tuple(shown), note=note)
+    return ReportTable(title="Statistics", columns=columns, rows=tuple(shown), note=note)
 
 
-def _row(each: SpanStats) -> dict[str, Any]:
-    return {column.key: getattr(each, column.key) for column in (*_STATISTICS, *_OPTIONAL)}
-
-
-def memory_table(everything: list[SpanStats]) -> Table | None:
+def memory_table(everything: list[SpanStats]) -> ReportTable | None:
     """Where memory was read: what each name's spans kept, and the most that was in use inside them."""
-    measured = [each for each in everything if each.memory]
-    keys = list(dict.fromkeys(key for each in measured for key in each.memory))
+    measured = [stats for stats in everything if stats.memory]
+    keys = list(dict.fromkeys(key for stats in measured for key in stats.memory))
     if not keys:
         return None
     titles = {"rss": "process", "python": "Python", "cuda": "CUDA"}
     columns = tuple(
         Column(key=key, heading=f"{titles[key.split('_')[0]]} {key.split('_')[1]}", unit="B") for key in keys
     )
-    rows = tuple({"name": each.name, **each.memory} for each in measured[:_ROWS])
-    return Table(title="Memory", columns=(Column(key="name", heading="span"), *columns), rows=rows)
+    rows = tuple({"name": stats.name, **stats.memory} for stats in measured[:_ROWS])
+    return ReportTable(title="Memory", columns=(Column(key="name", heading="span"), *columns), rows=rows)
 
 
-def phase_table(recording: Recording) -> Table | None:
+def phase_table(recording: Recording) -> ReportTable | None:
     """Where spans name phases: the time from each one's first beginning to its last end, and what filled it."""
     phases = recording.phases()
     if int(phases.max(initial=-1)) < 0:
@@ -234,7 +225,7 @@ def phase_table(recording: Recording) -> Table | None:
             "phase": recording.words[number],
             "spans": len(held),
             "time_s": covered_s,
-            "share": _percent(covered_s, recording.wall_s),
+            "share": percent_number(covered_s, recording.wall_s),
             "tokens_per_s": float(tokens) / covered_s if tokens and covered_s else None,
         })  # fmt: skip
     if not rows:
@@ -246,14 +237,14 @@ def phase_table(recording: Recording) -> Table | None:
         _SHARE,
         Column(key="tokens_per_s", heading="tokens/s", unit="tok/s"),
     )
-    return Table(title="Phases", columns=columns, rows=tuple(rows))
+    return ReportTable(title="Phases", columns=columns, rows=tuple(rows))
 
 
 _UNITS = {"power": "W", "energy": "W", "temperature": "°C", "clock": "Hz", "use": "%"}
 
 
-def power_table(recording: Recording) -> Table | None:
-    """What the sensors said; of those that are not here, why."""
+def power_table(recording: Recording) -> ReportTable | None:
+    """What the sensors read; the note says which are missing, and why."""
     power = recording.run.power
     if power is None:
         return None
@@ -274,7 +265,7 @@ def power_table(recording: Recording) -> Table | None:
         Column(key="energy_j", heading="energy", unit="J"),
     )
     note = f"Not measurable here: {missing}." if missing else None
-    return Table(title="Power, heat and clocks", columns=columns, rows=rows, note=note)
+    return ReportTable(title="Power, heat and clocks", columns=columns, rows=rows, note=note)
 
 
 # ── the time line ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -315,19 +306,19 @@ def _bar(recording: Recording, rows: Ints, width: int, letters: dict[int, str]) 
     groups = np.split(np.argsort(which, kind="stable"), np.cumsum(counts)[:-1])
     filled = np.stack([_filled(first[group], last[group], width) for group in groups])
     shown = np.where(filled.max(axis=0) > 0, filled.argmax(axis=0), -1).tolist()
-    for each in dict.fromkeys(each for each in shown if each >= 0):
-        letters.setdefault(int(names[each]), _letter(len(letters)))
-    return "".join(" " if each < 0 else letters[int(names[each])] for each in shown)
+    for place in dict.fromkeys(place for place in shown if place >= 0):
+        letters.setdefault(int(names[place]), _letter(len(letters)))
+    return "".join(" " if place < 0 else letters[int(names[place])] for place in shown)
 
 
 def _filled(first: Floats, last: Floats, width: int) -> Floats:
     """How much of each place spans from `first` to `last` fill together: the difference of what is filled before it."""
     edges = np.arange(width + 1)
-    found = np.diff(_before(np.sort(first), edges) - _before(np.sort(last), edges))
-    found[found < _ROUNDING] = 0.0
+    filled = np.diff(_before(np.sort(first), edges) - _before(np.sort(last), edges))
+    filled[filled < _ROUNDING] = 0.0
     begun = np.minimum(first.astype(np.int64), width - 1)
-    found[begun] = np.maximum(found[begun], _ROUNDING)  # however short, a span is somewhere
-    return found
+    filled[begun] = np.maximum(filled[begun], _ROUNDING)  # however short, a span is somewhere
+    return filled
 
 
 def _before(places: Floats, edges: Ints) -> Floats:
@@ -346,18 +337,18 @@ def _letter(index: int) -> str:
 
 
 def operations(recording: Recording) -> str:
-    """A block for each name, in milliseconds, as short as it can be said."""
+    """A block for each name, in milliseconds, as short as possible."""
     lines = ["=== Performance Profile Report ==="]
-    for each in stats_of_all(recording):
-        lines += ["", f"Operation: {each.name}", f"  Measurements: {each.count}", "  Duration (ms):"]
+    for stats in stats_of_all(recording):
+        lines += ["", f"Operation: {stats.name}", f"  Measurements: {stats.count}", "  Duration (ms):"]
         figures = (
-            ("Min", each.min_s), ("Max", each.max_s), ("Avg", each.mean_s), ("Median", each.median_s),
-            ("P95", each.p95_s), ("P99", each.p99_s), ("Std Dev", each.std_s),
+            ("Min", stats.min_s), ("Max", stats.max_s), ("Avg", stats.mean_s), ("Median", stats.median_s),
+            ("P95", stats.p95_s), ("P99", stats.p99_s), ("Std Dev", stats.std_s),
         )  # fmt: skip
         lines += [f"    {name}: {_milliseconds(value)}" for name, value in figures]
-        if each.memory_delta_bytes is not None:
-            peak = "unknown" if each.memory_peak_bytes is None else f"{each.memory_peak_bytes:.0f} bytes"
-            lines += ["  Memory:", f"    Kept: {each.memory_delta_bytes:.0f} bytes", f"    Peak usage: {peak}"]
+        if stats.memory_delta_bytes is not None:
+            peak = "unknown" if stats.memory_peak_bytes is None else f"{stats.memory_peak_bytes:.0f} bytes"
+            lines += ["  Memory:", f"    Kept: {stats.memory_delta_bytes:.0f} bytes", f"    Peak usage: {peak}"]
     return "\n".join([*lines, "", headline(recording), *recording.run.notes])
 
 

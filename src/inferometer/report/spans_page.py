@@ -14,7 +14,7 @@ from inferometer.profiler.span_stats import stats_of_all
 from inferometer.report.dataflow import phase_tables
 from inferometer.report.drawing import draw
 from inferometer.report.spans import headline, span_tables, timeline, tree_table
-from inferometer.report.table import Table, cell_text
+from inferometer.report.table import ReportTable, cell_text
 
 __all__ = ["page", "statistics_document", "table_html"]
 
@@ -62,10 +62,10 @@ def page(recording: Recording) -> Iterator[bytes]:
         f'<h1>Profile</h1><p class="lead">{escape(headline(recording))}</p>\n'
     ).encode()
     if len(recording):
-        found = flow(recording)
-        yield f'<div class="scroll">{draw(found)}</div>\n'.encode()
+        run_flow = flow(recording)
+        yield f'<div class="scroll">{draw(run_flow)}</div>\n'.encode()
         tables = [*span_tables(recording, stats_of_all(recording))]
-        tables += [table for phase in found.phases for table in phase_tables(phase)]
+        tables += [table for phase in run_flow.phases for table in phase_tables(phase)]
         for table in tables:
             yield table_html(table).encode()
         bars = timeline(recording).partition("\n")[2]
@@ -74,7 +74,7 @@ def page(recording: Recording) -> Iterator[bytes]:
     yield b"</body></html>\n"
 
 
-def table_html(table: Table) -> str:
+def table_html(table: ReportTable) -> str:
     marks = [' class="number"' if column.numeric else "" for column in table.columns]
     head = "".join(
         f"<th{mark}>{escape(column.heading)}</th>" for column, mark in zip(table.columns, marks, strict=True)

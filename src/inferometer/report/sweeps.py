@@ -1,11 +1,11 @@
-"""Rows of a sweep for people: the inputs that differ, and what came out."""
+"""The rows of a sweep for people: the inputs that differ, and the results."""
 
 from __future__ import annotations
 
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.sweep.columns import COLUMNS, INPUTS
 from inferometer.units import format_quantity
 
@@ -14,54 +14,43 @@ if TYPE_CHECKING:
 
 __all__ = ["sweep_table"]
 
-_OUTPUTS = (
-    Column(key="latency_s", heading="latency", unit="s"),
+_OUTPUTS = columns(
+    "latency_s",
     Column(key="latency_interval", heading="between"),
     Column(key="forward_bound", heading="bound by"),
-    Column(key="ttft_s", heading="first token", unit="s"),
+    "ttft_s",
     Column(key="ttft_interval", heading="between"),
     Column(key="prefill_bound", heading="bound by"),
-    Column(key="tpot_s", heading="each token", unit="s"),
+    "tpot_s",
     Column(key="tpot_interval", heading="between"),
     Column(key="decode_bound", heading="bound by"),
     Column(key="e2e_s", heading="request", unit="s"),
-    Column(key="tokens_per_s", heading="tokens/s", unit="1"),
-    Column(key="peak_memory_bytes", heading="memory", unit="B"),
-    Column(key="fits", heading="fits"),
-    Column(key="energy_j", heading="energy", unit="J"),
-    Column(key="usd_per_million_tokens", heading="USD/Mtoken", unit="1"),
+    "tokens_per_s", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens",
     Column(key="co2e_g", heading="CO₂e", unit="g"),
     Column(key="reason", heading="why not"),
-)
+)  # fmt: skip
 
 
-def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None = None) -> Table:
+def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None = None) -> ReportTable:
     """The first rows. Inputs that are the same in all of them stand once, under the table."""
     records = [_with_intervals(record) for record in islice(rows.records(), most)]
     same = {name for name in INPUTS if len(records) > 1 and len({record[name] for record in records}) == 1}
-    inputs = [_input(name) for name in INPUTS if name not in same and _known(records, name)]
-    outputs = [column for column in _OUTPUTS if _known(records, column.key)]
-    return Table(
-        columns=(*inputs, *outputs), rows=tuple(records), title=title, note=_note(records, same, len(rows)) or None
-    )
+    columns = filled((*(_input(name) for name in INPUTS if name not in same), *_OUTPUTS), records)
+    return ReportTable(columns=columns, rows=tuple(records), title=title, note=_note(records, same, len(rows)) or None)
 
 
 def _with_intervals(record: dict[str, Any]) -> dict[str, Any]:
     """A row whose times have two ends says both in one place."""
-    found = {}
+    intervals = {}
     for name in ("latency", "ttft", "tpot"):
         low, high = record.get(f"{name}_low_s"), record.get(f"{name}_high_s")
         if low is not None and high is not None:
-            found[f"{name}_interval"] = f"{format_quantity(low, 's')} to {format_quantity(high, 's')}"
-    return record | found
+            intervals[f"{name}_interval"] = f"{format_quantity(low, 's')} to {format_quantity(high, 's')}"
+    return record | intervals
 
 
 def _input(name: str) -> Column:
     return Column(key=name, heading=name, exact=COLUMNS[name].kind == "whole")
-
-
-def _known(records: list[dict[str, Any]], name: str) -> bool:
-    return any(record.get(name) is not None for record in records)
 
 
 def _note(records: list[dict[str, Any]], same: set[str], total: int) -> str:
@@ -71,5 +60,5 @@ def _note(records: list[dict[str, Any]], same: set[str], total: int) -> str:
         if shown:
             parts.append(f"Throughout: {', '.join(shown)}.")
     if total > len(records):
-        parts.append(f"{total - len(records):,} more rows; --out FILE has all.")
+        parts.append(f"{total - len(records):,} more rows: --out FILE writes all of them.")
     return " ".join(parts)

@@ -1,12 +1,12 @@
 """Tables as values. A row keeps raw numbers in SI units; only what a person reads has prefixes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from inferometer.core.frozen import frozen
 from inferometer.units import format_capacity, format_quantity
 
-__all__ = ["Column", "Table", "cell_text"]
+__all__ = ["Column", "ReportTable", "cell_text", "columns", "filled"]
 
 
 @frozen
@@ -33,12 +33,53 @@ class Column:
         return self.label or self.key
 
 
+# Columns that several reports have: one heading and one unit each.
+_SHARED = {
+    column.key: column
+    for column in (
+        Column(key="count", heading="×", exact=True),
+        Column(key="runs", heading="runs", exact=True),
+        Column(key="time_s", heading="time", unit="s"),
+        Column(key="low_s", heading="low", unit="s"),
+        Column(key="high_s", heading="high", unit="s"),
+        Column(key="predicted_s", heading="predicted", unit="s"),
+        Column(key="floor_s", heading="floor", unit="s"),
+        Column(key="before_s", heading="before", unit="s"),
+        Column(key="after_s", heading="after", unit="s"),
+        Column(key="latency_s", heading="latency", unit="s"),
+        Column(key="ttft_s", heading="first token", unit="s"),
+        Column(key="tpot_s", heading="each token", unit="s"),
+        Column(key="tokens_per_s", heading="tokens/s", unit="1"),
+        Column(key="bound", heading="bound by"),
+        Column(key="flops", heading="work", unit="FLOP"),
+        Column(key="bytes", heading="moved", unit="B"),
+        Column(key="peak_memory_bytes", heading="memory", unit="B"),
+        Column(key="energy_j", heading="energy", unit="J"),
+        Column(key="usd_per_million_tokens", heading="USD/Mtoken", unit="1"),
+        Column(key="error", heading="why not"),
+    )
+}
+
+
+def columns(*wanted: str | Column) -> tuple[Column, ...]:
+    """Columns by key; one that is not shared is given as such, or has its key as the heading."""
+    return tuple(
+        column if isinstance(column, Column) else _SHARED.get(column) or Column(key=column, heading=column)
+        for column in wanted
+    )
+
+
 @frozen
-class Table:
+class ReportTable:
     columns: tuple[Column, ...]
     rows: tuple[Mapping[str, Any], ...]
     title: str | None = None
     note: str | None = None
+
+
+def filled(columns: Iterable[Column], rows: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
+    """The columns that some row has a value for."""
+    return tuple(column for column in columns if any(row.get(column.key) is not None for row in rows))
 
 
 def cell_text(column: Column, value: Any) -> str:

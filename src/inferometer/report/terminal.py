@@ -1,7 +1,6 @@
 """The terminal: tables, facts and verdicts as text; nothing is printed here.
 
-What commands answer with every day is laid out by hand, so that it does not wait for a layout engine: rich draws only
-the checklist.
+It is laid out by hand: an answer should not wait for a layout engine to be imported.
 """
 
 from __future__ import annotations
@@ -15,15 +14,13 @@ from inferometer.report.table import cell_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.console import RenderableType
-
     from inferometer.report.cards import Card
-    from inferometer.report.table import Table
+    from inferometer.report.table import ReportTable
 
 __all__ = ["draw_card", "draw_fields", "draw_heading", "draw_table", "draw_verdicts"]
 
-_VERDICT_STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "unknown": "dim"}
-_VERDICT_MARKS = {"good": "✓", "warn": "!", "bad": "✗", "unknown": "·"}
+_PLAIN, _BOLD, _DIM, _ITALIC = "0", "1", "2", "3"  # of ANSI terminals, as the colours below
+_VERDICTS = {"good": ("✓", "32"), "warn": ("!", "33"), "bad": ("✗", "1;31"), "unknown": ("·", _DIM)}
 _LEAST_WIDTH = 60
 _PIPE_WIDTH = 160
 _LEAST_COLUMN = 24
@@ -44,15 +41,15 @@ def _width() -> int:
 
 
 def _bold(text: str) -> str:
-    return _styled(text, 1)
+    return _styled(text, _BOLD)
 
 
 def _dim(text: str) -> str:
-    return _styled(text, 2)
+    return _styled(text, _DIM)
 
 
-def _styled(text: str, style: int) -> str:
-    return f"\x1b[{style}m{text}\x1b[0m" if text and _on_terminal() else text
+def _styled(text: str, style: str) -> str:
+    return f"\x1b[{style}m{text}\x1b[0m" if text and style != _PLAIN and _on_terminal() else text
 
 
 def _wrapped(text: str, width: int) -> list[str]:
@@ -64,7 +61,7 @@ def _wrapped(text: str, width: int) -> list[str]:
     return [line for part in text.split("\n") for line in textwrap.wrap(part, width, break_on_hyphens=False) or [""]]
 
 
-def draw_table(table: Table) -> str:
+def draw_table(table: ReportTable) -> str:
     """Aligned columns under a rule."""
     cells = [[cell_text(column, row.get(column.key)) for column in table.columns] for row in table.rows]
     right = [column.numeric for column in table.columns]
@@ -75,7 +72,7 @@ def draw_table(table: Table) -> str:
     body = [line for row in cells for line in _lines(row, widths, right)]
     notes = [table.note] if table.note else []
     if len(widths) < len(table.columns):
-        notes.append(f"Too narrow here for: {', '.join(headings[len(widths) :])}.")
+        notes.append(f"Hidden, as the terminal is too narrow: {', '.join(headings[len(widths) :])}.")
     title = [_bold(table.title)] if table.title else []
     return "\n".join([*title, *map(_bold, head), rule, *body, *notes])
 
@@ -123,12 +120,12 @@ def draw_heading(title: str, subtitle: str | None = None) -> str:
 def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
     """Label, value, remark: three columns without rules, for one thing's facts. Labels stay whole."""
     lengths = [[len(line) for row in rows for line in row[place].split("\n")] for place in range(3)]
-    label, value, remark = (max(found, default=0) for found in lengths)
+    label, value, remark = (max(column, default=0) for column in lengths)
     value, remark = _shared(value, remark, max(_width() - label - 2 * len(_GAP), 2))
     return "\n".join(
         _field_line(*line, label=label, value=value)
-        for name, said, noted in rows
-        for line in zip_longest([name], _wrapped(said, value), _wrapped(noted, remark), fillvalue="")
+        for name, text, note in rows
+        for line in zip_longest([name], _wrapped(text, value), _wrapped(note, remark), fillvalue="")
     )
 
 
@@ -142,11 +139,11 @@ def _shared(one: int, other: int, room: int) -> tuple[int, int]:
     return (room - other, other) if other <= half else (room - half, half)
 
 
-def _field_line(name: str, said: str, noted: str, *, label: int, value: int) -> str:
-    if not said and not noted:
+def _field_line(name: str, text: str, note: str, *, label: int, value: int) -> str:
+    if not text and not note:
         return _dim(name)
-    middle = f"{said:<{value}}{_GAP}" if noted else said
-    return f"{_dim(f'{name:<{label}}')}{_GAP}{middle}{_dim(noted)}"
+    middle = f"{text:<{value}}{_GAP}" if note else text
+    return f"{_dim(f'{name:<{label}}')}{_GAP}{middle}{_dim(note)}"
 
 
 def draw_card(card: Card) -> str:
@@ -158,30 +155,17 @@ def draw_card(card: Card) -> str:
     return "\n".join(parts)
 
 
-def _drawn(*parts: RenderableType) -> str:
-    """What rich makes of it: as wide as the terminal, coloured if it is one."""
-    from rich.console import Console  # noqa: PLC0415 - only the checklist needs it
-
-    console = Console(width=_width(), force_terminal=_on_terminal(), no_color=not _on_terminal(), highlight=False)
-    with console.capture() as captured:
-        for part in parts:
-            console.print(part)
-    return "\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n"))
-
-
 def draw_verdicts(rows: Sequence[tuple[str, str, str, str | None]]) -> str:
     """Verdict, title, found, remedy: a checklist with the remedy under the line it belongs to."""
-    from rich.table import Table as Grid  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
-
-    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
+    label = max((len(title) for _, title, _, _ in rows), default=0)
+    blank = " " * (1 + len(_GAP) + label)
+    width = max(_width() - len(blank) - len(_GAP), _LEAST_COLUMN)
+    lines: list[str] = []
     for verdict, title, found, remedy in rows:
-        style = _VERDICT_STYLES[verdict]
-        said = Text(found, style="dim" if verdict == "unknown" else "")
+        mark, style = _VERDICTS[verdict]
+        texts = [_styled(text, _DIM if verdict == "unknown" else _PLAIN) for text in _wrapped(found, width)]
         if remedy and verdict in {"warn", "bad"}:
-            said.append(f"\n→ {remedy}", style="italic")
-        grid.add_row(Text(_VERDICT_MARKS[verdict], style=style), Text(title, style=style), said)
-    return _drawn(grid)
+            texts += [_styled(text, _ITALIC) for text in _wrapped(f"→ {remedy}", width)]
+        head = f"{_styled(mark, style)}{_GAP}{_styled(f'{title:<{label}}', style)}"
+        lines += [f"{left}{_GAP}{text}" for left, text in zip_longest([head], texts, fillvalue=blank)]
+    return "\n".join(lines)

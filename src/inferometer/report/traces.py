@@ -1,4 +1,4 @@
-"""Recordings for the viewers people have: Chrome and Perfetto, speedscope, flame graphs.
+"""Recordings in the formats of common viewers: Chrome and Perfetto, speedscope, flame graphs.
 
 `chrome` takes batches as they come and holds none of them, so a run of any length can be written.
 """
@@ -186,7 +186,9 @@ def _complete(heads: list[str], starts: Sequence[int], ends: Sequence[int], tail
         return ""
     if int(begins.min()) < 0:
         heads = [f"{head}-" if start < 0 else head for head, start in zip(heads, starts, strict=True)]
-    times = (part.tolist() for each in (np.abs(begins), np.maximum(spent, 0)) for part in np.divmod(each, 1000))
+    times = (
+        part.tolist() for nanoseconds in (np.abs(begins), np.maximum(spent, 0)) for part in np.divmod(nanoseconds, 1000)
+    )
     parts = chain.from_iterable(zip(heads, *times, tails, strict=True))
     return ('%s%d.%03d,"dur":%d.%03d%s}' * len(heads)) % tuple(parts)
 

@@ -1,4 +1,4 @@
-"""Runs, kept: SQLite in the user's data folder, or PostgreSQL by URL. One schema, one set of calls for both.
+"""The store of runs: SQLite in the user's data folder, or PostgreSQL by URL, behind one schema and one interface.
 
 `open_store()` opens it; `recording.recording()` is how a measuring command writes its run. SQLAlchemy loads with the
 first of them, not with the package.
@@ -11,7 +11,7 @@ from inferometer.lazy import attributes
 if TYPE_CHECKING:
     from inferometer.store.errors import StoreError
     from inferometer.store.location import Location, locate
-    from inferometer.store.recording import Recorder, hub_link
+    from inferometer.store.recording import RunRecorder, hub_link
     from inferometer.store.store import Store, open_store
     from inferometer.store.values import (
         Attachment,
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
         Metric,
         Page,
         Project,
-        Row,
+        RunRow,
         Secret,
         Token,
         User,
     )
 
 __all__ = [
-    "Attachment", "Device", "Filter", "Location", "Metric", "Page", "Project", "Recorder", "Row", "Secret", "Store",
-    "StoreError", "Token", "User", "hub_link", "locate", "open_store",
+    "Attachment", "Device", "Filter", "Location", "Metric", "Page", "Project", "RunRecorder", "RunRow", "Secret",
+    "Store", "StoreError", "Token", "User", "hub_link", "locate", "open_store",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
     "inferometer.store.errors": ("StoreError",),
     "inferometer.store.location": ("Location", "locate"),
-    "inferometer.store.recording": ("Recorder", "hub_link"),
+    "inferometer.store.recording": ("RunRecorder", "hub_link"),
     "inferometer.store.store": ("Store", "open_store"),
     "inferometer.store.values": (
-        "Attachment", "Device", "Filter", "Metric", "Page", "Project", "Row", "Secret", "Token", "User",
+        "Attachment", "Device", "Filter", "Metric", "Page", "Project", "RunRow", "Secret", "Token", "User",
     ),
 })  # fmt: skip

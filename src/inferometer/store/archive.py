@@ -1,4 +1,4 @@
-"""A run in one file, to hand to somebody: a zip with the run's document, its metrics, and its files by hash.
+"""A run in one file that can be passed on: a zip with the run's document, its metrics, and its files by hash.
 
 An archive comes from anywhere. Nothing in it is written by the name it has there; every size is limited twice, by what
 the archive says and by what comes out; every file must have the hash it is filed under.
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What a run's document does not tell: how it went."""
+    """How the run went, which its document does not say."""
 
     schema: str = _SCHEMA
     kind: str = "profile"

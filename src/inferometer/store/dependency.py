@@ -1,4 +1,4 @@
-"""SQLAlchemy is an extra: a small board measures without it."""
+"""SQLAlchemy is an optional dependency: a small board measures without it."""
 
 from importlib.util import find_spec
 

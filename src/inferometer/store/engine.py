@@ -1,4 +1,4 @@
-"""The two databases behind one face: how each is opened, how a transaction begins, is tried again, and fails in words.
+"""One interface to both databases: how each is opened, and how transactions begin, are retried, and report errors.
 
 SQLite runs in WAL mode, so that readers never wait for a writer, with synchronous=FULL: in WAL mode NORMAL may lose the
 last commits to a power cut, and a run is promised to be there once its link is printed. It costs one fsync a commit.
@@ -18,7 +18,7 @@ from sqlalchemy.pool import QueuePool
 
 from inferometer.errors import DomainError, MissingDependencyError
 from inferometer.store.errors import StoreError
-from inferometer.store.failures import passing, told
+from inferometer.store.failures import passing, store_error
 from inferometer.store.location import Location
 
 __all__ = ["Database", "open_database"]
@@ -60,7 +60,7 @@ class Database:
                 return self._once(work)
             except DBAPIError as error:
                 if not passing(error) or time.monotonic() > deadline:
-                    raise told(error, self.location) from error
+                    raise store_error(error, self.location) from error
             self.pause(wait * random.uniform(0.5, 1.5))  # noqa: S311 - so that writers do not meet again
             wait = min(wait * 2, 0.5)
 
@@ -75,7 +75,7 @@ class Database:
         try:
             yield
         except DBAPIError as error:
-            raise told(error, self.location) from error
+            raise store_error(error, self.location) from error
 
     def close(self) -> None:
         self.engine.dispose()
@@ -145,5 +145,6 @@ def _postgres(location: Location) -> Engine:
         ) from None
     except (ArgumentError, ValueError):
         raise DomainError(
-            f"{location} is no address of a database.", remedy="It reads postgresql://USER:PASSWORD@HOST:PORT/DATABASE."
+            f"{location} is not the address of a database.",
+            remedy="Write postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
         ) from None

@@ -1,4 +1,4 @@
-"""What can go wrong with the store itself: its file, its server, its room."""
+"""Errors of the store itself: its file, its server, its disk space."""
 
 from inferometer.errors import InferometerError
 

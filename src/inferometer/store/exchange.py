@@ -1,4 +1,4 @@
-"""Runs that leave in a file, and runs that come in one."""
+"""Export runs to archives, and import them."""
 
 import tempfile
 from collections.abc import Mapping
@@ -25,19 +25,19 @@ __all__ = ["Exchange"]
 class Exchange(RunReading, RunWriting):
     def export(self, run: str, to: Path) -> Path:
         """Write a run with its files into one archive."""
-        found, row = self.get(run), self.row(run)
+        exported, row = self.get(run), self.row(run)
         if row.status in {"pending", "running"}:
-            raise DomainError(f"Run {found.id} is {row.status}: it can be exported when it has ended.")
+            raise DomainError(f"Run {exported.id} is {row.status}: it can be exported when it has ended.")
         story = Story(
-            kind=row.kind, started=row.started, ended=row.ended, reason=row.reason, metrics=self.metrics(found.id)
+            kind=row.kind, started=row.started, ended=row.ended, reason=row.reason, metrics=self.metrics(exported.id)
         )
-        for each in found.artifacts:
-            files.read(self.location.artifacts, each.sha256)
+        for artifact in exported.artifacts:
+            files.read(self.location.artifacts, artifact.sha256)
         try:
-            archive.write_archive(found, story, self.location.artifacts, to)
+            archive.write_archive(exported, story, self.location.artifacts, to)
         except OSError as error:
             raise StoreError(
-                f"Run {found.id} could not be exported to {to} ({error.strerror or error}).",
+                f"Run {exported.id} could not be exported to {to} ({error.strerror or error}).",
                 remedy="Make room, or choose another folder.",
             ) from None
         return to
@@ -81,14 +81,14 @@ class Exchange(RunReading, RunWriting):
             parent = self._parent(connection, run.parent)
             chosen = wanted or ids.new_id(columns["created_us"] / 1e6)
             if not writing.begin(connection, chosen, draft, {**columns, "parent": parent}):
-                raise StoreError(f"Run {chosen} came into the store at this moment by another way.")
+                raise StoreError(f"Run {chosen} was added to the store by another program at the same moment.")
             writing.keep(connection, chosen, brought, now)
             rows = [_metric(chosen, metric, now) for metric in story.metrics]
             if rows:
                 connection.execute(insert(metrics), rows)
             return chosen
 
-        return self.database.write(work)
+        return self._write(work)
 
     @staticmethod
     def _parent(connection: Connection, parent: str | None) -> str | None:
@@ -98,7 +98,7 @@ class Exchange(RunReading, RunWriting):
 
 def _whole(run: Run | None) -> Run:
     if run is None or len(run.id) != ids.LENGTH or ids.normal(run.id) != run.id:
-        raise FormatError(f"{run.id[:50] if run else None!r} is no id of a run.")
+        raise FormatError(f"{run.id[:50] if run else None!r} is not the id of a run.")
     if run.status in {"pending", "running"}:
         raise FormatError(f"Run {run.id} is {run.status}: its process is not here.")
     return run
@@ -108,7 +108,7 @@ def _columns(run: Run, story: Story) -> Mapping[str, Any]:
     try:
         moment = datetime.fromisoformat(run.created)
     except ValueError:
-        raise FormatError(f"{run.created[:50]!r} is no time at which a run was created.") from None
+        raise FormatError(f"{run.created[:50]!r} is not the time at which a run was created.") from None
     created = round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1e6)
     return {
         "status": run.status,
@@ -123,7 +123,7 @@ def _micros(seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not 0 <= seconds < 1e11:
-        raise FormatError(f"{seconds!r} is no time.")
+        raise FormatError(f"{seconds!r} is not a time.")
     return round(seconds * 1e6)
 
 
@@ -134,7 +134,7 @@ def _metric(run: str, metric: Any, now_us: int) -> dict[str, Any]:
     at = _micros(metric.at)
     return {
         "run_id": run,
-        "name": names.metric_name(metric.name),
+        "name": names.valid_name("metric", metric.name),
         "step": step,
         "value": metric.value,
         "at_us": now_us if at is None else at,

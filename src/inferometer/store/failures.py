@@ -1,4 +1,4 @@
-"""A database's complaint, as a sentence with a remedy; and which complaints pass by themselves."""
+"""Database errors as sentences with a remedy, and which of them are worth a retry."""
 
 import re
 
@@ -7,7 +7,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from inferometer.store.errors import StoreError
 from inferometer.store.location import Location
 
-__all__ = ["passing", "told"]
+__all__ = ["passing", "store_error"]
 
 _ELSEWHERE = "Choose another store with INFEROMETER_STORE, or leave the run out of it with --no-store."
 
@@ -47,7 +47,7 @@ def passing(error: DBAPIError) -> bool:
     return getattr(error.orig, "sqlstate", None) in _PASSING_STATES
 
 
-def told(error: DBAPIError, location: Location) -> StoreError:
+def store_error(error: DBAPIError, location: Location) -> StoreError:
     what, remedy = _understood(error)
     return StoreError(f"The store {location} {what}.", remedy=remedy)
 
@@ -60,10 +60,13 @@ def _understood(error: DBAPIError) -> tuple[str, str]:
     state = getattr(error.orig, "sqlstate", None)
     if state in _STATES:
         return _STATES[state]
-    said = " ".join(str(error.orig).split())[:300]
+    message = " ".join(str(error.orig).split())[:300]
     if isinstance(error, IntegrityError):
-        return f"refuses this: it would not hold together ({said})", "Look again: another program may have changed it."
+        return (
+            f"refuses this: it would not hold together ({message})",
+            "Look again: another program may have changed it.",
+        )
     for pattern, what, remedy in _WORDS:
-        if re.search(pattern, said, re.IGNORECASE):
-            return f"{what} ({said})", remedy
-    return f"reports an error ({said})", "See the database's log."
+        if re.search(pattern, message, re.IGNORECASE):
+            return f"{what} ({message})", remedy
+    return f"reports an error ({message})", "See the database's log."

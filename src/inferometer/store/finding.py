@@ -1,4 +1,4 @@
-"""From what a user types to a run or project; and runs as values."""
+"""Look up runs and projects by what a user types, and read runs as values."""
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -11,9 +11,9 @@ from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import ids
 from inferometer.store.headline import unpacked
 from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
-from inferometer.store.values import Row
+from inferometer.store.values import RunRow
 
-__all__ = ["LIST_COLUMNS", "iso", "project_id", "resolve", "rows_of", "run_of", "seconds"]
+__all__ = ["LIST_COLUMNS", "artifacts_of", "iso", "project_id", "resolve", "rows_of", "run_of", "seconds"]
 
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
 LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)
@@ -28,25 +28,25 @@ def iso(micros: int) -> str:
     return datetime.fromtimestamp(micros / 1e6, tz=UTC).isoformat(timespec="microseconds")
 
 
-def resolve(connection: Connection, asked: str) -> str:
+def resolve(connection: Connection, typed_name: str) -> str:
     """The run's id: given whole, by its beginning or end, by its name, or as `last`."""
-    typed = ids.normal(asked)
+    typed = ids.normal(typed_name)
     if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed)).first():
         return str(typed)
-    if asked == "last":
+    if typed_name == "last":
         newest = connection.execute(select(runs.c.id).order_by(runs.c.created_us.desc(), runs.c.id.desc()).limit(1))
-        found = list(newest.scalars())
+        matches = list(newest.scalars())
     else:
-        found = _matching(connection, runs.c.name == asked)
-        if not found and typed is not None:
+        matches = _matching(connection, runs.c.name == typed_name)
+        if not matches and typed is not None:
             part = or_(runs.c.id.like(f"{typed}%"), runs.c.id.like(f"%{typed}"))
-            found = _matching(connection, part)
-    if len(found) == 1:
-        return str(found[0])
-    if found:
-        shown = ", ".join(found[:5]) + (" …" if len(found) > 5 else "")
-        raise DomainError(f"{asked!r} may be more than one run: {shown}.", remedy="Give more of the id.")
-    raise UnknownNameError("run", asked, _known(connection), listing="`inferometer runs` lists them.")
+            matches = _matching(connection, part)
+    if len(matches) == 1:
+        return str(matches[0])
+    if matches:
+        shown = ", ".join(matches[:5]) + (" …" if len(matches) > 5 else "")
+        raise DomainError(f"{typed_name!r} may be more than one run: {shown}.", remedy="Give more of the id.")
+    raise UnknownNameError("run", typed_name, _known(connection), listing="`inferometer runs` lists them.")
 
 
 def _matching(connection: Connection, condition: Any) -> list[str]:
@@ -60,18 +60,18 @@ def _known(connection: Connection) -> list[str]:
 
 
 def project_id(connection: Connection, name: str) -> int:
-    found = connection.execute(select(projects.c.id).where(projects.c.name == name)).scalar()
-    if found is None:
+    project = connection.execute(select(projects.c.id).where(projects.c.name == name)).scalar()
+    if project is None:
         known = connection.execute(select(projects.c.name)).scalars()
         raise UnknownNameError("project", name, list(known), listing="`inferometer projects` lists them.")
-    return int(found)
+    return int(project)
 
 
-def rows_of(connection: Connection, found: Sequence[RowMapping]) -> tuple[Row, ...]:
+def rows_of(connection: Connection, rows: Sequence[RowMapping]) -> tuple[RunRow, ...]:
     """Rows with their projects' names and their tags: two more queries for a page, however long it is."""
-    names = _project_names(connection, {row["project_id"] for row in found})
-    tagged = _tags(connection, [row["id"] for row in found])
-    return tuple(_row(row, names[row["project_id"]], tagged.get(row["id"], ())) for row in found)
+    names = _project_names(connection, {row["project_id"] for row in rows})
+    tagged = _tags(connection, [row["id"] for row in rows])
+    return tuple(_row(row, names[row["project_id"]], tagged.get(row["id"], ())) for row in rows)
 
 
 def _project_names(connection: Connection, wanted: Iterable[int]) -> dict[int, str]:
@@ -81,17 +81,17 @@ def _project_names(connection: Connection, wanted: Iterable[int]) -> dict[int, s
 
 def _tags(connection: Connection, wanted: list[str]) -> dict[str, tuple[str, ...]]:
     query = select(tags.c.run_id, tags.c.tag).where(tags.c.run_id.in_(wanted)).order_by(tags.c.tag)
-    found: dict[str, tuple[str, ...]] = {}
+    by_run: dict[str, tuple[str, ...]] = {}
     for row in connection.execute(query):
-        found[row.run_id] = (*found.get(row.run_id, ()), row.tag)
-    return found
+        by_run[row.run_id] = (*by_run.get(row.run_id, ()), row.tag)
+    return by_run
 
 
-def _row(found: RowMapping, project: str, tagged: tuple[str, ...]) -> Row:
-    plain: dict[str, Any] = {str(key): value for key, value in found.items()}
+def _row(row: RowMapping, project: str, tagged: tuple[str, ...]) -> RunRow:
+    plain: dict[str, Any] = {str(key): value for key, value in row.items()}
     del plain["project_id"]
     times = {name: seconds(plain.pop(f"{name}_us")) for name in ("created", "started", "ended")}
-    return Row(project=project, tags=tagged, **times, **plain)  # type: ignore[arg-type] # created is never null
+    return RunRow(project=project, tags=tagged, **times, **plain)  # type: ignore[arg-type] # created is never null
 
 
 def run_of(connection: Connection, run: str) -> Run:
@@ -102,7 +102,6 @@ def run_of(connection: Connection, run: str) -> Run:
     given = connection.execute(
         select(parameters.c.name, parameters.c.value).where(parameters.c.run_id == run).order_by(parameters.c.name)
     )
-    kept = connection.execute(select(artifacts).where(artifacts.c.run_id == run).order_by(artifacts.c.name))
     return Run(
         id=run,
         project=row.project,
@@ -113,7 +112,10 @@ def run_of(connection: Connection, run: str) -> Run:
         tags=row.tags,
         parameters={entry.name: entry.value for entry in given},
         profile=None if document is None else unpacked(document, run=run),
-        artifacts=tuple(
-            Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type) for a in kept
-        ),
+        artifacts=artifacts_of(connection, run),
     )
+
+
+def artifacts_of(connection: Connection, run: str) -> tuple[Artifact, ...]:
+    kept = connection.execute(select(artifacts).where(artifacts.c.run_id == run).order_by(artifacts.c.name))
+    return tuple(Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type) for a in kept)

@@ -1,4 +1,4 @@
-"""What a list shows of a profile, taken out of it once when it is stored; and the profile itself, packed."""
+"""The columns that lists show of a profile, extracted once when it is stored; and the profile itself, compressed."""
 
 import zlib
 from collections.abc import Iterable

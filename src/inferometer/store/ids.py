@@ -1,4 +1,4 @@
-"""Ids of runs: twelve letters and digits. Eight tell the time, so that ids sort as runs began; four are drawn.
+"""Ids of runs: twelve letters and digits. Eight encode the time, so that ids sort as runs began; four are random.
 
 Crockford's base 32 in small letters: no i, l, o or u, so that what is read aloud or copied by hand comes back the same.
 """

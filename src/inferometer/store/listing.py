@@ -1,4 +1,4 @@
-"""A page of runs. Each page begins where the one before ended, so that page 1,000 costs what page 1 does."""
+"""Pages of runs, by keyset pagination: page 1,000 costs what page 1 does."""
 
 import base64
 import binascii
@@ -37,17 +37,17 @@ def page(connection: Connection, wanted: Filter, *, sort: str = "-created", limi
     column, falling = sort_column(sort)
     conditions = _conditions(connection, wanted)
     value, run = _cursor(after, sort) if after else (None, None)
-    found: list[RowMapping] = []
+    matches: list[RowMapping] = []
     if run is None or value is not None:
         query = _ordered(conditions, runs.c[column], start=(value, run), falling=falling)
-        found += connection.execute(query.limit(limit + 1)).mappings().all()
+        matches += connection.execute(query.limit(limit + 1)).mappings().all()
         run = None
-    if len(found) <= limit and runs.c[column].nullable:
+    if len(matches) <= limit and runs.c[column].nullable:
         unknown = [*conditions, runs.c[column].is_(None)]
         query = _by_id(unknown, start=run)
-        found += connection.execute(query.limit(limit + 1 - len(found))).mappings().all()
-    rows = rows_of(connection, found[:limit])
-    more = len(found) > limit
+        matches += connection.execute(query.limit(limit + 1 - len(matches))).mappings().all()
+    rows = rows_of(connection, matches[:limit])
+    more = len(matches) > limit
     return Page(rows=rows, after=_mark(sort, sort_value(rows[-1], column), rows[-1].id) if more else None)
 
 
@@ -76,31 +76,31 @@ def count(connection: Connection, wanted: Filter) -> int:
 
 
 def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bool]]:
-    found: list[ColumnElement[bool]] = []
+    conditions: list[ColumnElement[bool]] = []
     if wanted.project is not None:
-        found.append(runs.c.project_id == project_id(connection, wanted.project))
+        conditions.append(runs.c.project_id == project_id(connection, wanted.project))
     for name in ("model", "device", "runtime", "kind"):
         value = getattr(wanted, name)
         if value is not None:
-            found.append(runs.c[name] == value)
+            conditions.append(runs.c[name] == value)
     if wanted.parent is not None:
-        found.append(runs.c.parent == resolve(connection, wanted.parent))
+        conditions.append(runs.c.parent == resolve(connection, wanted.parent))
     if wanted.status:
         _require_statuses(wanted.status)
-        found.append(runs.c.status.in_(wanted.status))
+        conditions.append(runs.c.status.in_(wanted.status))
         if set(wanted.status) <= set(OPEN):
-            found.append(literal_column(OPEN_ONLY, Boolean))
+            conditions.append(literal_column(OPEN_ONLY, Boolean))
     if wanted.since is not None:
-        found.append(runs.c.created_us >= round(wanted.since * 1e6))
+        conditions.append(runs.c.created_us >= round(wanted.since * 1e6))
     if wanted.until is not None:
-        found.append(runs.c.created_us < round(wanted.until * 1e6))
-    found += [_tagged(connection, tag) for tag in wanted.tags]
+        conditions.append(runs.c.created_us < round(wanted.until * 1e6))
+    conditions += [_tagged(connection, tag) for tag in wanted.tags]
     words = (wanted.words or "").casefold().split()
-    return [*found, *_worded(connection, words)] if words else found
+    return [*conditions, *_worded(connection, words)] if words else conditions
 
 
-def _require_statuses(asked: tuple[str, ...]) -> None:
-    for status in asked:
+def _require_statuses(statuses: tuple[str, ...]) -> None:
+    for status in statuses:
         if status not in STATUSES:
             raise UnknownNameError("status", status, STATUSES, listing=f"There is: {', '.join(STATUSES)}.")
 
@@ -124,8 +124,8 @@ def _few(connection: Connection, query: Select[Any]) -> list[str] | None:
 
     None where it is much: then it is met soon enough by going through the runs in the order they are wanted in.
     """
-    found = list(connection.execute(query.limit(_FEW + 1)).scalars())
-    return found if len(found) <= _FEW else None
+    matches = list(connection.execute(query.limit(_FEW + 1)).scalars())
+    return matches if len(matches) <= _FEW else None
 
 
 def _mark(sort: str, value: Any, run: str) -> str:
@@ -138,7 +138,7 @@ def _cursor(mark: str, sort: str) -> tuple[Any, str]:
         plain = json.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
         made_for, value, run = plain
     except (binascii.Error, ValueError, TypeError):
-        raise DomainError(f"{mark[:50]!r} is no mark of a page.", remedy="Begin with the first page.") from None
+        raise DomainError(f"{mark[:50]!r} is not a mark of a page.", remedy="Begin with the first page.") from None
     fits = isinstance(run, str) and (value is None or isinstance(value, int | float | str))
     if not fits or made_for != sort or _wrong_kind(value, sort):
         raise DomainError(f"The mark of the page is not of a list sorted by {sort}.", remedy="Begin with the first.")

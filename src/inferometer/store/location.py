@@ -26,30 +26,30 @@ class Location:
         return str(self.file) if self.file is not None else _without_password(self.url or "")
 
 
-def locate(asked: str | Path | None = None, *, artifacts: Path | None = None) -> Location:
+def locate(place: str | Path | None = None, *, artifacts: Path | None = None) -> Location:
     """The place a text or path means; without one, the setting's, and without that, the user's data folder."""
-    if asked is None:
-        asked = value_of("INFEROMETER_STORE") or data_folder() / _FILE
+    if place is None:
+        place = value_of("INFEROMETER_STORE") or data_folder() / _FILE
     chosen = value_of("INFEROMETER_ARTIFACTS")
     folder = artifacts or (Path(chosen).expanduser() if chosen else None)
-    if isinstance(asked, str) and "://" in asked:
-        scheme, _, rest = asked.partition("://")
+    if isinstance(place, str) and "://" in place:
+        scheme, _, rest = place.partition("://")
         if scheme in _SERVERS:
             return Location(url=f"postgresql://{rest}", artifacts=folder or data_folder() / "artifacts")
         if scheme != "sqlite":
             raise DomainError(
-                f"A store was asked for at {_without_password(asked)!r}; {scheme!r} is no database known here.",
+                f"A store cannot be opened at {_without_password(place)!r}: {scheme!r} is not a supported database.",
                 remedy="Give a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE.",
             )
-        asked = unquote(rest.removeprefix("/"))
-    return _in_file(asked, folder)
+        place = unquote(rest.removeprefix("/"))
+    return _in_file(place, folder)
 
 
-def _in_file(asked: str | Path, artifacts: Path | None) -> Location:
-    if not str(asked).strip() or "\0" in str(asked):
-        raise DomainError(f"{str(asked)!r} is no file for a store.", remedy="Give a file or folder.")
-    path = Path(asked).expanduser()
-    if path.is_dir() or str(asked).endswith(("/", "\\")):
+def _in_file(place: str | Path, artifacts: Path | None) -> Location:
+    if not str(place).strip() or "\0" in str(place):
+        raise DomainError(f"{str(place)!r} cannot be the file of a store.", remedy="Give a file or folder.")
+    path = Path(place).expanduser()
+    if path.is_dir() or str(place).endswith(("/", "\\")):
         path /= _FILE
     path = path.absolute()
     return Location(file=path, artifacts=artifacts or path.with_name(f"{path.stem}.artifacts"))

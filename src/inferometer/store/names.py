@@ -1,56 +1,36 @@
-"""What a project, a run, a tag, a parameter or a file may be called; and text from elsewhere, made fit to keep."""
+"""Valid names of projects, runs, tags, parameters and files; and text from elsewhere, cleaned for storing."""
 
 import unicodedata
+from typing import Literal
 
 from inferometer.errors import DomainError
 
-__all__ = ["artifact_name", "clean", "parameter_name", "project_name", "run_name", "tag_name"]
+__all__ = ["clean", "valid_name"]
 
-_MOST = 200
+Kind = Literal["project", "run", "tag", "parameter", "metric", "file", "kind", "user", "token"]
+
+_MOST = {"project": 100, "tag": 100, "kind": 50, "user": 100, "token": 100}  # characters; of the others:
+_MOST_OTHERS = 200
+# A project's name stands in addresses and folders, a file's becomes that of a file on somebody's disk.
+_WITHOUT = {"project": "/\\", "tag": ",", "file": "\\:"}
 _MOST_TEXT = 100_000
 
 
-def project_name(text: str) -> str:
-    """It stands in addresses and folders: no slash."""
-    return _named("project", text, most=100, without="/\\")
-
-
-def run_name(text: str) -> str:
-    return _named("run", text)
-
-
-def tag_name(text: str) -> str:
-    """`runs tag RUN +a -b` adds and removes: a tag begins with neither sign."""
-    name = _named("tag", text, most=100, without=",")
-    if name[0] in "+-~" or any(letter.isspace() for letter in name):
-        raise DomainError(f"{text!r} cannot be a tag.", remedy="A tag is one word that begins with no sign.")
-    return name
-
-
-def parameter_name(text: str) -> str:
-    return _named("parameter", text)
-
-
-def metric_name(text: str) -> str:
-    return _named("metric", text)
-
-
-def artifact_name(text: str) -> str:
-    """It becomes the name of a file on somebody's disk: no way up, no way out."""
-    name = _named("file", text, without="\\:")
-    parts = name.split("/")
-    if any(part in {"", ".", ".."} for part in parts):
-        raise DomainError(f"{text!r} cannot be the name of a run's file.", remedy="Give a name such as trace.json.")
-    return name
-
-
-def _named(kind: str, text: str, *, most: int = _MOST, without: str = "") -> str:
-    name = text.strip()
+def valid_name(kind: Kind, text: str) -> str:
+    """The name without blanks around it; one that cannot be used is an error that says why."""
+    name, most = text.strip(), _MOST.get(kind, _MOST_OTHERS)
     if not name or len(name) > most:
         raise DomainError(f"A {kind}'s name has 1 to {most} characters; {text[:50]!r} has {len(name)}.")
+    without = _WITHOUT.get(kind, "")
     bad = next((letter for letter in name if letter in without or unicodedata.category(letter)[0] == "C"), None)
     if bad is not None:
         raise DomainError(f"{text[:50]!r} cannot name a {kind}: it holds {bad!r}.", remedy="Use letters and digits.")
+    # `runs tag RUN +a -b` adds and removes: a tag begins with neither sign.
+    if kind == "tag" and (name[0] in "+-~" or any(letter.isspace() for letter in name)):
+        raise DomainError(f"{text!r} cannot be a tag.", remedy="A tag is one word that begins with no sign.")
+    # No way up, no way out of the folder that an archive is unpacked into.
+    if kind == "file" and any(part in {"", ".", ".."} for part in name.split("/")):
+        raise DomainError(f"{text!r} cannot be the name of a run's file.", remedy="Give a name such as trace.json.")
     return name
 
 
@@ -60,15 +40,3 @@ def clean(text: str | None, *, most: int = _MOST_TEXT) -> str | None:
         return None
     kept = "".join(letter for letter in text if letter in "\n\t" or unicodedata.category(letter)[0] != "C")
     return kept[:most]
-
-
-def kind_name(text: str) -> str:
-    return _named("kind", text, most=50)
-
-
-def user_name(text: str) -> str:
-    return _named("user", text, most=100)
-
-
-def token_name(text: str) -> str:
-    return _named("token", text, most=100)

@@ -1,8 +1,8 @@
-"""What every part of the store has: a database, a clock, and who we are."""
+"""What every part of the store has: a database, a clock, and the identity of this process."""
 
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection
 
@@ -13,6 +13,7 @@ from inferometer.store.owner import Owner, this_process
 __all__ = ["Opened"]
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 
 class Opened:
@@ -30,6 +31,10 @@ class Opened:
         """Whole microseconds, as the tables keep them."""
         return round(self._clock() * 1e6)
 
-    def _read(self, work: Callable[[Connection], T]) -> T:
+    def _read(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **options: P.kwargs) -> T:
         with self.database.reading() as connection:
-            return work(connection)
+            return work(connection, *args, **options)
+
+    def _write(self, work: Callable[Concatenate[Connection, P], T], *args: P.args, **options: P.kwargs) -> T:
+        """In one transaction; `work` may be called again where others were in the way."""
+        return self.database.write(lambda connection: work(connection, *args, **options))

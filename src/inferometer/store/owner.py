@@ -1,4 +1,4 @@
-"""Which process a run belongs to, and whether that process is still there.
+"""Which process a run belongs to, and whether that process is still alive.
 
 A process number alone says little: numbers are used again, start over at boot, and mean something else in a container.
 """
@@ -67,7 +67,7 @@ def _born(pid: int, proc: Path) -> str | None:
 
 
 def _born_elsewhere(pid: int) -> str | None:
-    import psutil  # noqa: PLC0415 - Linux tells it in a file
+    import psutil  # noqa: PLC0415 - Linux has it in a file
 
     try:
         process = psutil.Process(pid)

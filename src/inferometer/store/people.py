@@ -27,15 +27,15 @@ _COUNTED_US = 60_000_000  # "last used" is written once a minute at most
 
 def create_user(connection: Connection, name: str, *, now_us: int) -> User:
     try:
-        connection.execute(insert(users), [{"name": names.user_name(name), "created_us": now_us}])
+        connection.execute(insert(users), [{"name": names.valid_name("user", name), "created_us": now_us}])
     except IntegrityError:
         raise DomainError(f"There is a user named {name!r} already.", remedy="Choose another name.") from None
     return User(name=name.strip(), created=now_us / 1e6)
 
 
 def listed_users(connection: Connection) -> tuple[User, ...]:
-    found = connection.execute(select(users).order_by(users.c.name))
-    return tuple(User(name=row.name, created=row.created_us / 1e6) for row in found)
+    rows = connection.execute(select(users).order_by(users.c.name))
+    return tuple(User(name=row.name, created=row.created_us / 1e6) for row in rows)
 
 
 def delete_user(connection: Connection, name: str) -> None:
@@ -44,10 +44,10 @@ def delete_user(connection: Connection, name: str) -> None:
 
 
 def _user_id(connection: Connection, name: str) -> int:
-    found = connection.execute(select(users.c.id).where(users.c.name == name)).scalar()
-    if found is None:
+    user = connection.execute(select(users.c.id).where(users.c.name == name)).scalar()
+    if user is None:
         raise UnknownNameError("user", name, list(connection.execute(select(users.c.name)).scalars()))
-    return int(found)
+    return int(user)
 
 
 def create_token(
@@ -58,12 +58,12 @@ def create_token(
     wanted = tuple(scope for scope in SCOPES if scope in set(scopes))
     unknown = set(scopes) - set(SCOPES)
     if unknown or not wanted:
-        asked = min(unknown) if unknown else ""
-        raise UnknownNameError("scope", asked, SCOPES, listing=f"There is: {', '.join(SCOPES)}.")
+        wrong = min(unknown) if unknown else ""
+        raise UnknownNameError("scope", wrong, SCOPES, listing=f"There is: {', '.join(SCOPES)}.")
     row = {
         "id": ids.new_id(now_us / 1e6),
         "user_id": _user_id(connection, user),
-        "name": names.token_name(name),
+        "name": names.valid_name("token", name),
         "sha256": _hashed(text),
         "scopes": " ".join(wanted),
         "created_us": now_us,
@@ -90,12 +90,12 @@ def revoke(connection: Connection, token: str, *, now_us: int) -> None:
 
 def admitted(connection: Connection, text: str, scope: Scope, *, now_us: int) -> Token | None:
     """The token, where it is one that still holds and has the scope (`admin` has all of them, `write` reads)."""
-    found = connection.execute(_tokens().where(tokens.c.sha256 == _hashed(text))).mappings().first()
-    if found is None or found["revoked_us"] is not None:
+    row = connection.execute(_tokens().where(tokens.c.sha256 == _hashed(text))).mappings().first()
+    if row is None or row["revoked_us"] is not None:
         return None
-    if found["expires_us"] is not None and found["expires_us"] <= now_us:
+    if row["expires_us"] is not None and row["expires_us"] <= now_us:
         return None
-    token = _token(dict(found))
+    token = _token(dict(row))
     enough = SCOPES[SCOPES.index(scope) :]  # each scope holds those before it
     return token if any(held in enough for held in token.scopes) else None
 

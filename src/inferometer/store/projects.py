@@ -1,4 +1,4 @@
-"""Projects: names that runs stand under."""
+"""Projects: named groups of runs."""
 
 from sqlalchemy import Connection, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
@@ -36,7 +36,11 @@ def listed(connection: Connection) -> tuple[Project, ...]:
 
 
 def create(connection: Connection, name: str, *, description: str | None, now_us: int) -> None:
-    row = {"name": names.project_name(name), "description": names.clean(description, most=2000), "created_us": now_us}
+    row = {
+        "name": names.valid_name("project", name),
+        "description": names.clean(description, most=2000),
+        "created_us": now_us,
+    }
     try:
         connection.execute(insert(projects), [row])
     except IntegrityError:
@@ -46,7 +50,9 @@ def create(connection: Connection, name: str, *, description: str | None, now_us
 def rename(connection: Connection, name: str, to: str) -> None:
     project = project_id(connection, name)
     try:
-        connection.execute(update(projects).where(projects.c.id == project).values(name=names.project_name(to)))
+        connection.execute(
+            update(projects).where(projects.c.id == project).values(name=names.valid_name("project", to))
+        )
     except IntegrityError:
         raise _taken(to) from None
 

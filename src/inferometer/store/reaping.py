@@ -1,4 +1,4 @@
-"""Runs whose process was killed: nobody was left to say so, so whoever looks next does."""
+"""Mark runs whose process was killed: it could not do so itself, so the next reader does."""
 
 from sqlalchemy import Connection, Row, select, text, update
 
@@ -13,11 +13,11 @@ _LOOKED_AT = ("id", "status", "heartbeat_us", "host", "boot", "space", "pid", "b
 
 
 def reaped(database: Database, here: Owner, now_us: int) -> tuple[str, ...]:
-    """Nothing is written where nothing is to be told; a store for reading only is left as it is."""
+    """Nothing is written where no run has died; a read-only store is left as it is."""
     query = select(*(runs.c[name] for name in _LOOKED_AT)).where(text(OPEN_ONLY))
     with database.reading() as connection:
-        found = [row for row in connection.execute(query) if row.status == "running"]  # a pending one has no process
-    dead = {row.id: reason for row in found if (reason := _reason(row, here, now_us)) is not None}
+        running = [row for row in connection.execute(query) if row.status == "running"]  # a pending one has no process
+    dead = {row.id: reason for row in running if (reason := _reason(row, here, now_us)) is not None}
     if not dead or database.read_only:
         return ()
     return database.write(lambda connection: _marked(connection, dead))

@@ -1,4 +1,4 @@
-"""How a measuring command keeps its run: begun before it measures, ended however it ends.
+"""How a measuring command records its run: begun before it measures, closed however it ends.
 
     with recording(project="phones", name="after the fix", tags=["ci"]) as recorder:
         recorder.keep(measure())
@@ -22,13 +22,12 @@ from inferometer.errors import GateError, InferometerError, MissingDependencyErr
 from inferometer.settings import value_of
 from inferometer.store.dependency import require_database
 from inferometer.store.errors import StoreError
-from inferometer.store.values import Attachment
 
 if TYPE_CHECKING:
     from inferometer.store.run_writing import Known
     from inferometer.store.store import Store
 
-__all__ = ["DEFAULT_PORT", "Recorder", "hub_link", "recording"]
+__all__ = ["DEFAULT_PORT", "RunRecorder", "hub_link", "recording"]
 
 DEFAULT_PORT = 8077
 
@@ -50,15 +49,15 @@ def recording(
     enabled: bool = True,
     folder: Path | None = None,
     **known: Unpack["Known"],
-) -> "Recorder":
+) -> "RunRecorder":
     """A recorder to measure within. With `enabled=False` it records nothing and has no link.
 
     `folder` is where a profile goes that the store could not take: the current one, unless another is given.
     """
-    return Recorder(project, known, store=store, enabled=enabled, folder=folder or Path())
+    return RunRecorder(project, known, store=store, enabled=enabled, folder=folder or Path())
 
 
-class Recorder:
+class RunRecorder:
     """One run, from its begin to its end. `skipped` says why nothing is stored, where that is so."""
 
     def __init__(
@@ -69,7 +68,6 @@ class Recorder:
         self._store: Store | None = None
         self._ours = False
         self._profile: Profile | None = None
-        self._attachments: list[Attachment] = []
         self._log: list[str] = []
         self.id: str | None = None
         self.skipped: str | None = None
@@ -110,11 +108,7 @@ class Recorder:
         if self._store is not None and self.id is not None:
             known: Known = {**self._known, "parent": self.id}
             below = self._store.begin(self._project, **known)
-            self._store.finish(below, profile, [], None)
-
-    def attach(self, name: str, source: Path | bytes, *, media_type: str | None = None) -> None:
-        """A file to keep with the run when it ends."""
-        self._attachments.append(Attachment(name=name, source=source, media_type=media_type))
+            self._store.finish(below, profile)
 
     def log(self, line: str) -> None:
         self._log.append(line)
@@ -149,19 +143,19 @@ class Recorder:
 
     def _end(self, store: "Store", run: str, error: BaseException | None) -> None:
         if isinstance(error, KeyboardInterrupt):
-            store.kill(run, "Interrupted.", self._profile, self._attachments, self._written())
+            store.kill(run, "Interrupted.", self._profile, log=self._written())
         elif error is None or _well(error):
-            store.finish(run, self._profile, self._attachments, self._written())
+            store.finish(run, self._profile, log=self._written())
         else:
             self._log += traceback.format_exception(error)
             reason = str(error) if isinstance(error, InferometerError) else f"{type(error).__name__}: {error}"
-            store.fail(run, reason, self._profile, self._attachments, self._written())
+            store.fail(run, reason, self._profile, log=self._written())
 
     def _written(self) -> str | None:
         return "\n".join(line.rstrip("\n") for line in self._log) + "\n" if self._log else None
 
     def _rescue(self, run: str, lost: InferometerError, error: BaseException | None) -> None:
-        """The store failed. What was measured goes into a file; an error that was on its way stays the one told."""
+        """The store failed: save the profile in a file. An error that was already raised stays the one reported."""
         saved = None if self._profile is None else _saved(self._profile, run, self._folder)
         kept = f" Its profile was saved as {saved}; `inferometer runs import {saved}` stores it." if saved else ""
         if error is not None:

@@ -1,4 +1,4 @@
-"""The half of the store that looks at runs. Whoever looks first marks the runs whose process is gone."""
+"""The half of the store that reads runs. The first reader marks the runs whose process is gone."""
 
 from pathlib import Path
 
@@ -7,11 +7,11 @@ from sqlalchemy import Connection, select
 from inferometer.core.run import Artifact, Run
 from inferometer.errors import UnknownNameError
 from inferometer.store import files, listing
-from inferometer.store.finding import LIST_COLUMNS, resolve, rows_of, run_of
+from inferometer.store.finding import LIST_COLUMNS, artifacts_of, resolve, rows_of, run_of
 from inferometer.store.opened import Opened
 from inferometer.store.reaping import reaped
-from inferometer.store.tables import artifacts, devices, metrics, runs, tags
-from inferometer.store.values import Device, Filter, Metric, Page, Row
+from inferometer.store.tables import devices, metrics, runs, tags
+from inferometer.store.values import Device, Filter, Metric, Page, RunRow
 
 __all__ = ["RunReading"]
 
@@ -22,18 +22,18 @@ class RunReading(Opened):
         return reaped(self.database, self._owner(), self._now())
 
     def resolve(self, run: str) -> str:
-        return self._read(lambda connection: resolve(connection, run))
+        return self._read(resolve, run)
 
     def get(self, run: str) -> Run:
         """The run with its profile, parameters and files."""
         self.reap()
         return self._read(lambda connection: run_of(connection, resolve(connection, run)))
 
-    def row(self, run: str) -> Row:
+    def row(self, run: str) -> RunRow:
         """The run as a list shows it, with its times and why it ended."""
         self.reap()
 
-        def work(connection: Connection) -> Row:
+        def work(connection: Connection) -> RunRow:
             query = select(*LIST_COLUMNS).where(runs.c.id == resolve(connection, run))
             return rows_of(connection, [connection.execute(query).mappings().one()])[0]
 
@@ -43,12 +43,10 @@ class RunReading(Opened):
         self, wanted: Filter | None = None, *, sort: str = "-created", limit: int = 50, after: str | None = None
     ) -> Page:
         self.reap()
-        return self._read(
-            lambda connection: listing.page(connection, wanted or Filter(), sort=sort, limit=limit, after=after)
-        )
+        return self._read(listing.page, wanted or Filter(), sort=sort, limit=limit, after=after)
 
     def count(self, wanted: Filter | None = None) -> int:
-        return self._read(lambda connection: listing.count(connection, wanted or Filter()))
+        return self._read(listing.count, wanted or Filter())
 
     def known(self, what: str) -> tuple[str, ...]:
         """Every model, device, runtime, kind or tag that some run has."""
@@ -61,29 +59,21 @@ class RunReading(Opened):
             query = select(metrics).where(metrics.c.run_id == resolve(connection, run))
             if name is not None:
                 query = query.where(metrics.c.name == name)
-            found = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
-            return tuple(Metric(name=m.name, value=m.value, step=m.step, at=m.at_us / 1e6) for m in found)
+            rows = connection.execute(query.order_by(metrics.c.name, metrics.c.step))
+            return tuple(Metric(name=m.name, value=m.value, step=m.step, at=m.at_us / 1e6) for m in rows)
 
         return self._read(work)
 
     def artifact(self, run: str, name: str) -> Path:
         """Where a run's file lies. It is shared with other runs: read it, never write it."""
-        found = self.get_artifacts(run)
-        chosen = next((each for each in found if each.name == name), None)
-        if chosen is None:
-            raise UnknownNameError("file of this run", name, [each.name for each in found])
-        return files.read(self.location.artifacts, chosen.sha256)
+        hashes = {artifact.name: artifact.sha256 for artifact in self.get_artifacts(run)}
+        if name not in hashes:
+            raise UnknownNameError("file of this run", name, list(hashes))
+        return files.read(self.location.artifacts, hashes[name])
 
     def get_artifacts(self, run: str) -> tuple[Artifact, ...]:
-        def work(connection: Connection) -> tuple[Artifact, ...]:
-            query = select(artifacts).where(artifacts.c.run_id == resolve(connection, run)).order_by(artifacts.c.name)
-            return tuple(
-                Artifact(name=a.name, sha256=a.sha256, size_bytes=a.size_bytes, media_type=a.media_type)
-                for a in connection.execute(query)
-            )
-
-        return self._read(work)
+        return self._read(lambda connection: artifacts_of(connection, resolve(connection, run)))
 
     def devices(self) -> tuple[Device, ...]:
-        found = self._read(lambda connection: connection.execute(select(devices).order_by(devices.c.name)).all())
-        return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in found)
+        rows = self._read(lambda connection: connection.execute(select(devices).order_by(devices.c.name)).all())
+        return tuple(Device(name=d.name, title=d.title, first=d.first_us / 1e6, last=d.last_us / 1e6) for d in rows)

@@ -19,13 +19,20 @@ __all__ = ["Known", "RunWriting"]
 
 
 class Known(TypedDict, total=False):
-    """What may be told of a run when it begins."""
+    """What may be known of a run when it begins."""
 
     name: str | None
     tags: Iterable[str]
     parameters: Mapping[str, str]
     kind: str
     parent: str | None
+
+
+class Results(TypedDict, total=False):
+    """What a run may leave when it ends, besides its profile."""
+
+    attachments: Iterable[Attachment]
+    log: str | None
 
 
 class RunWriting(Opened):
@@ -41,7 +48,7 @@ class RunWriting(Opened):
             "heartbeat_us": now,
             **writing.owned_by(self._owner()),
         }
-        return self.database.write(lambda connection: self._insert(connection, draft, columns))
+        return self._write(self._insert, draft, columns)
 
     def add(
         self,
@@ -66,23 +73,22 @@ class RunWriting(Opened):
 
         def work(connection: Connection) -> tuple[str, ...]:
             made = []
-            for each in brought:
-                made.append(self._insert(connection, draft, {"status": "finished", **times, **each.headline}))
-                writing.keep(connection, made[-1], each, now)
+            for belongings in brought:
+                made.append(self._insert(connection, draft, {"status": "finished", **times, **belongings.headline}))
+                writing.keep(connection, made[-1], belongings, now)
             return tuple(made)
 
-        return self.database.write(work)
+        return self._write(work)
 
     def _draft(self, project: str, known: Known) -> writing.Draft:
         parent = known.get("parent")
-        found = None if parent is None else self._read(lambda connection: resolve(connection, parent))
         return writing.Draft(
             project=project,
             name=known.get("name"),
             kind=known.get("kind", "profile"),
             tags=tuple(known.get("tags", ())),
             parameters=known.get("parameters", {}),
-            parent=found,
+            parent=None if parent is None else self._read(resolve, parent),
         ).checked()
 
     @staticmethod
@@ -99,13 +105,13 @@ class RunWriting(Opened):
         given = list(attachments)
         if log is not None:
             given.append(Attachment(name="log.txt", source=log.encode("utf-8", "replace"), media_type="text/plain"))
-        return writing.belongings(profile, tuple(self._kept(each) for each in given))
+        return writing.belongings(profile, tuple(self._kept(attachment) for attachment in given))
 
-    def _kept(self, each: Attachment) -> Artifact:
-        name = names.artifact_name(each.name)
-        kept = files.keep(self.location.artifacts, each.source)
+    def _kept(self, attachment: Attachment) -> Artifact:
+        name = names.valid_name("file", attachment.name)
+        kept = files.keep(self.location.artifacts, attachment.source)
         return Artifact(
-            name=name, sha256=kept.sha256, size_bytes=kept.size_bytes, media_type=names.clean(each.media_type)
+            name=name, sha256=kept.sha256, size_bytes=kept.size_bytes, media_type=names.clean(attachment.media_type)
         )
 
     def start(self, run: str) -> None:
@@ -113,115 +119,87 @@ class RunWriting(Opened):
         now = self._now()
 
         def work(connection: Connection) -> None:
-            found = resolve(connection, run)
+            run_id = resolve(connection, run)
             changed = connection.execute(
                 update(runs)
-                .where(runs.c.id == found, runs.c.status == "pending")
+                .where(runs.c.id == run_id, runs.c.status == "pending")
                 .values(status="running", started_us=now, heartbeat_us=now, **writing.owned_by(self._owner()))
             )
             if not changed.rowcount:
-                raise StoreError(f"Run {found} is not pending: it cannot be started.")
+                raise StoreError(f"Run {run_id} is not pending: it cannot be started.")
 
-        self.database.write(work)
+        self._write(work)
 
-    def finish(
-        self,
-        run: str,
-        profile: Profile | None = None,
-        attachments: Iterable[Attachment] = (),
-        log: str | None = None,
-    ) -> None:
+    def finish(self, run: str, profile: Profile | None = None, **results: Unpack[Results]) -> None:
         """The run is done, and durable when this returns."""
-        self._end(run, "finished", None, self._ready(profile, attachments, log))
+        self._end(run, "finished", None, profile, **results)
 
     def fail(
-        self,
-        run: str,
-        reason: str | None = None,
-        profile: Profile | None = None,
-        attachments: Iterable[Attachment] = (),
-        log: str | None = None,
+        self, run: str, reason: str | None = None, profile: Profile | None = None, **results: Unpack[Results]
     ) -> None:
-        self._end(run, "failed", reason, self._ready(profile, attachments, log))
+        self._end(run, "failed", reason, profile, **results)
 
     def kill(
-        self,
-        run: str,
-        reason: str | None = None,
-        profile: Profile | None = None,
-        attachments: Iterable[Attachment] = (),
-        log: str | None = None,
+        self, run: str, reason: str | None = None, profile: Profile | None = None, **results: Unpack[Results]
     ) -> None:
-        self._end(run, "killed", reason, self._ready(profile, attachments, log))
+        self._end(run, "killed", reason, profile, **results)
 
-    def _end(self, run: str, status: Status, reason: str | None, brought: writing.Belongings) -> None:
+    def _end(
+        self, run: str, status: Status, reason: str | None, profile: Profile | None, **results: Unpack[Results]
+    ) -> None:
+        brought = self._ready(profile, results.get("attachments", ()), results.get("log"))
         outcome = {"status": status, "ended_us": self._now(), "reason": names.clean(reason, most=2000)}
-        self.database.write(lambda connection: writing.end(connection, resolve(connection, run), outcome, brought))
-
-    def attach(self, run: str, attachments: Iterable[Attachment]) -> tuple[Artifact, ...]:
-        brought, now = self._ready(None, attachments), self._now()
-        self.database.write(lambda connection: writing.keep(connection, resolve(connection, run), brought, now))
-        return brought.artifacts
-
-    def add_metric(self, run: str, name: str, value: float, step: int | None = None) -> int:
-        """Give the step it was written at: the next one where none is given."""
-        return self.add_metrics(run, {name: value}, step)
+        self._write(lambda connection: writing.end(connection, resolve(connection, run), outcome, brought))
 
     def add_metrics(self, run: str, values: Mapping[str, float], step: int | None = None) -> int:
+        """Write the values of one step, and return it: the next one where none is given."""
         now = self._now()
-        return self.database.write(
+        return self._write(
             lambda connection: writing.add_metrics(connection, resolve(connection, run), values, step, now)
         )
 
     def add_series(self, run: str, name: str, points: Mapping[int, float]) -> None:
         """Many steps of one metric at once, as of a meter that was read while the run went on."""
         now = self._now()
-        self.database.write(
-            lambda connection: writing.add_series(connection, resolve(connection, run), name, points, now)
-        )
+        self._write(lambda connection: writing.add_series(connection, resolve(connection, run), name, points, now))
 
     def beat(self, run: str) -> None:
         """A sign of life, for those who look from another machine."""
         now = self._now()
-        self.database.write(
+        self._write(
             lambda connection: connection.execute(update(runs).where(runs.c.id == run).values(heartbeat_us=now))
         )
 
     def tag(self, run: str, *tags: str) -> None:
         self.retag(run, add=tags)
 
-    def untag(self, run: str, *tags: str) -> None:
-        self.retag(run, remove=tags)
-
     def retag(self, run: str, *, add: Iterable[str] = (), remove: Iterable[str] = ()) -> None:
         add, remove = tuple(add), tuple(remove)
-        self.database.write(
-            lambda connection: writing.retag(connection, resolve(connection, run), add=add, remove=remove)
-        )
+        self._write(lambda connection: writing.retag(connection, resolve(connection, run), add=add, remove=remove))
 
     def rename(self, run: str, name: str | None) -> None:
-        wanted = None if name is None else names.run_name(name)
+        wanted = None if name is None else names.valid_name("run", name)
 
         def work(connection: Connection) -> None:
-            found = resolve(connection, run)
-            connection.execute(update(runs).where(runs.c.id == found).values(name=wanted))
-            writing.reword(connection, found)
+            run_id = resolve(connection, run)
+            connection.execute(update(runs).where(runs.c.id == run_id).values(name=wanted))
+            writing.reword(connection, run_id)
 
-        self.database.write(work)
+        self._write(work)
 
     def delete(self, *wanted: str) -> tuple[str, ...]:
         """Delete runs, all or none; gives their ids. Runs that have one as their parent stay."""
 
         def work(connection: Connection) -> tuple[tuple[str, ...], list[str]]:
-            found = tuple(dict.fromkeys(resolve(connection, run) for run in wanted))
-            held = select(artifacts.c.sha256).where(artifacts.c.run_id.in_(found)).distinct()
+            run_ids = tuple(dict.fromkeys(resolve(connection, run) for run in wanted))
+            held = select(artifacts.c.sha256).where(artifacts.c.run_id.in_(run_ids)).distinct()
             dropped = list(connection.execute(held).scalars())
-            connection.execute(delete(runs).where(runs.c.id.in_(found)))
-            return found, dropped
+            connection.execute(delete(runs).where(runs.c.id.in_(run_ids)))
+            return run_ids, dropped
 
-        found, dropped = self.database.write(work)
+        run_ids, dropped = self._write(work)
         self._drop(dropped)
-        return found
+        return run_ids
 
     def _drop(self, hashes: Iterable[str], **options: float) -> int:
         """Remove files that no run names any more."""

@@ -1,4 +1,4 @@
-"""Whether a database has today's tables, and bringing it there. Alembic is loaded only where there is work for it."""
+"""Check that a database has the current tables, and migrate it. Alembic is loaded only when there is work for it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,9 +28,9 @@ _THERE = {
 
 def prepare(database: Database) -> None:
     """Make the tables, or bring them up to date; quick where nothing is to be done."""
-    found = _look(database)
-    _require_known(found, database)
-    if found == REVISIONS[-1]:
+    revision = _look(database)
+    _require_known(revision, database)
+    if revision == REVISIONS[-1]:
         return
     if database.read_only:
         raise StoreError(
@@ -50,15 +50,15 @@ def revision_of(connection: Connection) -> str | None:
     there = _THERE[connection.dialect.name]
     if connection.execute(text(there), {"name": VERSION_TABLE}).scalar() is None:
         return None
-    found = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - our own name
-    return None if found is None else str(found)
+    revision = connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - our own name
+    return None if revision is None else str(revision)
 
 
-def _require_known(found: str | None, database: Database) -> None:
-    if found is not None and found not in REVISIONS:
+def _require_known(revision: str | None, database: Database) -> None:
+    if revision is not None and revision not in REVISIONS:
         raise SchemaError(
-            f"The store {database.location} was made by a newer version of Inferometer (its tables are {found}; this "
-            f"version knows up to {REVISIONS[-1]}).",
+            f"The store {database.location} was made by a newer version of Inferometer: its tables are {revision}, and "
+            f"this version knows up to {REVISIONS[-1]}.",
             remedy="Upgrade with `pip install --upgrade inferometer`, or choose another store with INFEROMETER_STORE.",
         )
 
@@ -67,11 +67,11 @@ def _migrate(connection: Connection, database: Database) -> None:
     """One process brings the tables up; those that came at the same moment wait here, and then find it done."""
     if database.postgres:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
-    found = revision_of(connection)
-    _require_known(found, database)
-    if found is None:
+    revision = revision_of(connection)
+    _require_known(revision, database)
+    if revision is None:
         _require_empty(connection, database)
-    if found != REVISIONS[-1]:
+    if revision != REVISIONS[-1]:
         _command("upgrade", connection, "head")
 
 

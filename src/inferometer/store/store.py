@@ -1,4 +1,4 @@
-"""The store, opened: the one thing that commands and the hub talk to."""
+"""The open store: what commands and the hub talk to."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -53,49 +53,44 @@ class Store(Exchange):
         return self._read(projects.listed)
 
     def create_project(self, name: str, *, description: str | None = None) -> None:
-        now = self._now()
-        self.database.write(lambda connection: projects.create(connection, name, description=description, now_us=now))
+        self._write(projects.create, name, description=description, now_us=self._now())
 
     def rename_project(self, name: str, to: str) -> None:
-        self.database.write(lambda connection: projects.rename(connection, name, to))
+        self._write(projects.rename, name, to)
 
     def delete_project(self, name: str, *, with_runs: bool = False) -> None:
         """A project with runs goes only where they are to go with it."""
-        self._drop(self.database.write(lambda connection: projects.remove(connection, name, with_runs=with_runs)))
+        self._drop(self._write(projects.remove, name, with_runs=with_runs))
 
     # Users and tokens
 
     def create_user(self, name: str) -> User:
-        now = self._now()
-        return self.database.write(lambda connection: people.create_user(connection, name, now_us=now))
+        return self._write(people.create_user, name, now_us=self._now())
 
     def users(self) -> tuple[User, ...]:
         return self._read(people.listed_users)
 
     def delete_user(self, name: str) -> None:
-        self.database.write(lambda connection: people.delete_user(connection, name))
+        self._write(people.delete_user, name)
 
     def create_token(
         self, user: str, *, name: str = "token", scopes: Iterable[Scope] = ("read",), lasts_s: float | None = None
     ) -> Secret:
         """A new token; its text is in the answer and nowhere else."""
-        now, wanted = self._now(), tuple(scopes)
+        now = self._now()
         expires = None if lasts_s is None else now + round(lasts_s * 1e6)
-        return self.database.write(
-            lambda connection: people.create_token(connection, user, name, wanted, (now, expires))
-        )
+        return self._write(people.create_token, user, name, tuple(scopes), (now, expires))
 
     def tokens(self, user: str | None = None) -> tuple[Token, ...]:
-        return self._read(lambda connection: people.listed_tokens(connection, user))
+        return self._read(people.listed_tokens, user)
 
     def revoke_token(self, token: str) -> None:
-        now = self._now()
-        self.database.write(lambda connection: people.revoke(connection, token, now_us=now))
+        self._write(people.revoke, token, now_us=self._now())
 
     def admitted(self, text: str, scope: Scope = "read") -> Token | None:
         """The token of this text, where it holds and has the scope; None otherwise, without saying why."""
         now = self._now()
-        token = self._read(lambda connection: people.admitted(connection, text, scope, now_us=now))
+        token = self._read(people.admitted, text, scope, now_us=now)
         if token is not None and people.worth_noting(token, now) and not self.database.read_only:
-            self.database.write(lambda connection: people.used(connection, token.id, now_us=now))
+            self._write(people.used, token.id, now_us=now)
         return token

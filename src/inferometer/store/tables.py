@@ -1,4 +1,4 @@
-"""The tables as they are today. `migrations/` is how a database gets here; a test holds the two together.
+"""The current tables. `migrations/` brings a database here; a test keeps the two in step.
 
 What a list shows of a profile stands in `runs` itself, so that a page of a hundred thousand runs is one walk along one
 index. The profile's document stands apart, packed: a list never reads past it. Times are whole microseconds since 1970.

@@ -1,4 +1,4 @@
-"""An INSERT that may meet a row that is there. Both databases have it, each by its own class.
+"""Upserts: an INSERT that may meet an existing row. Both databases have it, each through its own class.
 
 The statements are made once: building one anew takes SQLAlchemy longer than SQLite takes to run it.
 """

@@ -1,4 +1,4 @@
-"""What the store gives and takes, besides `core.run.Run`. Times are seconds since 1970, UTC."""
+"""The values of the store's interface, besides `core.run.Run`. Times are seconds since 1970, UTC."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ __all__ = [
     "Metric",
     "Page",
     "Project",
-    "Row",
+    "RunRow",
     "Scope",
     "Secret",
     "Token",
@@ -43,7 +43,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class RunRow:
     """A run as a list shows it: everything but its profile, parameters and files."""
 
     id: str
@@ -96,7 +96,7 @@ class Filter:
 class Page:
     """`after` asks for the next page; None where this is the last."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[RunRow, ...]
     after: str | None = None
 
 
@@ -172,6 +172,6 @@ def sort_column(sort: str) -> tuple[str, bool]:
     return SORTS[name], sort.startswith("-")
 
 
-def sort_value(row: Row, column: str) -> Any:
+def sort_value(row: RunRow, column: str) -> Any:
     """The row's own value of a column, exactly as the database compares it."""
     return round(row.created * 1e6) if column == "created_us" else getattr(row, column)

@@ -1,4 +1,4 @@
-"""What changes a run. Each function does its part in the transaction it is given."""
+"""Changes to runs. Each function works in the transaction it is given."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -48,11 +48,13 @@ class Draft:
 
     def checked(self) -> "Draft":
         return Draft(
-            project=names.project_name(self.project),
-            name=None if self.name is None else names.run_name(self.name),
-            kind=names.kind_name(self.kind),
-            tags=tuple(sorted({names.tag_name(tag) for tag in self.tags})),
-            parameters={names.parameter_name(k): names.clean(str(v)) or "" for k, v in self.parameters.items()},
+            project=names.valid_name("project", self.project),
+            name=None if self.name is None else names.valid_name("run", self.name),
+            kind=names.valid_name("kind", self.kind),
+            tags=tuple(sorted({names.valid_name("tag", tag) for tag in self.tags})),
+            parameters={
+                names.valid_name("parameter", k): names.clean(str(v)) or "" for k, v in self.parameters.items()
+            },
             parent=self.parent,
         )
 
@@ -76,11 +78,11 @@ def belongings(profile: Profile | None, artifacts: tuple[Artifact, ...]) -> Belo
 
 def ensure_project(connection: Connection, name: str, now_us: int) -> int:
     wanted = select(projects.c.id).where(projects.c.name == name)
-    found = connection.execute(wanted).scalar()
-    if found is None:
+    project = connection.execute(wanted).scalar()
+    if project is None:
         put_new(connection, "projects", {"name": name, "created_us": now_us})
-        found = connection.execute(wanted).scalar_one()
-    return int(found)
+        project = connection.execute(wanted).scalar_one()
+    return int(project)
 
 
 def begin(connection: Connection, run: str, draft: Draft, columns: Mapping[str, Any]) -> bool:
@@ -115,23 +117,23 @@ def end(connection: Connection, run: str, outcome: Mapping[str, Any], brought: B
     `outcome` holds its status, when it ended and why.
     """
     wanted = select(runs.c.status, runs.c.name).where(runs.c.id == run).with_for_update()
-    found, now_us = connection.execute(wanted).first(), outcome["ended_us"]
-    if found is None or found.status not in {*OPEN, "killed"}:
-        was = found.status if found else "not there any more"
+    row, now_us = connection.execute(wanted).first(), outcome["ended_us"]
+    if row is None or row.status not in {*OPEN, "killed"}:
+        was = row.status if row else "not there any more"
         raise StoreError(
             f"Run {run} is {was}: it cannot end once more as {outcome['status']}.", remedy="Begin a new run."
         )
     started = func.coalesce(runs.c.started_us, now_us)
     values = {**outcome, "heartbeat_us": now_us, "started_us": started, **brought.headline}
     if brought.headline:
-        values["words"] = _words(connection, run, found.name, brought.headline)
+        values["words"] = _words(connection, run, row.name, brought.headline)
     connection.execute(update(runs).where(runs.c.id == run).values(values))
     keep(connection, run, brought, now_us)
 
 
 def keep(connection: Connection, run: str, brought: Belongings, now_us: int) -> None:
     """Write what comes with the run, besides what the run's own row shows of it."""
-    kept = [{"run_id": run, **asdict(each)} for each in brought.artifacts]
+    kept = [{"run_id": run, **asdict(artifact)} for artifact in brought.artifacts]
     if kept:
         put(connection, "artifacts", kept, over=("sha256", "size_bytes", "media_type"))
     if brought.document is None:
@@ -160,19 +162,19 @@ def add_series(connection: Connection, run: str, name: str, points: Mapping[int,
 
 def _put_metrics(connection: Connection, run: str, points: list[tuple[str, int, float]], now_us: int) -> None:
     for name, _, value in points:
-        names.metric_name(name)
+        names.valid_name("metric", name)
         if not math.isfinite(value):
-            raise DomainError(f"Metric {name!r} is {value}, which is no number to keep.")
+            raise DomainError(f"Metric {name!r} is {value}, which is not a finite number.")
     rows = [{"run_id": run, "name": n, "step": step, "value": float(v), "at_us": now_us} for n, step, v in points]
     if rows:
         put(connection, "metrics", rows, over=("value", "at_us"))
 
 
 def retag(connection: Connection, run: str, *, add: Iterable[str], remove: Iterable[str]) -> None:
-    gone = [names.tag_name(tag) for tag in remove]
+    gone = [names.valid_name("tag", tag) for tag in remove]
     if gone:
         connection.execute(delete(tags).where(tags.c.run_id == run, tags.c.tag.in_(gone)))
-    rows = [{"run_id": run, "tag": names.tag_name(tag)} for tag in add]
+    rows = [{"run_id": run, "tag": names.valid_name("tag", tag)} for tag in add]
     if rows:
         put_new(connection, "tags", rows)
     reword(connection, run)
@@ -188,4 +190,4 @@ def reword(connection: Connection, run: str) -> None:
 
 def _words(connection: Connection, run: str, name: str | None, shown: Mapping[Any, Any]) -> str:
     tagged = connection.execute(select(tags.c.tag).where(tags.c.run_id == run)).scalars()
-    return words_of(run, name, *(shown[each] for each in _SEARCHED), tags=tagged)
+    return words_of(run, name, *(shown[column] for column in _SEARCHED), tags=tagged)

@@ -35,7 +35,7 @@ def test_a_noisy_equal_pair_is_undecided_and_says_how_many_runs_would_tell():
     found = judge(noisy(1.0, spread=0.2, seed=3), noisy(1.0, spread=0.2, seed=4))
     assert found.verdict == "undecided"
     assert found.evidence.runs_needed > 1000
-    assert f"about {found.evidence.runs_needed} runs a side would find 1 %" in found.reason
+    assert f"about {found.evidence.runs_needed} runs per side would find 1 %" in found.reason
     assert found.evidence.detectable > 0.05
 
 
@@ -60,7 +60,7 @@ def test_a_difference_that_may_or_may_not_count_is_undecided():
 def test_too_few_runs_say_what_would_be_enough():
     found = judge([1.0, 1.01, 1.02], [2.0, 2.01, 2.02])
     assert found.verdict == "undecided"
-    assert found.reason == "3 runs a side are too few for any verdict at p < 0.005: take 6 or more"
+    assert found.reason == "3 runs per side are too few for any verdict at p < 0.005: take 6 or more"
     assert found.evidence.low is None
     in_turns = judge([1.0, 1.01, 1.02], [2.0, 2.01, 2.02], paired=True)
     assert "take 9 or more" in in_turns.reason
@@ -171,7 +171,7 @@ def test_an_op_with_one_number_a_side_has_a_ratio_and_no_verdict():
     found = compare(profile(phase("run", OLD, ops=[op("x", 1.0)])), profile(phase("run", OLD, ops=[op("x", 2.0)])))
     (row,) = found.ops
     assert (row.verdict, row.ratio, row.p_value) == ("undecided", 2.0, None)
-    assert "one number a side" in row.reason
+    assert "one number per side" in row.reason
 
 
 def test_ops_of_the_same_name_are_told_apart_and_those_of_one_side_are_noted():

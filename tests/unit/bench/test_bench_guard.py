@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fakes.recorded_machine import RecordedMachine, load_machine
 from inferometer.bench.disturbance import Disturbance, together
 from inferometer.bench.guard import Guard, NoGuard
 from inferometer.bench.processes import OwnUse
-from inferometer.catalog.detect import RecordedMachine, load_machine
 from unit.bench.fakes import FakeClock
 
 HOSTS = Path(__file__).parents[2] / "data" / "hosts"

@@ -66,7 +66,7 @@ def test_warm_up_that_never_settles_ends_at_its_limit_and_says_so():
 def test_memory_is_looked_at_while_warming_up_only():
     found, _, subject = collected(repeat(1.0), Plan(warmup=2, runs=3, seconds=0))
     assert subject.watched == [True, True, False, False, False]
-    assert found.peak_bytes == 1000
+    assert found.peak_memory_bytes == 1000
 
 
 def test_a_failed_run_is_kept_as_an_error_and_gives_no_sample():

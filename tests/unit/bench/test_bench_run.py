@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import inferometer.bench as bench_package
+from fakes.recorded_machine import load_machine
 from inferometer.bench import NoGuard, Plan, bench, bench_against, bench_commands
 from inferometer.bench.compare import compare
 from inferometer.bench.files import load_profile, require_room, save_profile
@@ -16,7 +17,6 @@ from inferometer.bench.guard import Guard
 from inferometer.bench.loop import Step
 from inferometer.bench.measurement import BENCH, turns_of
 from inferometer.bench.run import measure, require_quiet
-from inferometer.catalog.detect import load_machine
 from inferometer.cli.bench import progress_bar
 from inferometer.core import Profile, Run
 from inferometer.core.codec import decode, encode

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inferometer.catalog.detect import RecordedMachine, detect_host, fields, gpus, limits, linux, load_machine, macos
+from fakes.recorded_machine import RecordedMachine, load_machine
+from inferometer.catalog.detect import detect_host, fields, gpus, limits, linux, macos
 from inferometer.catalog.detect import windows as windows_module
 from inferometer.catalog.health import judge, overall, take
 from inferometer.catalog.health import linux as health_linux

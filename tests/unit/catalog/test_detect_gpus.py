@@ -3,7 +3,8 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
-from inferometer.catalog.detect import RecordedMachine, detect_host
+from fakes.recorded_machine import RecordedMachine
+from inferometer.catalog.detect import detect_host
 from inferometer.catalog.detect.gpus import (
     GPU_FIELDS,
     nvidia_gpus,

@@ -6,7 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from inferometer.catalog.detect import Host, RecordedMachine, detect_host, load_machine
+from fakes.recorded_machine import RecordedMachine, load_machine
+from inferometer.catalog.detect import Host, detect_host
 
 HOSTS = Path(__file__).parents[2] / "data" / "hosts"
 NAMES = sorted(folder.name for folder in HOSTS.iterdir() if folder.is_dir())

@@ -2,7 +2,8 @@
 
 import pytest
 
-from inferometer.catalog.detect import RecordedMachine, detect_host
+from fakes.recorded_machine import RecordedMachine
+from inferometer.catalog.detect import detect_host
 from inferometer.catalog.detect.limits import find_cgroup, parse_cgroup, parse_cgroup_mounts
 
 

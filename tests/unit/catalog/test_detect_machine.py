@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from inferometer.catalog.detect import Host, LocalMachine, RecordedMachine, Recorder, detect_host, load_machine
-from inferometer.catalog.detect.recorded import parse_entries, render_entries
+from fakes.recorded_machine import MachineRecorder, RecordedMachine, load_machine, parse_entries, render_entries
+from inferometer.catalog.detect import Host, LocalMachine, detect_host
 from inferometer.errors import FormatError
 
 
@@ -78,7 +78,7 @@ def test_a_recording_answers_like_the_machine_it_was_made_from(tmp_path):
         bare=frozenset({"/sys/class/powercap/intel-rapl:0/energy_uj"}),
         commands={"nvidia-smi": "x\n"},
     )
-    recorder = Recorder(machine)
+    recorder = MachineRecorder(machine)
     found = detect_host(recorder)
     recorder.save(tmp_path / "copy")
     copy = load_machine(tmp_path / "copy")
@@ -88,7 +88,7 @@ def test_a_recording_answers_like_the_machine_it_was_made_from(tmp_path):
 
 
 def test_a_recording_leaves_out_what_it_is_told_to(tmp_path):
-    recorder = Recorder(RecordedMachine(system="Linux", architecture="x86_64", files={"/a/b": "1", "/c": "2"}))
+    recorder = MachineRecorder(RecordedMachine(system="Linux", architecture="x86_64", files={"/a/b": "1", "/c": "2"}))
     recorder.read("/a/b")
     recorder.read("/c")
     recorder.save(tmp_path, leave_out=["/a"])

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from inferometer.catalog.detect import Disk, LocalMachine, RecordedMachine, detect_host, load_machine
-from inferometer.catalog.health import CHECKS, Absent, Check, Overall, examine, overall, take
+from fakes.recorded_machine import RecordedMachine, load_machine
+from inferometer.catalog.detect import Disk, LocalMachine, detect_host
+from inferometer.catalog.health import CHECKS, Absent, Check, Overall, judge, overall, take
 from inferometer.catalog.health.readings import (
     BoardThrottle,
     ClockPolicy,
@@ -38,7 +39,7 @@ NAMES = sorted(folder.name for folder in HOSTS.iterdir() if folder.is_dir())
 QUIET_HOST = detect_host(load_machine(HOSTS / "workstation-rtx4090"))  # 16 logical CPUs
 GONE = Absent("not here")
 GIB = 2**30
-CALM = Pressure(some_avg10=0.0, full_avg10=0.0, stalled_s=10.0)
+CALM = Pressure(some_avg10=0.0, stalled_s=10.0)
 
 COUNTERS = Counters(
     load=Load(one=0.1, five=0.1, fifteen=0.1),
@@ -62,10 +63,6 @@ GPU = GpuState(
     busy=0.0,
     memory_used_bytes=1e8,
     memory_total_bytes=24e9,
-    clock_hz=3e8,
-    max_clock_hz=2e9,
-    power_w=20.0,
-    power_limit_w=300.0,
     throttle=0x1,
 )
 STATE = State(
@@ -93,7 +90,7 @@ def state(**changes: Any) -> Readings:
 
 
 def pressed(resource: str, share: float) -> Readings:
-    return after(pressure={resource: Pressure(some_avg10=share, full_avg10=None, stalled_s=10.0)})
+    return after(pressure={resource: Pressure(some_avg10=share, stalled_s=10.0)})
 
 
 def busy(share: float, steal: float = 0.0) -> Readings:
@@ -145,8 +142,8 @@ def stopped(stops: int) -> Readings:
     container = limited(quota_cpus=2.0)
     return replace(
         container,
-        before=replace(COUNTERS, quota=QuotaCounts(stops=10, stopped_s=1.0)),
-        after=replace(LATER, quota=QuotaCounts(stops=10 + stops, stopped_s=1.1)),
+        before=replace(COUNTERS, quota=QuotaCounts(stops=10)),
+        after=replace(LATER, quota=QuotaCounts(stops=10 + stops)),
     )
 
 
@@ -392,7 +389,7 @@ def clock_of(*times: float):
 
 def examined(name: str) -> dict[str, Check]:
     machine = load_machine(HOSTS / name)
-    checks = examine(machine, detect_host(machine), sleep=lambda _: None, clock=clock_of(0.0, 1.0))
+    checks = judge(take(machine, detect_host(machine), sleep=lambda _: None, clock=clock_of(0.0, 1.0)))
     return {check.code: check for check in checks}
 
 
@@ -441,7 +438,7 @@ def test_a_vm_says_why_it_has_no_governor():
 def test_this_machine_can_be_examined_without_waiting():
     machine = LocalMachine()
     waited = []
-    checks = examine(machine, detect_host(machine), interval_s=0.25, sleep=waited.append, clock=clock_of(0.0, 0.25))
+    checks = judge(take(machine, detect_host(machine), interval_s=0.25, sleep=waited.append, clock=clock_of(0.0, 0.25)))
     assert waited == [0.25]
     assert {check.code for check in checks} == CHECKS.keys()
 

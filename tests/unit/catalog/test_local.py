@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from fakes.recorded_machine import load_machine
 from inferometer.catalog import device
-from inferometer.catalog.detect import detect_host, load_machine
+from inferometer.catalog.detect import detect_host
 from inferometer.catalog.local import device_of_host
 
 HOSTS = Path(__file__).parents[2] / "data" / "hosts"

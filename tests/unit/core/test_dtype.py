@@ -52,13 +52,6 @@ def test_arithmetic_names_formats_that_exist_and_begins_with_its_own_or_a_native
         assert all(name in DTYPES for name in entry.arithmetic)
 
 
-def test_a_weight_format_is_computed_in_what_the_device_has():
-    assert dtype("q4_0").computed_in({"f16", "f32"}) == "f16"
-    assert dtype("mxfp4").computed_in({"mxfp4": 1, "bf16": 1}) == "mxfp4"
-    assert dtype("mxfp4").computed_in({"bf16": 1}) == "bf16"
-    assert dtype("f64").computed_in({"f32": 1}) is None
-
-
 def test_other_libraries_names_are_known():
     assert dtype("bfloat16") is dtype("bf16")
     assert dtype("float32") is dtype("f32")

@@ -33,7 +33,7 @@ def test_a_run_is_followed_to_its_end(here):
         for name, value in events(stream.iter_lines()):
             seen.append((name, value["run"]["status"], [m["value"] for m in value["metrics"]]))
             if len(seen) == 1:
-                store.add_metric(run, "latency_s", 0.25)
+                store.add_metrics(run, {"latency_s": 0.25})
             elif len(seen) == 2:
                 store.finish(run, network())
     assert seen == [("run", "running", []), ("run", "running", [0.25]), ("run", "finished", [0.25])]

@@ -12,9 +12,9 @@ from inferometer.errors import DomainError
 from inferometer.hub import run_charts
 from inferometer.report.charts.layers import kind_chart, layer_chart, unit_chart
 from inferometer.report.charts.memory import memory_chart, memory_parts
-from inferometer.report.charts.runs import difference_chart, metric_chart, run_trend
+from inferometer.report.charts.runs import difference_chart, run_trend
 from inferometer.report.charts.samples import histogram, overlaid, percentiles, token_trend
-from inferometer.store.values import Metric, Row
+from inferometer.store.values import RunRow
 from unit.hub.samples import decoder, network
 
 
@@ -98,7 +98,7 @@ def test_readings_laid_over_each_other_end_at_all_of_them():
 
 def test_a_trend_leaves_out_runs_without_the_number():
     rows = [
-        Row(id=f"{n}", project="p", status="finished", kind="profile", created=float(n), latency_s=n or None)
+        RunRow(id=f"{n}", project="p", status="finished", kind="profile", created=float(n), latency_s=n or None)
         for n in range(3)
     ]
     assert [row["value"] for row in values(run_trend(rows, "latency_s"))] == [1, 2]
@@ -115,13 +115,6 @@ def test_differences_are_those_of_the_layers_that_differ_most():
     assert smallest == pytest.approx(times[20])
     with pytest.raises(DomainError):
         difference_chart(compare(a, a))
-
-
-def test_a_metric_over_its_steps():
-    metrics = [Metric(name="memory_bytes", value=2.0 * n, step=n) for n in range(4)]
-    assert [row["value"] for row in values(metric_chart("memory_bytes", metrics))] == [0, 2, 4, 6]
-    with pytest.raises(DomainError):
-        metric_chart("nothing", metrics)
 
 
 @pytest.mark.parametrize("profile", [network(300), decoder()], ids=["network", "decoder"])

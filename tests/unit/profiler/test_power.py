@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from inferometer.catalog.detect import RecordedMachine, load_machine
+from fakes.recorded_machine import RecordedMachine, load_machine
 from inferometer.errors import DomainError
 from inferometer.profiler import Measure, Profiler
 from inferometer.profiler.power import Power, Series, energy_curve, energy_of_spans, uses

@@ -95,7 +95,7 @@ def test_a_heat_map_of_many_values_shows_some_of_them():
 
 
 def test_a_heat_map_is_over_inputs(rows):
-    with pytest.raises(DomainError, match="no input"):
+    with pytest.raises(DomainError, match="not an input"):
         heatmap(rows, "tpot_s", "batch", "energy_j")
     with pytest.raises(DomainError, match="no numbers"):
         heatmap(rows, "batch", "context", "model")

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from inferometer.report.render import FORMATS, render
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 
-TABLE = Table(
+TABLE = ReportTable(
     title="Things",
     columns=(
         Column(key="name", heading="thing"),
@@ -53,4 +53,4 @@ def test_markdown_escapes_what_would_break_the_row():
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_empty_table_has_every_form(form):
-    assert isinstance(render(Table(columns=TABLE.columns, rows=()), form), str)
+    assert isinstance(render(ReportTable(columns=TABLE.columns, rows=()), form), str)

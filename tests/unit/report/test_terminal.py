@@ -1,10 +1,10 @@
 import pytest
 
 from inferometer.report import terminal
-from inferometer.report.table import Column, Table
+from inferometer.report.table import Column, ReportTable
 from inferometer.report.terminal import draw_fields, draw_heading, draw_table, draw_verdicts
 
-TABLE = Table(
+TABLE = ReportTable(
     columns=(
         Column(key="name", heading="device"),
         Column(key="words", heading="words"),
@@ -49,7 +49,7 @@ def test_text_wraps_before_a_column_goes_and_names_stay_whole(width):
 
 def test_columns_that_do_not_fit_are_named(width):
     width(60)
-    assert draw_table(TABLE).splitlines()[-1] == "Too narrow here for: power."
+    assert draw_table(TABLE).splitlines()[-1] == "Hidden, as the terminal is too narrow: power."
 
 
 FACTS = [

@@ -21,8 +21,8 @@ def good(tmp_path_factory):
     folder = tmp_path_factory.mktemp("good")
     with open_store(folder / "runs.db") as store:
         run = store.begin(name="n")
-        store.add_metric(run, "loss", 1.0)
-        store.finish(run, profile(), [Attachment(name="f", source=b"content" * 100)])
+        store.add_metrics(run, {"loss": 1.0})
+        store.finish(run, profile(), attachments=[Attachment(name="f", source=b"content" * 100)])
         return store.export(run, folder / "run.zip").read_bytes()
 
 

@@ -23,7 +23,6 @@ def test_a_run_is_there_while_it_is_measured_and_finished_after(store):
         recorder.metric("loss", 2.0)
         recorder.metrics({"loss": 1.0}, step=5)
         recorder.tag(["late"])
-        recorder.attach("trace.json", b"{}", media_type="application/json")
         recorder.log("one")
         recorder.log("two\n")
         recorder.keep(profile(1))
@@ -103,7 +102,7 @@ def test_a_store_that_cannot_be_opened_is_told_before_anything_is_measured(tmp_p
 
 
 def test_what_the_store_cannot_take_at_the_end_is_saved_in_a_file(store, tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise StoreError("The disk is full.", remedy="Make room.")
 
     monkeypatch.setattr(store, "finish", full)
@@ -119,7 +118,7 @@ def test_what_the_store_cannot_take_at_the_end_is_saved_in_a_file(store, tmp_pat
 
 
 def test_an_error_on_its_way_is_not_hidden_by_the_stores(store, tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise StoreError("The disk is full.")
 
     monkeypatch.setattr(store, "fail", full)

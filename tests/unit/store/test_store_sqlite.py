@@ -209,7 +209,7 @@ def test_without_the_extra_the_remedy_is_told(monkeypatch, place):
 
 
 def test_an_address_that_is_none_is_told():
-    with pytest.raises(DomainError, match="no address"):
+    with pytest.raises(DomainError, match="not the address"):
         open_store("postgresql://host:notaport/db")
 
 
@@ -217,5 +217,5 @@ def test_a_file_that_cannot_be_kept_leaves_the_run_open(place, monkeypatch):
     with open_store(place) as store:
         run = store.begin()
         with pytest.raises(DomainError, match="cannot be read"):
-            store.finish(run, profile(), [Attachment(name="f", source=place.with_name("nowhere"))])
+            store.finish(run, profile(), attachments=[Attachment(name="f", source=place.with_name("nowhere"))])
         assert (store.row(run).status, store.get(run).profile) == ("running", None)

@@ -4,41 +4,11 @@ Each system has a module of pure parsers (text → values); `Machine` is the onl
 files can stand for a machine. Unknown is None, never a guess, and nothing raises because a file is missing or garbage.
 """
 
-from inferometer.catalog.detect.host import (
-    Cache,
-    CoreGroup,
-    Cpu,
-    Gpu,
-    Host,
-    Limits,
-    MemoryFacts,
-    NumaNode,
-    OperatingSystem,
-    PowerSensor,
-)
+from inferometer.catalog.detect.host import Cpu, Host, Limits, MemoryFacts, OperatingSystem
 from inferometer.catalog.detect.isa import architecture_name
 from inferometer.catalog.detect.machine import Disk, LocalMachine, Machine
-from inferometer.catalog.detect.recorded import RecordedMachine, Recorder, load_machine
 
-__all__ = [
-    "Cache",
-    "CoreGroup",
-    "Cpu",
-    "Disk",
-    "Gpu",
-    "Host",
-    "Limits",
-    "LocalMachine",
-    "Machine",
-    "MemoryFacts",
-    "NumaNode",
-    "OperatingSystem",
-    "PowerSensor",
-    "RecordedMachine",
-    "Recorder",
-    "detect_host",
-    "load_machine",
-]
+__all__ = ["Disk", "Host", "LocalMachine", "Machine", "detect_host"]
 
 
 def detect_host(machine: Machine | None = None) -> Host:
@@ -61,44 +31,13 @@ def detect_host(machine: Machine | None = None) -> Host:
 
 def _unknown(machine: Machine) -> Host:
     """A system that cannot be asked: only what Python itself knows."""
-    nothing = dict.fromkeys(
-        (
-            "model",
-            "vendor",
-            "physical_cores",
-            "logical_cores",
-            "performance_cores",
-            "efficiency_cores",
-            "sockets",
-            "base_hz",
-            "max_hz",
-        )
-    )
     return Host(
         board=None,
-        cpu=Cpu(
-            architecture=architecture_name(machine.architecture),
-            flags=(),
-            flags_absent=(),
-            caches=(),
-            groups=(),
-            **nothing,
-        ),
-        memory=MemoryFacts(
-            total_bytes=None, available_bytes=None, swap_total_bytes=None, swap_free_bytes=None, numa_nodes=()
-        ),
+        cpu=Cpu(architecture=architecture_name(machine.architecture)),
+        memory=MemoryFacts(),
         gpus=(),
-        os=OperatingSystem(name=machine.system or None, version=None, kernel=None),
+        os=OperatingSystem(name=machine.system or None),
         python=machine.python,
-        limits=Limits(
-            affinity_cpus=machine.affinity(),
-            cpuset_cpus=None,
-            quota_cpus=None,
-            memory_bytes=None,
-            cgroup_version=None,
-            container=None,
-            virtualised=None,
-            hypervisor=None,
-        ),
+        limits=Limits(affinity_cpus=machine.affinity()),
         sensors=(),
     )

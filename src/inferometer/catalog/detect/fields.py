@@ -41,9 +41,9 @@ def stripped(text: str | None) -> str | None:
 def whole(text: str | None) -> int | None:
     """The whole number the text begins with, decimal or 0x."""
     kept = (text or "").strip(" \t\r\n\0")
-    if found := _HEX.match(kept):
-        return int(found[0], 16)
-    return int(found[0]) if (found := _WHOLE.match(kept)) else None
+    if match := _HEX.match(kept):
+        return int(match[0], 16)
+    return int(match[0]) if (match := _WHOLE.match(kept)) else None
 
 
 def number(text: str | None) -> float | None:
@@ -72,21 +72,21 @@ def kib(text: str | None) -> int | None:
 
 def size_bytes(text: str | None) -> int | None:
     """`"2048K"`, `"16 GB"` as bytes, with binary prefixes: sizes of memories are written so."""
-    found = _SIZE.fullmatch(stripped(text) or "")
-    return int(found[1]) * _BINARY[found[2].upper()] if found else None
+    match = _SIZE.fullmatch(stripped(text) or "")
+    return int(match[1]) * _BINARY[match[2].upper()] if match else None
 
 
 def cpu_list(text: str | None) -> tuple[int, ...]:
     """`"0-3,8"` → (0, 1, 2, 3, 8)."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in (stripped(text) or "").split(","):
         first, dash, last = part.partition("-")
         low = whole(first)
         high = whole(last) if dash else low
         if low is None or high is None or not 0 <= low <= high < _CPUS_AT_MOST:
             continue
-        found.update(range(low, high + 1))
-    return tuple(sorted(found))
+        cpus.update(range(low, high + 1))
+    return tuple(sorted(cpus))
 
 
 def lines_of(text: str | None) -> list[str]:
@@ -95,18 +95,18 @@ def lines_of(text: str | None) -> list[str]:
 
 def pairs(text: str | None, separator: str = ":") -> dict[str, str]:
     """`key: value` lines; the first of a repeated key counts."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in lines_of(text):
         key, mark, value = line.partition(separator)
         if mark and key.strip():
-            found.setdefault(key.strip(), value.strip())
-    return found
+            values.setdefault(key.strip(), value.strip())
+    return values
 
 
 def blocks(text: str | None) -> list[dict[str, str]]:
     """Paragraphs of `key : value` lines, as /proc/cpuinfo is made of."""
     paragraphs = re.split(r"\n[ \t]*\n", text or "")
-    return [found for paragraph in paragraphs if (found := pairs(paragraph))]
+    return [block for paragraph in paragraphs if (block := pairs(paragraph))]
 
 
 def decoded(text: str | None) -> Any:

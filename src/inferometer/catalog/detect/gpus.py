@@ -63,10 +63,10 @@ def linux_gpus(machine: Machine, memory_bytes: int | None) -> tuple[Gpu, ...]:
 
 
 def nvidia_gpus(machine: Machine) -> tuple[Gpu, ...]:
-    """What the NVIDIA driver tells, by NVML or by nvidia-smi; empty without either."""
+    """What the NVIDIA driver reports, by NVML or nvidia-smi; empty without either."""
     nvml = machine.module("pynvml")
-    if nvml is not None and (found := nvml_session(nvml, _nvml_gpu)):
-        return found
+    if nvml is not None and (gpus := nvml_session(nvml, _nvml_gpu)):
+        return gpus
     if machine.which("nvidia-smi") is None:
         return ()
     rows = query_nvidia_smi(machine, GPU_FIELDS)
@@ -116,7 +116,6 @@ def _nvml_gpu(nvml: Any, handle: Any) -> Gpu:
         driver=_text(ask(nvml, "nvmlSystemGetDriverVersion")),
         cuda=None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
         compute_capability=None if capability is None else f"{capability[0]}.{capability[1]}",
-        cores=None,
         max_hz=None if clock_mhz is None else clock_mhz * 1e6,
         power_limit_w=None if limit_mw is None else limit_mw / 1e3,
         source="nvml",
@@ -143,18 +142,18 @@ def query_nvidia_smi(machine: Machine, choices: Sequence[Sequence[str]]) -> list
 def parse_nvidia_smi(text: str | None, fields: Sequence[str]) -> list[dict[str, str]]:
     """CSV without a header → one mapping a GPU. Fields that it does not support are left out."""
     lines = [line for line in (text or "").replace("\0", "").splitlines() if line.strip()]
-    found = []
+    gpus = []
     for cells in csv.reader(lines, skipinitialspace=True):
         if len(cells) == len(fields):
             row = {field: cell.strip() for field, cell in zip(fields, cells, strict=True)}
-            found.append({field: cell for field, cell in row.items() if cell and not cell.startswith(("[", "N/A"))})
-    return found
+            gpus.append({field: cell for field, cell in row.items() if cell and not cell.startswith(("[", "N/A"))})
+    return gpus
 
 
 def parse_cuda_version(text: str | None) -> str | None:
     """The CUDA version in the head of plain `nvidia-smi`."""
-    found = re.search(r"CUDA(?: \w+)? Version\s*:\s*([0-9]{1,3}\.[0-9]{1,3})", text or "", re.ASCII)
-    return found[1] if found else None
+    match = re.search(r"CUDA(?: \w+)? Version\s*:\s*([0-9]{1,3}\.[0-9]{1,3})", text or "", re.ASCII)
+    return match[1] if match else None
 
 
 def _smi_gpu(row: Mapping[str, str], cuda: str | None) -> Gpu:
@@ -167,7 +166,6 @@ def _smi_gpu(row: Mapping[str, str], cuda: str | None) -> Gpu:
         driver=row.get("driver_version"),
         cuda=cuda,
         compute_capability=row.get("compute_cap"),
-        cores=None,
         max_hz=scaled(row.get("clocks.max.sm"), 1e6),
         power_limit_w=number(row.get("power.limit")),
         source="nvidia-smi",
@@ -179,8 +177,8 @@ def _smi_gpu(row: Mapping[str, str], cuda: str | None) -> Gpu:
 
 def parse_l4t_release(text: str | None) -> str | None:
     """`# R36 (release), REVISION: 4.3, …` → L4T 36.4.3."""
-    found = re.match(r"# R([0-9]{1,3}) \(release\), REVISION: ([0-9.]{1,10})", text or "", re.ASCII)
-    return f"L4T {found[1]}.{found[2]}" if found else None
+    match = re.match(r"# R([0-9]{1,3}) \(release\), REVISION: ([0-9.]{1,10})", text or "", re.ASCII)
+    return f"L4T {match[1]}.{match[2]}" if match else None
 
 
 def _jetson(machine: Machine, memory_bytes: int | None) -> Gpu | None:
@@ -197,9 +195,7 @@ def _jetson(machine: Machine, memory_bytes: int | None) -> Gpu | None:
         driver=parse_l4t_release(machine.read("/etc/nv_tegra_release")),
         cuda=stripped(cuda) if isinstance(cuda, str) else None,
         compute_capability=chip.compute_capability,
-        cores=None,
         max_hz=_jetson_clock(machine),
-        power_limit_w=None,
         source="device-tree",
     )
 
@@ -215,14 +211,14 @@ def _jetson_clock(machine: Machine) -> float | None:
 
 def _drm(machine: Machine, *, skip_nvidia: bool) -> list[Gpu]:
     cards = [name for name in machine.names("/sys/class/drm") if re.fullmatch(r"card[0-9]+", name, re.ASCII)]
-    found: list[Gpu] = []
+    gpus: list[Gpu] = []
     for card in sorted(cards, key=lambda name: int(name[4:])):
         folder = f"/sys/class/drm/{card}/device"
         vendor = _PCI.get(stripped(machine.read(f"{folder}/vendor")) or "")
         if vendor and not (vendor == "NVIDIA" and skip_nvidia):
-            found.append(_card(machine, folder, vendor))
-    names = _rocm_names(machine) if any(gpu.vendor == "AMD" for gpu in found) else []
-    return _named(found, names)
+            gpus.append(_card(machine, folder, vendor))
+    names = _rocm_names(machine) if any(gpu.vendor == "AMD" for gpu in gpus) else []
+    return _named(gpus, names)
 
 
 def _card(machine: Machine, folder: str, vendor: str) -> Gpu:
@@ -239,10 +235,6 @@ def _card(machine: Machine, folder: str, vendor: str) -> Gpu:
         memory_bytes=memory,
         shared_memory=None,  # an APU's part of the host memory and a card's own look alike here
         driver=stripped(machine.read(f"/sys/module/{module}/version")),
-        cuda=None,
-        compute_capability=None,
-        cores=None,
-        max_hz=None,
         power_limit_w=next((limit for limit in limits if limit), None),
         source="sysfs",
     )
@@ -252,13 +244,13 @@ def _rocm_names(machine: Machine) -> list[str]:
     if machine.which("rocm-smi") is None:
         return []
     cards = table(decoded(machine.run("rocm-smi", "--showproductname", "--json")))
-    found = []
+    names = []
     for _, card in sorted(cards.items()):
-        told = {str(key).lower(): value for key, value in table(card).items()}
-        name = told.get("card series") or told.get("card model")
+        fields = {str(key).lower(): value for key, value in table(card).items()}
+        name = fields.get("card series") or fields.get("card model")
         if isinstance(name, str) and name.strip():
-            found.append(name.strip())
-    return found
+            names.append(name.strip())
+    return names
 
 
 def _named(gpus: Sequence[Gpu], names: Sequence[str]) -> list[Gpu]:

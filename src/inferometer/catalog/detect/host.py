@@ -1,4 +1,4 @@
-"""What was found out about a machine. Unknown is None (or empty where it is a list), never a guess.
+"""The facts detected about a machine. Unknown is None (or an empty tuple), never a guess.
 
 Host
 ├── cpu: Cpu              model, instruction sets, cores, clocks, caches
@@ -38,47 +38,47 @@ class Cache:
 
     level: int
     kind: CacheKind
-    size_bytes: int | None
-    shared_by: int | None
-    count: int | None
-    total_bytes: int | None
+    size_bytes: int | None = None
+    shared_by: int | None = None
+    count: int | None = None
+    total_bytes: int | None = None
 
 
 @frozen
 class CoreGroup:
     """Cores of one design: all of them on most machines, P and E cores apart where there are both."""
 
-    name: str | None
-    kind: CoreKind | None
-    cores: int | None
-    logical_cores: int | None
-    max_hz: float | None
+    name: str | None = None
+    kind: CoreKind | None = None
+    cores: int | None = None
+    logical_cores: int | None = None
+    max_hz: float | None = None
 
 
 @frozen
 class Cpu:
     """`flags` are instruction sets known to be present, `flags_absent` those known to be missing.
 
-    A flag in neither is one the system did not tell about. The names are Linux's; see `isa.FLAGS`.
+    A flag in neither is one the system did not report. The names are Linux's; see `isa.FLAGS`.
     """
 
-    model: str | None
-    vendor: str | None
-    architecture: str | None
-    flags: tuple[str, ...]
-    flags_absent: tuple[str, ...]
-    physical_cores: int | None
-    logical_cores: int | None
-    performance_cores: int | None
-    efficiency_cores: int | None
-    sockets: int | None
-    base_hz: float | None
-    max_hz: float | None
-    caches: tuple[Cache, ...]
-    groups: tuple[CoreGroup, ...]
+    model: str | None = None
+    vendor: str | None = None
+    architecture: str | None = None
+    flags: tuple[str, ...] = ()
+    flags_absent: tuple[str, ...] = ()
+    physical_cores: int | None = None
+    logical_cores: int | None = None
+    performance_cores: int | None = None
+    efficiency_cores: int | None = None
+    sockets: int | None = None
+    base_hz: float | None = None
+    max_hz: float | None = None
+    caches: tuple[Cache, ...] = ()
+    groups: tuple[CoreGroup, ...] = ()
 
     def has(self, flag: str) -> bool | None:
-        """Whether the instruction set is there; None where the system did not tell."""
+        """Whether the instruction set is there; None where the system did not report it."""
         if flag in self.flags:
             return True
         return False if flag in self.flags_absent else None
@@ -93,52 +93,52 @@ class NumaNode:
 
 @frozen
 class MemoryFacts:
-    total_bytes: int | None
-    available_bytes: int | None
-    swap_total_bytes: int | None
-    swap_free_bytes: int | None
-    numa_nodes: tuple[NumaNode, ...]
+    total_bytes: int | None = None
+    available_bytes: int | None = None
+    swap_total_bytes: int | None = None
+    swap_free_bytes: int | None = None
+    numa_nodes: tuple[NumaNode, ...] = ()
 
 
 @frozen
 class Gpu:
     """`shared_memory`: the memory is the host's own, as on a phone, a Jetson or a Mac.
 
-    `cuda` is the newest CUDA version that the driver runs; `source` says who told.
+    `cuda` is the newest CUDA version that the driver runs; `source` says where this was read.
     """
 
-    name: str | None
-    vendor: str | None
-    memory_bytes: int | None
-    shared_memory: bool | None
-    driver: str | None
-    cuda: str | None
-    compute_capability: str | None
-    cores: int | None
-    max_hz: float | None
-    power_limit_w: float | None
+    name: str | None = None
+    vendor: str | None = None
+    memory_bytes: int | None = None
+    shared_memory: bool | None = None
+    driver: str | None = None
+    cuda: str | None = None
+    compute_capability: str | None = None
+    cores: int | None = None
+    max_hz: float | None = None
+    power_limit_w: float | None = None
     source: str
 
 
 @frozen
 class OperatingSystem:
-    name: str | None
-    version: str | None
-    kernel: str | None
+    name: str | None = None
+    version: str | None = None
+    kernel: str | None = None
 
 
 @frozen
 class Limits:
     """What this process may use of the machine. `quota_cpus` is the cgroup's CPU time per wall time."""
 
-    affinity_cpus: int | None
-    cpuset_cpus: int | None
-    quota_cpus: float | None
-    memory_bytes: int | None
-    cgroup_version: Literal[1, 2] | None
-    container: str | None
-    virtualised: bool | None
-    hypervisor: str | None
+    affinity_cpus: int | None = None
+    cpuset_cpus: int | None = None
+    quota_cpus: float | None = None
+    memory_bytes: int | None = None
+    cgroup_version: Literal[1, 2] | None = None
+    container: str | None = None
+    virtualised: bool | None = None
+    hypervisor: str | None = None
 
 
 @frozen

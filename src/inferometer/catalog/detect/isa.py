@@ -1,4 +1,4 @@
-"""Instruction sets and core designs: numbers and flags → names, all of it as rows.
+"""Instruction sets and core designs: tables from numbers and flags to names.
 
 A flag has the name that Linux gives it in /proc/cpuinfo, on every system. Sources of the rows: Linux
 arch/arm64/include/asm/cputype.h and util-linux sys-utils/lscpu-arm.c (core designs, 2025), Apple's
@@ -192,7 +192,7 @@ _MACOS_X86 = {
     "hw.optional.avx512vnni": "avx512_vnni",
 }
 
-# PF_… code → flag. Zero may also mean that Windows cannot tell, so these only ever say "present".
+# PF_… code → flag. Zero may also mean that Windows does not know, so these only ever say "present".
 _WINDOWS_X86 = {38: "sse4_2", 39: "avx", 40: "avx2", 41: "avx512f"}
 _WINDOWS_ARM = {19: "asimd", 43: "asimddp", 46: "sve", 47: "sve2"}
 
@@ -226,8 +226,8 @@ def flags_of_linux(architecture: str | None, words: Iterable[str]) -> tuple[tupl
 
 def riscv_letters(isa: str | None) -> tuple[str, ...]:
     """`rv64imafdcv_zicbom` → i, m, a, f, d, c, v, zicbom."""
-    found = re.fullmatch(r"rv(?:32|64)([a-z]*)((?:_[a-z0-9]+)*)", (isa or "").strip().lower())
-    return (*found[1], *found[2].split("_")[1:]) if found else ()
+    match = re.fullmatch(r"rv(?:32|64)([a-z]*)((?:_[a-z0-9]+)*)", (isa or "").strip().lower())
+    return (*match[1], *match[2].split("_")[1:]) if match else ()
 
 
 def flags_of_macos(architecture: str | None, sysctl: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -240,7 +240,7 @@ def flags_of_macos(architecture: str | None, sysctl: Mapping[str, str]) -> tuple
 
 
 def flags_of_windows(architecture: str | None, features: Mapping[int, bool | None]) -> tuple[str, ...]:
-    """The flags that Windows says are present. Of the others it does not tell."""
+    """The flags that Windows reports as present. It does not report the others."""
     codes = _WINDOWS_ARM if architecture == "arm64" else _WINDOWS_X86
     return tuple(flag for code, flag in codes.items() if features.get(code))
 

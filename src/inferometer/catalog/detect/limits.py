@@ -1,4 +1,4 @@
-"""What is left of a Linux machine to this process: cgroups, containers, hypervisors, affinity."""
+"""What this process may use of a Linux machine: cgroups, containers, hypervisors, affinity."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -72,28 +72,28 @@ def linux_limits(machine: Machine, flags: str | None) -> Limits:
 
 def parse_cgroup(text: str | None) -> dict[str, str]:
     """/proc/self/cgroup: controller → path. The unified hierarchy of version 2 has the empty name."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in lines_of(text):
         parts = line.split(":", 2)
         if len(parts) == 3 and parts[2].startswith("/"):
             for controller in parts[1].split(","):
-                found[controller] = parts[2]
-    return found
+                paths[controller] = parts[2]
+    return paths
 
 
 def parse_cgroup_mounts(text: str | None) -> dict[str, tuple[str, str]]:
     """/proc/self/mountinfo: controller → (root within the hierarchy, mount point); version 2 has the empty name."""
-    found: dict[str, tuple[str, str]] = {}
+    mounts: dict[str, tuple[str, str]] = {}
     for line in lines_of(text):
         before, mark, after = line.partition(" - ")
         fields, kinds = before.split(" "), after.split(" ")
         if not mark or len(fields) < 5 or len(kinds) < 3:
             continue
         if kinds[0] == "cgroup2":
-            found[""] = (fields[3], fields[4])
+            mounts[""] = (fields[3], fields[4])
         elif kinds[0] == "cgroup":
-            found |= dict.fromkeys(kinds[2].split(","), (fields[3], fields[4]))
-    return found
+            mounts |= dict.fromkeys(kinds[2].split(","), (fields[3], fields[4]))
+    return mounts
 
 
 def find_cgroup(machine: Machine) -> Cgroup:
@@ -159,7 +159,7 @@ def _memory_limit(machine: Machine, cgroup: Cgroup) -> int | None:
 def _container(machine: Machine) -> str | None:
     """The engine that started this, by the marks it leaves.
 
-    A microVM made from a container image keeps the mark files; that kernel threads are visible tells it apart.
+    A microVM made from a container image keeps the mark files; it differs in that kernel threads are visible.
     """
     if stripped(machine.read("/proc/2/comm")) == "kthreadd":
         return None
@@ -167,8 +167,8 @@ def _container(machine: Machine) -> str | None:
         return "docker"
     if machine.read("/run/.containerenv") is not None:
         return "podman"
-    if told := stripped(machine.read("/run/systemd/container")):
-        return told
+    if engine_name := stripped(machine.read("/run/systemd/container")):
+        return engine_name
     text = f"{machine.read('/proc/1/cgroup') or ''}\n{machine.read('/proc/self/cgroup') or ''}"
     return next((engine for word, engine in _ENGINES if word in text), None)
 
@@ -176,11 +176,11 @@ def _container(machine: Machine) -> str | None:
 def _hypervisor(machine: Machine, flags: str | None) -> tuple[bool | None, str | None]:
     """(virtualised, by what). A PC without the hypervisor flag is real; an ARM board without a hint is unknown."""
     names = [stripped(machine.read(f"/sys/class/dmi/id/{name}")) for name in _DMI_FILES]
-    told = stripped(machine.read("/sys/hypervisor/type"))
+    kernel_says = stripped(machine.read("/sys/hypervisor/type"))
     tree = stripped(machine.read("/proc/device-tree/hypervisor/compatible"))
     if "microsoft" in (machine.read("/proc/sys/kernel/osrelease") or "").lower():
         return True, "WSL"
-    kind = hypervisor_of_dmi(names) or ("Xen" if told == "xen" else told) or tree
+    kind = hypervisor_of_dmi(names) or ("Xen" if kernel_says == "xen" else kernel_says) or tree
     if flags is not None:
         return "hypervisor" in flags.split(), kind if "hypervisor" in flags.split() else None
     if kind is None and any(name and re.match(r"Amazon EC2", name) for name in names):

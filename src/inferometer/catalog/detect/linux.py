@@ -54,7 +54,7 @@ class CpuInfo:
 
 @frozen
 class LogicalCpu:
-    """One logical CPU, as far as the kernel tells."""
+    """One logical CPU, as the kernel describes it."""
 
     index: int
     core: str
@@ -97,15 +97,15 @@ def parse_cpuinfo(text: str | None) -> CpuInfo:
 
 def parse_meminfo(text: str | None) -> dict[str, int]:
     """`MemTotal` and the others, in bytes."""
-    found = {key: kib(value) for key, value in pairs(text).items()}
-    return {key: value for key, value in found.items() if value is not None}
+    sizes = {key: kib(value) for key, value in pairs(text).items()}
+    return {key: value for key, value in sizes.items() if value is not None}
 
 
 def parse_os_release(text: str | None) -> OperatingSystem:
-    """NAME and VERSION of /etc/os-release; the kernel is told elsewhere."""
-    found = {key: value.strip("\"'") for key, value in pairs(text, "=").items()}
-    name = stripped(found.get("NAME")) or stripped(found.get("PRETTY_NAME"))
-    version = stripped(found.get("VERSION")) or stripped(found.get("VERSION_ID"))
+    """NAME and VERSION of /etc/os-release; the kernel's version is found elsewhere."""
+    fields = {key: value.strip("\"'") for key, value in pairs(text, "=").items()}
+    name = stripped(fields.get("NAME")) or stripped(fields.get("PRETTY_NAME"))
+    version = stripped(fields.get("VERSION")) or stripped(fields.get("VERSION_ID"))
     return OperatingSystem(name=name, version=version, kernel=None)
 
 
@@ -134,8 +134,8 @@ def _numa_node(machine: Machine, index: int) -> NumaNode:
 
 
 def _numbered(machine: Machine, folder: str, prefix: str) -> list[int]:
-    found = (re.fullmatch(rf"{prefix}([0-9]{{1,5}})", name, re.ASCII) for name in machine.names(folder))
-    return sorted(int(match[1]) for match in found if match)
+    matches = (re.fullmatch(rf"{prefix}([0-9]{{1,5}})", name, re.ASCII) for name in machine.names(folder))
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def _board(machine: Machine, info: CpuInfo) -> str | None:
@@ -213,12 +213,12 @@ def _logical_cpus(machine: Machine, info: CpuInfo, architecture: str | None) -> 
 
 
 def _capacities(machine: Machine, online: Sequence[int]) -> dict[int, int]:
-    found = {index: whole(machine.read(f"{_CPU}/cpu{index}/cpu_capacity")) for index in online}
-    return {index: value for index, value in found.items() if value is not None}
+    capacities = {index: whole(machine.read(f"{_CPU}/cpu{index}/cpu_capacity")) for index in online}
+    return {index: value for index, value in capacities.items() if value is not None}
 
 
 def _kind_by_capacity(capacities: Mapping[int, int]) -> Callable[[int | None], CoreKind | None]:
-    """The kernel's relative capacity tells big cores from little ones, where there are both."""
+    """The kernel's relative capacity distinguishes big cores from little ones, where there are both."""
     low, high = min(capacities.values(), default=0), max(capacities.values(), default=0)
 
     def kind(capacity: int | None) -> CoreKind | None:
@@ -276,11 +276,11 @@ def _sockets(machine: Machine, logical: Sequence[LogicalCpu], architecture: str 
 def _base_hz(machine: Machine, logical: Sequence[LogicalCpu], model: str | None) -> float | None:
     for cpu in logical[:1]:
         folder = f"{_CPU}/cpu{cpu.index}"
-        told = scaled(machine.read(f"{folder}/cpufreq/base_frequency"), 1e3) or scaled(
+        hertz = scaled(machine.read(f"{folder}/cpufreq/base_frequency"), 1e3) or scaled(
             machine.read(f"{folder}/acpi_cppc/nominal_freq"), 1e6
         )
-        if told:
-            return told
+        if hertz:
+            return hertz
     named = re.search(r"@ ([0-9]{1,2}\.[0-9]{1,3})GHz", model or "", re.ASCII)
     return float(named[1]) * 1e9 if named else None
 

@@ -1,7 +1,7 @@
 """The one seam between detection and the world: files, programs, and a few facts about this process.
 
-`LocalMachine` is this machine; `RecordedMachine` (recorded.py) answers from a folder, so that a Raspberry Pi, a Jetson
-or a Mac can be detected, examined and tested anywhere.
+`LocalMachine` is this machine. The tests have one that answers from a folder of recorded files, so that a Raspberry Pi,
+a Jetson or a Mac can be detected and examined anywhere.
 """
 
 import ctypes
@@ -147,14 +147,14 @@ class LocalMachine:
             return None
 
     def disks(self) -> tuple[Disk, ...]:
-        found = []
+        disks = []
         for name, path in (("working folder", "."), ("temporary folder", tempfile.gettempdir())):
             try:
                 usage = shutil.disk_usage(path)
             except OSError:
                 continue
-            found.append(Disk(name=name, total_bytes=usage.total, free_bytes=usage.free))
-        return tuple(found)
+            disks.append(Disk(name=name, total_bytes=usage.total, free_bytes=usage.free))
+        return tuple(disks)
 
     def processor_feature(self, code: int) -> bool | None:
         windll = getattr(ctypes, "windll", None)  # only there on Windows

@@ -50,10 +50,10 @@ def macos_host(machine: Machine) -> Host:
 
 
 def parse_sw_vers(text: str | None, kernel: str | None) -> OperatingSystem:
-    told = pairs(text)
-    version, build = stripped(told.get("ProductVersion")), stripped(told.get("BuildVersion"))
+    fields = pairs(text)
+    version, build = stripped(fields.get("ProductVersion")), stripped(fields.get("BuildVersion"))
     return OperatingSystem(
-        name=stripped(told.get("ProductName")) or "macOS",
+        name=stripped(fields.get("ProductName")) or "macOS",
         version=f"{version} ({build})" if version and build else version,
         kernel=f"Darwin {kernel}" if kernel else None,
     )
@@ -62,8 +62,8 @@ def parse_sw_vers(text: str | None, kernel: str | None) -> OperatingSystem:
 def parse_vm_stat(text: str | None) -> int | None:
     """Bytes that a new program can have: free, inactive and speculative pages, as psutil counts them."""
     page = re.search(r"page size of ([0-9]{1,9}) bytes", text or "", re.ASCII)
-    told = pairs(text)
-    free, inactive, speculative = (_pages(told.get(f"Pages {kind}")) for kind in ("free", "inactive", "speculative"))
+    fields = pairs(text)
+    free, inactive, speculative = (_pages(fields.get(f"Pages {kind}")) for kind in ("free", "inactive", "speculative"))
     if page is None or free is None or inactive is None:
         return None
     return (free + inactive + (speculative or 0)) * int(page[1])
@@ -78,9 +78,9 @@ def parse_swap_usage(text: str | None) -> tuple[int | None, int | None]:
     """(total, free) of `total = 2048.00M  used = 1024.00M  free = 1024.00M`."""
 
     def field(name: str) -> int | None:
-        found = re.search(rf"{name} = ([0-9]{{1,12}}(?:\.[0-9]{{1,6}})?)([KMG])", text or "", re.ASCII)
+        match = re.search(rf"{name} = ([0-9]{{1,12}}(?:\.[0-9]{{1,6}})?)([KMG])", text or "", re.ASCII)
         factor = {"K": 2**10, "M": 2**20, "G": 2**30}
-        return int(float(found[1]) * factor[found[2]]) if found else None
+        return int(float(match[1]) * factor[match[2]]) if match else None
 
     return field("total"), field("free")
 
@@ -92,7 +92,6 @@ def _memory(machine: Machine, sysctl: Mapping[str, str]) -> MemoryFacts:
         available_bytes=parse_vm_stat(machine.run("vm_stat")),
         swap_total_bytes=swap_total,
         swap_free_bytes=swap_free,
-        numa_nodes=(),
     )
 
 
@@ -128,7 +127,6 @@ def _group(sysctl: Mapping[str, str], level: int) -> CoreGroup:
         kind=_KINDS.get(name or ""),
         cores=whole(sysctl.get(f"hw.perflevel{level}.physicalcpu")),
         logical_cores=whole(sysctl.get(f"hw.perflevel{level}.logicalcpu")),
-        max_hz=None,
     )
 
 
@@ -136,14 +134,14 @@ def _caches(sysctl: Mapping[str, str], groups: tuple[CoreGroup, ...]) -> tuple[C
     """Each level of performance has caches of its own; an Intel Mac has one set."""
     if not groups:
         return tuple(_cache(*row[:2], whole(sysctl.get(f"hw.{row[2]}")), None, None) for row in _told(sysctl, "hw."))
-    found = []
+    caches = []
     for level, group in enumerate(groups):
         prefix = f"hw.perflevel{level}."
         for depth, kind, name in _told(sysctl, prefix):
             sharing = whole(sysctl.get(f"{prefix}cpusperl{depth}")) if depth > 1 else 1
             count = _instances(group.logical_cores, sharing)
-            found.append(_cache(depth, kind, whole(sysctl.get(prefix + name)), sharing, count))
-    return tuple(found)
+            caches.append(_cache(depth, kind, whole(sysctl.get(prefix + name)), sharing, count))
+    return tuple(caches)
 
 
 def _told(sysctl: Mapping[str, str], prefix: str) -> list[tuple[int, CacheKind, str]]:
@@ -160,8 +158,8 @@ def _cache(level: int, kind: CacheKind, size: int | None, shared_by: int | None,
 
 
 def _gpus(machine: Machine, memory_bytes: int | None) -> tuple[Gpu, ...]:
-    told = table(decoded(machine.run("system_profiler", "SPDisplaysDataType", "-json")))
-    return tuple(_gpu(row, memory_bytes) for row in rows(told.get("SPDisplaysDataType")))
+    displays = table(decoded(machine.run("system_profiler", "SPDisplaysDataType", "-json")))
+    return tuple(_gpu(row, memory_bytes) for row in rows(displays.get("SPDisplaysDataType")))
 
 
 def _gpu(row: Mapping[str, Any], memory_bytes: int | None) -> Gpu:
@@ -177,12 +175,7 @@ def _gpu(row: Mapping[str, Any], memory_bytes: int | None) -> Gpu:
         vendor="Apple" if apple else vendor or None,
         memory_bytes=memory_bytes if apple else own,
         shared_memory=True if apple else None,
-        driver=None,
-        cuda=None,
-        compute_capability=None,
         cores=whole(word("sppci_cores")),
-        max_hz=None,
-        power_limit_w=None,
         source="system_profiler",
     )
 
@@ -191,11 +184,5 @@ def _limits(machine: Machine, sysctl: Mapping[str, str]) -> Limits:
     virtual = {"1": True, "0": False}.get(sysctl.get("kern.hv_vmm_present", ""))
     return Limits(
         affinity_cpus=machine.affinity(),
-        cpuset_cpus=None,
-        quota_cpus=None,
-        memory_bytes=None,
-        cgroup_version=None,
-        container=None,
         virtualised=virtual,
-        hypervisor=None,
     )

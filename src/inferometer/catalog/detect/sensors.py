@@ -1,13 +1,21 @@
-"""Which energy and power readings there are, and of those that are missing, why."""
+"""Which energy and power sensors can be read, and why the others cannot."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from inferometer.catalog.detect.fields import stripped
 from inferometer.catalog.detect.host import Gpu, PowerSensor
 from inferometer.catalog.detect.machine import Machine
 
-__all__ = ["hwmon_folders", "linux_sensors", "macos_sensors", "windows_sensors"]
+__all__ = [
+    "batteries",
+    "hwmon_inputs",
+    "ina3221_rails",
+    "linux_sensors",
+    "macos_sensors",
+    "rapl_zones",
+    "windows_sensors",
+]
 
 _POWERCAP = "/sys/class/powercap"
 _HWMON = "/sys/class/hwmon"
@@ -47,18 +55,55 @@ def windows_sensors(gpus: Sequence[Gpu], *, battery: bool) -> tuple[PowerSensor,
 
 
 def nvidia_sensor(gpus: Sequence[Gpu]) -> PowerSensor:
-    asked = [gpu for gpu in gpus if gpu.vendor == "NVIDIA" and gpu.source in {"nvml", "nvidia-smi"}]
-    names = tuple(gpu.name or "GPU" for gpu in asked if gpu.power_limit_w is not None)
+    answering = [gpu for gpu in gpus if gpu.vendor == "NVIDIA" and gpu.source in {"nvml", "nvidia-smi"}]
+    names = tuple(gpu.name or "GPU" for gpu in answering if gpu.power_limit_w is not None)
     if names:
         return _sensor("nvml", names, None)
-    why = "the NVIDIA driver gives no power readings here" if asked else "no NVIDIA GPU that its driver can be asked of"
+    why = "the NVIDIA driver gives no power readings here" if answering else "no NVIDIA GPU whose driver answers"
     return _sensor("nvml", (), why)
 
 
-def hwmon_folders(machine: Machine) -> list[tuple[str, str]]:
-    """(folder, chip name) of every hardware monitor."""
+def rapl_zones(machine: Machine) -> list[tuple[str, str]]:
+    """(folder, name) of each of Intel's and AMD's energy counters; both are called intel-rapl."""
+    zones = [zone for zone in machine.names(_POWERCAP) if re.fullmatch(r"intel-rapl(:[0-9]+)+", zone, re.ASCII)]
+    return [(f"{_POWERCAP}/{zone}", stripped(machine.read(f"{_POWERCAP}/{zone}/name")) or zone) for zone in zones]
+
+
+def hwmon_inputs(machine: Machine, pattern: str) -> Iterator[tuple[str, str, str]]:
+    """(chip, name, path) of each file of a hardware monitor that fits: the pattern's group begins its sister files."""
+    for folder, chip in _hwmon_chips(machine):
+        for file in machine.names(folder):
+            if match := re.fullmatch(pattern, file, re.ASCII):
+                label = stripped(machine.read(f"{folder}/{match[1]}_label"))
+                yield chip, f"{chip} {label}" if label else chip, f"{folder}/{file}"
+
+
+def _hwmon_chips(machine: Machine) -> list[tuple[str, str]]:
     folders = (f"{_HWMON}/{name}" for name in machine.names(_HWMON))
     return [(folder, stripped(machine.read(f"{folder}/name")) or "unnamed") for folder in folders]
+
+
+def ina3221_rails(machine: Machine) -> list[tuple[str, str, str]]:
+    """The rails of a Jetson: a label, and the files of its millivolts and milliamperes."""
+    rails = []
+    for folder, chip in _hwmon_chips(machine):
+        files = set(machine.names(folder)) if chip.startswith("ina3221") else set()
+        for channel in (1, 2, 3):
+            label = stripped(machine.read(f"{folder}/in{channel}_label"))
+            if {f"in{channel}_input", f"curr{channel}_input"} <= files and label not in {None, "NC"}:
+                rails.append((str(label), f"{folder}/in{channel}_input", f"{folder}/curr{channel}_input"))
+    return rails
+
+
+def batteries(machine: Machine) -> list[str]:
+    """The names of the batteries that measure their power."""
+    names = []
+    for name in machine.names(_SUPPLY):
+        files = set(machine.names(f"{_SUPPLY}/{name}"))
+        measures = "power_now" in files or {"current_now", "voltage_now"} <= files
+        if measures and stripped(machine.read(f"{_SUPPLY}/{name}/type")) == "Battery":
+            names.append(name)
+    return names
 
 
 def _sensor(name: str, domains: Iterable[str], why: str | None) -> PowerSensor:
@@ -66,38 +111,23 @@ def _sensor(name: str, domains: Iterable[str], why: str | None) -> PowerSensor:
 
 
 def _rapl(machine: Machine) -> PowerSensor:
-    """Intel's and AMD's energy counters; both are called intel-rapl."""
-    zones = [name for name in machine.names(_POWERCAP) if re.fullmatch(r"intel-rapl(:[0-9]+)+", name, re.ASCII)]
+    zones = rapl_zones(machine)
     if not zones:
         return _sensor("rapl", (), f"there is no intel-rapl zone in {_POWERCAP}")
-    named = [(zone, stripped(machine.read(f"{_POWERCAP}/{zone}/name")) or zone) for zone in zones]
-    readable = tuple(name for zone, name in named if machine.read(f"{_POWERCAP}/{zone}/energy_uj") is not None)
+    readable = tuple(name for folder, name in zones if machine.read(f"{folder}/energy_uj") is not None)
     if readable:
         return _sensor("rapl", readable, None)
-    return _sensor("rapl", (name for _, name in named), f"{_POWERCAP}/{zones[0]}/energy_uj is readable by root only")
+    return _sensor("rapl", (name for _, name in zones), f"{zones[0][0]}/energy_uj is readable by root only")
 
 
 def _hwmon(machine: Machine) -> PowerSensor:
-    found = []
-    for folder, chip in hwmon_folders(machine):
-        inputs = (re.fullmatch(r"(power[0-9]+)_(input|average)", name, re.ASCII) for name in machine.names(folder))
-        for channel in sorted({match[1] for match in inputs if match}):
-            label = stripped(machine.read(f"{folder}/{channel}_label"))
-            found.append(f"{chip} {label}" if label else chip)
-    return _sensor("hwmon", found, None if found else f"no chip in {_HWMON} has a power input")
+    inputs = hwmon_inputs(machine, r"(power[0-9]+)_(?:input|average)")
+    names = {path.rpartition("_")[0]: name for _, name, path in inputs}  # a channel may have both files
+    return _sensor("hwmon", names.values(), None if names else f"no chip in {_HWMON} has a power input")
 
 
 def _ina3221(machine: Machine) -> PowerSensor:
-    """The rails of a Jetson: volts and amperes a channel."""
-    rails = []
-    for folder, chip in hwmon_folders(machine):
-        if not chip.startswith("ina3221"):
-            continue
-        files = set(machine.names(folder))
-        for channel in (1, 2, 3):
-            label = stripped(machine.read(f"{folder}/in{channel}_label"))
-            if {f"in{channel}_input", f"curr{channel}_input"} <= files and label not in {None, "NC"}:
-                rails.append(str(label))
+    rails = [label for label, _, _ in ina3221_rails(machine)]
     return _sensor("ina3221", rails, None if rails else f"no INA3221 in {_HWMON}")
 
 
@@ -110,10 +140,5 @@ def _pmic(machine: Machine, board: str | None) -> PowerSensor:
 
 
 def _battery(machine: Machine) -> PowerSensor:
-    found = []
-    for name in machine.names(_SUPPLY):
-        files = set(machine.names(f"{_SUPPLY}/{name}"))
-        measures = "power_now" in files or {"current_now", "voltage_now"} <= files
-        if stripped(machine.read(f"{_SUPPLY}/{name}/type")) == "Battery" and measures:
-            found.append(name)
-    return _sensor("battery", found, None if found else f"no battery that measures power in {_SUPPLY}")
+    names = batteries(machine)
+    return _sensor("battery", names, None if names else f"no battery that measures power in {_SUPPLY}")

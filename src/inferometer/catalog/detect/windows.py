@@ -1,4 +1,4 @@
-"""Windows: one PowerShell call for everything that CIM tells, as values."""
+"""Windows: one PowerShell call for everything that CIM reports, as values."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -83,9 +83,9 @@ def windows_host(machine: Machine) -> Host:
 
 
 def parse_cim(text: str | None) -> Cim:
-    """The script's JSON: a list of rows for every class, empty where nothing was told."""
-    told = table(decoded((text or "").lstrip("\ufeff")))
-    return {name: rows(told.get(name)) for name in (*_CLASSES, "registry")}
+    """The script's JSON: a list of rows for every class, empty where nothing was reported."""
+    classes = table(decoded((text or "").lstrip("\ufeff")))
+    return {name: rows(classes.get(name)) for name in (*_CLASSES, "registry")}
 
 
 def _word(row: Mapping[str, Any], key: str) -> str | None:
@@ -98,8 +98,8 @@ def _count(row: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
 
 
-def _sum(found: Iterable[int | None]) -> int | None:
-    known = [value for value in found if value is not None]
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [value for value in counts if value is not None]
     return sum(known) if known else None
 
 
@@ -113,12 +113,12 @@ def _board(cim: Cim) -> str | None:
 
 
 def _os(cim: Cim) -> OperatingSystem:
-    told = _first(cim, "os")
-    caption = _word(told, "Caption")
+    system = _first(cim, "os")
+    caption = _word(system, "Caption")
     return OperatingSystem(
         name=caption.removeprefix("Microsoft ") if caption else "Windows",
-        version=_word(told, "Version"),
-        kernel=_word(told, "BuildNumber"),
+        version=_word(system, "Version"),
+        kernel=_word(system, "BuildNumber"),
     )
 
 
@@ -135,16 +135,12 @@ def _cpu(machine: Machine, cim: Cim) -> Cpu:
         vendor=isa.vendor_name(_word(first, "Manufacturer")),
         architecture=architecture,
         flags=isa.flags_of_windows(architecture, features),
-        flags_absent=(),
         physical_cores=cores,
         logical_cores=logical,
-        performance_cores=None,
-        efficiency_cores=None,
         sockets=len(sockets) or None,
         base_hz=clock * 1e6 if clock else None,  # MaxClockSpeed is the rated clock: turbo is not in it
-        max_hz=None,
         caches=_caches(cim),
-        groups=(CoreGroup(name=None, kind=None, cores=cores, logical_cores=logical, max_hz=None),) if cores else (),
+        groups=(CoreGroup(cores=cores, logical_cores=logical),) if cores else (),
     )
 
 
@@ -160,15 +156,12 @@ def _caches(cim: Cim) -> tuple[Cache, ...]:
         for level, key in ((2, "L2CacheSize"), (3, "L3CacheSize")):
             if size := _sum(_count(row, key) for row in cim["processor"]):
                 totals[level, "unified"] = size * 1024
-    return tuple(
-        Cache(level=level, kind=kind, size_bytes=None, shared_by=None, count=None, total_bytes=total)
-        for (level, kind), total in sorted(totals.items())
-    )
+    return tuple(Cache(level=level, kind=kind, total_bytes=total) for (level, kind), total in sorted(totals.items()))
 
 
 def _memory(cim: Cim) -> MemoryFacts:
-    told = _first(cim, "os")
-    visible, free = _count(told, "TotalVisibleMemorySize"), _count(told, "FreePhysicalMemory")
+    system = _first(cim, "os")
+    visible, free = _count(system, "TotalVisibleMemorySize"), _count(system, "FreePhysicalMemory")
     swap = _sum(_count(row, "AllocatedBaseSize") for row in cim["pagefile"])
     used = _sum(_count(row, "CurrentUsage") for row in cim["pagefile"])
     return MemoryFacts(
@@ -176,7 +169,6 @@ def _memory(cim: Cim) -> MemoryFacts:
         available_bytes=None if free is None else free * 1024,
         swap_total_bytes=None if swap is None else swap * 2**20,
         swap_free_bytes=None if swap is None or used is None else max(swap - used, 0) * 2**20,
-        numa_nodes=(),
     )
 
 
@@ -197,13 +189,7 @@ def _video(row: Mapping[str, Any], sizes: Mapping[str | None, int | None]) -> Gp
         name=name,
         vendor=known.get(vendor or "", vendor),
         memory_bytes=sizes.get(name) or small,
-        shared_memory=None,
         driver=_word(row, "DriverVersion"),
-        cuda=None,
-        compute_capability=None,
-        cores=None,
-        max_hz=None,
-        power_limit_w=None,
         source="cim",
     )
 
@@ -215,11 +201,6 @@ def _limits(machine: Machine, cim: Cim) -> Limits:
     absent = system.get("HypervisorPresent") is False
     return Limits(
         affinity_cpus=machine.affinity(),
-        cpuset_cpus=None,
-        quota_cpus=None,
-        memory_bytes=None,
-        cgroup_version=None,
-        container=None,
         virtualised=True if kind else False if absent else None,
         hypervisor=kind,
     )

@@ -1,6 +1,6 @@
 """Is this machine fit to measure on? The one-minute checklist as checks, each with a verdict and a remedy.
 
-`examine(machine, host)` reads twice, an interval apart, and returns a `Check` for every row of `CHECKS`; `overall`
+`take(machine, host)` reads twice, an interval apart; `judge` makes a `Check` of it for every row of `CHECKS`; `overall`
 says whether it is quiet enough.
 """
 
@@ -23,9 +23,10 @@ __all__ = [
     "Readings",
     "Topic",
     "Verdict",
-    "examine",
     "judge",
     "overall",
+    "read_counters",
+    "read_state",
     "take",
 ]
 
@@ -34,30 +35,18 @@ CHECKS: Mapping[str, Topic] = {
 }
 
 INTERVAL_S = 1.0
-_TELLING = ("load-high", "cpu-pressure", "cpu-busy")  # without one of these, quiet cannot be told from busy
+_TELLING = ("load-high", "cpu-pressure", "cpu-busy")  # without one of these, quiet cannot be distinguished from busy
 
 
 @frozen
 class Overall:
-    """`quiet`: measure now, or not; None where nothing that would tell could be read."""
+    """`quiet`: measure now, or not; None where nothing that would show it could be read."""
 
     verdict: Verdict
     quiet: bool | None
     found: str
     disturbed_by: tuple[str, ...]
     reservations: tuple[str, ...]
-
-
-def examine(
-    machine: Machine,
-    host: Host,
-    *,
-    interval_s: float = INTERVAL_S,
-    sleep: Callable[[float], None] = time.sleep,
-    clock: Callable[[], float] = time.perf_counter,
-) -> tuple[Check, ...]:
-    """Every check, in the order of the checklist."""
-    return judge(take(machine, host, interval_s=interval_s, sleep=sleep, clock=clock))
 
 
 def take(
@@ -74,15 +63,15 @@ def take(
             f"The interval between the two readings cannot be {interval_s:g} s.",
             remedy="Give a time above 0 and below an hour, such as 1 s.",
         )
-    state = _state(machine, host)
+    state = read_state(machine, host)
     started = clock()
-    before = _counters(machine, host)
+    before = read_counters(machine, host)
     sleep(interval_s)
     elapsed = clock() - started
     return Readings(
         host=host,
         before=before,
-        after=_counters(machine, host),
+        after=read_counters(machine, host),
         elapsed_s=max(elapsed, 0.0),
         state=state,
         pid=machine.pid,
@@ -90,19 +79,19 @@ def take(
 
 
 def judge(readings: Readings) -> tuple[Check, ...]:
+    """Every check, in the order of the checklist."""
     return tuple(topic(readings) for topic in CHECKS.values())
 
 
 def overall(checks: Iterable[Check]) -> Overall:
     """Quiet enough: nothing that disturbs a measurement is bad, and at least one reading of the load could be had."""
-    found = {check.code: check for check in checks}
-    disturbing = tuple(code for code, check in found.items() if check.verdict == "bad" and _bearing(code) == "disturbs")
+    verdicts = {check.code: check.verdict for check in checks}
+    disturbing = tuple(code for code, verdict in verdicts.items() if verdict == "bad" and _bearing(code) == "disturbs")
     others = tuple(
         code
-        for code, check in found.items()
-        if check.verdict in {"warn", "bad"} and code not in disturbing and _bearing(code) != "none"
+        for code, verdict in verdicts.items()
+        if verdict in {"warn", "bad"} and code not in disturbing and _bearing(code) != "none"
     )
-    told = any(found[code].verdict != "unknown" for code in _TELLING if code in found)
     if disturbing:
         return Overall(
             verdict="bad",
@@ -111,7 +100,7 @@ def overall(checks: Iterable[Check]) -> Overall:
             disturbed_by=disturbing,
             reservations=others,
         )
-    if not told:
+    if all(verdicts.get(code, "unknown") == "unknown" for code in _TELLING):
         why = "cannot tell whether it is quiet: neither load nor CPU use can be read here"
         return Overall(verdict="unknown", quiet=None, found=why, disturbed_by=(), reservations=others)
     text = f"quiet enough to measure, with reservations: {', '.join(others)}" if others else "quiet enough to measure"
@@ -122,7 +111,8 @@ def _bearing(code: str) -> Bearing:
     return CHECKS[code].bearing if code in CHECKS else "none"
 
 
-def _counters(machine: Machine, host: Host) -> Counters:
+def read_counters(machine: Machine, host: Host) -> Counters:
+    """What counts up since boot; two readings of it show what happened in between."""
     if machine.system == "Linux":
         from inferometer.catalog.health.linux import linux_counters  # noqa: PLC0415 - one system of three is needed
 
@@ -132,7 +122,8 @@ def _counters(machine: Machine, host: Host) -> Counters:
     return portable_counters(machine)
 
 
-def _state(machine: Machine, host: Host) -> State:
+def read_state(machine: Machine, host: Host) -> State:
+    """What is read once: clocks, temperatures, the supply, the kernel's log."""
     if machine.system == "Linux":
         from inferometer.catalog.health.linux_state import linux_state  # noqa: PLC0415 - as above
 

@@ -1,4 +1,4 @@
-"""A check's shape: a topic says what is looked at and why, a judge turns readings into a verdict.
+"""What a check is: a topic says what is looked at and why, a judge turns readings into a verdict.
 
 `Topic` is callable: `topic(readings) → Check`. Verdicts: good, warn (measure, but read the remedy), bad (a measurement
 taken now would not be trusted), unknown (not measurable here, and why).
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Literal
 
-from inferometer.catalog.health.readings import Absent, Readings
+from inferometer.catalog.health.readings import Absent, Readings, UnreadableError
 from inferometer.core.frozen import frozen
 
 __all__ = [
@@ -78,7 +78,10 @@ class Topic:
         return f"{self.what} {self.why} {self.remedy}"
 
     def __call__(self, readings: Readings) -> Check:
-        outcome = self.judge(readings)
+        try:
+            outcome = self.judge(readings)
+        except UnreadableError as error:
+            outcome = unknown(str(error))
         wanted = self.remedy if outcome.verdict in {"warn", "bad"} else None
         return Check(
             code=self.code,

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from inferometer.catalog.health.check import Outcome, Topic, bad, good, topic, unknown, warn
-from inferometer.catalog.health.readings import Absent, ClockPolicy, GpuState, Readings, Temperature
+from inferometer.catalog.health.readings import Absent, ClockPolicy, GpuState, Readings, Temperature, known
 from inferometer.units import format_quantity
 
 __all__ = ["THROTTLE_REASONS", "TOPICS"]
@@ -37,18 +37,15 @@ _SLOW_SOURCES = frozenset({"hpet", "acpi_pm", "jiffies", "refined-jiffies"})
     remedy="`sudo cpupower frequency-set -g performance`.",
 )
 def cpu_governor(readings: Readings) -> Outcome:
-    clocks = readings.state.clocks
-    if isinstance(clocks, Absent):
-        return unknown(clocks)
-    known = Counter(policy.governor for policy in clocks if policy.governor)
-    if not known:
+    clocks = known(readings.state.clocks)
+    governors = Counter(policy.governor for policy in clocks if policy.governor)
+    if not governors:
         return unknown("no CPU names its governor")
-    found = ", ".join(f"{name} on {count} CPUs" for name, count in known.most_common())
-    numbers = {"cpus": float(sum(known.values())), "performance": float(known.get("performance", 0))}
-    lowest = any(policy.governor == "powersave" and policy.driver not in _OWN_POLICY for policy in clocks)
-    if lowest:
+    found = ", ".join(f"{name} on {count} CPUs" for name, count in governors.most_common())
+    numbers = {"cpus": float(sum(governors.values())), "performance": float(governors.get("performance", 0))}
+    if any(policy.governor == "powersave" and policy.driver not in _OWN_POLICY for policy in clocks):
         return bad(f"{found}: the lowest clock, always", numbers)
-    return good(found, numbers) if set(known) == {"performance"} else warn(found, numbers)
+    return good(found, numbers) if set(governors) == {"performance"} else warn(found, numbers)
 
 
 def _cap(policy: ClockPolicy) -> float | None:
@@ -66,20 +63,16 @@ def _cap(policy: ClockPolicy) -> float | None:
     remedy="Choose the performance power profile (powerprofilesctl, tuned-adm, nvpmodel), or lift scaling_max_freq.",
 )
 def cpu_clock_capped(readings: Readings) -> Outcome:
-    clocks = readings.state.clocks
-    if isinstance(clocks, Absent):
-        return unknown(clocks)
+    clocks = known(readings.state.clocks)
     caps = [(cap, policy.max_hz or 0.0) for policy in clocks if (cap := _cap(policy)) is not None]
     if not caps:
-        return unknown("no CPU tells its highest clock")
+        return unknown("no CPU reports its highest clock")
     now = [policy.current_hz for policy in clocks if policy.current_hz is not None]
     share, top = min(caps, key=lambda pair: (pair[0], -pair[1]))  # the CPU with the tightest cap, the fastest of them
     current = f", now up to {format_quantity(max(now), 'Hz', digits=3)}" if now else ""
     found = f"{share:.0%} of {format_quantity(top, 'Hz', digits=3)} allowed{current}"
     numbers = {"allowed": share, "max_hz": top} | ({"current_hz": max(now)} if now else {})
-    if share < 0.70:
-        return bad(found, numbers)
-    return warn(found, numbers) if share < 0.95 else good(found, numbers)
+    return Outcome(verdict="bad" if share < 0.70 else "warn" if share < 0.95 else "good", found=found, numbers=numbers)
 
 
 @topic(
@@ -118,16 +111,14 @@ def cpu_throttled(readings: Readings) -> Outcome:
     bearing="disturbs",
 )
 def gpu_throttled(readings: Readings) -> Outcome:
-    gpus = readings.state.gpus
-    if isinstance(gpus, Absent):
-        return unknown(gpus)
-    asked = [(gpu, gpu.throttle) for gpu in gpus if gpu.throttle is not None]
-    if not asked:
+    gpus = known(readings.state.gpus)
+    answering = [(gpu, gpu.throttle) for gpu in gpus if gpu.throttle is not None]
+    if not answering:
         return unknown("this GPU's driver gives no reasons")
-    active = [THROTTLE_REASONS[bit] for _, bits in asked for bit in THROTTLE_REASONS if bits & bit]
+    active = [THROTTLE_REASONS[bit] for _, bits in answering for bit in THROTTLE_REASONS if bits & bit]
     numbers = {"reasons": float(len(active))}
     if not active:
-        return good(f"no reason on {len(asked)} GPU{'s' if len(asked) > 1 else ''}", numbers)
+        return good(f"no reason on {len(answering)} GPU{'s' if len(answering) > 1 else ''}", numbers)
     found = ", ".join(dict.fromkeys(name for name, _ in active))
     return bad(found, numbers) if any(slow for _, slow in active) else warn(found, numbers)
 
@@ -141,13 +132,11 @@ def gpu_throttled(readings: Readings) -> Outcome:
     bearing="disturbs",
 )
 def gpu_busy(readings: Readings) -> Outcome:
-    gpus = readings.state.gpus
-    if isinstance(gpus, Absent):
-        return unknown(gpus)
+    gpus = known(readings.state.gpus)
     uses = [gpu.busy for gpu in gpus if gpu.busy is not None]
     shares = [share for share in (_memory_share(gpu) for gpu in gpus) if share is not None]
     if not uses and not shares:
-        return unknown("this GPU's driver does not tell how busy it is")
+        return unknown("this GPU's driver does not report how busy it is")
     busy, held = max(uses, default=0.0), max(shares, default=0.0)
     found = f"the busiest {busy:.0%} in use, the fullest {held:.0%} of its memory"
     numbers = {"busy": busy, "memory": held}
@@ -212,9 +201,7 @@ def _margin(reading: Temperature) -> float:
     remedy="Boot with clocksource=tsc, if the kernel did not disable it for a reason; in a VM ask for kvm-clock.",
 )
 def clock_source(readings: Readings) -> Outcome:
-    source = readings.state.clock_source
-    if isinstance(source, Absent):
-        return unknown(source)
+    source = known(readings.state.clock_source)
     if source in _SLOW_SOURCES:
         return bad(source)
     return good(source) if source in _FAST_SOURCES else warn(f"{source}, whose cost is not known")

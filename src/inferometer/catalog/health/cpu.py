@@ -1,11 +1,15 @@
 """Is somebody else using the processor? uptime, vmstat, mpstat, pidstat and pressure of the one-minute checklist."""
 
-from inferometer.catalog.health.check import Outcome, Topic, good, grade, topic, unknown
-from inferometer.catalog.health.readings import Absent, CpuTime, Readings
+from collections.abc import Container
+from contextlib import suppress
 
-__all__ = ["TOPICS", "pressure_outcome"]
+from inferometer.catalog.health.check import Outcome, Topic, good, grade, topic, unknown
+from inferometer.catalog.health.readings import Absent, CpuTime, Readings, UnreadableError, both, known
+
+__all__ = ["TOPICS", "cpu_seconds", "pressure_outcome", "process_shares"]
 
 _SHOWN = 3
+_WORTH_NAMING = 0.05  # of a CPU
 
 
 @topic(
@@ -18,11 +22,7 @@ _SHOWN = 3
     bearing="disturbs",
 )
 def load_high(readings: Readings) -> Outcome:
-    load, cpus = readings.after.load, readings.host.cpu.logical_cores
-    if isinstance(load, Absent):
-        return unknown(load)
-    if not cpus:
-        return unknown("the number of CPUs is not known")
+    load, cpus = known(readings.after.load), _cpus(readings)
     share = load.one / cpus
     return Outcome(
         verdict=grade(share, 0.3, 0.8),
@@ -31,10 +31,12 @@ def load_high(readings: Readings) -> Outcome:
     )
 
 
+def _cpus(readings: Readings) -> int:
+    return known(readings.host.cpu.logical_cores or Absent("the number of CPUs is not known"))
+
+
 def pressure_outcome(readings: Readings, resource: str, warn_at: float, bad_at: float) -> Outcome:
-    before, after = readings.before.pressure, readings.after.pressure
-    if isinstance(after, Absent):
-        return unknown(after)
+    before, after = readings.before.pressure, known(readings.after.pressure)
     if resource not in after:
         return unknown(f"there is no /proc/pressure/{resource}")
     now = after[resource]
@@ -62,16 +64,15 @@ def cpu_pressure(readings: Readings) -> Outcome:
     return pressure_outcome(readings, "cpu", 0.05, 0.20)
 
 
-def _shares(before: CpuTime | Absent, after: CpuTime | Absent) -> tuple[float, float | None] | None:
-    """(busy, stolen) shares of the time between two readings."""
-    if isinstance(before, Absent) or isinstance(after, Absent):
-        return None
-    steal = None if after.steal_s is None else max(after.steal_s - (before.steal_s or 0.0), 0.0)
-    busy, idle = max(after.busy_s - before.busy_s, 0.0), max(after.idle_s - before.idle_s, 0.0)
-    whole = busy + idle + (steal or 0.0)
-    if whole <= 0:
-        return None
-    return busy / whole, None if steal is None else steal / whole
+def cpu_seconds(before: CpuTime | Absent, after: CpuTime | Absent) -> tuple[float, float | None, float]:
+    """CPU time that passed between two readings: busy, stolen, and all of it."""
+    first, last = both(before, after)
+    steal = None if last.steal_s is None else max(last.steal_s - (first.steal_s or 0.0), 0.0)
+    busy, idle = max(last.busy_s - first.busy_s, 0.0), max(last.idle_s - first.idle_s, 0.0)
+    total = busy + idle + (steal or 0.0)
+    if total <= 0:
+        raise UnreadableError("the CPU counters did not move")
+    return busy, steal, total
 
 
 @topic(
@@ -84,18 +85,24 @@ def _shares(before: CpuTime | Absent, after: CpuTime | Absent) -> tuple[float, f
     bearing="disturbs",
 )
 def cpu_busy(readings: Readings) -> Outcome:
-    before, after = readings.before, readings.after
-    total = _shares(before.cpu, after.cpu)
-    if total is None:
-        return unknown(after.cpu if isinstance(after.cpu, Absent) else "the CPU counters did not move")
-    paired = zip(before.cpus, after.cpus, strict=False)
-    each = [shares[0] for shares in (_shares(*pair) for pair in paired) if shares is not None]
-    busiest = max(each, default=total[0])
-    found = f"{total[0]:.0%} of all CPUs in use, the busiest {busiest:.0%}"
-    verdict = grade(total[0], 0.10, 0.30)
-    if verdict == "good" and busiest >= 0.9 and len(each) > 1:
+    busy, _, total = cpu_seconds(readings.before.cpu, readings.after.cpu)
+    share, single = busy / total, _busy_shares(readings)
+    busiest = max(single, default=share)
+    found = f"{share:.0%} of all CPUs in use, the busiest {busiest:.0%}"
+    verdict = grade(share, 0.10, 0.30)
+    if verdict == "good" and busiest >= 0.9 and len(single) > 1:
         verdict = "warn"
-    return Outcome(verdict=verdict, found=found, numbers={"busy": total[0], "busiest": busiest})
+    return Outcome(verdict=verdict, found=found, numbers={"busy": share, "busiest": busiest})
+
+
+def _busy_shares(readings: Readings) -> list[float]:
+    """Of each CPU; one whose counters stood still is left out."""
+    shares = []
+    for before, after in zip(readings.before.cpus, readings.after.cpus, strict=False):
+        with suppress(UnreadableError):
+            busy, _, total = cpu_seconds(before, after)
+            shares.append(busy / total)
+    return shares
 
 
 @topic(
@@ -108,19 +115,13 @@ def cpu_busy(readings: Readings) -> Outcome:
     bearing="disturbs",
 )
 def cpu_steal(readings: Readings) -> Outcome:
-    shares = _shares(readings.before.cpu, readings.after.cpu)
-    if shares is None:
-        cpu = readings.after.cpu
-        return unknown(cpu if isinstance(cpu, Absent) else "the CPU counters did not move")
-    if shares[1] is None:
+    _, stolen, total = cpu_seconds(readings.before.cpu, readings.after.cpu)
+    if stolen is None:
         return unknown("this system does not count stolen time")
+    share = stolen / total
     virtual = readings.host.limits.virtualised
     where = "a virtual machine" if virtual else "a real machine" if virtual is False else "this machine"
-    return Outcome(
-        verdict=grade(shares[1], 0.01, 0.05),
-        found=f"{shares[1]:.1%} stolen on {where}",
-        numbers={"steal": shares[1]},
-    )
+    return Outcome(verdict=grade(share, 0.01, 0.05), found=f"{share:.1%} stolen on {where}", numbers={"steal": share})
 
 
 @topic(
@@ -132,12 +133,7 @@ def cpu_steal(readings: Readings) -> Outcome:
     bearing="disturbs",
 )
 def run_queue_long(readings: Readings) -> Outcome:
-    before, after = readings.before.queue, readings.after.queue
-    cpus = readings.host.cpu.logical_cores
-    if isinstance(after, Absent):
-        return unknown(after)
-    if not cpus:
-        return unknown("the number of CPUs is not known")
+    before, after, cpus = readings.before.queue, known(readings.after.queue), _cpus(readings)
     samples = [queue.running for queue in (before, after) if not isinstance(queue, Absent)]
     others = max(sum(samples) / len(samples) - 1, 0.0)  # the reader itself runs while it reads
     blocked = after.blocked or 0
@@ -157,21 +153,23 @@ def run_queue_long(readings: Readings) -> Outcome:
     bearing="disturbs",
 )
 def cpu_hog(readings: Readings) -> Outcome:
-    before, after = readings.before.processes, readings.after.processes
-    if isinstance(before, Absent) or isinstance(after, Absent):
-        return unknown(after if isinstance(after, Absent) else "the processes could not be seen the first time")
-    if readings.elapsed_s <= 0:
-        return unknown("no time passed between the two readings")
-    used = [
-        (max(process.cpu_s - before[pid].cpu_s, 0.0) / readings.elapsed_s, f"{process.name} (pid {pid})")
-        for pid, process in after.items()
-        if pid in before and pid != readings.pid
-    ]
-    top = [(share, name) for share, name in sorted(used, reverse=True)[:_SHOWN] if share >= 0.05]
+    shares = process_shares(readings, {readings.pid})
+    top = [(share, name) for share, name in shares[:_SHOWN] if share >= _WORTH_NAMING]
     if not top:
-        return good(f"none of {len(used)} processes uses a CPU", {"top": 0.0})
+        return good(f"none of {len(shares)} processes uses a CPU", {"top": 0.0})
     names = ", ".join(f"{name} {share:.0%}" for share, name in top)
     return Outcome(verdict=grade(top[0][0], 0.10, 0.50), found=names, numbers={"top": top[0][0]})
+
+
+def process_shares(readings: Readings, own: Container[int | None]) -> list[tuple[float, str]]:
+    """How much of a CPU each process used between the readings, the busiest first. Our `own` are left out."""
+    before, after = both(readings.before.processes, readings.after.processes)
+    shares = [
+        (max(process.cpu_s - before[pid].cpu_s, 0.0) / readings.seconds, f"{process.name} (pid {pid})")
+        for pid, process in after.items()
+        if pid in before and pid not in own
+    ]
+    return sorted(shares, reverse=True)
 
 
 TOPICS: tuple[Topic, ...] = (load_high, cpu_pressure, cpu_busy, run_queue_long, cpu_hog, cpu_steal)

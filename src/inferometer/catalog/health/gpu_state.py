@@ -1,4 +1,4 @@
-"""GPUs now: heat, clocks, use and reasons for a lower clock, by NVML, nvidia-smi or AMD's sysfs."""
+"""The state of the GPUs: temperature, utilisation, memory and throttling, by NVML, nvidia-smi or AMD's sysfs."""
 
 import re
 from collections.abc import Mapping
@@ -11,17 +11,7 @@ from inferometer.catalog.health.readings import Absent, GpuState
 
 __all__ = ["STATE_FIELDS", "gpu_states"]
 
-_COMMON = (
-    "name",
-    "temperature.gpu",
-    "utilization.gpu",
-    "memory.used",
-    "memory.total",
-    "clocks.sm",
-    "clocks.max.sm",
-    "power.draw",
-    "power.limit",
-)
+_COMMON = ("name", "temperature.gpu", "utilization.gpu", "memory.used", "memory.total")
 # Driver 535 renamed the throttle reasons to event reasons; older ones know the old name alone.
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 STATE_FIELDS = tuple((*_COMMON, reasons) for reasons in _REASONS)
@@ -30,11 +20,11 @@ _MIB = 2**20
 
 def gpu_states(machine: Machine) -> tuple[GpuState, ...] | Absent:
     nvml = machine.module("pynvml")
-    found = nvml_session(nvml, _nvml_state) if nvml is not None else ()
-    if not found and machine.which("nvidia-smi"):
-        found = tuple(_smi_state(row) for row in query_nvidia_smi(machine, STATE_FIELDS))
-    found += tuple(_amd_states(machine))
-    return found or Absent("no GPU here whose driver can be asked")
+    states = nvml_session(nvml, _nvml_state) if nvml is not None else ()
+    if not states and machine.which("nvidia-smi"):
+        states = tuple(_smi_state(row) for row in query_nvidia_smi(machine, STATE_FIELDS))
+    states += tuple(_amd_states(machine))
+    return states or Absent("no GPU here whose driver can be asked")
 
 
 def _smi_state(row: Mapping[str, str]) -> GpuState:
@@ -44,10 +34,6 @@ def _smi_state(row: Mapping[str, str]) -> GpuState:
         busy=scaled(row.get("utilization.gpu"), 1e-2),
         memory_used_bytes=scaled(row.get("memory.used"), _MIB),
         memory_total_bytes=scaled(row.get("memory.total"), _MIB),
-        clock_hz=scaled(row.get("clocks.sm"), 1e6),
-        max_clock_hz=scaled(row.get("clocks.max.sm"), 1e6),
-        power_w=scaled(row.get("power.draw"), 1.0),
-        power_limit_w=scaled(row.get("power.limit"), 1.0),
         throttle=next((whole(row[name]) for name in _REASONS if name in row), None),
     )
 
@@ -68,34 +54,25 @@ def _nvml_state(nvml: Any, handle: Any) -> GpuState:
         busy=None if use is None else times(use.gpu, 1e-2),
         memory_used_bytes=None if memory is None else float(memory.used),
         memory_total_bytes=None if memory is None else float(memory.total),
-        clock_hz=times(ask(nvml, "nvmlDeviceGetClockInfo", handle, 1), 1e6),  # 1: the SM clock
-        max_clock_hz=times(ask(nvml, "nvmlDeviceGetMaxClockInfo", handle, 1), 1e6),
-        power_w=times(ask(nvml, "nvmlDeviceGetPowerUsage", handle), 1e-3),
-        power_limit_w=times(ask(nvml, "nvmlDeviceGetPowerManagementLimit", handle), 1e-3),
         throttle=None if reasons is None else int(reasons),
     )
 
 
 def _amd_states(machine: Machine) -> list[GpuState]:
-    found = []
+    states = []
     for card in machine.names("/sys/class/drm"):
         folder = f"/sys/class/drm/{card}/device"
         if not re.fullmatch(r"card[0-9]+", card, re.ASCII) or stripped(machine.read(f"{folder}/vendor")) != "0x1002":
             continue
         monitor = next((f"{folder}/hwmon/{name}" for name in machine.names(f"{folder}/hwmon")), folder)
         name = stripped(machine.read(f"{folder}/product_name"))
-        found.append(
+        states.append(
             GpuState(
                 name=name or f"AMD GPU {stripped(machine.read(f'{folder}/device')) or card}",
                 celsius=scaled(machine.read(f"{monitor}/temp1_input"), 1e-3),
                 busy=scaled(machine.read(f"{folder}/gpu_busy_percent"), 1e-2),
                 memory_used_bytes=scaled(machine.read(f"{folder}/mem_info_vram_used"), 1.0),
                 memory_total_bytes=scaled(machine.read(f"{folder}/mem_info_vram_total"), 1.0),
-                clock_hz=scaled(machine.read(f"{monitor}/freq1_input"), 1.0),
-                max_clock_hz=None,
-                power_w=scaled(machine.read(f"{monitor}/power1_average"), 1e-6),
-                power_limit_w=scaled(machine.read(f"{monitor}/power1_cap"), 1e-6),
-                throttle=None,
             )
         )
-    return found
+    return states

@@ -1,4 +1,4 @@
-"""Lines of the kernel's log that tell of trouble, as rows of patterns."""
+"""Lines of the kernel's log that mean trouble, as a table of patterns."""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _TEXT_AT_MOST = 160
 
 def parse_kernel_log(text: str | None, uptime_s: float | None) -> tuple[KernelEvent, ...]:
     """The lines of `dmesg` that match a pattern, oldest first; each under the first kind that fits."""
-    found = []
+    events = []
     for line in lines_of(text):
         kind = next((kind for kind, pattern in PATTERNS.items() if pattern.search(line)), None)
         if kind is None:
@@ -36,5 +36,5 @@ def parse_kernel_log(text: str | None, uptime_s: float | None) -> tuple[KernelEv
         stamp = _STAMP.search(line)
         at = number(stamp[1]) if stamp else None
         age = max(uptime_s - at, 0.0) if uptime_s is not None and at is not None else None
-        found.append(KernelEvent(kind=kind, age_s=age, text=_STAMP.sub("", line).strip()[:_TEXT_AT_MOST]))
-    return tuple(found)
+        events.append(KernelEvent(kind=kind, age_s=age, text=_STAMP.sub("", line).strip()[:_TEXT_AT_MOST]))
+    return tuple(events)

@@ -41,14 +41,14 @@ _CPU = "/sys/devices/system/cpu"
 
 def linux_counters(machine: Machine, host: Host) -> Counters:
     stat = machine.read("/proc/stat")
-    total, each = parse_stat(stat)
+    total, single = parse_stat(stat)
     cgroup = find_cgroup(machine)
     return Counters(
         load=parse_loadavg(machine.read("/proc/loadavg")) or Absent("there is no /proc/loadavg"),
         queue=_queue(stat),
         pressure=_pressure(machine),
         cpu=total or Absent("there is no /proc/stat"),
-        cpus=each,
+        cpus=single,
         processes=_processes(machine),
         memory=_memory(machine, cgroup, host.limits.memory_bytes),
         paging=parse_vmstat(machine.read("/proc/vmstat"), machine.page_bytes)
@@ -70,7 +70,7 @@ def parse_loadavg(text: str | None) -> Load | None:
 def parse_stat(text: str | None) -> tuple[CpuTime | None, tuple[CpuTime, ...]]:
     """(all CPUs together, each CPU) of /proc/stat."""
     total: CpuTime | None = None
-    each: list[CpuTime] = []
+    single: list[CpuTime] = []
     for line in lines_of(text):
         words = line.split()
         if not words or not re.fullmatch(r"cpu[0-9]{0,5}", words[0], re.ASCII):
@@ -81,8 +81,8 @@ def parse_stat(text: str | None) -> tuple[CpuTime | None, tuple[CpuTime, ...]]:
         if words[0] == "cpu":
             total = time
         else:
-            each.append(time)
-    return total, tuple(each)
+            single.append(time)
+    return total, tuple(single)
 
 
 def _cpu_time(ticks: list[int | None]) -> CpuTime | None:
@@ -99,27 +99,27 @@ def _cpu_time(ticks: list[int | None]) -> CpuTime | None:
 
 
 def _queue(stat: str | None) -> RunQueue | Absent:
-    told = pairs(stat, " ")
-    running = whole(told.get("procs_running"))
+    counts = pairs(stat, " ")
+    running = whole(counts.get("procs_running"))
     if running is None:
         return Absent("/proc/stat does not count running tasks")
-    return RunQueue(running=running, blocked=whole(told.get("procs_blocked")))
+    return RunQueue(running=running, blocked=whole(counts.get("procs_blocked")))
 
 
 def parse_pressure(text: str | None) -> Pressure | None:
-    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=0` and the same for `full`; the averages are percents."""
+    """`some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and the same for `full`; the averages are percents."""
     rows = {line.split(" ")[0]: dict(re.findall(r"(\w+)=([0-9.]+)", line)) for line in lines_of(text) if line}
-    some, full = rows.get("some", {}), rows.get("full", {})
+    some = rows.get("some", {})
     avg10, total = scaled(some.get("avg10"), 1e-2), scaled(some.get("total"), 1e-6)
     if avg10 is None or total is None:
         return None
-    return Pressure(some_avg10=avg10, full_avg10=scaled(full.get("avg10"), 1e-2), stalled_s=total)
+    return Pressure(some_avg10=avg10, stalled_s=total)
 
 
 def _pressure(machine: Machine) -> Mapping[str, Pressure] | Absent:
     read = {name: parse_pressure(machine.read(f"/proc/pressure/{name}")) for name in ("cpu", "memory", "io")}
-    found = {name: value for name, value in read.items() if value is not None}
-    return found or Absent("this kernel has no pressure information (CONFIG_PSI, or booted with psi=0)")
+    pressures = {name: value for name, value in read.items() if value is not None}
+    return pressures or Absent("this kernel has no pressure information (CONFIG_PSI, or booted with psi=0)")
 
 
 def parse_process(text: str | None) -> ProcessTime | None:
@@ -139,8 +139,8 @@ def parse_process(text: str | None) -> ProcessTime | None:
 def _processes(machine: Machine) -> Mapping[int, ProcessTime] | Absent:
     pids = [int(name) for name in machine.names("/proc") if re.fullmatch(r"[0-9]{1,9}", name, re.ASCII)]
     read = {pid: parse_process(machine.read(f"/proc/{pid}/stat")) for pid in pids}
-    found = {pid: process for pid, process in read.items() if process is not None}
-    return found or Absent("no process can be seen in /proc")
+    processes = {pid: process for pid, process in read.items() if process is not None}
+    return processes or Absent("no process can be seen in /proc")
 
 
 def _memory(machine: Machine, cgroup: Cgroup, limit_bytes: int | None) -> MemoryState | Absent:
@@ -148,7 +148,7 @@ def _memory(machine: Machine, cgroup: Cgroup, limit_bytes: int | None) -> Memory
     info = parse_meminfo(machine.read("/proc/meminfo"))
     total, available = info.get("MemTotal"), info.get("MemAvailable")
     if not total or available is None:
-        return Absent("/proc/meminfo does not tell MemTotal and MemAvailable")
+        return Absent("/proc/meminfo does not give MemTotal and MemAvailable")
     used = _cgroup_used(machine, cgroup) if limit_bytes else None
     if limit_bytes and used is not None and limit_bytes < total:
         total, available = limit_bytes, max(min(available, limit_bytes - used), 0)
@@ -174,8 +174,8 @@ def _cgroup_used(machine: Machine, cgroup: Cgroup) -> int | None:
 
 
 def parse_vmstat(text: str | None, page_bytes: int) -> Paging | None:
-    told = pairs(text, " ")
-    pages_in, pages_out = whole(told.get("pswpin")), whole(told.get("pswpout"))
+    counts = pairs(text, " ")
+    pages_in, pages_out = whole(counts.get("pswpin")), whole(counts.get("pswpout"))
     if pages_in is None or pages_out is None:
         return None
     return Paging(in_bytes=pages_in * page_bytes, out_bytes=pages_out * page_bytes)
@@ -183,16 +183,16 @@ def parse_vmstat(text: str | None, page_bytes: int) -> Paging | None:
 
 def parse_net_dev(text: str | None) -> dict[str, LinkCounts]:
     """/proc/net/dev without loopback: received and sent together."""
-    found = {}
+    links = {}
     for line in lines_of(text):
         name, mark, rest = line.partition(":")
         counts = [whole(word) for word in rest.split()]
         known = [count for count in counts if count is not None]
         if mark and name.strip() != "lo" and len(known) >= 12 and len(known) == len(counts):
-            found[name.strip()] = LinkCounts(
+            links[name.strip()] = LinkCounts(
                 packets=known[1] + known[9], errors=known[2] + known[10], drops=known[3] + known[11]
             )
-    return found
+    return links
 
 
 def parse_snmp(text: str | None) -> TcpCounts | None:
@@ -200,28 +200,28 @@ def parse_snmp(text: str | None) -> TcpCounts | None:
     lines = [line.split() for line in lines_of(text) if line.startswith("Tcp:")]
     if len(lines) != 2:
         return None
-    told = dict(zip(lines[0], lines[1], strict=False))
-    sent, again = whole(told.get("OutSegs")), whole(told.get("RetransSegs"))
+    counts = dict(zip(lines[0], lines[1], strict=False))
+    sent, again = whole(counts.get("OutSegs")), whole(counts.get("RetransSegs"))
     return TcpCounts(sent=sent, retransmitted=again) if sent is not None and again is not None else None
 
 
 def parse_diskstats(text: str | None) -> dict[str, float]:
     """Seconds since boot in which each block device had something to do."""
-    found = {}
+    busy_s = {}
     for line in lines_of(text):
         words = line.split()
         busy = scaled(words[12], 1e-3) if len(words) >= 14 else None
         if busy is not None:
-            found[words[2]] = busy
-    return found
+            busy_s[words[2]] = busy
+    return busy_s
 
 
 def _disks(machine: Machine) -> Mapping[str, float] | Absent:
     """Whole devices only: partitions and loop devices would count the same work again."""
     devices = {name for name in machine.names("/sys/block") if not name.startswith(("loop", "ram", "zram", "dm-"))}
     read = parse_diskstats(machine.read("/proc/diskstats"))
-    found = {name: busy for name, busy in read.items() if name in devices}
-    return found or Absent("no block device is shown in /sys/block and /proc/diskstats")
+    disks = {name: busy for name, busy in read.items() if name in devices}
+    return disks or Absent("no block device is shown in /sys/block and /proc/diskstats")
 
 
 def _throttle_events(machine: Machine) -> int | Absent:
@@ -239,9 +239,7 @@ def _quota(machine: Machine, cgroup: Cgroup, quota_cpus: float | None) -> QuotaC
     if quota_cpus is None:
         return Absent("there is no CPU quota")
     for folder in cgroup.cpu:
-        told = pairs(machine.read(f"{folder}/cpu.stat"), " ")
-        stops = whole(told.get("nr_throttled"))
+        stops = whole(pairs(machine.read(f"{folder}/cpu.stat"), " ").get("nr_throttled"))
         if stops is not None:
-            stopped = scaled(told.get("throttled_usec"), 1e-6) or scaled(told.get("throttled_time"), 1e-9) or 0.0
-            return QuotaCounts(stops=stops, stopped_s=stopped)
+            return QuotaCounts(stops=stops)
     return Absent(f"cpu.stat cannot be read ({stripped(' '.join(cgroup.cpu[:1])) or 'no cpu cgroup'})")

@@ -1,4 +1,4 @@
-"""Linux: the state that is read once: clocks, heat, the kernel's log, the board's own warnings, the supply."""
+"""Linux: the state that is read once: clocks, temperatures, kernel log, board warnings, power supply."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from inferometer.catalog.detect.fields import lines_of, pairs, scaled, stripped, whole
 from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Machine
-from inferometer.catalog.detect.sensors import hwmon_folders
+from inferometer.catalog.detect.sensors import hwmon_inputs
 from inferometer.catalog.health.gpu_state import gpu_states
 from inferometer.catalog.health.kernel_log import parse_kernel_log
 from inferometer.catalog.health.packages import installed_packages
@@ -52,8 +52,8 @@ def linux_state(machine: Machine, host: Host) -> State:
 
 def _clocks(machine: Machine, host: Host) -> tuple[ClockPolicy, ...] | Absent:
     cpus = (re.fullmatch(r"cpu([0-9]{1,5})", name, re.ASCII) for name in machine.names(_CPU))
-    found = [_policy(machine, index) for index in sorted(int(match[1]) for match in cpus if match)]
-    known = tuple(policy for policy in found if policy.governor or policy.max_hz)
+    policies = [_policy(machine, index) for index in sorted(int(match[1]) for match in cpus if match)]
+    known = tuple(policy for policy in policies if policy.governor or policy.max_hz)
     if known:
         return known
     return Absent("no cpufreq in this VM" if host.limits.virtualised else "this kernel shows no cpufreq")
@@ -72,14 +72,14 @@ def _policy(machine: Machine, index: int) -> ClockPolicy:
 
 
 def _temperatures(machine: Machine) -> tuple[Temperature, ...] | Absent:
-    found = [*_zones(machine), *_monitors(machine)]
+    readings = [*_zones(machine), *_monitors(machine)]
     # An unconnected sensor reads -55, 0 or 127 °C and more; none of them is a temperature of a running machine.
-    real = tuple(reading for reading in found if 1.0 <= reading.celsius <= 125.0)
+    real = tuple(reading for reading in readings if 1.0 <= reading.celsius <= 125.0)
     return real or Absent("no temperature sensor is shown (usual in a VM)")
 
 
 def _zones(machine: Machine) -> list[Temperature]:
-    found = []
+    zones = []
     for name in machine.names(_ZONES):
         folder = f"{_ZONES}/{name}"
         celsius = scaled(machine.read(f"{folder}/temp"), 1e-3) if name.startswith("thermal_zone") else None
@@ -94,28 +94,18 @@ def _zones(machine: Machine) -> list[Temperature]:
                     trips[kind] = min(limit, trips.get(kind, limit))
         label = stripped(machine.read(f"{folder}/type")) or name
         high = trips.get("hot") or trips.get("passive")
-        found.append(Temperature(name=label, celsius=celsius, high_c=high, critical_c=trips.get("critical")))
-    return found
+        zones.append(Temperature(name=label, celsius=celsius, high_c=high, critical_c=trips.get("critical")))
+    return zones
 
 
 def _monitors(machine: Machine) -> list[Temperature]:
-    found = []
-    for folder, chip in hwmon_folders(machine):
-        for file in machine.names(folder):
-            match = re.fullmatch(r"(temp[0-9]{1,3})_input", file, re.ASCII)
-            celsius = scaled(machine.read(f"{folder}/{file}"), 1e-3) if match else None
-            if match is None or celsius is None:
-                continue
-            label = stripped(machine.read(f"{folder}/{match[1]}_label"))
-            found.append(
-                Temperature(
-                    name=f"{chip} {label}" if label else chip,
-                    celsius=celsius,
-                    high_c=scaled(machine.read(f"{folder}/{match[1]}_max"), 1e-3),
-                    critical_c=scaled(machine.read(f"{folder}/{match[1]}_crit"), 1e-3),
-                )
-            )
-    return found
+    monitors = []
+    for _, name, path in hwmon_inputs(machine, r"(temp[0-9]{1,3})_input"):
+        stem, celsius = path.removesuffix("_input"), scaled(machine.read(path), 1e-3)
+        if celsius is not None:
+            high, critical = (scaled(machine.read(f"{stem}_{limit}"), 1e-3) for limit in ("max", "crit"))
+            monitors.append(Temperature(name=name, celsius=celsius, high_c=high, critical_c=critical))
+    return monitors
 
 
 def _kernel(machine: Machine) -> tuple[KernelEvent, ...] | Absent:
@@ -141,7 +131,7 @@ def parse_get_throttled(text: str | None) -> BoardThrottle | None:
 
 def _board(machine: Machine, host: Host) -> BoardThrottle | Absent:
     if not (host.board or "").startswith("Raspberry Pi"):
-        return Absent("this board's firmware does not tell")
+        return Absent("this board's firmware does not report it")
     if machine.which("vcgencmd") is None:
         return Absent("vcgencmd is not installed")
     return parse_get_throttled(machine.run("vcgencmd", "get_throttled")) or Absent("vcgencmd get_throttled failed")

@@ -1,8 +1,8 @@
 """Is there room? free and vmstat of the one-minute checklist."""
 
-from inferometer.catalog.health.check import Outcome, Topic, bad, good, grade, topic, unknown, warn
+from inferometer.catalog.health.check import Outcome, Topic, bad, good, grade, topic, warn
 from inferometer.catalog.health.cpu import pressure_outcome
-from inferometer.catalog.health.readings import Absent, Readings
+from inferometer.catalog.health.readings import Readings, both, known
 from inferometer.units import format_quantity
 
 __all__ = ["TOPICS"]
@@ -17,9 +17,7 @@ __all__ = ["TOPICS"]
     remedy="Close programs, use a smaller or more quantised model, or raise the container's memory limit.",
 )
 def memory_low(readings: Readings) -> Outcome:
-    memory = readings.after.memory
-    if isinstance(memory, Absent):
-        return unknown(memory)
+    memory = known(readings.after.memory)
     share = memory.available_bytes / memory.total_bytes if memory.total_bytes > 0 else 0.0
     found = (
         f"{format_quantity(memory.available_bytes, 'B', digits=3)} of "
@@ -46,13 +44,11 @@ def memory_pressure(readings: Readings) -> Outcome:
     "swap-in-use",
     title="Swap in use",
     what="How much of the swap space holds pages that were pushed out of memory.",
-    why="What was pushed out once has to come back when it is touched; it also tells that memory was short before.",
+    why="What was pushed out once has to come back when it is touched; it also shows that memory was short before.",
     remedy="Free memory, then `sudo swapoff -a && sudo swapon -a` brings the pages back.",
 )
 def swap_in_use(readings: Readings) -> Outcome:
-    memory = readings.after.memory
-    if isinstance(memory, Absent):
-        return unknown(memory)
+    memory = known(readings.after.memory)
     used = memory.swap_used_bytes
     numbers = {"used_bytes": float(used), "total_bytes": float(memory.swap_total_bytes)}
     if memory.swap_total_bytes <= 0:
@@ -73,13 +69,9 @@ def swap_in_use(readings: Readings) -> Outcome:
     bearing="disturbs",
 )
 def swapping(readings: Readings) -> Outcome:
-    before, after = readings.before.paging, readings.after.paging
-    if isinstance(before, Absent) or isinstance(after, Absent):
-        return unknown(after if isinstance(after, Absent) else "the counters could not be read the first time")
-    if readings.elapsed_s <= 0:
-        return unknown("no time passed between the two readings")
-    moved_in = max(after.in_bytes - before.in_bytes, 0) / readings.elapsed_s
-    moved_out = max(after.out_bytes - before.out_bytes, 0) / readings.elapsed_s
+    before, after = both(readings.before.paging, readings.after.paging)
+    moved_in = max(after.in_bytes - before.in_bytes, 0) / readings.seconds
+    moved_out = max(after.out_bytes - before.out_bytes, 0) / readings.seconds
     numbers = {"in_bytes_per_s": moved_in, "out_bytes_per_s": moved_out}
     if moved_in + moved_out <= 0:
         return good("nothing moved", numbers)

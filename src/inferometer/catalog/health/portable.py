@@ -1,4 +1,4 @@
-"""macOS and Windows: what psutil can tell, the rest absent with the reason."""
+"""macOS and Windows: what psutil can read, the rest absent with the reason."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ _NAMES = {"Darwin": "macOS", "Windows": "Windows"}
 def portable_counters(machine: Machine) -> Counters:
     system = _NAMES.get(machine.system, machine.system or "this system")
     ps = machine.module("psutil")
-    linux_only = Absent(f"{system} does not tell this")
+    linux_only = Absent(f"{system} does not report this")
     cpus = _asked(ps, lambda: tuple(_cpu_time(row) for row in ps.cpu_times(percpu=True)))
     return Counters(
         load=_load(machine, ps),
@@ -69,11 +69,11 @@ def portable_state(machine: Machine) -> State:
 def _asked(ps: Any, read: Callable[[], T]) -> T | Absent:
     """One question to psutil; its errors and a missing psutil are reasons."""
     if ps is None:
-        return Absent("psutil is not there to be asked")
+        return Absent("psutil is not installed")
     try:
         return read()
     except (ps.Error, OSError, AttributeError, NotImplementedError, RuntimeError) as error:
-        return Absent(f"psutil could not tell ({type(error).__name__})")
+        return Absent(f"psutil could not read it ({type(error).__name__})")
 
 
 def _load(machine: Machine, ps: Any) -> Load | Absent:
@@ -84,21 +84,22 @@ def _load(machine: Machine, ps: Any) -> Load | Absent:
 
 def _cpu_time(row: Any) -> CpuTime:
     """The fields differ by system: everything that is not idle is busy."""
-    told: Mapping[str, float] = row._asdict()
-    idle = told.get("idle", 0.0)
+    times: Mapping[str, float] = row._asdict()
+    idle = times.get("idle", 0.0)
     inside = {"guest", "guest_nice", "interrupt", "dpc"}  # Linux counts the first two, Windows the last two, twice
-    busy = sum(value for name, value in told.items() if name not in inside | {"idle", "steal", "iowait"})
-    return CpuTime(busy_s=busy, idle_s=idle + told.get("iowait", 0.0), steal_s=told.get("steal"))
+    busy = sum(value for name, value in times.items() if name not in inside | {"idle", "steal", "iowait"})
+    return CpuTime(busy_s=busy, idle_s=idle + times.get("iowait", 0.0), steal_s=times.get("steal"))
 
 
 def _processes(ps: Any) -> dict[int, ProcessTime]:
-    found = {}
+    processes = {}
     for process in ps.process_iter(["pid", "name", "cpu_times"]):
         times = process.info.get("cpu_times")
         pid = process.info.get("pid")
         if times is not None and pid:  # process 0 on Windows is the idle time itself
-            found[pid] = ProcessTime(name=str(process.info.get("name") or pid)[:64], cpu_s=times.user + times.system)
-    return found
+            name = str(process.info.get("name") or pid)[:64]
+            processes[pid] = ProcessTime(name=name, cpu_s=times.user + times.system)
+    return processes
 
 
 def _memory(ps: Any) -> MemoryState:
@@ -136,10 +137,10 @@ def _links(ps: Any) -> dict[str, LinkCounts]:
 def _temperatures(ps: Any, system: str) -> tuple[Temperature, ...] | Absent:
     if ps is None or not hasattr(ps, "sensors_temperatures"):
         return Absent(f"{system} shows programs no temperatures")
-    found = _asked(ps, ps.sensors_temperatures)
-    if isinstance(found, Absent):
-        return found
-    rows = [(chip, row) for chip, chip_rows in found.items() for row in chip_rows if row.current is not None]
+    chips = _asked(ps, ps.sensors_temperatures)
+    if isinstance(chips, Absent):
+        return chips
+    rows = [(chip, row) for chip, chip_rows in chips.items() for row in chip_rows if row.current is not None]
     readings = tuple(
         Temperature(name=f"{chip} {row.label}".strip(), celsius=row.current, high_c=row.high, critical_c=row.critical)
         for chip, row in rows
@@ -166,6 +167,6 @@ def parse_pmset_therm(text: str | None) -> BoardThrottle | None:
 
 def _thermal(machine: Machine, system: str) -> BoardThrottle | Absent:
     if machine.system != "Darwin":
-        return Absent(f"{system} does not tell programs about throttling")
-    told = parse_pmset_therm(machine.run("pmset", "-g", "therm"))
-    return told or Absent("pmset records no CPU speed limit on this Mac")
+        return Absent(f"{system} does not report throttling")
+    throttle = parse_pmset_therm(machine.run("pmset", "-g", "therm"))
+    return throttle or Absent("pmset records no CPU speed limit on this Mac")

@@ -5,6 +5,7 @@ Whatever could not be read is an `Absent` with the reason, which the check repea
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Disk
@@ -31,7 +32,12 @@ __all__ = [
     "Supply",
     "TcpCounts",
     "Temperature",
+    "UnreadableError",
+    "both",
+    "known",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,22 @@ class Absent:
     """A reading that is not there, and why: "no cpufreq in this VM"."""
 
     why: str
+
+
+class UnreadableError(Exception):
+    """A reading that a check needs is not there: the check is then unknown, for this reason."""
+
+
+def known(reading: T | Absent) -> T:
+    if isinstance(reading, Absent):
+        raise UnreadableError(reading.why)
+    return reading
+
+
+def both(before: T | Absent, after: T | Absent) -> tuple[T, T]:
+    """A counter at both ends of the interval."""
+    last = known(after)
+    return known(Absent("it could not be read the first time") if isinstance(before, Absent) else before), last
 
 
 @frozen
@@ -58,10 +80,9 @@ class RunQueue:
 
 @frozen
 class Pressure:
-    """Share of time in which some (or all) tasks waited for the resource; `stalled_s` counts up since boot."""
+    """Share of time in which some task waited for the resource; `stalled_s` counts up since boot."""
 
     some_avg10: float
-    full_avg10: float | None
     stalled_s: float
 
 
@@ -111,10 +132,9 @@ class TcpCounts:
 
 @frozen
 class QuotaCounts:
-    """How often, and how long, the cgroup's CPU quota stopped this container."""
+    """How often the cgroup's CPU quota stopped this container."""
 
     stops: int
-    stopped_s: float
 
 
 @frozen
@@ -163,11 +183,7 @@ class GpuState:
     busy: float | None
     memory_used_bytes: float | None
     memory_total_bytes: float | None
-    clock_hz: float | None
-    max_clock_hz: float | None
-    power_w: float | None
-    power_limit_w: float | None
-    throttle: int | None
+    throttle: int | None = None
 
 
 @frozen
@@ -219,3 +235,8 @@ class Readings:
     elapsed_s: float
     state: State
     pid: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Between the two readings; a check that needs a rate is unknown without any."""
+        return known(self.elapsed_s if self.elapsed_s > 0 else Absent("no time passed between the two readings"))

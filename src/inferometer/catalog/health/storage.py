@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from inferometer.catalog.health.check import Outcome, Topic, good, grade, topic, unknown, warn
 from inferometer.catalog.health.cpu import pressure_outcome
-from inferometer.catalog.health.readings import Absent, LinkCounts, Readings
+from inferometer.catalog.health.readings import LinkCounts, Readings, both, known
 from inferometer.units import format_quantity
 
 __all__ = ["TOPICS"]
@@ -21,9 +21,7 @@ _SEGMENTS_TO_JUDGE = 100
     bearing="none",
 )
 def disk_space_low(readings: Readings) -> Outcome:
-    disks = readings.state.disks
-    if isinstance(disks, Absent):
-        return unknown(disks)
+    disks = known(readings.state.disks)
     least = min(disk.free_bytes for disk in disks)
     found = ", ".join(f"{format_quantity(disk.free_bytes, 'B', digits=3)} free in the {disk.name}" for disk in disks)
     return Outcome(verdict=grade(-least, -5e9, -1e9), found=found, numbers={"free_bytes": float(least)})
@@ -49,16 +47,9 @@ def io_pressure(readings: Readings) -> Outcome:
     remedy="Wait until copies, updates and backups are done.",
 )
 def disk_busy(readings: Readings) -> Outcome:
-    before, after = readings.before.disk_busy_s, readings.after.disk_busy_s
-    if isinstance(before, Absent) or isinstance(after, Absent):
-        return unknown(after if isinstance(after, Absent) else "the disks could not be seen the first time")
-    if readings.elapsed_s <= 0:
-        return unknown("no time passed between the two readings")
-    shares = {
-        name: min(max(busy - before[name], 0.0) / readings.elapsed_s, 1.0)
-        for name, busy in after.items()
-        if name in before
-    }
+    before, after = both(readings.before.disk_busy_s, readings.after.disk_busy_s)
+    seconds = readings.seconds
+    shares = {n: min(max(busy - before[n], 0.0) / seconds, 1.0) for n, busy in after.items() if n in before}
     if not shares:
         return unknown("the disks changed between the two readings")
     name, share = max(shares.items(), key=lambda item: item[1])
@@ -86,9 +77,7 @@ def _sum(links: Mapping[str, LinkCounts]) -> LinkCounts:
     remedy="Look at the cable, the switch port and the driver of the interface; measure over loopback meanwhile.",
 )
 def network_errors(readings: Readings) -> Outcome:
-    before, after = readings.before.links, readings.after.links
-    if isinstance(before, Absent) or isinstance(after, Absent):
-        return unknown(after if isinstance(after, Absent) else "the interfaces could not be seen the first time")
+    before, after = both(readings.before.links, readings.after.links)
     first, last = _sum(before), _sum(after)
     fresh = max(last.errors - first.errors, 0) + max(last.drops - first.drops, 0)
     share = (last.errors + last.drops) / last.packets if last.packets > 0 else 0.0
@@ -107,9 +96,7 @@ def network_errors(readings: Readings) -> Outcome:
     remedy="Look at network-errors; try another network path; measure on the server itself.",
 )
 def tcp_retransmits(readings: Readings) -> Outcome:
-    before, after = readings.before.tcp, readings.after.tcp
-    if isinstance(before, Absent) or isinstance(after, Absent):
-        return unknown(after if isinstance(after, Absent) else "the counters could not be read the first time")
+    before, after = both(readings.before.tcp, readings.after.tcp)
     sent, again = max(after.sent - before.sent, 0), max(after.retransmitted - before.retransmitted, 0)
     when = "just now"
     if sent < _SEGMENTS_TO_JUDGE:

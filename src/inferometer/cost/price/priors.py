@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferometer.catalog.load import Row, read_rows
+from inferometer.catalog.load import CatalogRow, read_rows
 from inferometer.core.device import UNITS, Sourced
 from inferometer.core.frozen import frozen
 from inferometer.cost.work.classes import CLASSES
@@ -99,7 +99,7 @@ def storage_prior(kind: str | None) -> StoragePrior | None:
     return None
 
 
-def _prior(row: Row) -> Prior:
+def _prior(row: CatalogRow) -> Prior:
     row.allow(
         "unit", "class", "compute_share", "compute_ramp", "memory_share", "memory_ramp", "link_share", "spread", "notes"
     )
@@ -122,14 +122,14 @@ def _prior(row: Row) -> Prior:
     )
 
 
-def _share(row: Row, key: str) -> Sourced | None:
+def _share(row: CatalogRow, key: str) -> Sourced | None:
     share = row.number(key, "1", below=1.0)
     if share is not None and share.value <= 0:
         raise row.place.at(key).error("must be greater than 0.")
     return share
 
 
-def _required(row: Row, key: str, *, most: float | None = 1.0) -> Sourced:
+def _required(row: CatalogRow, key: str, *, most: float | None = 1.0) -> Sourced:
     number = row.number(key, "1", below=most)
     if number is None:
         raise row.place.error(f"{key} is missing.")

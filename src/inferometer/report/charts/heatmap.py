@@ -37,7 +37,7 @@ def heatmap(  # noqa: PLR0913 - the columns of three channels and of the panels
     for name in keys:
         if name not in INPUTS:
             column_named(name)
-            raise DomainError(f"The column {name} is no input.", remedy=f"Choose of {', '.join(INPUTS)}.")
+            raise DomainError(f"The column {name} is not an input.", remedy=f"Choose one of {', '.join(INPUTS)}.")
     if column_named(value).kind not in {"number", "whole"}:
         raise DomainError(f"The column {value} has no numbers to draw.")
     best = best_by(rows.parts, keys, value)
@@ -74,11 +74,11 @@ def best_by(parts: Iterable[Part], keys: Sequence[str], value: str) -> Rows:
         codes = [np.unique(rows[name][ordered].astype(str), return_inverse=True)[1].ravel() for name in keys]
         return np.sort(ordered[np.unique(np.column_stack(codes), axis=0, return_index=True)[1]])
 
-    found: list[Part] = []
+    kept: list[Part] = []
     for part in parts:
         rows = Rows([part])
-        found += rows.take(best(rows)).parts
-    together = Rows(found)
+        kept += rows.take(best(rows)).parts
+    together = Rows(kept)
     return together.take(best(together))
 
 
@@ -93,7 +93,8 @@ def _body(data: list[dict[str, Any]], names: tuple[str, str, str, str | None], p
     layers = [_cells(names, labelled=labelled, numbers=[record[value] for record in data])]
     if labelled:
         layers.append(_labels(names, _middle(data, value)))
-    unit = {"width": width, "height": height, "encoding": _places(x, y, across, up), "layer": layers}
+    places = {"x": _place(x, across), "y": {**_place(y, up), "sort": "descending"}}
+    unit = {"width": width, "height": height, "encoding": places, "layer": layers}
     values = [record | {"text": _text(value, record[value])} for record in data]
     if by is None:
         return {"data": {"values": values}, **unit}
@@ -114,10 +115,6 @@ def _middle(data: list[dict[str, Any]], value: str) -> float:
     """The middle of the colours: labels on the darker half are white."""
     numbers = [record[value] for record in data]
     return float(np.sqrt(min(numbers) * max(numbers))) if min(numbers) > 0 else (min(numbers) + max(numbers)) / 2
-
-
-def _places(x: str, y: str, across: list[Any], up: list[Any]) -> dict[str, Any]:
-    return {"x": _place(x, across), "y": {**_place(y, up), "sort": "descending"}}
 
 
 def _place(name: str, values: list[Any]) -> dict[str, Any]:

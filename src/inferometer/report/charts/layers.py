@@ -55,8 +55,8 @@ def layer_chart(profile: Profile) -> dict[str, Any]:
 
 
 def _key(rows: list[dict[str, Any]]) -> str:
-    told = {"predicted_s": "line: predicted", "floor_s": "dot: floor"}
-    known = [words for field, words in told.items() if any(row[field] is not None for row in rows)]
+    legends = {"predicted_s": "line: predicted", "floor_s": "dot: floor"}
+    known = [words for field, words in legends.items() if any(row[field] is not None for row in rows)]
     return "".join(f" · {words}" for words in known)
 
 
@@ -105,9 +105,9 @@ def _bars(
     profile: Profile, mode: Mode, key: Callable[[OpTime], str], what: str, colours: Callable[[str], str] | None
 ) -> dict[str, Any]:
     values = _summed((op for phase in _required(profile) for op in phase.ops), mode, key)
-    whole = sum(values.values()) or 1.0
+    total = sum(values.values()) or 1.0
     data = [
-        {"key": name, "value": value, "text": f"{_told(value, mode)}  {value / whole:.1%}"}
+        {"key": name, "value": value, "text": f"{_told(value, mode)}  {value / total:.1%}"}
         for name, value in sorted(values.items(), key=lambda pair: -pair[1])
     ]
     axis = {"title": "Time" if mode == "latency" else "Ops", **({"labelExpr": _SECONDS} if mode == "latency" else {})}
@@ -133,10 +133,10 @@ def _bars(
 
 
 def _summed(ops: Iterable[OpTime], mode: Mode, key: Callable[[OpTime], str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    sums: dict[str, float] = {}
     for op in ops:
-        found[key(op)] = found.get(key(op), 0.0) + (op.time_s if mode == "latency" else op.count)
-    return found
+        sums[key(op)] = sums.get(key(op), 0.0) + (op.time_s if mode == "latency" else op.count)
+    return sums
 
 
 def _told(value: float, mode: Mode) -> str:

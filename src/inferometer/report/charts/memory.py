@@ -1,4 +1,4 @@
-"""What the memory holds: weights, the cache at its longest, and the rest."""
+"""What peak memory consists of: weights, the KV cache at its longest, and the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows as points, and the front of those that nothing is better than."""
+"""Rows as points, and the Pareto front through them."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def pareto_scatter(
         raise DomainError(f"No row that fits into memory has both {x} and {y}.", remedy="Choose other columns.")
     others = thinned(rows.parts, x, y, colour)
     data = [*_points(others, x, y, on=False), *_points(front, x, y, on=True)]
-    found = "row" if len(rows) == 1 else "rows"
+    noun = "row" if len(rows) == 1 else "rows"
     towards = f"{'upper' if y in HIGHER_IS_BETTER else 'lower'} {'right' if x in HIGHER_IS_BETTER else 'left'}"
-    subtitle = f"{len(rows):,} {found} · {len(front)} on the front · better towards the {towards}"
+    subtitle = f"{len(rows):,} {noun} · {len(front)} on the front · better towards the {towards}"
     return spec(
         title=title or f"{column_title(y)} against {column_title(x).lower()}",
         subtitle=subtitle,
@@ -63,13 +63,13 @@ def pareto_scatter(
 
 def thinned(parts: Iterable[Part], x: str, y: str, colour: str) -> Rows:
     """One row for each colour and small cell of the plane, in logarithmic steps; the steps widen until it is few."""
-    found: list[Part] = []
+    candidates: list[Part] = []
     for part in parts:
         rows = Rows([part])
         points = np.stack([rows[name].astype(float) for name in (x, y)], axis=1)
         usable = np.flatnonzero((points > 0).all(axis=1) & np.not_equal(rows["fits"], False))  # noqa: FBT003 - a value
-        found += rows.take(usable[_firsts(points[usable], rows[colour][usable], _CELLS)]).parts
-    kept, cells = Rows(found), _CELLS
+        candidates += rows.take(usable[_firsts(points[usable], rows[colour][usable], _CELLS)]).parts
+    kept, cells = Rows(candidates), _CELLS
     while True:
         points = np.stack([kept[name].astype(float) for name in (x, y)], axis=1)
         kept = kept.take(_firsts(points, kept[colour], cells))

@@ -1,4 +1,4 @@
-"""The roofline: what an op reaches over what it moves, under the roofs of its device."""
+"""The roofline chart: the speed of each op over its arithmetic intensity, under the roofs of its device."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def roofline(profile: Profile, device: Device, *, phase: str | None = None, titl
         raise DomainError(f"The roofs of {device.name} are not known: it needs a bandwidth and a peak.")
     plane = _plane(device, profile.device.count, points)
     count = f"{profile.device.count} × " if profile.device.count > 1 else ""
-    asked = f"{chosen.name}, {format_quantity(chosen.time_s, 's')} · {profile.runtime or profile.kind}"
-    subtitle = [f"{asked} · batch {profile.workload.batch} · a dot is an op, its size its share of the time"]
+    heading = f"{chosen.name}, {format_quantity(chosen.time_s, 's')} · {profile.runtime or profile.kind}"
+    subtitle = [f"{heading} · batch {profile.workload.batch} · a dot is an op, its size its share of the time"]
     if any(point["flops_per_s"] > 1.01 * point["intensity"] * plane.fastest for point in points):
         subtitle.append("Above the slope: fused with its neighbours, so that its bytes never reach memory")
     return spec(
@@ -220,11 +220,11 @@ def _names(points: list[dict[str, Any]], plane: _Plane) -> list[Any]:
 
 def _peak_boxes(plane: _Plane) -> list[tuple[float, float, float, float]]:
     """Where the peaks and their names are drawn."""
-    found: list[tuple[float, float, float, float]] = []
+    boxes: list[tuple[float, float, float, float]] = []
     for name, peak in plane.peaks.items():
         x, y = _pixels(_corner(name, peak / plane.main, peak), plane)
-        found += [(x, _WIDTH, y - 1, y + 1), (_WIDTH - 6 * (len(name) + 14), _WIDTH, y, y + 16)]
-    return found
+        boxes += [(x, _WIDTH, y - 1, y + 1), (_WIDTH - 6 * (len(name) + 14), _WIDTH, y, y + 16)]
+    return boxes
 
 
 def _short(point: dict[str, Any]) -> str:

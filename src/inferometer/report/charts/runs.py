@@ -1,4 +1,4 @@
-"""Runs beside each other: a number from run to run, and layers that differ."""
+"""Charts that compare runs: a number from run to run, and the layers that differ."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from inferometer.sweep.columns import unit_of
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from inferometer.bench.compare import Comparison
-    from inferometer.store.values import Metric, Row
+    from inferometer.store.values import RunRow
 
-__all__ = ["RUN_METRICS", "difference_chart", "metric_chart", "run_trend"]
+__all__ = ["RUN_METRICS", "difference_chart", "run_trend"]
 
 RUN_METRICS = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes")
 _MOST_LAYERS = 40
 
 
-def run_trend(rows: Iterable[Row], metric: str) -> dict[str, Any]:
+def run_trend(rows: Iterable[RunRow], metric: str) -> dict[str, Any]:
     """A number of each run over the time it was taken, a line for each model, device and runtime."""
     data = [
         {
@@ -80,19 +80,4 @@ def difference_chart(comparison: Comparison) -> dict[str, Any]:
         body={"width": 480, "height": {"step": 18}, "data": {"values": data}, "mark": {"type": "bar"},
               "encoding": {"x": x, "y": y, "color": {"field": "verdict", "scale": scale, "title": None},
                            "tooltip": tooltip({"layer": "Layer", "text": "B less A", "verdict": "Verdict"})}},
-    )  # fmt: skip
-
-
-def metric_chart(name: str, metrics: Sequence[Metric]) -> dict[str, Any]:
-    """A metric over its steps, such as the memory while a model ran."""
-    data = [{"step": metric.step, "value": metric.value} for metric in metrics if metric.name == name]
-    if not data:
-        raise DomainError(f"The run has no metric named {name!r}.")
-    y = {"field": "value", "type": "quantitative", "axis": {"title": name, "labelExpr": number_text(name)}}
-    return spec(
-        title=name,
-        subtitle=f"{len(data)} values",
-        body={"width": 520, "height": 200, "data": {"values": data},
-              "mark": {"type": "line", "color": COLOURS[0], "point": len(data) < 60},
-              "encoding": {"x": {"field": "step", "type": "quantitative", "title": "Step"}, "y": y}},
     )  # fmt: skip

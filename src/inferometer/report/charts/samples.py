@@ -1,4 +1,4 @@
-"""Raw readings drawn: how they are spread, and how they went from token to token."""
+"""Charts of raw samples: their distribution, and the time from token to token."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FAR = 6.0  # interquartile ranges beyond the quartiles
 
 
 def percentiles(samples: Sequence[float]) -> dict[str, float]:
-    """Those percentiles that so many readings can tell, with the least and the largest."""
+    """The percentiles that so many readings support, with the least and the largest."""
     known = {name: statistics.percentile(samples, p) for name, p in _PERCENTILES.items()}
     ends = {"min": min(samples), "max": max(samples)}
     return {"min": ends["min"], **{k: v for k, v in known.items() if v is not None}, "max": ends["max"]}
 
 
 def histogram(profile: Profile, phase: str | None = None) -> dict[str, Any]:
-    """How often each time was read in a phase, with the percentiles that the sample can tell.
+    """How often each time was read in a phase, with the percentiles that the sample supports.
 
     A few readings far beyond the others would leave one bar: they are counted in the subtitle and not drawn.
     """
@@ -51,7 +51,7 @@ def histogram(profile: Profile, phase: str | None = None) -> dict[str, Any]:
     x = {"field": "low", "type": "quantitative", "scale": {"zero": False, "nice": False},
          "axis": {"title": "Time", "labelExpr": _SECONDS, "grid": False, "tickCount": 6}}  # fmt: skip
     bins = _bins(near)
-    room = max(each["count"] for each in bins) * (1 + 0.12 * len(marks))  # the names stand above the bars
+    room = max(row["count"] for row in bins) * (1 + 0.12 * len(marks))  # the names stand above the bars
     bars = {
         "data": {"values": bins},
         "mark": {"type": "bar", "color": COLOURS[0]},
@@ -104,9 +104,9 @@ def token_trend(profile: Profile) -> dict[str, Any]:
     readings: dict[int, list[float]] = {}
     for context, seconds in zip(decode.context, decode.samples_s, strict=False):
         readings.setdefault(context, []).append(seconds)
-    points = [{"context": c, "s": s} for c, found in readings.items() for s in found]
-    line = [{"context": c, "s": median(found), "text": format_quantity(median(found), "s")}
-            for c, found in sorted(readings.items())]  # fmt: skip
+    points = [{"context": c, "s": s} for c, seconds_read in readings.items() for s in seconds_read]
+    line = [{"context": c, "s": median(seconds_read), "text": format_quantity(median(seconds_read), "s")}
+            for c, seconds_read in sorted(readings.items())]  # fmt: skip
     x = {"field": "context", "type": "quantitative", "title": "Tokens in the cache", "scale": {"zero": False}}
     y = {"field": "s", "type": "quantitative", "axis": {"title": "Time of the step", "labelExpr": _SECONDS}}
     return spec(
@@ -146,8 +146,8 @@ def overlaid(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
 
 def _sampled(profile: Profile, name: str | None) -> Phase:
     wanted = (name,) if name else ("forward", "decode", "prefill")
-    for each in wanted:
-        phase = profile.phase(each)
+    for phase_name in wanted:
+        phase = profile.phase(phase_name)
         if phase is not None and phase.samples_s:
             return phase
     raise DomainError(f"The profile of {profile.model.name} has no raw readings{f' of {name}' if name else ''}.")

@@ -59,8 +59,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     decades = log10(high / low)
     steps = (1, 2, 5) if decades <= 2.5 else (1, 3) if decades <= 4 else (1,)
     powers = range(floor(log10(low)), ceil(log10(high)) + 1)
-    found = [float(f"{step}e{power}") for power in powers for step in steps]
-    return [tick for tick in found if low <= tick <= high]
+    ticks = [float(f"{step}e{power}") for power in powers for step in steps]
+    return [tick for tick in ticks if low <= tick <= high]
 
 
 def log_axis(name: str, values: Iterable[float]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Alembic runs this. It works on the connection it is given, inside the transaction that stands there."""
+"""Alembic runs this, on the connection it is given and inside its transaction."""
 
 from alembic import context
 

@@ -1,4 +1,4 @@
-"""Machines as folders: `Recorder` writes what a machine answered, `RecordedMachine` answers from it.
+"""Machines as folders: `MachineRecorder` writes what a machine answered, `RecordedMachine` answers from it.
 
 A recording has three files, all meant to be read and trimmed by hand:
 
@@ -20,7 +20,7 @@ from inferometer.catalog.detect.machine import Disk, Machine
 from inferometer.core.frozen import frozen
 from inferometer.errors import FormatError
 
-__all__ = ["RecordedMachine", "Recorder", "load_machine", "parse_entries", "render_entries"]
+__all__ = ["MachineRecorder", "RecordedMachine", "load_machine", "parse_entries", "render_entries"]
 
 _MARK = "===== "
 
@@ -125,7 +125,7 @@ def _entries(path: Path) -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class Recorder:
+class MachineRecorder:
     """Passes every question on to a machine and keeps the answers. Modules are kept back: they cannot be written."""
 
     machine: Machine
@@ -135,29 +135,9 @@ class Recorder:
     packages: dict[str, str] = field(default_factory=dict)
     features: dict[int, bool] = field(default_factory=dict)
 
-    @property
-    def system(self) -> str:
-        return self.machine.system
-
-    @property
-    def architecture(self) -> str:
-        return self.machine.architecture
-
-    @property
-    def python(self) -> str | None:
-        return self.machine.python
-
-    @property
-    def pid(self) -> int | None:
-        return self.machine.pid
-
-    @property
-    def privileged(self) -> bool | None:
-        return self.machine.privileged
-
-    @property
-    def page_bytes(self) -> int:
-        return self.machine.page_bytes
+    def __getattr__(self, name: str) -> Any:
+        """What is not kept is asked of the machine itself: its system, its affinity, its disks."""
+        return getattr(self.machine, name)
 
     def read(self, path: str) -> str | None:
         text = self.machine.read(path)
@@ -176,12 +156,6 @@ class Recorder:
             self.commands[" ".join(argv)] = text
         return text
 
-    def which(self, program: str) -> str | None:
-        return self.machine.which(program)
-
-    def affinity(self) -> int | None:
-        return self.machine.affinity()
-
     def module(self, name: str) -> Any:  # noqa: ARG002 - the seam's signature
         return None
 
@@ -190,9 +164,6 @@ class Recorder:
         if version is not None:
             self.packages[distribution] = version
         return version
-
-    def disks(self) -> tuple[Disk, ...]:
-        return self.machine.disks()
 
     def processor_feature(self, code: int) -> bool | None:
         there = self.machine.processor_feature(code)

@@ -1,0 +1,85 @@
+"""What several reports say in the same words: the title of a profile, its sizes, its headline, shares and intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.core.profile import Headline, Phase, Profile
+    from inferometer.core.workload import Workload
+
+__all__ = [
+    "TIMES",
+    "headline_figures",
+    "percent",
+    "percent_number",
+    "phase_remarks",
+    "profile_notes",
+    "profile_title",
+    "sizes_of",
+]
+
+# Label, field of the summary, and the phase that it is the time of.
+TIMES = (
+    ("latency", "latency_s", "forward"),
+    ("first token", "ttft_s", "prefill"),
+    ("each token", "tpot_s", "decode"),
+    ("whole request", "e2e_s", None),
+)
+
+
+def profile_title(profile: Profile) -> str:
+    count = f"{profile.device.count} × " if profile.device.count > 1 else ""
+    return f"{profile.model.name} on {count}{profile.device.title or profile.device.name}"
+
+
+def profile_notes(profile: Profile) -> tuple[str, ...]:
+    """Critical findings as warnings (`explain` has the others), then what the profile's maker noted."""
+    critical = (finding for finding in profile.findings if finding.severity == "critical")
+    warnings = (f"! {finding.title}: {finding.advice}" for finding in critical)
+    return (*warnings, *(profile.provenance.notes if profile.provenance else ()))
+
+
+def sizes_of(workload: Workload) -> str:
+    names = ("batch", "prompt", "generate", "context", "image")
+    return ", ".join(f"{name} {size}" for name in names if (size := getattr(workload, name)) is not None)
+
+
+def headline_figures(summary: Headline) -> Iterator[tuple[str, str]]:
+    """Label and value of each number in the summary that is known."""
+    for label, value, unit in (
+        ("latency", summary.latency_s, "s"),
+        ("first token", summary.ttft_s, "s"),
+        ("each token", summary.tpot_s, "s"),
+        ("tokens/s", summary.tokens_per_s, "1"),
+        ("peak memory", summary.peak_memory_bytes, "B"),
+        ("energy", summary.energy_j, "J"),
+    ):
+        if value is not None:
+            yield label, format_quantity(value, unit)
+
+
+def phase_remarks(phase: Phase) -> list[str]:
+    """The interval of its time, the prediction beside it, how far above the floor it is, and what bounds it."""
+    remarks = []
+    if phase.low_s is not None and phase.high_s is not None:
+        remarks.append(f"{format_quantity(phase.low_s, 's')} to {format_quantity(phase.high_s, 's')}")
+    if phase.predicted_s:
+        remarks.append(f"predicted {format_quantity(phase.predicted_s, 's')}")
+    if phase.floor_s:
+        remarks.append(f"{phase.time_s / phase.floor_s:.2g} × its floor")
+    if phase.bound:
+        remarks.append(f"bound by {phase.bound}")
+    return remarks
+
+
+def percent(part: float, total: float) -> str | None:
+    return f"{100 * part / total:.1f} %" if total > 0 else None
+
+
+def percent_number(part: float, total: float) -> float | None:
+    return round(100 * part / total, 2) if total else None
