@@ -20,19 +20,21 @@ from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
+from inferometer.core.kept import Kept
 from inferometer.core.profile import CalibrationMark, JudgedBy
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.kept import Kept
 from inferometer.cost.options import Options
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from inferometer.core.profile import Profile
     from inferometer.cost.memory.fit import Fit
 
-__all__ = ["Basis", "Question"]
+__all__ = ["Basis", "Choices", "Question"]
 
 
 @frozen
@@ -139,6 +141,33 @@ class Question:
         """The same question with one thing changed; see `asking.change` for what can be."""
         change = parse_change(change) if isinstance(change, str) else change
         return _CHANGES[change.of](self, change)
+
+
+class Choices:
+    """Which calibrations answer many questions. What several have in common is chosen once, at one moment.
+
+    `given` calibrations come before those that are kept, for questions of their device and runtime: the one of the
+    question's format, or the first. A question that then names its calibration has the same answer in any process.
+    """
+
+    def __init__(self, given: Iterable[Calibration] = ()) -> None:
+        self._given = tuple(given)
+        self._formats: dict[tuple[int, str, Precision], str] = {}
+        self._chosen: dict[tuple[int, str, str, int | None], Calibration | None] = {}
+
+    def calibration(self, question: Question, precision: Precision) -> Calibration | None:
+        """Of the question in some formats. The graphs and devices asked about must live as long as the choices."""
+        graph, device, runtime = question.graph, question.device, question.runtime_name
+        formats = (id(graph), runtime, precision)
+        if (dtype := self._formats.get(formats)) is None:
+            dtype = self._formats[formats] = format_key(graph, runtime, precision)
+        key = (id(device), runtime, dtype, question.threads)
+        if key not in self._chosen:
+            named = [each for each in self._given if (each.device, each.runtime) == (device.name, runtime)]
+            named.sort(key=lambda each: each.dtype != dtype)  # stable: the first given stays the first
+            asked = replace(question, workload=_in_formats(question.workload, precision))
+            self._chosen[key] = named[0] if named else asked.basis().calibration
+        return self._chosen[key]
 
 
 def _in_formats(workload: Workload, precision: Precision) -> Workload:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from inferometer.core.dims import Dim, Expression, Symbol, product, symbols_in
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KINDS", "Block", "Graph", "Op", "Role", "Tensor", "is_generative"]
+__all__ = ["KINDS", "Block", "Graph", "Op", "Role", "Tensor", "is_generative", "takes_prompt"]
 
 Role = Literal["weight", "constant", "activation", "kv", "state", "index"]
 
@@ -154,14 +155,27 @@ class Graph:
         return frozenset().union(*ends, *(op.symbols for _, op in self.ops()))
 
 
+# Looking through a graph takes milliseconds, and every prediction asks: the answers are kept.
+_generative, _prompted = Kept(), Kept()
+
+
 def is_generative(graph: Graph) -> bool:
     """Whether the graph makes tokens one after the other: it keeps a cache, or a state between steps."""
+    return _generative.get_or_make(id(graph), (graph,), lambda: _makes_tokens(graph))
+
+
+def _makes_tokens(graph: Graph) -> bool:
     for _, op in graph.ops():
         if op.kind == "attention" and op.get("cached"):
             return True
         if any(tensor.role in {"kv", "state"} for tensor in (*op.inputs, *op.outputs)):
-            return "query" in graph.symbols
+            return takes_prompt(graph)
     return False
+
+
+def takes_prompt(graph: Graph) -> bool:
+    """Whether a size of the graph is the number of tokens read at once."""
+    return _prompted.get_or_make(id(graph), (graph,), lambda: "query" in graph.symbols)
 
 
 def _symbols(value: Any) -> frozenset[str]:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.workload import Parallel
     from inferometer.cost.options import Options
-    from inferometer.cost.price.plan import Plan, Step
+    from inferometer.cost.price.plan import Plan
+    from inferometer.cost.price.step import Step
     from inferometer.cost.ready import Ready
 
 __all__ = ["LOOSE", "Site", "constant_phase", "first_run_phase", "load_phase", "outside_notes", "phase_of", "site_of"]

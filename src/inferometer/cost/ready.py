@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
+from inferometer.core.kept import Kept
 from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.finite import require_finite
-from inferometer.cost.kept import Kept
-from inferometer.cost.memory.residency import Residency, residency_of, timelines_of, weights_of
+from inferometer.cost.memory.residency import Residency, passing_of, residency_of, weights_of
 from inferometer.cost.parallel import is_layer, layer_count, place
 from inferometer.cost.precision import UNSTATED, resolved_precision, with_overrides
 from inferometer.cost.price.plan import Plan, plan_of
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Offload, Options
 
-__all__ = ["Layout", "Ready", "fixed_sizes", "make_layout", "make_ready"]
+__all__ = ["Layout", "Ready", "fixed_sizes", "make_layout", "make_ready", "on_device"]
 
 
 @frozen
@@ -79,7 +79,10 @@ class Ready:
         return self.layout.generative
 
 
-_graphs, _timelines, _collections, _layouts, _plans, _checked = Kept(), Kept(), Kept(), Kept(), Kept(), Kept()
+# A sweep comes back to all of its graphs and devices: what they became is kept up to some tens of megabytes, by rows.
+_graphs, _passing, _collections, _checked = Kept(256), Kept(1024), Kept(1024), Kept(4096)
+_layouts = Kept(100_000, weigh=lambda layout: len(layout.prepared.rows))
+_plans = Kept(400_000, weigh=lambda ready: len(ready.plan.prepared.rows))
 
 
 def make_ready(  # noqa: PLR0913 - what a prediction depends on
@@ -93,9 +96,15 @@ def make_ready(  # noqa: PLR0913 - what a prediction depends on
 ) -> Ready:
     """The same arguments give the same value, without the work. Graphs are told apart by identity: keep them."""
     layout = make_layout(graph, effects=effects, workload=workload, options=options)
+    return on_device(layout, device, options=options, calibration=calibration)
+
+
+def on_device(layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None) -> Ready:
+    """As `make_ready`, for a layout that is there."""
     key = (id(layout), device.name, options.overlap, options.link and options.link.name, id(calibration))
 
     def make() -> Ready:
+        effects = layout.prepared.effects
         named = {device.name: device, effects.name: effects, "the calibration": calibration, "the link": options.link}
         for name, part in named.items():
             _checked.get_or_make(id(part), (part,), partial(require_finite, part, name))
@@ -137,6 +146,8 @@ class _Shaped:
 
     graph: Graph
     offloaded: frozenset[tuple[int, int]]
+    parameters: int
+    active_parameters: int
     uncovered: tuple[str, ...]
     unknown: frozenset[str]
     memo: Memo
@@ -151,7 +162,16 @@ def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped
             sized = with_overrides(sized, options.overrides)
         cut, offloaded = _offloaded(sized, options.offload)
         unknown = unknown_sizes(cut, Binding(sizes={**fixed, **dict.fromkeys(SYMBOLIC)}))
-        return _Shaped(graph=cut, offloaded=offloaded, uncovered=_uncovered(cut), unknown=unknown, memo=Memo())
+        parameters = cut.parameters
+        return _Shaped(
+            graph=cut,
+            offloaded=offloaded,
+            parameters=parameters,
+            active_parameters=parameters - _idle(cut),
+            uncovered=_uncovered(cut),
+            unknown=unknown,
+            memo=Memo(),
+        )
 
     return _graphs.get_or_make(key, (graph,), make)
 
@@ -172,8 +192,8 @@ def _layout(
         memo=shaped.memo,
     )
     plan = (id(graph), parallel, options.sequence_parallel, options.imbalance)
-    timelines = _timelines.get_or_make(
-        (*plan, precision.activations, precision.kv), (graph,), lambda: timelines_of(graph, placed, terms)
+    passing = _passing.get_or_make(
+        (*plan, precision.activations, precision.kv), (graph,), lambda: passing_of(graph, placed, terms)
     )
     collected = _collections.get_or_make(
         (*plan, effects.name),
@@ -181,7 +201,7 @@ def _layout(
         lambda: collect(graph, placed, effects, unknown=shaped.unknown, offloaded=shaped.offloaded),
     )
     prepared = prepare(graph, placed, terms, collected=collected)
-    residency = residency_of(graph, placed, terms, timelines=timelines)
+    residency = residency_of(graph, placed, terms, passing=passing)
     stored = residency.weights_bytes
     if parallel != Parallel() or shaped.offloaded:
         alone = replace(terms, stages=1, offloaded=frozenset())
@@ -193,19 +213,20 @@ def _layout(
         residency=residency,
         generative=is_generative(graph),
         encodes=any(row.once for row in prepared.rows),
-        parameters=graph.parameters,
-        active_parameters=_active(graph),
+        parameters=shaped.parameters,
+        active_parameters=shaped.active_parameters,
         weight_bytes=round(stored),
         notes=(*_unstated(graph, workload.precision), *shaped.uncovered),
     )
 
 
-def _active(graph: Graph) -> int:
+def _idle(graph: Graph) -> int:
+    """Parameters of experts that a token does not visit."""
     idle = 0
     for block, op in graph.ops():
         if op.kind == "moe_experts":
             idle += block.count * op.parameters * (op["experts"] - op["top_k"]) // op["experts"]
-    return graph.parameters - idle
+    return idle
 
 
 def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import is_generative, takes_prompt
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
     """The workload with what it leaves open filled in, refused where the model cannot do it."""
     limit = graph.context_limit
     if not is_generative(graph):
-        if "query" in graph.symbols and workload.prompt is None:
+        if takes_prompt(graph) and workload.prompt is None:
             workload = replace(workload, prompt=min(PROMPT, limit or PROMPT))
         _require_window(graph, workload.prompt or 0, "the prompt")
         return workload

@@ -1,7 +1,7 @@
 """Sweeps: the cross product of models, devices, runtimes, formats and sizes, predicted at once.
 
 `sweep` gives Rows in memory, `stream` writes them to a file as they come. Both are the same prediction as
-`predict_graph`, row for row; where a row cannot be, it says why.
+`predict`, row for row; where a row cannot be, it says why.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     devices: Device | Sequence[Device],
     *,
     engine: str = "local",
+    calibrated: bool = True,
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
     details: bool = False,
@@ -49,10 +50,14 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
 
     `axes` are runtimes, weights, activations, kv, tp, pp, ep, dp, image, batch, prompt, generate, context: lists, or
     single values. What is not given is left to the model and the device, as in a prediction. `engine`: see ENGINES.
-    `details` adds the columns DETAILS: the low and high end of each time, and what bounds each phase.
+    Each row is answered from the calibration that `predict` would take, or from one of `calibrations` where one fits;
+    `calibrated=False` leaves those out that are kept. `details` adds the columns DETAILS: the low and high end of each
+    time, and what bounds each phase.
     """
     asked = {"models": models, "devices": devices, **axes}
-    study = study_of(asked, calibrations=calibrations, options=options, details=details, chunk_rows=_HELD_ROWS)
+    study = study_of(
+        asked, calibrated=calibrated, calibrations=calibrations, options=options, details=details, chunk_rows=_HELD_ROWS
+    )
     return run_study(study, engine=engine)
 
 

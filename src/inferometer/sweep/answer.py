@@ -1,4 +1,4 @@
-"""Rows of one combination, kept as small tables instead of row by row.
+"""Rows of some combinations of one model, kept as small tables instead of row by row.
 
 Reading a prompt depends on batch and prompt, a decode step on batch and context: the tables have a length of 1 along
 every axis they do not depend on, and a column is put together from them when it is asked for. A thousand prompts by a
@@ -7,10 +7,10 @@ thousand contexts are two thousand numbers until somebody looks at the million r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,6 @@ from inferometer.sweep.columns import INPUTS, Column, column_named, columns_with
 from inferometer.sweep.stage import Stage
 from inferometer.sweep.table import is_none
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 __all__ = ["Answer", "joined"]
 
 
@@ -29,24 +26,25 @@ __all__ = ["Answer", "joined"]
 class Answer:
     """`first` is all of a request up to its first token, or all of it in a model with one phase; `step` a decode step.
 
-    `room_bytes` is a device's memory without the runtime's reserve. `usd_rate` is the price of a million tokens at one
-    token a second. `reasons` are texts, or None where there is nothing against a row; the first one counts.
+    The axes are combination, batch, prompt, generate, context. `constants` have a value for each combination, and the
+    three numbers a vector of them, NaN where one is not known. `room_bytes` is a device's memory without the runtime's
+    reserve, `usd_rate` the price of a million tokens at one token a second. `reasons` are texts, or None where there is
+    nothing against a row; the first one counts.
     """
 
     shape: tuple[int, ...]
-    constants: Mapping[str, Any]
+    constants: Mapping[str, Sequence[Any]]
     batch: Any
     prompt: Any
     generate: Any
     context: Any
     first: Stage
     step: Stage
-    unattributed_s: float = 0.0  # in each of the two
-    room_bytes: float | None = None
-    usd_rate: float | None = None
+    unattributed_s: Any  # in each of the two
+    room_bytes: Any
+    usd_rate: Any
     grams_per_j: float | None = None
     single: bool = False  # a model with one phase
-    unit: str | None = None
     reasons: tuple[Any, ...] = ()
 
     def __len__(self) -> int:
@@ -58,8 +56,8 @@ class Answer:
 
     def column(self, name: str) -> Any:
         """A column as an array that broadcasts to `shape`; texts and flags are objects, the rest numbers or NaN."""
-        if name in self.constants:
-            return _constant(self.constants[name])
+        if name in INPUTS and name in self.constants:
+            return self.constant(name)
         if name == "reason":
             return self.reason()
         if name in INPUTS:
@@ -69,6 +67,10 @@ class Answer:
             return values
         absent = None if column_named(name).kind in {"flag", "text"} else np.nan
         return np.where(is_none(self.reason()), values, absent)
+
+    def constant(self, name: str) -> Any:
+        kind = object if column_named(name).kind == "text" else float
+        return np.array(self.constants[name], dtype=kind).reshape(-1, 1, 1, 1, 1)
 
     def reason(self) -> Any:
         found: Any = np.array(None, dtype=object)
@@ -90,21 +92,15 @@ def joined(answers: Sequence[Answer]) -> Answer:
         return Stage(**{entry.name: along([getattr(stage, entry.name) for stage in each]) for entry in fields(Stage)})
 
     inputs = {name: along([getattr(each, name) for each in answers]) for name in ("prompt", "generate", "context")}
-    told = along([np.reshape(each.reason(), np.shape(each.reason()) or (1, 1, 1, 1)) for each in answers])
+    told = along([np.reshape(each.reason(), np.shape(each.reason()) or (1, 1, 1, 1, 1)) for each in answers])
     return replace(
         first,
         **inputs,
-        shape=(first.shape[0], len(answers), *first.shape[2:]),
+        shape=(*first.shape[:2], len(answers), *first.shape[3:]),
         first=stages([each.first for each in answers]),
         step=stages([each.step for each in answers]),
         reasons=() if is_none(told).all() else (told,),
     )
-
-
-def _constant(value: Any) -> Any:
-    if isinstance(value, str) or value is None:
-        return np.array(value, dtype=object)
-    return np.array(float(value))
 
 
 _NOWHERE, _NO_TEXT = np.array(np.nan), np.array(None, dtype=object)
@@ -174,13 +170,14 @@ def _memory(answer: Answer) -> Any:
 
 
 def _fits(answer: Answer) -> Any:
-    if answer.room_bytes is None:
+    unknown = np.isnan(answer.room_bytes)
+    if unknown.all():
         return _NO_TEXT
-    first = answer.first.bytes <= answer.room_bytes
-    if answer.single:
-        return first
-    last = answer.step.bytes <= answer.room_bytes
-    return (first | np.isnan(answer.prompt)) & (last | ~_writes(answer))
+    fits = answer.first.bytes <= answer.room_bytes
+    if not answer.single:
+        last = answer.step.bytes <= answer.room_bytes
+        fits = (fits | np.isnan(answer.prompt)) & (last | ~_writes(answer))
+    return np.where(unknown, None, fits) if unknown.any() else fits
 
 
 def _energy(answer: Answer) -> Any:
@@ -198,7 +195,7 @@ def _energy(answer: Answer) -> Any:
 
 
 def _usd(answer: Answer) -> Any:
-    if answer.single or answer.usd_rate is None:
+    if answer.single:
         return _NOWHERE
     return answer.usd_rate / _rate(answer)
 
@@ -229,8 +226,8 @@ _COLUMNS: dict[str, Callable[[Answer], Any]] = {
     "usd_per_million_tokens": _usd,
     "co2e_g": _carbon,
     "unattributed_s": _unattributed,
-    "top_unit": lambda answer: _constant(answer.unit),
-    "top_unit_by_count": lambda answer: _constant(answer.unit),
+    "top_unit": lambda answer: answer.constant("top_unit"),
+    "top_unit_by_count": lambda answer: answer.constant("top_unit"),
     "forward_bound": lambda answer: _first_bound(answer, single=True),
     "prefill_bound": lambda answer: _first_bound(answer, single=False),
     "decode_bound": lambda answer: answer.step.bound,

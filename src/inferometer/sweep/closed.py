@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.cost.kept import Kept
+from inferometer.core.kept import Kept
 from inferometer.cost.price.price import exposed_host
+from inferometer.cost.price.step import Sums
 from inferometer.cost.work.polynomial import spread_monomials
 from inferometer.cost.work.prepare import Quantities
 from inferometer.cost.work.symbolic import SYMBOLIC
@@ -25,21 +26,12 @@ from inferometer.cost.work.symbolic import SYMBOLIC
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from inferometer.cost.price.plan import Plan, Step
+    from inferometer.cost.price.plan import Plan
 
-__all__ = ["PLAN_POINTS", "Closed", "Sums", "close", "closed_form", "pieces_of", "plan_step", "step_sums"]
+__all__ = ["PLAN_POINTS", "Closed", "close", "closed_form", "pieces_of", "step_sums"]
 
 _POINTS = 1024  # of a closed form at once: its rows stay in a core's own cache
 PLAN_POINTS = 512  # of a plan, which has some ten times as much in its hands
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sums:
-    """Seconds of a step at each point: in all, with the arithmetic busy, and waiting for the host or for kernels."""
-
-    time_s: Any
-    computing_s: Any
-    waiting_s: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +96,7 @@ class _Folded:
         varying = {name: value for name, value in sizes.items() if np.ndim(value)}
         length = len(next(iter(varying.values())))
         if length == 1:  # a lone point would be added up in another order than one of many
-            twice = self.sums({name: np.repeat(value, 2) for name, value in varying.items()})
-            return Sums(time_s=twice.time_s[:1], computing_s=twice.computing_s[:1], waiting_s=twice.waiting_s[:1])
+            return self.sums({name: np.repeat(value, 2) for name, value in varying.items()})[:1]
         values = spread_monomials(self.monomials, varying, (length,))
         longest = _evaluated(self.memory, values)
         if len(self.limits):
@@ -128,7 +119,7 @@ def _evaluated(coefficients: Any, values: Any) -> Any:
     return np.einsum("rm,mn->rn", coefficients, values)
 
 
-_forms = Kept()
+_forms = Kept(4096)
 
 
 def closed_form(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
@@ -155,7 +146,7 @@ def close(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
     ramp = constant * rates.memory_ramp_s
     capped = np.array([place for place, row in enumerate(runs) if row in prepared.tables], dtype=int)
     most = np.array([[prepared.tables.get(row, 0.0)] for row in range(len(prepared.rows))])
-    captured = phase in plan.overheads.captured
+    pace = plan.pace(phase)
     return Closed(
         monomials=prepared.monomials,
         compute=(busy / rates.compute_share + constant * rates.compute_ramp_s)[runs],
@@ -163,9 +154,9 @@ def close(plan: Plan, phase: str, *, once: bool = False) -> Closed | None:
         capped=capped,
         limits=((constant * most + others) / rate + ramp)[runs[capped]],
         counts=counts[runs],
-        overhead_s=float(counts @ rates.overhead_s[:, 0]),
-        host_s=0.0 if captured else float(counts @ rates.host_s[:, 0]),
-        step_s=0.0 if once or plan.overheads.step_s is None else float(plan.overheads.step_s),
+        overhead_s=float(counts @ pace.overhead_s[:, 0]),
+        host_s=float(counts @ pace.host_s[:, 0]),
+        step_s=0.0 if once else pace.step_s,
     )
 
 
@@ -181,7 +172,7 @@ def step_sums(plan: Plan, closed: Closed | None, sizes: Mapping[str, Any], phase
     """Price a step at every point, in cache-sized pieces. `sizes` are numbers and one vector or more, of one length."""
     folded = closed.fold(sizes) if closed else None
     found = [
-        folded.sums(part) if folded else _priced(plan_step(plan, part, phase, once=once))
+        folded.sums(part) if folded else _plan_sums(plan, part, phase, once=once)
         for part in pieces_of(sizes, _POINTS if folded else PLAN_POINTS)
     ]
     if len(found) == 1:
@@ -190,21 +181,13 @@ def step_sums(plan: Plan, closed: Closed | None, sizes: Mapping[str, Any], phase
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)
 
 
+def _plan_sums(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Sums:
+    return plan.step({name: sizes[name] for name in SYMBOLIC}, phase, once=once, doubt=False).sums()
+
+
 def pieces_of(sizes: Mapping[str, Any], most: int) -> Iterator[Mapping[str, Any]]:
     """The sizes of some points at a time, in their order."""
     length = max(len(value) for value in sizes.values() if np.ndim(value))
     for start in range(0, length, most):
         piece = slice(start, start + most)
         yield {name: value[piece] if np.ndim(value) else value for name, value in sizes.items()}
-
-
-def plan_step(plan: Plan, sizes: Mapping[str, Any], phase: str, *, once: bool) -> Step:
-    return plan.step({name: sizes[name] for name in SYMBOLIC}, phase, once=once)
-
-
-def _priced(step: Step) -> Sums:
-    return Sums(
-        time_s=step.total("time_s"),
-        computing_s=step.total("compute_s"),
-        waiting_s=step.total("overhead_s") + step.step_s,
-    )

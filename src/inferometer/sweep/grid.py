@@ -1,6 +1,6 @@
 """The cross product as data: what is asked for, and the pieces of it that are worked on one at a time.
 
-A combination is everything that needs a plan of its own: model, device, runtime, formats, devices that share the work.
+A combination is a Question with its four sizes left open: model, device, runtime, formats, devices that share the work.
 Within it batch, prompt, generate and context vary freely. Rows come in the order of `AXES`, the last one fastest.
 """
 
@@ -12,15 +12,16 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from inferometer.catalog.engines import default_runtime, require_effects
+from inferometer.asking.ask import ask
+from inferometer.asking.question import Choices, Question
+from inferometer.catalog.engines import require_effects
 from inferometer.catalog.places import instance
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
-from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
-from inferometer.core.workload import Parallel, Precision
+from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.options import Options
 from inferometer.errors import DomainError, UnknownNameError
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from inferometer.cost.options import Place
 
-__all__ = ["AXES", "CHUNK_ROWS", "Chunk", "Combination", "Sizes", "Study", "Tile", "study_of"]
+__all__ = ["AXES", "CHUNK_ROWS", "Chunk", "Sizes", "Study", "Tile", "study_of"]
 
 CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
 
@@ -76,17 +77,6 @@ class Tile:
 
 
 @frozen
-class Combination:
-    graph: Graph
-    device: Device
-    effects: RuntimeEffects
-    precision: Precision
-    parallel: Parallel
-    image: int | None
-    calibration: Calibration | None
-
-
-@frozen
 class Chunk:
     """What is computed, written and journalled at once: one tile of each of some combinations."""
 
@@ -101,11 +91,13 @@ class Chunk:
 
 @frozen
 class Study:
-    """A whole sweep. `runtimes` may hold None: what people mostly run on such a device."""
+    """A whole sweep. Every choice that a prediction leaves open is made in it: it is the same in any process.
 
-    models: tuple[Graph, ...]
-    devices: tuple[Device, ...]
-    runtimes: tuple[RuntimeEffects | None, ...] = (None,)
+    `questions` are models × devices × runtimes, their formats and sizes left open. `chosen` says, for each of those and
+    each of the formats, which of the `calibrations` answers it; None: none does.
+    """
+
+    questions: tuple[Question, ...]
     weights: tuple[str | None, ...] = (None,)
     activations: tuple[str | None, ...] = (None,)
     kv: tuple[str | None, ...] = (None,)
@@ -113,42 +105,53 @@ class Study:
     image: tuple[int | None, ...] = (None,)
     sizes: Sizes = field(default_factory=Sizes)
     calibrations: tuple[Calibration, ...] = ()
-    options: Options = field(default_factory=Options)
+    chosen: tuple[int | None, ...]
     details: bool = False
     chunk_rows: int = CHUNK_ROWS
 
     @property
-    def _outer(self) -> tuple[tuple[Any, ...], ...]:
-        formats = (self.weights, self.activations, self.kv)
-        return (self.models, self.devices, self.runtimes, *formats, self.parallel, self.image)
+    def _inner(self) -> tuple[tuple[Any, ...], ...]:
+        return (self.weights, self.activations, self.kv, self.parallel, self.image)
 
     @property
     def combinations(self) -> int:
-        return prod(len(axis) for axis in self._outer)
+        return len(self.questions) * prod(len(axis) for axis in self._inner)
 
     def __len__(self) -> int:
         return self.combinations * prod(self.sizes.shape)
 
-    def combination(self, number: int) -> Combination:
-        chosen = []
-        for axis in reversed(self._outer):
-            number, place = divmod(number, len(axis))
-            chosen.append(axis[place])
-        image, parallel, kv, activations, weights, runtime, device, graph = chosen
-        effects = require_effects(default_runtime(device, graph)) if runtime is None else runtime
-        return Combination(
-            graph=graph,
-            device=device,
-            effects=effects,
-            precision=Precision(weights=weights, activations=activations, kv=kv),
-            parallel=parallel,
-            image=image,
-            calibration=self._calibration(device, effects),
-        )
+    def question(self, number: int) -> Question:
+        return next(self.questions_in(range(number, number + 1)))
 
-    def _calibration(self, device: Device, effects: RuntimeEffects) -> Calibration | None:
-        wanted = (device.name, effects.name)
-        return next((found for found in self.calibrations if (found.device, found.runtime) == wanted), None)
+    def questions_in(self, numbers: range) -> Iterator[Question]:
+        """Combinations: questions with their four sizes left open."""
+        whole, plans = prod(len(axis) for axis in self._inner), len(self.parallel) * len(self.image)
+        workloads: dict[int, Workload] = {}
+        for number in numbers:
+            outer, inner = divmod(number, whole)
+            if (workload := workloads.get(inner)) is None:
+                workload = workloads[inner] = self._workload(inner)
+            question, which = self.questions[outer], self.chosen[number // plans]
+            yield Question(
+                graph=question.graph,
+                device=question.device,
+                runtime=question.runtime,
+                workload=workload,
+                options=question.options,
+                calibrated=False,
+                calibration=None if which is None else self.calibrations[which],
+                roof=question.roof,
+                threads=question.threads,
+            )
+
+    def _workload(self, number: int) -> Workload:
+        places = []
+        for axis in reversed(self._inner):
+            number, place = divmod(number, len(axis))
+            places.append(axis[place])
+        image, parallel, kv, activations, weights = places
+        precision = Precision(weights=weights, activations=activations, kv=kv)
+        return Workload(precision=precision, parallel=parallel, image=image)
 
     def chunks(self) -> Iterator[Chunk]:
         """All of it, in the order of the rows."""
@@ -175,9 +178,10 @@ def _tiles(shape: tuple[int, ...], most: int) -> Iterator[Tile]:
             yield Tile(ranges=(*fixed, (start, min(start + width, shape[cut])), *rest))
 
 
-def study_of(
+def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     axes: Mapping[str, Any],
     *,
+    calibrated: bool = True,
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
     details: bool = False,
@@ -185,8 +189,8 @@ def study_of(
 ) -> Study:
     """The cross product of the lists in `axes`, whose keys are AXES; a single value is a list of one.
 
-    Models are Graphs, devices Devices, runtimes names or RuntimeEffects; `details` adds the columns of that name. What
-    no row could hold is refused here.
+    Models are Graphs, devices Devices, runtimes names or RuntimeEffects; `details` adds the columns of that name. With
+    `calibrated` each row is answered from the calibration that `predict` would take. What no row could hold is refused.
     """
     for name in axes:
         if name not in AXES:
@@ -199,19 +203,39 @@ def study_of(
     if chunk_rows < 1:
         raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
     _require_place((options or Options()).place)
+    runtimes = [None if value is None else require_effects(value) for value in found["runtimes"]]
+    questions = tuple(
+        ask(graph, on=device, runtime=runtime, calibrated=calibrated, options=options)
+        for graph, device, runtime in product(found["models"], found["devices"], runtimes)
+    )
+    used, chosen = _chosen(questions, product(*formats.values()), calibrations)
     return Study(
-        models=found["models"],
-        devices=found["devices"],
-        runtimes=tuple(None if value is None else require_effects(value) for value in found["runtimes"]),
+        questions=questions,
         **formats,
         parallel=tuple(Parallel(tp=tp, pp=pp, ep=ep, dp=dp) for tp, pp, ep, dp in plans),  # type: ignore[arg-type]  # none is None
         image=counts["image"],
         sizes=Sizes(**{name: counts[name] for name in ("batch", "prompt", "generate", "context")}),  # type: ignore[arg-type]  # as above
-        calibrations=tuple(calibrations),
-        options=options or Options(),
+        calibrations=used,
+        chosen=chosen,
         details=details,
         chunk_rows=chunk_rows,
     )
+
+
+def _chosen(
+    questions: Iterable[Question], formats: Iterable[tuple[str | None, ...]], given: Iterable[Calibration]
+) -> tuple[tuple[Calibration, ...], tuple[int | None, ...]]:
+    """The calibrations that answer the questions in each of the formats, and which of them answers which."""
+    precisions = [Precision(weights=weights, activations=activations, kv=kv) for weights, activations, kv in formats]
+    choices, used = Choices(given), dict[int, tuple[int, Calibration]]()
+    chosen: list[int | None] = []
+    for question, precision in product(questions, precisions):
+        calibration = choices.calibration(question, precision)
+        if calibration is None:
+            chosen.append(None)
+        else:
+            chosen.append(used.setdefault(id(calibration), (len(used), calibration))[0])
+    return tuple(calibration for _, calibration in used.values()), tuple(chosen)
 
 
 def _require_place(place: Place) -> None:

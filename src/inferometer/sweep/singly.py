@@ -6,61 +6,43 @@ polynomial of the sizes.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.workload import Workload
 from inferometer.cost.headline import request_times
 from inferometer.cost.precision import resolved_precision
-from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError
 from inferometer.sweep.table import Table, table_of
 
 if TYPE_CHECKING:
+    from inferometer.asking.question import Question
     from inferometer.core.profile import Profile
+    from inferometer.core.workload import Workload
     from inferometer.cost.headline import End
     from inferometer.cost.options import Options
-    from inferometer.sweep.grid import Combination, Sizes
+    from inferometer.sweep.grid import Sizes
 
 __all__ = ["one_by_one"]
 
 
-def one_by_one(combination: Combination, sizes: Sizes, options: Options, *, details: bool) -> Table:
+def one_by_one(question: Question, sizes: Sizes, *, details: bool) -> Table:
     rows = product(sizes.batch, sizes.prompt, sizes.generate, sizes.context)
-    return table_of([_row(combination, options, row, details=details) for row in rows], details=details)
-
-
-def _row(
-    combination: Combination,
-    options: Options,
-    sizes: tuple[int, int | None, int | None, int | None],
-    *,
-    details: bool,
-) -> dict[str, Any]:
-    batch, prompt, generate, context = sizes
-    workload = Workload(
-        batch=batch,
-        prompt=prompt,
-        generate=generate,
-        context=context,
-        image=combination.image,
-        precision=combination.precision,
-        parallel=combination.parallel,
+    asked = (
+        replace(question.workload, batch=batch, prompt=prompt, generate=generate, context=context)
+        for batch, prompt, generate, context in rows
     )
+    return table_of([_row(replace(question, workload=each), details=details) for each in asked], details=details)
+
+
+def _row(question: Question, *, details: bool) -> dict[str, Any]:
     try:
-        profile = predict_graph(
-            combination.graph,
-            combination.device,
-            runtime=combination.effects,
-            workload=workload,
-            calibration=combination.calibration,
-            options=options,
-        )
+        profile = question.answer()
     except DomainError as error:
-        return {**_inputs(combination, workload), "reason": str(error)}
-    found = {**_inputs(combination, profile.workload), **asdict(profile.summary)}
-    return found | _details(profile, options) if details else found
+        workload = replace(question.workload, precision=question.basis().precision)
+        return {**_inputs(question, workload), "reason": str(error)}
+    row = {**_inputs(question, profile.workload), **asdict(profile.summary)}
+    return row | _details(profile, question.options) if details else row
 
 
 def _details(profile: Profile, options: Options) -> dict[str, Any]:
@@ -73,12 +55,12 @@ def _details(profile: Profile, options: Options) -> dict[str, Any]:
     return times | {f"{phase.name}_bound": phase.bound for phase in profile.phases}
 
 
-def _inputs(combination: Combination, workload: Workload) -> dict[str, Any]:
-    precision, parallel = resolved_precision(combination.graph, workload.precision), workload.parallel
+def _inputs(question: Question, workload: Workload) -> dict[str, Any]:
+    precision, parallel = resolved_precision(question.graph, workload.precision), workload.parallel
     return {
-        "model": combination.graph.name,
-        "device": combination.device.name,
-        "runtime": combination.effects.name,
+        "model": question.graph.name,
+        "device": question.device.name,
+        "runtime": question.runtime_name,
         **asdict(precision),
         **asdict(parallel),
         **{name: getattr(workload, name) for name in ("image", "batch", "prompt", "generate", "context")},

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.cost.phases import LOOSE
 
-__all__ = ["LOOSELY", "Stage", "absent_stage"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["LOOSELY", "Stage", "absent_stage", "spread_stages"]
 
 LOOSELY = np.array([1.0, 1 / LOOSE, LOOSE])  # a constant as expected, at its low and at its high end
 
 
 @frozen
 class Stage:
-    """Arrays have the axes batch, prompt, generate, context; NaN stands for what is not there.
+    """Arrays have the axes combination, batch, prompt, generate, context; NaN stands for what is not there.
 
     `seconds` has an axis before those: the expected time, and with details also the low and the high end. `bound` is
     what most of the time is bound by; None without details.
@@ -49,7 +52,7 @@ class Stage:
 
     def with_host(self, constant_s: Any) -> Stage:
         """With what the host does around it: a constant, known less well."""
-        ends = LOOSELY[: len(self.seconds)].reshape(-1, 1, 1, 1, 1)
+        ends = LOOSELY[: len(self.seconds)].reshape(-1, 1, 1, 1, 1, 1)
         return replace(self, seconds=self.seconds + ends * constant_s)
 
     def only(self, known: Any) -> Stage:
@@ -60,7 +63,22 @@ class Stage:
         return replace(self, seconds=np.where(known, self.seconds, np.nan), bound=bound)
 
 
-def absent_stage(*, details: bool) -> Stage:
-    nothing = np.full((3 if details else 1, 1, 1, 1, 1), np.nan)
-    bound = np.full((1, 1, 1, 1), None, dtype=object) if details else None
-    return Stage(seconds=nothing, energy_j=nothing[0], bytes=nothing[0], bound=bound)
+def absent_stage(*, details: bool, shape: tuple[int, ...] = (1, 1, 1, 1, 1)) -> Stage:
+    nothing = np.full((3 if details else 1, *shape), np.nan)
+    bound = np.full(shape, None, dtype=object) if details else None
+    return Stage(seconds=nothing, energy_j=np.full(shape, np.nan), bytes=np.full(shape, np.nan), bound=bound)
+
+
+def spread_stages(stages: Sequence[tuple[Sequence[int], Stage]], combinations: int) -> Stage:
+    """Stages of some combinations each, at the places given, as one of all combinations."""
+    if len(stages) == 1 and len(stages[0][0]) == combinations:
+        return stages[0][1]
+    details = any(stage.bound is not None for _, stage in stages)
+    shapes = (np.broadcast_shapes(stage.energy_j.shape[1:], stage.bytes.shape[1:]) for _, stage in stages)
+    whole = absent_stage(details=details, shape=(combinations, *np.broadcast_shapes(*shapes)))
+    for places, stage in stages:
+        at = list(places)
+        whole.seconds[:, at], whole.energy_j[at], whole.bytes[at] = stage.seconds, stage.energy_j, stage.bytes
+        if details:
+            whole.bound[at] = stage.bound
+    return whole

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import is_generative, takes_prompt
 from inferometer.core.workload import Workload
 from inferometer.cost.parallel import replica_batch
 from inferometer.cost.request import GENERATE, PROMPT, completed, encodes_prompt
@@ -21,17 +21,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.core.graph import Graph
+    from inferometer.core.workload import Parallel
     from inferometer.cost.options import Options
-    from inferometer.sweep.grid import Combination, Sizes
+    from inferometer.sweep.grid import Sizes
 
-__all__ = ["Asked", "asked_of"]
+__all__ = ["Asked", "Shares", "asked_of", "shares_of"]
 
 
 @frozen
 class Asked:
     """`start` are the tokens in the decoder's own cache once the prompt is read: see `request`.
-
-    `replica_batch` is a replica's share of the batch, `device_batch` what a device works on at once.
 
     `reasons` are arrays of texts, or of None where a row can be.
     """
@@ -42,8 +41,6 @@ class Asked:
     generate: Any
     context: Any
     start: Any
-    replica_batch: Any
-    device_batch: Any
     reasons: tuple[Any, ...]
 
     @property
@@ -65,14 +62,21 @@ class Asked:
         return _filled(self.context, np.isnan(self.context), otherwise)
 
 
-def asked_of(combination: Combination, sizes: Sizes, options: Options) -> Asked:
-    graph = combination.graph
+@frozen
+class Shares:
+    """`replica_batch` is a replica's share of the batch, `device_batch` what a device works on at once."""
+
+    replica_batch: Any
+    device_batch: Any
+    reasons: tuple[Any, ...]
+
+
+def asked_of(graph: Graph, sizes: Sizes, options: Options) -> Asked:
     batch = np.array(sizes.batch, dtype=float).reshape(-1, 1, 1, 1)
     prompt, generate, context = (
         _axis(values, place) for place, values in enumerate((sizes.prompt, sizes.generate, sizes.context), start=1)
     )
     prompt, generate = _completed(graph, prompt, generate, context)
-    share = np.ceil(batch / combination.parallel.dp)
     return Asked(
         shape=sizes.shape,
         batch=batch,
@@ -80,9 +84,18 @@ def asked_of(combination: Combination, sizes: Sizes, options: Options) -> Asked:
         generate=generate,
         context=context,
         start=np.ones_like(prompt) if encodes_prompt(graph) else _filled(prompt, np.isnan(prompt), 1.0),
+        reasons=tuple(_reasons(graph, (prompt, generate, context), options)),
+    )
+
+
+def shares_of(batch: Any, parallel: Parallel, options: Options) -> Shares:
+    """As `replica_batch` and a pipeline's micro-batches share out one batch."""
+    share = np.ceil(batch / parallel.dp)
+    few = batch < parallel.dp
+    return Shares(
         replica_batch=share,
         device_batch=share if options.micro_batches == 1 else np.ceil(share / options.micro_batches),
-        reasons=tuple(_reasons(combination, batch, (prompt, generate, context), options)),
+        reasons=(_texts(few, lambda value: replica_batch(value, parallel), [batch]),) if few.any() else (),
     )
 
 
@@ -101,7 +114,7 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
     """As `completed` does for one workload."""
     limit = graph.context_limit
     if not is_generative(graph):
-        missing = np.isnan(prompt) if "query" in graph.symbols else np.zeros_like(prompt, dtype=bool)
+        missing = np.isnan(prompt) if takes_prompt(graph) else np.zeros_like(prompt, dtype=bool)
         return _filled(prompt, missing, min(PROMPT, limit or PROMPT)), generate
     listens = "frames" in graph.metadata.get("default_sizes", {})
     open_ended = np.isnan(context)
@@ -112,9 +125,9 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
     return prompt, generate
 
 
-def _reasons(combination: Combination, batch: Any, sizes: tuple[Any, Any, Any], options: Options) -> list[Any]:
-    """What speaks against rows: tokens that do not fit into the window, and batches that do not reach all replicas."""
-    graph, (prompt, generate, context) = combination.graph, sizes
+def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options) -> list[Any]:
+    """What speaks against rows: tokens that do not fit into the window."""
+    prompt, generate, context = sizes
     limit = np.inf if graph.context_limit is None else graph.context_limit
     found = []
 
@@ -132,7 +145,6 @@ def _reasons(combination: Combination, batch: Any, sizes: tuple[Any, Any, Any], 
             told(bad, complete, prompt, generate, _whether(context))
     else:
         told(prompt > limit, complete, prompt)
-    told(batch < combination.parallel.dp, lambda value: replica_batch(value, combination.parallel), batch)
     return found
 
 

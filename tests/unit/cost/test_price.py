@@ -9,9 +9,10 @@ from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Calibration, Memory, Parallel, Precision, Utilisation
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.cost.parallel import place
-from inferometer.cost.price.plan import DATASHEET_SPREAD, plan_of
+from inferometer.cost.price.plan import plan_of
 from inferometer.cost.price.price import exposed_host, levels_of
 from inferometer.cost.price.priors import prior_for
+from inferometer.cost.price.rates import DATASHEET_SPREAD
 from inferometer.cost.work.prepare import Terms, prepare
 from inferometer.errors import DomainError
 from unit.cost.decoders import BF16, LLAMA_3_1_8B, at, attend, decoder, project

@@ -5,10 +5,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from inferometer.core.workload import Workload
+from inferometer import predict
 from inferometer.cost.headline import request_times
 from inferometer.cost.options import HostCosts, Options
-from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError, FormatError
 from inferometer.sweep import COLUMNS, DETAILS, Saved, parse_spec, read_rows, run_study, stream, study_of, sweep
 from unit.sweep.studies import device, graph
@@ -56,10 +55,10 @@ def test_they_are_those_of_the_prediction():
     rows = sweep(graph(), device(), runtimes="torch-compile", batch=[1, 4], prompt=[64, 512], generate=8,
                  options=options, details=True)  # fmt: skip
     for row, (batch, prompt) in zip(rows, product((1, 4), (64, 512)), strict=True):
-        workload = Workload(batch=batch, prompt=prompt, generate=8)
-        profile = predict_graph(graph(), device(), runtime="torch-compile", workload=workload, options=options)
+        profile = predict(graph(), on=device(), runtime="torch-compile", batch=batch, prompt=prompt, generate=8,
+                          options=options)  # fmt: skip
         for end in ("low", "high"):
-            for name, seconds in request_times(profile.phases, workload, options, f"{end}_s").items():
+            for name, seconds in request_times(profile.phases, profile.workload, options, f"{end}_s").items():
                 assert row[f"{name}_{end}_s"] == (None if seconds is None else pytest.approx(seconds, rel=1e-9))
         assert (row["prefill_bound"], row["decode_bound"]) == tuple(
             profile.phase(name).bound for name in ("prefill", "decode")
@@ -123,9 +122,8 @@ def test_an_encoder_decoder_has_a_plan_for_each_prompt_and_rows_in_their_order()
     rows = run_study(study)
     assert len(rows) == 24
     for row, sizes in zip(rows, product(*asked.values()), strict=True):
-        workload = Workload(**dict(zip(asked, sizes, strict=True)))
         assert tuple(row[name] for name in asked) == sizes
-        summary = predict_graph(graph("t5-small"), device(), runtime="torch-compile", workload=workload).summary
+        summary = predict(graph("t5-small"), on=device(), **dict(zip(asked, sizes, strict=True))).summary
         for name in ("ttft_s", "tpot_s", "e2e_s", "energy_j", "peak_memory_bytes"):
             expected = getattr(summary, name)
             assert row[name] == (None if expected is None else pytest.approx(expected, rel=1e-12)), name

@@ -35,8 +35,8 @@ def test_ranges_and_numpy_arrays_are_lists():
 
 def test_combinations_come_in_the_order_of_the_axes_the_last_one_fastest():
     study = small(tp=[1, 2])
-    found = [study.combination(number) for number in range(study.combinations)]
-    assert [(c.device.name, c.precision.weights, c.parallel.tp) for c in found] == [
+    found = [study.question(number) for number in range(study.combinations)]
+    assert [(q.device.name, q.workload.precision.weights, q.workload.parallel.tp) for q in found] == [
         *product(("nvidia-h200", "nvidia-l4"), ("bf16", "q4_0"), (1, 2))
     ]
 
@@ -46,7 +46,7 @@ def test_a_runtime_that_is_left_open_is_the_one_of_a_prediction():
 
     study = study_of({"models": [graph(), graph("resnet50")], "devices": [device("raspberry-pi-5")]})
     for number, name in enumerate(("llama-3.2-1b", "resnet50")):
-        assert study.combination(number).effects.name == predict(name, on="raspberry-pi-5").runtime
+        assert study.question(number).runtime_name == predict(name, on="raspberry-pi-5").runtime
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (3, 4, 1, 5), (1, 7, 2, 100), (2, 1, 1, 1000), (50, 1, 1, 1)])

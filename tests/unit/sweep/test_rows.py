@@ -6,6 +6,8 @@ from itertools import product
 import numpy as np
 import pytest
 
+from inferometer import predict
+from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.profile import Headline
 from inferometer.cost.options import HostCosts, Options
 from inferometer.errors import DomainError, UnknownNameError
@@ -184,42 +186,53 @@ def test_conditions_take_units_of_their_column():
 
 
 def test_host_costs_count_as_in_a_prediction():
-    from inferometer.core.workload import Workload
-    from inferometer.cost.predict import predict_graph
-
     options = Options(host=HostCosts(tokenise_s_per_token=1e-6, sampling_s=1e-4, detokenise_s_per_token=1e-5))
-    rows = sweep(graph(), device(), runtimes="ideal", batch=4, prompt=128, generate=[1, 16], options=options)
+    asked = {"runtimes": "ideal", "batch": 4, "prompt": 128, "generate": [1, 16]}
+    rows = sweep(graph(), device(), options=options, **asked)
     for place, generate in enumerate((1, 16)):
-        workload = Workload(batch=4, prompt=128, generate=generate)
-        summary = predict_graph(graph(), device(), workload=workload, options=options).summary
+        summary = predict(
+            graph(), on=device(), runtime="ideal", batch=4, prompt=128, generate=generate, options=options
+        ).summary
         assert rows["ttft_s"][place] == pytest.approx(summary.ttft_s, rel=1e-12)
         assert rows["e2e_s"][place] == pytest.approx(summary.e2e_s, rel=1e-12)
 
 
-def test_a_calibration_counts_as_in_a_prediction():
-    from inferometer.core.calibration import Calibration, Utilisation
-    from inferometer.core.workload import Workload
-    from inferometer.cost.predict import predict_graph
-
+def calibrated(dtype, share, **more):
     rising = Utilisation(
         op_class="linear", stream="hbm", axes=("rows", "in_features"), grid=((1.0, 64.0), (512.0, 8192.0)),
-        values=(0.4, 0.8, 0.5, 0.9), residual=0.05,
+        values=(0.5 * share, 0.8 * share, 0.6 * share, share), residual=0.05,
     )  # fmt: skip
-    calibration = Calibration(
-        device="nvidia-h200", runtime="torch-compile", dtype="bf16", created="2026-01-01", tables=(rising,)
-    )
-    asked = {"batch": [1, 2, 33, 100], "prompt": [1, 700], "context": [5, 5000]}
-    rows = sweep(graph(), [device(), device("nvidia-l4")], calibrations=[calibration], **asked)
-    plain = sweep(graph(), [device(), device("nvidia-l4")], **asked)
-    assert (rows["tpot_s"][:16] != plain["tpot_s"][:16]).all()
-    assert (rows["tpot_s"][16:] == plain["tpot_s"][16:]).all()  # it is of another device
+    named = {"device": "nvidia-h200", "runtime": "torch-compile", "dtype": dtype, "created": "2026-01-01", **more}
+    return Calibration(**named, tables=(rising,))
+
+
+def test_a_calibration_that_is_given_counts_as_in_a_prediction():
+    given, asked = calibrated("bf16", 0.9), {"batch": [1, 2, 33, 100], "prompt": [1, 700], "context": [5, 5000]}
+    machines = [device(), device("nvidia-l4")]
+    rows, kept = sweep(graph(), machines, calibrations=[given], **asked), sweep(graph(), machines, **asked)
+    assert (rows["tpot_s"][:16] != kept["tpot_s"][:16]).all()
+    assert (rows["tpot_s"][16:] == kept["tpot_s"][16:]).all()  # it is of another device
     for place, (batch, prompt, context) in enumerate(product(*asked.values())):
-        summary = predict_graph(
-            graph(), device(), runtime="torch-compile", calibration=calibration,
-            workload=Workload(batch=batch, prompt=prompt, context=context),
-        ).summary  # fmt: skip
+        summary = predict(graph(), on=device(), calibration=given, batch=batch, prompt=prompt, context=context).summary
         assert rows["tpot_s"][place] == pytest.approx(summary.tpot_s, rel=1e-9)
         assert rows["ttft_s"][place] == pytest.approx(summary.ttft_s, rel=1e-9)
+
+
+def test_of_several_calibrations_that_are_given_each_format_has_its_own():
+    given = [calibrated("f32", 0.3), calibrated("bf16", 0.9), calibrated("bf16", 0.1, runtime="torch-eager")]
+    rows = sweep(graph(), device(), activations=["bf16", "f32", "f16"], context=100, calibrations=given)
+    expected = [
+        predict(graph(), on=device(), activations=name, context=100, calibration=given[which]).summary.tpot_s
+        for name, which in (("bf16", 1), ("f32", 0), ("f16", 0))  # where none fits, the first
+    ]
+    assert rows["tpot_s"].tolist() == pytest.approx(expected, rel=1e-12)
+
+
+def test_calibrations_that_are_kept_can_be_left_out():
+    rows, priors = (sweep(graph(), device(), context=[100], calibrated=kept)["tpot_s"][0] for kept in (True, False))
+    assert rows == pytest.approx(predict(graph(), on=device(), context=100).summary.tpot_s, rel=1e-12)
+    assert priors == pytest.approx(predict(graph(), on=device(), context=100, calibrated=False).summary.tpot_s)
+    assert rows != priors
 
 
 def test_a_table_of_records_knows_what_is_missing():

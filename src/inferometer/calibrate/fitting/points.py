@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from inferometer.cost.price.plan import shape_in
+from inferometer.cost.price.rates import shape_in
 from inferometer.cost.work.classes import FREE, attention_path, class_path
 from inferometer.errors import DomainError, FormatError
 

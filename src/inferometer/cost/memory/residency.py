@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Block, Tensor
     from inferometer.cost.parallel import Placed
 
-__all__ = ["MemoryUse", "Residency", "Timeline", "residency_of", "timelines_of", "weights_of"]
+__all__ = ["MemoryUse", "Passing", "Residency", "Timeline", "passing_of", "residency_of", "weights_of"]
 
 
 @frozen
 class MemoryUse:
     """Bytes on the device that holds the most: numbers, or arrays."""
 
-    weights_bytes: float
+    weights_bytes: Any = 0.0
     kv_bytes: Any
     state_bytes: Any
     activations_bytes: Any
@@ -64,29 +64,25 @@ class _Cache:
 
 @frozen
 class Timeline:
-    """Bytes as polynomials in the sizes, a row each: alive at each step of the execution, then states and caches.
-
-    It depends on the graph, the plan, and the formats of activations and cache, and on nothing else.
-    """
+    """Bytes as polynomials in the sizes, a row each: alive at each step of the execution, then states and caches."""
 
     monomials: tuple[Monomial, ...]
     matrix: Any  # [steps + 2, monomials]
 
 
 @frozen
-class Residency:
+class Passing:
+    """Memory that depends on the sizes, whatever the weights are: caches, states, activations, workspace."""
+
     graph: Graph
     terms: Terms
-    weights_bytes: float
-    offloaded_bytes: float  # weights that lie elsewhere
-    kv_bytes_per_token: int  # of one sequence on all devices, while no layer's window is full
     windowed: tuple[_Cache, ...]  # caches that grow no further than a window
     inner: tuple[tuple[Op, Scale], ...]  # ops with results of their own inside
     first: Timeline | None  # of a request's first step; None: bytes are no polynomials
     later: Timeline | None  # of the others, in which what runs once a request does not run again
 
     def use(self, sizes: Mapping[str, Any], *, first: bool = True) -> MemoryUse:
-        """What one step needs, its new tokens in the cache included: numbers, or arrays of the sizes' shape."""
+        """What one step needs beside the weights, its new tokens in the cache included: numbers, or arrays."""
         binding = Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
         timeline = self.first if first else self.later
         if timeline is None:
@@ -95,7 +91,6 @@ class Residency:
         known = {name: sizes[name] for name in SYMBOLIC}
         alive = timeline.matrix @ spread_monomials(timeline.monomials, known, shape)
         return MemoryUse(
-            weights_bytes=self.weights_bytes,
             kv_bytes=_shaped(alive[-1], shape) + (_cache_bytes(self.windowed, binding) if self.windowed else 0.0),
             state_bytes=_shaped(alive[-2], shape),
             activations_bytes=_shaped(alive[:-2].max(axis=0, initial=0.0), shape),
@@ -112,7 +107,6 @@ class Residency:
         """The long way, on one device."""
         found = footprint(self.graph, binding)
         return MemoryUse(
-            weights_bytes=self.weights_bytes,
             kv_bytes=found.kv_bytes,
             state_bytes=found.state_bytes,
             activations_bytes=found.activations_bytes,
@@ -120,35 +114,46 @@ class Residency:
         )
 
 
-Timelines = tuple[Timeline | None, Timeline | None]
+@frozen
+class Residency:
+    weights_bytes: float
+    offloaded_bytes: float  # weights that lie elsewhere
+    kv_bytes_per_token: int  # of one sequence on all devices, while no layer's window is full
+    passing: Passing
+
+    def use(self, sizes: Mapping[str, Any], *, first: bool = True) -> MemoryUse:
+        """What one step needs: numbers, or arrays of the sizes' shape."""
+        return replace(self.passing.use(sizes, first=first), weights_bytes=self.weights_bytes)
 
 
 def residency_of(
-    graph: Graph, placed: list[list[Placed]], terms: Terms, *, timelines: Timelines | None = None
+    graph: Graph, placed: list[list[Placed]], terms: Terms, *, passing: Passing | None = None
 ) -> Residency:
-    """`timelines` are those of `timelines_of`, where they were made before."""
+    """`passing` is that of `passing_of`, where it was made before."""
     weights, elsewhere = weights_of(graph, placed, terms)
-    first, later = timelines_of(graph, placed, terms) if timelines is None else timelines
     return Residency(
-        graph=graph,
-        terms=terms,
         weights_bytes=weights,
         offloaded_bytes=elsewhere,
         kv_bytes_per_token=_growth(graph, terms.symbolic()),
-        windowed=tuple(cache for cache in _caches(graph, placed, terms) if _is_windowed(cache.op)),
+        passing=passing or passing_of(graph, placed, terms),
+    )
+
+
+def passing_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Passing:
+    """It depends on the graph, the plan, and the formats of activations and cache, and on nothing else."""
+    caches = [*_caches(graph, placed, terms)]
+    growing = [cache for cache in caches if not _is_windowed(cache.op)]
+    first = later = _timeline(graph, placed, growing, terms)
+    if first is not None and any(op.get("once") for _, op in graph.ops()):
+        later = _timeline(_without_once(graph), placed, growing, terms)
+    return Passing(
+        graph=graph,
+        terms=terms,
+        windowed=tuple(cache for cache in caches if _is_windowed(cache.op)),
         inner=tuple((e.op, e.scale) for _, e in _entries(graph, placed) if _has_inner(e.op)),
         first=first,
         later=later,
     )
-
-
-def timelines_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Timelines:
-    """Of the first step and of the later ones; the same where nothing runs once a request."""
-    caches = [cache for cache in _caches(graph, placed, terms) if not _is_windowed(cache.op)]
-    first = _timeline(graph, placed, caches, terms)
-    if first is None or not any(op.get("once") for _, op in graph.ops()):
-        return first, first
-    return first, _timeline(_without_once(graph), placed, caches, terms)
 
 
 def _without_once(graph: Graph) -> Graph:

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from inferometer.core.estimate import Bound
 
 __all__ = [
-    "BOUNDS", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams", "require_rate",
+    "BOUNDS", "NINE_IN_TEN", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams",
+    "require_rate",
 ]  # fmt: skip
 
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
+NINE_IN_TEN = 1.645  # standard deviations on each side that hold so many readings
 
 
 @frozen
@@ -35,27 +37,31 @@ class Levels:
     """
 
     main: str
-    bandwidth: float
-    cache: str | None = None
-    cache_bytes: float = 0.0
-    cache_bandwidth: float | None = None
+    bandwidth: Any  # numbers, or a vector where several devices stand side by side
+    cache_bytes: Any = 0.0
+    cache_bandwidth: Any = None
+    spill_bytes: Any = 0.0  # activations up to so many need not come from main memory in the estimate either
 
-    def floor(self, *, weights: Any, activations: Any, kv: Any, resident: Any) -> Any:
+    def floor(self, weights: Any, activations: Any, kv: Any, resident: Any) -> Any:
         """Seconds that memory needs at its peak."""
-        spilled = np.where(activations <= self.cache_bytes, 0.0, activations)
         away = np.where(resident <= self.cache_bytes, 0.0, 1.0)
-        main = (away * (weights + kv) + spilled) / self.bandwidth
+        main = (away * (weights + kv) + _beyond(activations, self.cache_bytes)) / self.bandwidth
         if self.cache_bandwidth is None:
             return main
         return np.maximum(main, (weights + activations + kv) / self.cache_bandwidth)
 
-    def ideal(self, *, weights: Any, activations: Any, kv: Any, extra: Any) -> Any:
+    def ideal(self, weights: Any, activations: Any, kv: Any, extra: Any) -> Any:
         """Seconds at the peak as the runtime moves the bytes; never less than the floor."""
-        everything = weights + activations + kv + extra
+        others = weights + kv + extra
         if self.cache_bandwidth is None:
-            return everything / self.bandwidth
-        spilled = np.where(activations <= self.cache_bytes, 0.0, activations)
-        return np.maximum((weights + kv + extra + spilled) / self.bandwidth, everything / self.cache_bandwidth)
+            return (others + activations) / self.bandwidth
+        main = (others + _beyond(activations, self.spill_bytes)) / self.bandwidth
+        return np.maximum(main, (others + activations) / self.cache_bandwidth)
+
+
+def _beyond(activations: Any, cache_bytes: Any) -> Any:
+    """Nothing of activations that fit into the cache, all of those that do not."""
+    return np.where(activations <= cache_bytes, 0.0, activations) if np.any(cache_bytes) else activations
 
 
 def require_rate(rate: Sourced, what: str) -> float:
@@ -82,42 +88,48 @@ def levels_of(device: Device) -> Levels:
     return Levels(
         main=memory.level,
         bandwidth=float(memory.bandwidth_bytes_per_s),
-        cache=largest.level,
         cache_bytes=float(largest.capacity_bytes),
         cache_bandwidth=None if rate is None else max(float(rate), float(memory.bandwidth_bytes_per_s)),
+        spill_bytes=0.0 if rate is None else float(largest.capacity_bytes),
     )
 
 
 @frozen
 class Priced:
-    """Seconds of each row, [rows, n]: by stream, together, between bounds, and at the peaks."""
+    """Seconds of each row, [rows, n]: by stream, together, and at the peaks.
+
+    `spread` is the standard deviation of the logarithm of the time. The interval is time / spread … time · spread,
+    with nine in ten rows inside, and never below the floor.
+    """
 
     compute_s: Any
     memory_s: Any
     link_s: Any
     overhead_s: Any
     time_s: Any
-    low_s: Any
-    high_s: Any
     floor_s: Any
+    spread: Any = 0.0
+
+    @property
+    def low_s(self) -> Any:
+        return np.maximum(self.floor_s, self.time_s / np.exp(NINE_IN_TEN * self.spread))
+
+    @property
+    def high_s(self) -> Any:
+        return self.time_s * np.exp(NINE_IN_TEN * self.spread)
 
 
-def price_streams(  # noqa: PLR0913 - the streams
-    *, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any, spread: Any
-) -> Priced:
-    """The longest stream and the overhead. The interval is time / spread … time · spread, never below the floor."""
+def price_streams(*, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any, floor_s: Any) -> Priced:
+    """The longest stream and the overhead, and no less than the floor."""
     longest = np.maximum(compute_s, memory_s)
     if link_s is not None:
         longest = np.maximum(longest, link_s)
-    time = np.maximum(longest + overhead_s, floor_s)
     return Priced(
         compute_s=compute_s,
         memory_s=memory_s,
         link_s=link_s,
         overhead_s=overhead_s,
-        time_s=time,
-        low_s=np.maximum(floor_s, time / spread),
-        high_s=time * spread,
+        time_s=np.maximum(longest + overhead_s, floor_s),
         floor_s=floor_s,
     )
 

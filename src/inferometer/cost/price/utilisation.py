@@ -6,13 +6,13 @@ A share is a ratio of rates and shapes span decades, so both are interpolated on
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import product
 from math import exp, log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.dtype import DTYPES
+from inferometer.core.kept import Kept
 from inferometer.cost.work.classes import AXES
 from inferometer.errors import DomainError
 
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration, Utilisation
 
-__all__ = ["beyond", "factor_for", "interpolate", "is_compute", "residual_of", "step_residual", "tables_for"]
+__all__ = [
+    "TableReader", "factor_for", "interpolate", "is_compute", "reader_of", "residual_of", "step_residual", "tables_for",
+]  # fmt: skip
 
 _LEAST = 1e-9  # a size of nothing has no logarithm
+_REMEMBERED = 10_000  # shapes at most
 
 
 def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
@@ -58,42 +61,86 @@ def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float
     return next((calibration.factors[name] for name in classes if name in calibration.factors), None)
 
 
-def beyond(table: Utilisation, shape: Mapping[str, Any]) -> Any:
-    """How far a shape lies outside of the grid, over all axes, as a logarithm: 0.7 at twice the last point."""
-    total: Any = 0.0
-    for axis, grid in zip(table.axes, table.grid, strict=True):
-        size = shape[axis]
-        if isinstance(size, np.ndarray):
-            size = np.maximum(size, _LEAST)
-            total = total + np.maximum(0.0, np.log(grid[0] / size)) + np.maximum(0.0, np.log(size / grid[-1]))
-        elif not grid[0] <= size <= grid[-1]:
-            total = total + log(grid[0] / max(size, _LEAST) if size < grid[0] else size / grid[-1])
-    return total
-
-
 def interpolate(table: Utilisation, shape: Mapping[str, Any]) -> Any:
     """The share at a shape, in (0, 1]: a number, or an array where an axis is one."""
-    try:
-        sizes = [shape[axis] for axis in table.axes]
-    except KeyError as missing:
-        raise DomainError(
-            f"The table of {table.op_class} needs {missing.args[0]}, which its ops do not have."
-        ) from None
-    for size in sizes:
-        if isinstance(size, np.ndarray):
-            return _many(table, np.broadcast_arrays(*sizes))
-    return _one(table, sizes)
+    return reader_of(table).read(shape)[0]
 
 
-def _one(table: Utilisation, point: list[float]) -> float:
-    """The corners of the cell around the point, each with its weight; those that weigh nothing are left out."""
-    corners = [(0, 1.0)]
-    for grid, value in zip(table.grid, point, strict=True):
-        lower, share = _between(grid, value)
-        below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
-        above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
-        corners = below + above
-    return min(1.0, exp(sum(weight * log(table.values[place]) for place, weight in corners)))
+_readers = Kept(4096)
+
+
+def reader_of(table: Utilisation) -> TableReader:
+    return _readers.get_or_make(id(table), (table,), lambda: TableReader(table))
+
+
+class TableReader:
+    """A table with its logarithms taken. Single shapes are remembered: most come again, in the next layer or model."""
+
+    __slots__ = ("_grids", "_logs", "_remembered", "table")
+
+    def __init__(self, table: Utilisation) -> None:
+        self.table = table
+        self._grids = [np.log(np.asarray(grid, dtype=float)) for grid in table.grid]
+        self._logs = np.log(np.asarray(table.values)).reshape([len(grid) for grid in table.grid])
+        self._remembered: dict[tuple[Any, ...], tuple[float, float]] = {}
+
+    def read(self, shape: Mapping[str, Any], *, doubt: bool = True) -> tuple[Any, Any]:
+        """The share at a shape, and how far outside of the grid it lies: a logarithm over all axes, 0.7 at twice the end.
+
+        Outside the edge is held. Without `doubt` the distance of many shapes is not looked at.
+        """
+        try:
+            point = tuple(shape[axis] for axis in self.table.axes)
+        except KeyError as missing:
+            raise DomainError(
+                f"The table of {self.table.op_class} needs {missing.args[0]}, which its ops do not have."
+            ) from None
+        try:
+            found = self._remembered.get(point)
+        except TypeError:  # arrays
+            return self._many(point), self._beyond(point) if doubt else 0.0
+        if found is None:
+            if len(self._remembered) > _REMEMBERED:
+                self._remembered.clear()
+            found = self._remembered[point] = self._one(point), float(self._beyond(point))
+        return found
+
+    def _one(self, point: tuple[float, ...]) -> float:
+        """The corners of the cell around the point, each with its weight; those that weigh nothing are left out."""
+        corners = [(0, 1.0)]
+        for grid, value in zip(self.table.grid, point, strict=True):
+            lower, share = _between(grid, value)
+            below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
+            above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
+            corners = below + above
+        return min(1.0, exp(sum(weight * log(self.table.values[place]) for place, weight in corners)))
+
+    def _many(self, point: tuple[Any, ...]) -> Any:
+        """Most axes have one size for all points (the width of a weight): the table is folded along those first."""
+        logs = self._logs
+        varying: list[tuple[Any, Any]] = []
+        for axis in reversed(range(len(point))):
+            if isinstance(point[axis], np.ndarray):
+                varying.insert(0, (self._grids[axis], np.log(np.maximum(point[axis], _LEAST))))
+                continue
+            lower, share = _between(self.table.grid[axis], point[axis])
+            folded = logs.take(lower, axis=axis)
+            logs = folded + share * (logs.take(lower + 1, axis=axis) - folded) if share else folded
+        if len(varying) == 1:
+            ((grid, sizes),) = varying
+            return np.minimum(1.0, np.exp(np.interp(sizes, grid, logs)))
+        places = [_cell(grid, sizes) for grid, sizes in varying]
+        return np.minimum(1.0, np.exp(_in_cell(logs.ravel(), logs.shape, places, 0)))
+
+    def _beyond(self, point: tuple[Any, ...]) -> Any:
+        total: Any = 0.0
+        for size, grid in zip(point, self.table.grid, strict=True):
+            if isinstance(size, np.ndarray):
+                least = np.maximum(size, _LEAST)
+                total = total + np.maximum(0.0, np.log(grid[0] / least)) + np.maximum(0.0, np.log(least / grid[-1]))
+            elif not grid[0] <= size <= grid[-1]:
+                total = total + log(grid[0] / max(size, _LEAST) if size < grid[0] else size / grid[-1])
+        return total
 
 
 def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
@@ -106,26 +153,22 @@ def _between(grid: tuple[float, ...], value: float) -> tuple[int, float]:
     return lower, log(value / grid[lower]) / log(grid[lower + 1] / grid[lower])
 
 
-def _many(table: Utilisation, points: Any) -> Any:
-    logs = np.log(np.asarray(table.values)).reshape([len(grid) for grid in table.grid])
-    lowers, shares = [], []
-    for grid, values in zip(table.grid, points, strict=True):
-        axis = np.log(np.asarray(grid, dtype=float))
-        place = np.interp(np.log(np.maximum(values, grid[0])), axis, np.arange(len(grid)))
-        lower = np.minimum(place.astype(int), max(0, len(grid) - 2))
-        lowers.append(lower)
-        shares.append(place - lower)
-    total = np.zeros(points[0].shape)
-    for choice in product((0, 1), repeat=len(lowers)):
-        weight = np.ones(points[0].shape)
-        for side, share in zip(choice, shares, strict=True):
-            weight = weight * (share if side else 1 - share)
-        index = tuple(
-            np.minimum(lower + side, len(grid) - 1)
-            for lower, side, grid in zip(lowers, choice, table.grid, strict=True)
-        )
-        total = total + weight * logs[index]
-    return np.minimum(1.0, np.exp(total))
+def _cell(grid: Any, sizes: Any) -> tuple[Any, Any]:
+    """As `_between`, for logarithms of many sizes; the last cell holds the last point."""
+    place = np.interp(sizes, grid, np.arange(len(grid)))
+    lower = np.minimum(place.astype(int), max(0, len(grid) - 2))
+    return lower, place - lower
+
+
+def _in_cell(values: Any, shape: tuple[int, ...], places: list[tuple[Any, Any]], base: Any) -> Any:
+    """Linear between the corners of each point's cell, one axis after the other."""
+    if not places:
+        return values[base]
+    (lower, share), *others = places
+    low = _in_cell(values, shape[1:], others, (base + lower) * (shape[1] if others else 1))
+    if shape[0] == 1:
+        return low
+    return low + share * (_in_cell(values, shape[1:], others, (base + lower + 1) * (shape[1] if others else 1)) - low)
 
 
 def _require_axes(table: Utilisation) -> None:

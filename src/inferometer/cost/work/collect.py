@@ -24,7 +24,7 @@ __all__ = ["Collected", "Entry", "Row", "collect"]
 
 @frozen
 class Row:
-    """One of the distinct ops of a graph. `arithmetic` are the formats its work is counted in."""
+    """One of the distinct ops of a graph."""
 
     op: Op
     op_class: str
@@ -33,7 +33,6 @@ class Row:
     once: bool = False
     offloaded: bool = False
     part: Op | None = None  # the op as far as it can be counted
-    arithmetic: tuple[str, ...] = ()
 
 
 @frozen

@@ -155,21 +155,25 @@ def _divisible(terms: Mapping[Monomial, Any], factor: Any) -> bool:
     return True
 
 
-def monomials_of(polynomials: Iterable[Polynomial]) -> tuple[Monomial, ...]:
-    """Every product of names that occurs, the constant first."""
+def monomials_of(polynomials: Iterable[Any]) -> tuple[Monomial, ...]:
+    """Every product of names that occurs in polynomials and numbers, the constant first."""
     found: dict[Monomial, None] = {(): None}
     for polynomial in polynomials:
-        found |= dict.fromkeys(polynomial.terms)
+        if isinstance(polynomial, Polynomial):
+            found |= dict.fromkeys(polynomial.terms)
     return tuple(found)
 
 
-def coefficients(polynomials: Sequence[Polynomial], monomials: Sequence[Monomial]) -> Any:
-    """A matrix with a row for each polynomial and a column for each monomial."""
+def coefficients(polynomials: Sequence[Any], monomials: Sequence[Monomial]) -> Any:
+    """A matrix with a row for each polynomial or number and a column for each monomial."""
     column = {monomial: number for number, monomial in enumerate(monomials)}
     matrix = np.zeros((len(polynomials), len(monomials)))
     for number, polynomial in enumerate(polynomials):
-        for monomial, factor in polynomial.terms.items():
-            matrix[number, column[monomial]] = float(factor)
+        if isinstance(polynomial, Polynomial):
+            for monomial, factor in polynomial.terms.items():
+                matrix[number, column[monomial]] = float(factor)
+        elif polynomial:
+            matrix[number, column[()]] = float(polynomial)
     return matrix
 
 

@@ -7,7 +7,7 @@ with numbers each time. Nothing here knows a device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from inferometer.core.graph import Graph, Op
 from inferometer.core.work import Work
 from inferometer.core.workload import Precision
 from inferometer.cost.exact import larger
-from inferometer.cost.work.classes import is_padded
+from inferometer.cost.work.classes import FREE, MATRIX, is_padded
 from inferometer.cost.work.collect import Collected, Entry, Row, collect
 from inferometer.cost.work.count import unknown_sizes
 from inferometer.cost.work.polynomial import (
@@ -86,17 +86,33 @@ class Quantities:
 
 
 @frozen
+class Counted:
+    """Rows that are computed alike: the same kind of op, weights stored alike, work counted in the format `key`."""
+
+    op: Op
+    key: str
+    rows: list[int]
+
+
+@frozen
 class Prepared:
     graph: Graph
-    rows: tuple[Row, ...]
-    entries: tuple[Entry, ...]
+    collected: Collected
     terms: Terms
     keys: tuple[str, ...]
+    arithmetic: tuple[Counted, ...]
     monomials: tuple[tuple[str, ...], ...]
     matrix: Any  # [quantities · rows, monomials]
-    loose: tuple[int, ...]  # rows that are no polynomials
-    repeats: tuple[Any, Any]  # how often each row runs: at every step, once a request
+    loose: Mapping[int, str]  # rows that are no polynomials, each with the first format its work is counted in
     tables: Mapping[int, float]  # rows that look up: the bytes of their tables, of which they read no more than all
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.collected.rows
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.collected.entries
 
     def binding(self, sizes: Mapping[str, Any]) -> Binding:
         return Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
@@ -107,7 +123,7 @@ class Prepared:
 
     def counts(self, *, once: bool) -> Any:
         """How often each row runs in a step; those that run once a request are counted apart."""
-        return self.repeats[once]
+        return self.collected.repeats[once]
 
     def quantities(self, sizes: Mapping[str, Any]) -> Quantities:
         """Every row's work at these sizes: one matrix product, and the loose rows one by one."""
@@ -117,8 +133,8 @@ class Prepared:
         table = values.reshape(len(self.keys) + len(_PARTS), len(self.rows), -1)
         if self.loose:
             binding = self.binding(sizes)
-            for number in self.loose:
-                found = _in_first(quantities_of(self.rows[number], binding, self.effects), self.rows[number])
+            for number, key in self.loose.items():
+                found = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
                 for place, name in enumerate((*self.keys, *_PARTS)):
                     if name in found:
                         table[place, number] = np.ravel(np.broadcast_to(found[name], shape)) if shape else found[name]
@@ -131,11 +147,11 @@ class Prepared:
         return Quantities(flops_by=flops_by, **parts)
 
 
-def _in_first(found: dict[str, Any], row: Row) -> dict[str, Any]:
-    """All operations of a loose row under the first format it is counted in."""
+def _in_one(found: dict[str, Any], key: str) -> dict[str, Any]:
+    """All operations of a loose row under one format."""
     counted = [name for name in found if name.startswith("flops:")]
     total = sum(found.pop(name) for name in counted)
-    return {**found, f"flops:{row.arithmetic[0]}": total}
+    return {**found, f"flops:{key}": total}
 
 
 def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: Collected | None = None) -> Prepared:
@@ -144,32 +160,46 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
     if collected is None:
         unknown = unknown_sizes(graph, binding)
         collected = collect(graph, placed, terms.effects, unknown=unknown, offloaded=terms.offloaded)
-    rows, found, loose, tables = [], [], [], {}
+    found: list[dict[str, Any]] = []
+    formats: list[tuple[str, ...]] = []
+    loose, tables = {}, {}
     for number, row in enumerate(collected.rows):
         make = partial(_polynomials, row, binding, terms.effects)
         quantities = remembered("quantities", row, row.op, binding, make)
-        if quantities is not None and row.op.kind == "embedding":
-            tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
-        if quantities is None:
-            loose.append(number)
         counted = [name.removeprefix("flops:") for name in quantities or () if name.startswith("flops:")]
-        rows.append(replace(row, arithmetic=tuple(counted) or (binding.arithmetic(row.op),)))
+        formats.append(tuple(counted) or (binding.arithmetic(row.op),))
+        if quantities is None:
+            loose[number] = formats[-1][0]
+        elif row.op.kind == "embedding":
+            tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
         found.append(quantities or {})
-    keys = tuple(dict.fromkeys(f"flops:{name}" for row in rows for name in row.arithmetic))
-    ordered = [Polynomial.of(each.get(name, 0)) for name in (*keys, *_PARTS) for each in found]
+    keys = tuple(dict.fromkeys(f"flops:{name}" for names in formats for name in names))
+    ordered = [each.get(name, 0) for name in (*keys, *_PARTS) for each in found]
     monomials = monomials_of(ordered)
     return Prepared(
         graph=graph,
-        rows=tuple(rows),
-        entries=collected.entries,
+        collected=collected,
         terms=terms,
         keys=keys,
+        arithmetic=_counted(collected.rows, formats, binding),
         monomials=monomials,
         matrix=coefficients(ordered, monomials),
-        loose=tuple(loose),
-        repeats=collected.repeats,
+        loose=loose,
         tables=tables,
     )
+
+
+def _counted(rows: tuple[Row, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[Counted, ...]:
+    """The rows by what decides the arithmetic they are computed in; those that compute nothing are left out."""
+    alike: dict[tuple[Any, ...], Counted] = {}
+    for number, (row, names) in enumerate(zip(rows, formats, strict=True)):
+        if row.op_class in FREE or row.op_class == "collective":
+            continue
+        stored = binding.format(row.op.weights[0]).name if row.op.weights else None
+        for key in names:
+            signature = (row.op.kind, row.op_class in MATRIX, stored, key)
+            alike.setdefault(signature, Counted(op=row.op, key=key, rows=[])).rows.append(number)
+    return tuple(alike.values())
 
 
 def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import pytest
 
 from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Workload
-from inferometer.cost.kept import Kept
+from inferometer.core.kept import Kept
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from unit.cost.decoders import decoder

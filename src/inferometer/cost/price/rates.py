@@ -1,0 +1,216 @@
+"""How near each row of a graph comes to its peaks in a phase: from a calibration's tables, else from class priors.
+
+Nothing here knows one device from another of its kind, so that all of them share what is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.core.device import Origin
+from inferometer.core.dims import Dim
+from inferometer.core.kept import Kept
+from inferometer.cost.price.price import NINE_IN_TEN
+from inferometer.cost.price.priors import Prior, prior_for
+from inferometer.cost.price.utilisation import (
+    TableReader,
+    factor_for,
+    is_compute,
+    reader_of,
+    residual_of,
+    step_residual,
+    tables_for,
+)
+from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.core.binding import Binding
+    from inferometer.core.calibration import Calibration, Utilisation
+    from inferometer.core.device import Unit
+    from inferometer.core.engine import RuntimeEffects
+    from inferometer.cost.work.collect import Collected, Row
+    from inferometer.cost.work.prepare import Quantities
+
+__all__ = ["DATASHEET_SPREAD", "Rates", "rates_of", "shape_in"]
+
+DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
+_HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Covered:
+    """A row that the calibration has tables of, and what of its shape they ask for.
+
+    `factor` is what it takes inside a model over what it takes alone. `dims` are sizes of the op, each with the share
+    of it that one device has; `moved` are counted from its work.
+    """
+
+    tables: tuple[TableReader, ...]
+    factor: float
+    dims: Mapping[str, tuple[Dim, float]]
+    moved: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Numbers of each row in one phase, [rows, 1] each.
+
+    `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` (its members are 1) err
+    together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
+    tables of are `covered`. `launches` are the kernels of a row.
+    """
+
+    compute_share: Any
+    compute_ramp_s: Any
+    memory_share: Any
+    memory_ramp_s: Any
+    spread: Any
+    launches: Any
+    step_spread: float | None
+    host_spread: float
+    groups: Mapping[str, Any]
+    in_steps: Any
+    origins: tuple[Origin, ...]
+    covered: Mapping[int, Covered]
+
+    def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
+        """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
+
+        A stream that they say nothing of counts at its peak. With `doubt` also how far each row lies outside of its
+        table, as a logarithm, [rows, n].
+        """
+        outside = np.zeros_like(q.bytes)
+        slower = np.ones((2, *outside.shape))
+        for number, row in self.covered.items():
+            shape = {axis: binding.size(dim) * share for axis, (dim, share) in row.dims.items()}
+            for axis in row.moved:
+                shape[axis] = _moved(q, axis, number)
+            for place, table in enumerate(row.tables):
+                share, beyond = table.read(shape, doubt=doubt and not place)
+                slower[_streams_of(table.table), number] = row.factor / share
+                if not place:
+                    outside[number] = beyond
+        return slower, outside
+
+
+_rates = Kept(1024)
+
+
+def rates_of(
+    collected: Collected, effects: RuntimeEffects, unit: Unit, phase: str, calibration: Calibration | None
+) -> Rates:
+    """The same for every device with such a unit."""
+    key = (id(collected), unit, phase, id(calibration))
+    return _rates.get_or_make(
+        key, (collected, calibration), lambda: _made(collected.rows, effects, unit, phase, calibration)
+    )
+
+
+def _made(
+    rows: tuple[Row, ...], effects: RuntimeEffects, unit: str, phase: str, calibration: Calibration | None
+) -> Rates:
+    numbers = np.zeros((len(rows), 6))
+    origins: list[Origin] = []
+    groups: list[str] = []
+    whole: list[bool] = []
+    covered: dict[int, Covered] = {}
+    for number, row in enumerate(rows):
+        path = attention_path(row.op, effects.attention)
+        classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
+        tables = () if calibration is None else tables_for(calibration, classes)
+        prior = prior_for(unit, classes)
+        origins.append("calibrated" if tables else "datasheet" if prior is None else "prior")
+        groups.append(tables[0].op_class if tables else "prior")
+        factor = factor_for(calibration, classes)
+        whole.append(factor is not None or row.op_class in FREE)
+        factor = 1.0 if factor is None else factor
+        if tables and calibration is not None:
+            covered[number] = _covered(row, tables, factor)
+            spread = max(residual_of(calibration, table) for table in tables)
+            numbers[number] = (1.0, 0.0, 1.0, 0.0, spread, _launches(row))
+        else:
+            numbers[number] = _from_prior(row, prior, factor)
+    columns = [np.ascontiguousarray(numbers[:, place : place + 1]) for place in range(numbers.shape[1])]
+    residuals = {} if calibration is None else calibration.residuals
+    return Rates(
+        compute_share=columns[0],
+        compute_ramp_s=columns[1],
+        memory_share=columns[2],
+        memory_ramp_s=columns[3],
+        spread=columns[4],
+        launches=columns[5],
+        step_spread=None if calibration is None else step_residual(calibration, phase),
+        host_spread=residuals.get("host", _HOST_RESIDUAL),
+        groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
+        in_steps=np.array(whole)[:, None],
+        origins=tuple(origins),
+        covered=covered,
+    )
+
+
+def _covered(row: Row, tables: tuple[Utilisation, ...], factor: float) -> Covered:
+    axes = {axis for table in tables for axis in table.axes}
+    return Covered(
+        tables=tuple(reader_of(table) for table in tables),
+        factor=factor,
+        dims={name: dim for name, dim in _dims_on_device(row).items() if name in axes},
+        moved=tuple(name for name in _MOVED if name in axes),
+    )
+
+
+def _streams_of(table: Utilisation) -> slice | int:
+    """What of (compute, memory) a table is a share of."""
+    return slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
+
+
+def _launches(row: Row) -> int:
+    return row.fused.launches if row.op_class not in FREE | {"collective"} else 0
+
+
+def _from_prior(row: Row, prior: Prior | None, factor: float) -> tuple[float, ...]:
+    launches = _launches(row)
+    if prior is None:
+        spread = 0.0 if row.op_class in FREE else log(DATASHEET_SPREAD) / NINE_IN_TEN
+        return 1.0, 0.0, 1.0, 0.0, spread, launches
+    return (
+        float(prior.compute_share or 1.0) / factor,
+        factor * float(prior.compute_ramp_s or 0.0) * min(1, launches) if row.op_class in MATRIX else 0.0,
+        float(prior.memory_share or 1.0) / factor,
+        factor * float(prior.memory_ramp_s or 0.0) * launches,
+        log(float(prior.spread)) / NINE_IN_TEN,
+        launches,
+    )
+
+
+def shape_in(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
+    """A row's whole shape on one device: every axis that a table may have."""
+    shape = {name: binding.size(dim) * share for name, (dim, share) in _dims_on_device(row).items()}
+    return shape | {name: _moved(q, name, number) for name in _MOVED}
+
+
+def _dims_on_device(row: Row) -> dict[str, tuple[Dim, float]]:
+    """The axes that the op itself gives, each with the share of it that one device has."""
+    shares = {"heads": row.scale.flops, "kv_heads": row.scale.kv}
+    if row.op_class == "linear" and row.scale.flops < 1:
+        shares["out_features" if row.scale.writes < 1 else "in_features"] = row.scale.flops
+    return {name: (dim, shares.get(name, 1)) for name, dim in dims_of(row.op).items()}
+
+
+_MOVED: dict[str, Callable[[Quantities, int], Any]] = {
+    "flops": lambda q, number: sum(values[number] for values in q.flops_by.values()),
+    "bytes": lambda q, number: q.weights[number] + q.activations[number] + q.kv[number],
+    "weight_bytes": lambda q, number: q.weights[number],
+    "kv_bytes": lambda q, number: q.kv[number],
+}
+
+
+def _moved(q: Quantities, axis: str, number: int) -> Any:
+    values = _MOVED[axis](q, number)
+    return values if len(values) > 1 else float(values[0])
