@@ -1,4 +1,4 @@
-"""A row of a sweep is the prediction of that configuration."""
+"""A row of a sweep is the prediction of that configuration: the same question has the same answer."""
 
 from dataclasses import fields
 from functools import cache
@@ -8,13 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from inferometer import predict
 from inferometer.catalog import device as device_named
-from inferometer.catalog.engines import default_runtime
 from inferometer.core.profile import Headline
-from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.headline import request_times
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
-from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
 from inferometer.sweep import DETAILS, run_study, study_of
@@ -22,10 +20,14 @@ from inferometer.sweep import DETAILS, run_study, study_of
 # Dense, gated and windowed decoders, experts, a latent cache, states, encoders, an encoder–decoder, CNNs, diffusion.
 MODELS = (
     "llama-3.2-1b", "gpt2", "gemma-3-1b", "qwen3-30b-a3b", "deepseek-v2-lite", "mamba-130m", "bert-base", "t5-small",
-    "whisper-tiny", "resnet50", "vit-b-16", "sd-1.5-unet",
+    "whisper-tiny", "resnet50", "mobilenet-v2", "vit-b-16", "sd-1.5-unet",
 )  # fmt: skip
-DEVICES = ("nvidia-h200", "nvidia-l4", "nvidia-t4", "amd-mi300x", "raspberry-pi-5", "apple-m4-ane", "google-tpu-v5e")
-RUNTIMES = (None, "ideal", "torch-eager", "onnxruntime", "llamacpp")
+# Those of the first line have calibrations in the package.
+DEVICES = (
+    "nvidia-h200", "intel-emerald-rapids-1-vcpu",
+    "nvidia-l4", "nvidia-t4", "amd-mi300x", "raspberry-pi-5", "apple-m4-ane", "google-tpu-v5e",
+)  # fmt: skip
+RUNTIMES = (None, "ideal", "torch-compile", "torch-graph", "torch-eager", "onnxruntime", "openvino", "llamacpp")
 
 
 @cache
@@ -37,11 +39,15 @@ def lists(values, most=2):
     return some.lists(some.sampled_from(values), min_size=1, max_size=most, unique=True)
 
 
-ORDER = ("runtimes", "weights", "tp", "pp", "dp", "batch", "prompt", "generate", "context")
+ORDER = ("models", "devices", "runtimes", "weights", "activations", "tp", "pp", "dp", "batch", "prompt", "generate",
+         "context")  # fmt: skip
 AXES = some.fixed_dictionaries(
     {
-        "runtimes": lists(RUNTIMES, most=1),
-        "weights": lists((None, "q4_0", "i8", "f32"), most=1),
+        "models": lists(MODELS),
+        "devices": some.one_of(lists(DEVICES, most=3), some.just(["nvidia-h200"])),
+        "runtimes": lists(RUNTIMES),
+        "weights": lists((None, "q4_0", "q8_0", "i8", "f32")),
+        "activations": lists((None, None, "bf16", "f32"), most=1),
         "tp": lists((1, 1, 2, 3), most=1),
         "pp": lists((1, 1, 2), most=1),
         "dp": lists((1, 1, 2), most=1),
@@ -55,66 +61,94 @@ OPTIONS = some.builds(
     Options,
     cached_prefix=some.sampled_from((0, 0, 16)),
     micro_batches=some.sampled_from((1, 1, 2)),
-    chunk=some.sampled_from((None, None, None, 100)),
+    chunk=some.sampled_from((None, None, None, None, None, 100)),
     steps=some.sampled_from((None, 20)),
     overlap=some.sampled_from((0.0, 0.5)),
     host=some.sampled_from(
         (HostCosts(), HostCosts(tokenise_s_per_token=1e-6, sampling_s=1e-4, detokenise_s_per_token=2e-6))
     ),
-    place=some.sampled_from((Place(), Place(usd_per_hour=3.0, grid="world"))),
+    place=some.sampled_from((Place(), Place(usd_per_hour=3.0, grid="world"), Place(instance="aws-p5en.48xlarge"))),
     offload=some.sampled_from((None, None, None, Offload(layers=1))),
 )
+HOW = some.fixed_dictionaries({"chunk_rows": some.sampled_from((1, 7, 1 << 16)), "details": some.booleans()})
 
 
-def predictions(model, device, axes, options):
-    """Each configuration by itself: its workload and summary, or the error."""
-    for runtime, weights, tp, pp, dp, batch, prompt, generate, context in product(*(axes[name] for name in ORDER)):
-        workload = Workload(
-            batch=batch, prompt=prompt, generate=generate, context=context,
-            precision=Precision(weights=weights), parallel=Parallel(tp=tp, pp=pp, dp=dp),
-        )  # fmt: skip
-        chosen = runtime or default_runtime(device, model)
+def predictions(axes, options, *, calibrated):
+    """Each configuration by itself: its profile, or the error."""
+    for model, device, runtime, weights, activations, tp, pp, dp, *sizes in product(*(axes[name] for name in ORDER)):
+        batch, prompt, generate, context = sizes
         try:
-            yield predict_graph(model, device, runtime=chosen, workload=workload, options=options)
+            yield predict(
+                graph(model), on=device_named(device), runtime=runtime, weights=weights, activations=activations,
+                batch=batch, prompt=prompt, generate=generate, context=context, tp=tp, pp=pp, dp=dp,
+                calibrated=calibrated, options=options,
+            )  # fmt: skip
         except DomainError as error:
             yield error
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    model=some.sampled_from(MODELS),
-    device=some.sampled_from(DEVICES),
-    axes=AXES,
-    options=OPTIONS,
-    how=some.fixed_dictionaries({"chunk_rows": some.sampled_from((1, 7, 1 << 16)), "details": some.booleans()}),
-)
-def test_a_row_is_the_summary_of_its_prediction(model, device, axes, options, how):
-    model, device = graph(model), device_named(device)
-    asked = {"models": model, "devices": device, **axes}
-    study = study_of(asked, options=options, **how)
+def swept(axes, **how):
+    values = {"models": [graph(name) for name in axes["models"]], "devices": [*map(device_named, axes["devices"])]}
+    study = study_of({**axes, **values}, **how)
     rows = run_study(study)
     assert len(rows) == len(study)
-    for row, found in zip(rows.records(), predictions(model, device, axes, options), strict=True):
-        if isinstance(found, DomainError):
-            assert row["reason"]
-            assert all(row[entry.name] is None for entry in fields(Headline))
-            assert not how["details"] or all(row[name] is None for name in DETAILS)
-            continue
-        assert row["reason"] is None
-        for name in ("batch", "prompt", "generate", "context"):
-            assert row[name] == getattr(found.workload, name)
-        for entry in fields(Headline):
-            expected = getattr(found.summary, entry.name)
-            if isinstance(expected, float):
-                assert row[entry.name] == pytest.approx(expected, rel=1e-9, abs=0), entry.name
-            elif entry.name == "peak_memory_bytes":
-                assert abs(row[entry.name] - expected) <= 1, entry.name  # half a byte rounds either way
-            else:
-                assert row[entry.name] == expected, entry.name
-        if how["details"]:
-            for name, expected in told(found, options).items():
-                near = pytest.approx(expected, rel=1e-9, abs=0) if isinstance(expected, float) else expected
-                assert row[name] == near, name
+    return rows
+
+
+def require_same(row, found, options, *, details):
+    """A row against the prediction: every number of the summary, or the reason that there is none."""
+    if isinstance(found, DomainError):
+        assert row["reason"] == str(found)
+        assert all(row[entry.name] is None for entry in fields(Headline))
+        assert not details or all(row[name] is None for name in DETAILS)
+        return
+    assert row["reason"] is None
+    assert (row["model"], row["device"], row["runtime"]) == (found.model.name, found.device.name, found.runtime)
+    for name in ("weights", "activations", "kv"):
+        assert row[name] == getattr(found.workload.precision, name)
+    for name in ("batch", "prompt", "generate", "context"):
+        assert row[name] == getattr(found.workload, name)
+    expected = {entry.name: getattr(found.summary, entry.name) for entry in fields(Headline)}
+    for name, value in (expected | told(found, options) if details else expected).items():
+        if isinstance(value, float):
+            assert row[name] == pytest.approx(value, rel=1e-9, abs=0), name
+        elif name == "peak_memory_bytes":
+            assert abs(row[name] - value) <= 1, name  # half a byte rounds either way
+        else:
+            assert row[name] == value, name
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(axes=AXES, options=OPTIONS, how=HOW, calibrated=some.booleans())
+def test_a_row_is_the_summary_of_its_prediction(axes, options, how, calibrated):
+    rows = swept(axes, options=options, calibrated=calibrated, **how)
+    found = predictions(axes, options, calibrated=calibrated)
+    for row, prediction in zip(rows.records(), found, strict=True):
+        require_same(row, prediction, options, details=how["details"])
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    model=some.sampled_from(("llama-3.2-1b", "gemma-3-1b", "qwen3-30b-a3b", "bert-base", "resnet50")),
+    device=some.sampled_from(("nvidia-h200", "intel-emerald-rapids-1-vcpu", "nvidia-l4", "amd-mi300x")),
+    weights=some.sampled_from((None, "q4_0")),
+    tp=some.sampled_from((1, 1, 2)),
+    calibrated=some.booleans(),
+    details=some.booleans(),
+    places=some.lists(some.integers(0, 40 * 21 - 1), min_size=6, max_size=6),
+)
+def test_a_row_of_a_dense_grid_is_the_summary_of_its_prediction(  # noqa: PLR0917 - a parameter for each choice
+    model, device, weights, tp, calibrated, details, places
+):
+    """More rows of a combination than are computed together with other combinations: the closed forms, and tables."""
+    asked = {"batch": [1, 2, 3, *range(4, 75, 2), 1000], "context": [0, *range(1, 2000, 100)]}
+    axes = {name: [None] for name in ORDER} | {"models": [model], "devices": [device], "tp": [tp], "pp": [1], "dp": [1]}
+    axes |= {"weights": [weights], "prompt": [100], **asked}
+    rows = swept(axes, calibrated=calibrated, details=details)
+    for place in places:
+        batch, context = (asked[name][at] for name, at in zip(asked, divmod(place, 21), strict=True))
+        (found,) = predictions(axes | {"batch": [batch], "context": [context]}, Options(), calibrated=calibrated)
+        require_same(next(rows.take([place]).records()), found, Options(), details=details)
 
 
 def told(profile, options):
@@ -128,15 +162,8 @@ def told(profile, options):
 
 def test_a_draft_counts_as_in_a_prediction():
     options = Options(speculative=Speculative(draft=graph("llama-3.2-1b"), length=4, acceptance=0.7))
-    axes = {"context": [100, 200], "batch": [1, 2]}
-    study = study_of({"models": graph("llama-3.1-8b"), "devices": device_named("nvidia-h200"), **axes}, options=options)
-    found = run_study(study)["tpot_s"]
-    expected = [
-        predict_graph(
-            graph("llama-3.1-8b"), device_named("nvidia-h200"), runtime="torch-compile",
-            workload=Workload(batch=batch, context=context), options=options,
-        ).summary.tpot_s
-        for batch in (1, 2)
-        for context in (100, 200)
-    ]  # fmt: skip
-    assert found.tolist() == pytest.approx(expected, rel=1e-12)
+    axes = {name: [None] for name in ORDER} | {"models": ["llama-3.1-8b"], "devices": ["nvidia-h200"]}
+    axes |= {"tp": [1], "pp": [1], "dp": [1], "batch": [1, 2], "context": [100, 200]}
+    rows = swept(axes, options=options)
+    for row, found in zip(rows.records(), predictions(axes, options, calibrated=True), strict=True):
+        require_same(row, found, options, details=False)

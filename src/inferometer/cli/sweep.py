@@ -49,6 +49,7 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.command("sweep")
 @click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[SPEC.toml|FILE]")
 @_axis_options
+@click.option("--priors", is_flag=True, help="Without the calibrations of devices, where there are some.")
 @click.option("--details", is_flag=True, help="Also columns with the ends of each time's interval, and with bounds.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write rows: .csv, .parquet or .sqlite.")
 @click.option("--engine", default="local", show_default=True, help="local, local:N processes, or dask://HOST:PORT.")
@@ -61,9 +62,16 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--rows", "most", default=20, show_default=True, help="Rows to show in a table.")
 @format_option
 def command(
-    source: Path | None, details: bool, out: Path | None, engine: str, resume: bool, form: str, **asked: Any
+    source: Path | None,
+    priors: bool,
+    details: bool,
+    out: Path | None,
+    engine: str,
+    resume: bool,
+    form: str,
+    **asked: Any,
 ) -> None:
-    """Predict every combination of models, devices, formats and sizes.
+    """Predict every combination of models, devices, formats and sizes: each row is what `predict` says of it.
 
     \b
     inferometer sweep --models llama-3.1-8b --devices nvidia-l4,nvidia-h200 --batch 1-64*2 --context 1024,8192
@@ -82,7 +90,7 @@ def command(
 
         _answer(Saved(source), asked, form)
         return
-    study = _study(_spec(source), axes, details=details or _asks_details(asked))
+    study = _study(_spec(source), axes, priors=priors, details=details or _asks_details(asked))
     if out is None:
         if resume:
             raise DomainError("--resume needs --out: without a file there is nothing to continue.")
@@ -147,19 +155,19 @@ def _spec(source: Path | None) -> "Spec":
         raise FormatError(f"{source} is no text.", remedy="A spec is a TOML file.") from None
 
 
-def _study(spec: "Spec", given: dict[str, str | None], *, details: bool) -> "Study":
+def _study(spec: "Spec", given: dict[str, str | None], *, priors: bool, details: bool) -> "Study":
     """Lists on the command line stand above the spec's."""
-    from inferometer.catalog import device
-    from inferometer.readers.resolve import read
+    from inferometer.asking.ask import device_for, model_graph
     from inferometer.sweep import parse_axis, study_of
 
     lists = {name: parse_axis(name, text) for name, text in given.items() if text is not None}
     axes: dict[str, Any] = {**spec.axes, **lists}
-    finders: dict[str, Callable[[Any], Any]] = {"models": read, "devices": device}
+    finders: dict[str, Callable[[Any], Any]] = {"models": model_graph, "devices": device_for}
     for name, find in finders.items():
         if isinstance(axes.get(name), list):
             axes[name] = [find(entry) if isinstance(entry, str) else entry for entry in axes[name]]
-    return study_of(axes, options=spec.options, details=details or spec.details)
+    calibrated = not (priors or spec.priors)
+    return study_of(axes, calibrated=calibrated, options=spec.options, details=details or spec.details)
 
 
 def _computed(study: "Study", engine: str) -> "Rows":

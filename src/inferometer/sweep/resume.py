@@ -99,29 +99,35 @@ def _decoded(file: Path, lines: list[str]) -> list[dict[str, Any]]:
 
 
 def fingerprint(study: Study, form: str) -> str:
-    """The same for the same sweep in any process: models, devices, lists, options and form, by what is in them."""
+    """The same for the same sweep in any process: questions, calibrations, lists and form, by what is in them."""
     digest = hashlib.sha256(f"{__version__} {form}".encode())
-    _add(digest, study)
+    _add(digest, study, {})
     return digest.hexdigest()[:32]
 
 
-def _add(digest: Any, value: Any) -> None:
-    """Values of any depth. Sets have no order of their own, so theirs is made."""
+def _add(digest: Any, value: Any, known: dict[int, bytes]) -> None:
+    """Values of any depth. Sets have no order of their own, so theirs is made.
+
+    Of dataclasses the digest is `known` by identity: a graph is large, and stands in a question for every device.
+    """
     if is_dataclass(value):
-        digest.update(f"<{type(value).__name__}".encode())
-        for entry in fields(value):
-            _add(digest, getattr(value, entry.name))
+        if id(value) not in known:
+            own = hashlib.sha256(type(value).__name__.encode())
+            for entry in fields(value):
+                _add(own, getattr(value, entry.name), known)
+            known[id(value)] = own.digest()
+        digest.update(known[id(value)])
     elif isinstance(value, Mapping):
         digest.update(b"{")
         for key in sorted(value, key=str):
-            _add(digest, key)
-            _add(digest, value[key])
+            _add(digest, key, known)
+            _add(digest, value[key], known)
     elif isinstance(value, set | frozenset):
-        _add(digest, sorted(value, key=str))
+        _add(digest, sorted(value, key=str), known)
     elif isinstance(value, list | tuple | range | np.ndarray):
         digest.update(b"[")
         for inner in value:
-            _add(digest, inner)
+            _add(digest, inner, known)
         digest.update(b"]")
     else:
         digest.update(f"{type(value).__name__}:{value!r},".encode())

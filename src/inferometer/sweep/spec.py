@@ -20,16 +20,21 @@ _NUMBERS = (
     "chunk", "cached_prefix", "micro_batches", "overlap", "imbalance", "sequence_parallel", "steps",
     "storage_bytes_per_s",
 )  # fmt: skip
+_FLAGS = ("priors", "details")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
 _MOST_VALUES = 10_000_000
 
 
 @frozen
 class Spec:
-    """The lists by axis, with models and devices by name, what holds for all rows, and whether they have details."""
+    """The lists by axis, with models and devices by name, and what holds for all rows.
+
+    With `priors` the calibrations of devices are left out; with `details` rows have the columns of that name.
+    """
 
     axes: Mapping[str, Any] = field(default_factory=dict)
     options: Options = field(default_factory=Options)
+    priors: bool = False
     details: bool = False
 
 
@@ -39,12 +44,13 @@ def parse_spec(text: str, name: str) -> Spec:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(f"{name} is no TOML file: {error}.") from None
-    _require_known(found, (*AXES, "options", "details"), f"key of {name}")
-    options, details = found.pop("options", {}), found.pop("details", False)
-    if not isinstance(details, bool):
-        raise FormatError(f"details of {name} is {details!r}.", remedy="Write true or false.")
+    _require_known(found, (*AXES, "options", *_FLAGS), f"key of {name}")
+    options, flags = found.pop("options", {}), {key: found.pop(key, False) for key in _FLAGS}
+    for key, value in flags.items():
+        if not isinstance(value, bool):
+            raise FormatError(f"{key} of {name} is {value!r}.", remedy="Write true or false.")
     axes = {key: _read_axis(key, value) for key, value in found.items()}
-    return Spec(axes=axes, options=_options(options, name), details=details)
+    return Spec(axes=axes, options=_options(options, name), **flags)
 
 
 def _require_known(found: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:

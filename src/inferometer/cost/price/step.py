@@ -155,7 +155,8 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     """Every row's price, and what each waits for the host.
 
     `resident` are the bytes that every step reads. `slower` is what a calibration multiplies compute and memory with.
-    `links` gives the seconds on links and raises the floors of what travels. `needed` and `done` are 0 where a column does not need a row, and where it is not run.
+    `links` gives the seconds on links and raises the floors of what travels. `needed` and `done` are 0 where a column
+    does not need a row, and where it is not run.
     """
     bare, compute, memory = ideals(q, pace.inverse_peaks, pace.levels)
     floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident))

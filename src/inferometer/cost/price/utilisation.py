@@ -85,7 +85,7 @@ class TableReader:
         self._remembered: dict[tuple[Any, ...], tuple[float, float]] = {}
 
     def read(self, shape: Mapping[str, Any], *, doubt: bool = True) -> tuple[Any, Any]:
-        """The share at a shape, and how far outside of the grid it lies: a logarithm over all axes, 0.7 at twice the end.
+        """The share at a shape, and how far it lies outside of the grid: a logarithm, 0.7 at twice the last point.
 
         Outside the edge is held. Without `doubt` the distance of many shapes is not looked at.
         """
