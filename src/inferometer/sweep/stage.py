@@ -63,22 +63,26 @@ class Stage:
         return replace(self, seconds=np.where(known, self.seconds, np.nan), bound=bound)
 
 
-def absent_stage(*, details: bool, shape: tuple[int, ...] = (1, 1, 1, 1, 1)) -> Stage:
-    nothing = np.full((3 if details else 1, *shape), np.nan)
-    bound = np.full(shape, None, dtype=object) if details else None
-    return Stage(seconds=nothing, energy_j=np.full(shape, np.nan), bytes=np.full(shape, np.nan), bound=bound)
+def absent_stage(*, details: bool) -> Stage:
+    nothing = np.full((3 if details else 1, 1, 1, 1, 1, 1), np.nan)
+    bound = np.full((1, 1, 1, 1, 1), None, dtype=object) if details else None
+    return Stage(seconds=nothing, energy_j=nothing[0], bytes=nothing[0], bound=bound)
 
 
 def spread_stages(stages: Sequence[tuple[Sequence[int], Stage]], combinations: int) -> Stage:
     """Stages of some combinations each, at the places given, as one of all combinations."""
     if len(stages) == 1 and len(stages[0][0]) == combinations:
         return stages[0][1]
-    details = any(stage.bound is not None for _, stage in stages)
-    shapes = (np.broadcast_shapes(stage.energy_j.shape[1:], stage.bytes.shape[1:]) for _, stage in stages)
-    whole = absent_stage(details=details, shape=(combinations, *np.broadcast_shapes(*shapes)))
-    for places, stage in stages:
-        at = list(places)
-        whole.seconds[:, at], whole.energy_j[at], whole.bytes[at] = stage.seconds, stage.energy_j, stage.bytes
-        if details:
-            whole.bound[at] = stage.bound
-    return whole
+
+    def whole(name: str) -> Any:
+        parts = [(list(places), getattr(stage, name)) for places, stage in stages]
+        first = parts[0][1]
+        if first is None:
+            return None
+        sizes = np.broadcast_shapes(*(values.shape[-4:] for _, values in parts))
+        found = np.full((*first.shape[:-5], combinations, *sizes), None if name == "bound" else np.nan, first.dtype)
+        for places, values in parts:
+            found[..., places, :, :, :, :] = values
+        return found
+
+    return Stage(seconds=whole("seconds"), energy_j=whole("energy_j"), bytes=whole("bytes"), bound=whole("bound"))
