@@ -55,11 +55,12 @@ def test_rows_as_json_and_csv_are_all_of_them():
     assert len(rows) == len(lines) == 48
     assert rows[0]["tpot_s"] == float(lines[0]["tpot_s"])
     assert rows[1]["tpot_s"] is None
-    found = predict(
-        "llama-3.2-1b", on="nvidia-h200", weights="bf16", batch=1, prompt=128, context=1024, calibrated=False
-    ).summary
-    assert rows[0]["tpot_s"] == pytest.approx(found.tpot_s, rel=1e-12)
-    assert rows[0]["ttft_s"] == pytest.approx(found.ttft_s, rel=1e-12)
+    asked = {"weights": "bf16", "batch": 1, "prompt": 128, "context": 1024}
+    for given, calibrated in (((), True), (("--priors",), False)):
+        row = json.loads(inferometer(*ASKED, *given, "--format", "json").stdout)[0]
+        found = predict("llama-3.2-1b", on="nvidia-h200", **asked, calibrated=calibrated).summary
+        assert row["tpot_s"] == pytest.approx(found.tpot_s, rel=1e-12)
+        assert row["ttft_s"] == pytest.approx(found.ttft_s, rel=1e-12)
 
 
 def test_details_are_columns_that_are_asked_for():
@@ -77,6 +78,9 @@ def test_a_spec_is_a_sweep_and_options_stand_above_it(tmp_path):
     spec.write_text('models = ["llama-3.2-1b"]\ndevices = ["nvidia-h200"]\nbatch = "1-8*2"\ncontext = [128]\n')
     assert len(json.loads(inferometer(spec, "--format", "json").stdout)) == 4
     assert len(json.loads(inferometer(spec, "--batch", "1,2", "--format", "json").stdout)) == 2
+    priors = json.loads(inferometer(spec, "--priors", "--format", "json").stdout)
+    spec.write_text(f"priors = true\n{spec.read_text()}")
+    assert json.loads(inferometer(spec, "--format", "json").stdout) == priors
 
 
 def test_rows_go_to_a_file_and_are_asked_about_later(tmp_path):

@@ -127,10 +127,10 @@ def test_a_row_is_the_summary_of_its_prediction(axes, options, how, calibrated):
         require_same(row, prediction, options, details=how["details"])
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=some.sampled_from(("llama-3.2-1b", "gemma-3-1b", "qwen3-30b-a3b", "bert-base", "resnet50")),
-    device=some.sampled_from(("nvidia-h200", "intel-emerald-rapids-1-vcpu", "nvidia-l4", "amd-mi300x")),
+    device=some.sampled_from(("nvidia-h200", "nvidia-h200", "intel-emerald-rapids-1-vcpu", "nvidia-l4", "amd-mi300x")),
     weights=some.sampled_from((None, "q4_0")),
     tp=some.sampled_from((1, 1, 2)),
     calibrated=some.booleans(),

@@ -109,11 +109,12 @@ def test_rows_one_by_one_have_them():
     assert rows["prefill_bound"][0] is not None
 
 
-def test_a_spec_may_ask_for_them():
-    assert parse_spec("details = true", "grid.toml").details
-    assert not parse_spec("", "grid.toml").details
+@pytest.mark.parametrize("key", ["details", "priors"])
+def test_a_spec_may_ask_for_them_and_for_no_calibrations(key):
+    assert getattr(parse_spec(f"{key} = true", "grid.toml"), key)
+    assert not getattr(parse_spec("", "grid.toml"), key)
     with pytest.raises(FormatError, match="true or false"):
-        parse_spec("details = 1", "grid.toml")
+        parse_spec(f"{key} = 1", "grid.toml")
 
 
 def test_an_encoder_decoder_has_a_plan_for_each_prompt_and_rows_in_their_order():

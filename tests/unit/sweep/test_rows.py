@@ -9,7 +9,7 @@ import pytest
 from inferometer import predict
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.profile import Headline
-from inferometer.cost.options import HostCosts, Options
+from inferometer.cost.options import HostCosts, Options, Place
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.sweep import Rows, run_study, sweep
 from inferometer.sweep.choose import front, parse_condition
@@ -61,6 +61,16 @@ def test_a_combination_that_cannot_be_is_rows_with_a_reason():
     assert ["no peak for bf16" in (reason or "") for reason in reasons] == [True] * 2 + [False] * 6
     assert ["tp=3 does not divide" in (reason or "") for reason in reasons[-2:]] == [True, True]
     assert rows["model"].tolist() == ["llama-3.2-1b"] * 8
+
+
+@pytest.mark.parametrize("asked", [{"tp": 3}, {"pp": 40}, {"context": 10**7}, {"tp": 8}])
+def test_of_several_reasons_a_row_has_the_one_that_a_prediction_gives(asked):
+    asked = {"dp": 2, "batch": 1, "context": 100, **asked}
+    place = Options(place=Place(instance="aws-p5en.48xlarge"))
+    for on in (device(), device("nvidia-l4"), device("apple-m4-pro-ane")):
+        with pytest.raises(DomainError) as caught:
+            predict(graph(), on=on, options=place, **asked)
+        assert sweep(graph(), on, options=place, **asked)["reason"].tolist() == [str(caught.value)]
 
 
 def test_a_column_that_is_not_there_is_an_error_that_suggests(rows):

@@ -5,15 +5,15 @@ Nothing here knows one device from another of its kind, so that all of them shar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.binding import Binding
 from inferometer.core.device import Origin
-from inferometer.core.dims import Dim
 from inferometer.core.kept import Kept
 from inferometer.cost.price.price import NINE_IN_TEN
 from inferometer.cost.price.priors import Prior, prior_for
@@ -22,21 +22,22 @@ from inferometer.cost.price.utilisation import (
     factor_for,
     is_compute,
     reader_of,
+    require_shape,
     residual_of,
     step_residual,
     tables_for,
 )
 from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of
+from inferometer.cost.work.prepare import Quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
 
-    from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
     from inferometer.core.device import Unit
+    from inferometer.core.dims import Dim
     from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.work.collect import Collected, Row
-    from inferometer.cost.work.prepare import Quantities
 
 __all__ = ["DATASHEET_SPREAD", "Rates", "rates_of", "shape_in"]
 
@@ -46,16 +47,18 @@ _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Covered:
-    """A row that the calibration has tables of, and what of its shape they ask for.
+    """A row that a table of the calibration is about.
 
-    `factor` is what it takes inside a model over what it takes alone. `dims` are sizes of the op, each with the share
-    of it that one device has; `moved` are counted from its work.
+    `factor` is what it takes inside a model over what it takes alone, `stream` what of (compute, memory) the table is a
+    share of. `axes` are the row's sizes on the table's axes: numbers, or what gives them from its sizes and its work.
     """
 
-    tables: tuple[TableReader, ...]
+    number: int
+    table: TableReader
+    stream: slice | int
     factor: float
-    dims: Mapping[str, tuple[Dim, float]]
-    moved: tuple[str, ...]
+    axes: tuple[float | Callable[[Binding, Quantities], Any], ...]
+    doubted: bool  # the first of a row's tables says how far outside it lies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ class Rates:
     groups: Mapping[str, Any]
     in_steps: Any
     origins: tuple[Origin, ...]
-    covered: Mapping[int, Covered]
+    covered: tuple[Covered, ...]
 
     def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
         """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
@@ -88,15 +91,12 @@ class Rates:
         """
         outside = np.zeros_like(q.bytes)
         slower = np.ones((2, *outside.shape))
-        for number, row in self.covered.items():
-            shape = {axis: binding.size(dim) * share for axis, (dim, share) in row.dims.items()}
-            for axis in row.moved:
-                shape[axis] = _moved(q, axis, number)
-            for place, table in enumerate(row.tables):
-                share, beyond = table.read(shape, doubt=doubt and not place)
-                slower[_streams_of(table.table), number] = row.factor / share
-                if not place:
-                    outside[number] = beyond
+        for row in self.covered:
+            point = tuple([axis(binding, q) if callable(axis) else axis for axis in row.axes])
+            share, beyond = row.table.read(point, doubt=doubt)
+            slower[row.stream, row.number] = row.factor / share
+            if row.doubted:
+                outside[row.number] = beyond
         return slower, outside
 
 
@@ -120,7 +120,7 @@ def _made(
     origins: list[Origin] = []
     groups: list[str] = []
     whole: list[bool] = []
-    covered: dict[int, Covered] = {}
+    covered: list[Covered] = []
     for number, row in enumerate(rows):
         path = attention_path(row.op, effects.attention)
         classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
@@ -132,7 +132,7 @@ def _made(
         whole.append(factor is not None or row.op_class in FREE)
         factor = 1.0 if factor is None else factor
         if tables and calibration is not None:
-            covered[number] = _covered(row, tables, factor)
+            covered += _covered(number, row, tables, factor)
             spread = max(residual_of(calibration, table) for table in tables)
             numbers[number] = (1.0, 0.0, 1.0, 0.0, spread, _launches(row))
         else:
@@ -151,23 +151,26 @@ def _made(
         groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
         in_steps=np.array(whole)[:, None],
         origins=tuple(origins),
-        covered=covered,
+        covered=tuple(covered),
     )
 
 
-def _covered(row: Row, tables: tuple[Utilisation, ...], factor: float) -> Covered:
-    axes = {axis for table in tables for axis in table.axes}
-    return Covered(
-        tables=tuple(reader_of(table) for table in tables),
-        factor=factor,
-        dims={name: dim for name, dim in _dims_on_device(row).items() if name in axes},
-        moved=tuple(name for name in _MOVED if name in axes),
-    )
+def _covered(number: int, row: Row, tables: tuple[Utilisation, ...], factor: float) -> Iterator[Covered]:
+    dims = _dims_on_device(row)
+    for place, table in enumerate(tables):
+        require_shape(table, {*dims, *_MOVED})
+        axes = tuple(_axis(number, name, dims) for name in table.axes)
+        stream = slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
+        yield Covered(
+            number=number, table=reader_of(table), stream=stream, factor=factor, axes=axes, doubted=place == 0
+        )
 
 
-def _streams_of(table: Utilisation) -> slice | int:
-    """What of (compute, memory) a table is a share of."""
-    return slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
+def _axis(number: int, name: str, dims: Mapping[str, tuple[Dim, float]]) -> Any:
+    if name not in dims:
+        return lambda _, q: _moved(q, name, number)
+    dim, share = dims[name]
+    return dim * share if isinstance(dim, int) else lambda binding, _: binding.size(dim) * share
 
 
 def _launches(row: Row) -> int:

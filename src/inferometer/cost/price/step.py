@@ -58,7 +58,7 @@ class Step:
         uncertain as the host.
         """
         times, time, rates = self.priced.time_s, self.total("time_s"), self.rates
-        waiting = over_rows(self.counts, np.broadcast_to(self.host_s, times.shape))
+        waiting = over_rows(self.counts, _spread(self.host_s, times))
         spread = self.priced.spread
         if rates.step_spread is not None:  # what the whole steps that were measured have shown already
             spread = spread - rates.spread * rates.in_steps
@@ -71,7 +71,7 @@ class Step:
 
     def total(self, name: str) -> Any:
         """A price summed over the step: `time_s`, `floor_s`, `compute_s` …, one number a column."""
-        total = over_rows(self.counts, np.broadcast_to(getattr(self.priced, name), self.priced.time_s.shape))
+        total = over_rows(self.counts, _spread(getattr(self.priced, name), self.priced.time_s))
         return total + self.step_s if name == "time_s" else total
 
     def sums(self) -> Sums:
@@ -117,8 +117,12 @@ class Sums:
         )
 
 
+def _spread(values: Any, like: Any) -> Any:
+    return values if np.shape(values) == like.shape else np.broadcast_to(values, like.shape)
+
+
 def sums_of(priced: Priced, counts: Any, step_s: Any) -> Sums:
-    overhead = np.broadcast_to(priced.overhead_s, priced.time_s.shape)
+    overhead = _spread(priced.overhead_s, priced.time_s)
     return Sums(
         time_s=over_rows(counts, priced.time_s) + step_s,
         computing_s=over_rows(counts, priced.compute_s),
@@ -127,8 +131,8 @@ def sums_of(priced: Priced, counts: Any, step_s: Any) -> Sums:
 
 
 def over_rows(counts: Any, values: Any) -> Any:
-    """Each column's sum over the rows, the same to the last bit whoever its neighbours are, which BLAS's is not."""
-    return np.einsum("r,rn->n", counts, values)
+    """Each column's sum over the rows. BLAS's would change in the last bit with the number of columns."""
+    return counts @ values if values.shape[1] == 1 else np.einsum("r,rn->n", counts, values)
 
 
 def ideals(q: Quantities, inverse_peaks: Mapping[str, Any], levels: Levels) -> tuple[Any, Any, Any]:

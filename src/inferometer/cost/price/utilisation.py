@@ -17,12 +17,13 @@ from inferometer.cost.work.classes import AXES
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Container, Iterable, Mapping
 
     from inferometer.core.calibration import Calibration, Utilisation
 
 __all__ = [
-    "TableReader", "factor_for", "interpolate", "is_compute", "reader_of", "residual_of", "step_residual", "tables_for",
+    "TableReader", "factor_for", "interpolate", "is_compute", "reader_of", "require_shape", "residual_of",
+    "step_residual", "tables_for",
 ]  # fmt: skip
 
 _LEAST = 1e-9  # a size of nothing has no logarithm
@@ -63,7 +64,14 @@ def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float
 
 def interpolate(table: Utilisation, shape: Mapping[str, Any]) -> Any:
     """The share at a shape, in (0, 1]: a number, or an array where an axis is one."""
-    return reader_of(table).read(shape)[0]
+    require_shape(table, shape)
+    return reader_of(table).read(tuple(shape[axis] for axis in table.axes))[0]
+
+
+def require_shape(table: Utilisation, shape: Container[str]) -> None:
+    for axis in table.axes:
+        if axis not in shape:
+            raise DomainError(f"The table of {table.op_class} needs {axis}, which its ops do not have.")
 
 
 _readers = Kept(4096)
@@ -84,17 +92,12 @@ class TableReader:
         self._logs = np.log(np.asarray(table.values)).reshape([len(grid) for grid in table.grid])
         self._remembered: dict[tuple[Any, ...], tuple[float, float]] = {}
 
-    def read(self, shape: Mapping[str, Any], *, doubt: bool = True) -> tuple[Any, Any]:
-        """The share at a shape, and how far it lies outside of the grid: a logarithm, 0.7 at twice the last point.
+    def read(self, point: tuple[Any, ...], *, doubt: bool = True) -> tuple[Any, Any]:
+        """The share at a size on each axis, and how far that lies outside of the grid.
 
-        Outside the edge is held. Without `doubt` the distance of many shapes is not looked at.
+        The distance is a logarithm: 0.7 at twice the last point. Outside the edge is held. Without `doubt` the distance
+        of many points is not looked at.
         """
-        try:
-            point = tuple(shape[axis] for axis in self.table.axes)
-        except KeyError as missing:
-            raise DomainError(
-                f"The table of {self.table.op_class} needs {missing.args[0]}, which its ops do not have."
-            ) from None
         try:
             found = self._remembered.get(point)
         except TypeError:  # arrays

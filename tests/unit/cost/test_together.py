@@ -1,0 +1,59 @@
+"""Plans priced at once cost what each of them costs alone: on every device of the catalog, in several formats."""
+
+import numpy as np
+import pytest
+from inferometer.cost.effects import require_effects
+
+from inferometer.asking.ask import ask, model_graph
+from inferometer.catalog import device
+from inferometer.catalog.files import rows_of
+from inferometer.core.workload import Precision, Workload
+from inferometer.cost.options import Options
+from inferometer.cost.price.together import sums_together
+from inferometer.cost.ready import make_ready
+from inferometer.errors import DomainError
+
+POINTS = {"batch": np.array([1.0, 3.0, 3.0, 64.0]), "context": np.array([0.0, 5.0, 900.0, 4000.0])}
+MANY = {name: np.resize(values, 40) * (1 + np.arange(40) // 4) for name, values in POINTS.items()}
+PHASES = {"decode": {"query": 1}, "prefill": {"query": 100}}
+
+
+def plans(model, runtime, weights):
+    """On every device that can run it, from the calibration that a question would be answered with."""
+    graph = model_graph(model)
+    for name in rows_of("devices").by_name:
+        basis = ask(graph, on=device(name), runtime=runtime, weights=weights).basis()
+        workload = Workload(precision=Precision(weights=weights))
+        effects = require_effects(runtime)
+        try:
+            yield make_ready(graph, basis.device, effects=effects, workload=workload, options=Options(),
+                             calibration=basis.calibration).plan  # fmt: skip
+        except DomainError:
+            continue
+
+
+@pytest.mark.parametrize("points", [POINTS, MANY], ids=["a few", "many"])
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize(
+    ("model", "runtime"),
+    [("llama-3.2-1b", "torch-compile"), ("gemma-3-1b", "torch-graph"), ("qwen3-30b-a3b", "llamacpp")],
+)
+def test_plans_together_cost_what_each_costs_alone(model, runtime, phase, points):
+    found = [plan for weights in ("bf16", "q4_0", "f32") for plan in plans(model, runtime, weights)]
+    assert len(found) > 50
+    sizes = {**points, **PHASES[phase], "logits": 1}
+    together = sums_together(found, sizes, phase)
+    for place, plan in enumerate(found):
+        alone = plan.step(sizes, phase).sums()
+        for name in ("time_s", "computing_s", "waiting_s"):
+            np.testing.assert_allclose(getattr(together, name)[place], getattr(alone, name), rtol=1e-12, atol=1e-18)
+
+
+def test_a_plan_costs_the_same_to_the_last_bit_whoever_its_neighbours_are():
+    found = [*plans("llama-3.2-1b", "torch-compile", "bf16")]
+    sizes = {**POINTS, **PHASES["decode"], "logits": 1}
+    whole = sums_together(found, sizes, "decode").time_s
+    one = {name: value[:1] if np.ndim(value) else value for name, value in sizes.items()}
+    for place in (0, 7, len(found) - 1):
+        assert (sums_together(found[place : place + 1], sizes, "decode").time_s[0] == whole[place]).all()
+        assert sums_together(found[place : place + 1], one, "decode").time_s[0, 0] == whole[place, 0]
