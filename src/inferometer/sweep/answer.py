@@ -225,6 +225,7 @@ _COLUMNS: dict[str, Callable[[Answer], Any]] = {
     "energy_j": _energy,
     "usd_per_million_tokens": _usd,
     "co2e_g": _carbon,
+    "battery_s": lambda _: _NOWHERE,  # rows of a battery are predicted one by one
     "unattributed_s": _unattributed,
     "top_unit": lambda answer: answer.constant("top_unit"),
     "top_unit_by_count": lambda answer: answer.constant("top_unit"),

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.catalog.engines import require_effects
+from inferometer.core.graph import is_generative
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.precision import resolved_precision
 from inferometer.cost.ready import Layout, make_layout, on_device
-from inferometer.cost.request import encodes_prompt, is_generative
+from inferometer.cost.request import encodes_prompt
 from inferometer.errors import DomainError
 from inferometer.sweep.answer import Answer, joined
 from inferometer.sweep.group import Member, Result, evaluated, group_of
@@ -53,7 +54,8 @@ def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, den
     """Every row of some combinations of one graph. What cannot be has a reason instead of numbers."""
     graph, options = questions[0].graph, questions[0].options
     parts: list[Sizes] = []  # that each have one plan for all of their rows
-    if not options.chunk and not options.speculative:  # else the steps differ from row to row
+    singly = options.chunk or options.speculative  # the steps differ from row to row
+    if not singly and options.energy is None and options.battery is None:
         if "encoder" not in graph.metadata.get("default_sizes", {}):
             parts = [sizes]
         elif encodes_prompt(graph) and None not in sizes.prompt:

@@ -9,13 +9,15 @@ from dataclasses import field
 from typing import Any
 
 from inferometer.core.frozen import frozen
-from inferometer.cost.options import HostCosts, Offload, Options, Place
+from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place
 from inferometer.errors import DomainError, FormatError, UnknownNameError
 from inferometer.sweep.grid import AXES, COUNTED
 
 __all__ = ["Spec", "parse_axis", "parse_counts", "parse_spec"]
 
-_TABLES: dict[str, Any] = {"place": Place, "host": HostCosts, "offload": Offload}
+_TABLES: dict[str, Any] = {
+    "place": Place, "host": HostCosts, "offload": Offload, "energy": EnergyCosts, "battery": Battery,
+}  # fmt: skip
 _NUMBERS = (
     "chunk", "cached_prefix", "micro_batches", "overlap", "imbalance", "sequence_parallel", "steps",
     "storage_bytes_per_s",
