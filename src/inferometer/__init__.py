@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from inferometer.errors import InferometerError
     from inferometer.profiler import Profiler
     from inferometer.readers.resolve import read
+    from inferometer.sweep.run import sweep
     from inferometer.units import format_quantity, parse_quantity
     from inferometer.verbs.measurements import profile, verify
-    from inferometer.verbs.questions import fit, predict, sweep
+    from inferometer.verbs.questions import fit, predict
 
 _HOMES = {
     "inferometer.bench": ("bench",),
@@ -31,7 +32,8 @@ _HOMES = {
     "inferometer.profiler": ("Profiler",),
     "inferometer.readers.resolve": ("read",),
     "inferometer.verbs.measurements": ("profile", "verify"),
-    "inferometer.verbs.questions": ("fit", "predict", "sweep"),
+    "inferometer.verbs.questions": ("fit", "predict"),
+    "inferometer.sweep": ("sweep",),
     "inferometer.units": ("format_quantity", "parse_quantity"),
 }
 

@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
-__all__ = ["attributes"]
+__all__ = ["attributes", "callable_package"]
 
 
 def attributes(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
@@ -20,3 +21,26 @@ def attributes(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[
         return value
 
     return load
+
+
+def callable_package(package: str, home: str) -> None:
+    """Make a package the verb of its own name, which the module `home` defines.
+
+    Importing any module of a package sets the package's name in its parent, in place of a function of that name. So
+    the package itself is called.
+    """
+    name = package.rpartition(".")[2]
+
+    class Verb(ModuleType):
+        def __call__(self, *arguments: Any, **options: Any) -> Any:
+            return getattr(import_module(home), name)(*arguments, **options)
+
+        @property
+        def __signature__(self) -> Any:
+            """The verb's, for help and completion."""
+            from inspect import signature  # noqa: PLC0415 - for people who look
+
+            return signature(getattr(import_module(home), name))
+
+    sys.modules[package].__class__ = Verb
+    setattr(sys.modules[package], name, sys.modules[package])  # whoever takes the one may call the other

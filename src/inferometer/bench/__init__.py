@@ -3,11 +3,9 @@
 The package is a verb too: `inferometer.bench(function)` measures, and `inferometer.bench.Plan` says how.
 """
 
-import sys
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from inferometer.lazy import attributes
+from inferometer.lazy import attributes, callable_package
 
 if TYPE_CHECKING:
     from inferometer.bench.guard import Guard, NoGuard
@@ -20,7 +18,7 @@ __all__ = [
     "Criteria", "Guard", "Measurement", "NoGuard", "Plan", "bench", "bench_against", "bench_commands", "judge",
 ]  # fmt: skip
 
-_load = attributes(__name__, {
+__getattr__ = attributes(__name__, {
     "inferometer.bench.guard": ("Guard", "NoGuard"),
     "inferometer.bench.measurement": ("Measurement",),
     "inferometer.bench.plan": ("Plan",),
@@ -29,18 +27,4 @@ _load = attributes(__name__, {
 })  # fmt: skip
 
 
-class _Verb(ModuleType):
-    """Importing any module of a package sets the package's name in its parent: so the package itself is callable."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> "Measurement":
-        from inferometer.bench.run import bench  # noqa: PLC0415 - loaded when it is used, as all names here
-
-        return bench(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _Verb
-
-
-def __getattr__(name: str) -> Any:
-    """`bench` of this package is the package itself, which can be called."""
-    return sys.modules[__name__] if name == "bench" else _load(name)
+callable_package(__name__, "inferometer.bench.run")

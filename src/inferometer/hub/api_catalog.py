@@ -163,7 +163,7 @@ def _fit(question: Any) -> dict[str, Any] | None:
 
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
     from inferometer.sweep.rows import plain  # noqa: PLC0415 - as above
-    from inferometer.verbs import sweep  # noqa: PLC0415 - as above
+    from inferometer.sweep.run import sweep  # noqa: PLC0415 - as above
 
     axes: dict[str, Any] = {
         name: values for name, values in lists.items() if values and name not in {"models", "devices"}

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from inferometer.asking.question import Question
     from inferometer.verbs.explanations import explained
     from inferometer.verbs.measurements import measure_and_judge, profile, verify
-    from inferometer.verbs.questions import fit, gains, predict, sweep
+    from inferometer.verbs.questions import fit, gains, predict
 
 __all__ = [
-    "Question", "ask", "explained", "fit", "gains", "measure_and_judge", "predict", "profile", "sweep", "verify",
+    "Question", "ask", "explained", "fit", "gains", "measure_and_judge", "predict", "profile", "verify",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
@@ -20,5 +20,5 @@ __getattr__ = attributes(__name__, {
     "inferometer.asking.question": ("Question",),
     "inferometer.verbs.explanations": ("explained",),
     "inferometer.verbs.measurements": ("measure_and_judge", "profile", "verify"),
-    "inferometer.verbs.questions": ("fit", "gains", "predict", "sweep"),
+    "inferometer.verbs.questions": ("fit", "gains", "predict"),
 })  # fmt: skip

@@ -1,17 +1,16 @@
-"""The verbs that predict: `predict`, `fit`, `sweep`, and what a change would gain."""
+"""The verbs that predict: `predict`, `fit`, and what a change would gain. Sweeps are a package of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from inferometer.asking.ask import ask, device_for, model_graph
+from inferometer.asking.ask import ask
 from inferometer.asking.change import parse_change
 from inferometer.asking.gains import gain_of
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
     from pathlib import Path
 
     from inferometer.asking.question import Question
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.cost.memory.fit import Fit
     from inferometer.cost.options import Options
-    from inferometer.sweep import Rows
 
-__all__ = ["fit", "gains", "predict", "sweep"]
+__all__ = ["fit", "gains", "predict"]
 
 
 def predict(  # noqa: PLR0913 - everything a prediction depends on
@@ -87,52 +85,6 @@ def fit(  # noqa: PLR0913 - everything that memory depends on
         model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
         generate=generate, context=context, image=image, tp=tp, pp=pp, ep=ep, dp=dp, options=options,
     ).fit()  # fmt: skip
-
-
-Names = str | None | Sequence[str | None]
-Counts = int | None | Sequence[int | None]
-
-
-def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
-    *,
-    models: str | Graph | Sequence[str | Graph],
-    devices: str | Device | Sequence[str | Device],
-    runtimes: RuntimeEffects | str | Sequence[RuntimeEffects | str | None] | None = None,
-    weights: Names = None,
-    activations: Names = None,
-    kv: Names = None,
-    tp: Counts = None,
-    pp: Counts = None,
-    ep: Counts = None,
-    dp: Counts = None,
-    image: Counts = None,
-    batch: Counts = None,
-    prompt: Counts = None,
-    generate: Counts = None,
-    context: Counts = None,
-    calibrated: bool = True,
-    calibrations: Iterable[Calibration] = (),
-    options: Options | None = None,
-    details: bool = False,
-    engine: str = "local",
-) -> Rows:
-    """Predict the cross product of the lists given, each row as `predict` would.
-
-    Models and devices are names, paths or values. The rows are columns of numpy arrays; one that cannot be says why.
-    """
-    from inferometer.sweep import sweep as sweep_graphs  # noqa: PLC0415 - a name of its own inside this module
-
-    return sweep_graphs(
-        [model_graph(model) for model in _as_list(models)],
-        [device_for(device) for device in _as_list(devices)],
-        runtimes=runtimes, weights=weights, activations=activations, kv=kv, tp=tp, pp=pp, ep=ep, dp=dp, image=image,
-        batch=batch, prompt=prompt, generate=generate, context=context, calibrated=calibrated,
-        calibrations=calibrations, options=options, details=details, engine=engine,
-    )  # fmt: skip
-
-
-def _as_list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def gains(question: Question, changes: Sequence[str]) -> list[dict[str, Any]]:

@@ -63,6 +63,17 @@ def test_a_combination_that_cannot_be_is_rows_with_a_reason():
     assert rows["model"].tolist() == ["llama-3.2-1b"] * 8
 
 
+def test_the_verb_is_the_package_and_can_be_called_again():
+    import inspect
+
+    import inferometer
+
+    for _ in range(2):  # the first call imports the package, which takes the verb's name
+        assert len(inferometer.sweep(models="llama-3.2-1b", devices=["nvidia-l4"], context=[1, 2])) == 2
+    assert inferometer.sweep.study_of is not None
+    assert [*inspect.signature(inferometer.sweep).parameters][:3] == ["models", "devices", "runtimes"]
+
+
 @pytest.mark.parametrize("asked", [{"tp": 3}, {"pp": 40}, {"context": 10**7}, {"tp": 8}])
 def test_of_several_reasons_a_row_has_the_one_that_a_prediction_gives(asked):
     asked = {"dp": 2, "batch": 1, "context": 100, **asked}
