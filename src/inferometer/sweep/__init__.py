@@ -4,8 +4,6 @@ The package is a verb too: `inferometer.sweep(…)` gives Rows in memory; `strea
 Both are the same prediction as `predict`, row for row; where a row cannot be, it says why.
 """
 
-from typing import TYPE_CHECKING
-
 from inferometer.lazy import callable_package
 from inferometer.sweep.choose import Condition, parse_condition
 from inferometer.sweep.columns import COLUMNS, DETAILS
@@ -13,12 +11,9 @@ from inferometer.sweep.engines import ENGINES
 from inferometer.sweep.grid import AXES, Study, study_of
 from inferometer.sweep.read import Saved, read_rows
 from inferometer.sweep.rows import Rows, RowSource
-from inferometer.sweep.run import run_study
+from inferometer.sweep.run import run_study, sweep
 from inferometer.sweep.spec import Spec, parse_axis, parse_spec
 from inferometer.sweep.write import Progress, Written, stream
-
-if TYPE_CHECKING:
-    from inferometer.sweep.run import sweep
 
 __all__ = [
     "AXES", "COLUMNS", "DETAILS", "ENGINES", "Condition", "Progress", "RowSource", "Rows", "Saved", "Spec", "Study",
