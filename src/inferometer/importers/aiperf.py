@@ -15,8 +15,6 @@ from inferometer.importers.base import Document
 from inferometer.importers.fields import mapping, milliseconds, number, optional, positive, text
 from inferometer.importers.serving import Measure, add_requests, add_sizes
 
-__all__ = ["AiPerf", "importer"]
-
 _METRICS = ("request_throughput", "request_latency", "time_to_first_token", "output_token_throughput")
 _DIGITS = {"s": 0, "sec": 0, "seconds": 0, "ms": 3, "us": 6, "µs": 6, "ns": 9}
 _STATISTICS = (("avg", "mean"), ("p50", "median"))

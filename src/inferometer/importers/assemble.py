@@ -19,8 +19,6 @@ from inferometer.core.statistics import mean
 from inferometer.core.workload import Workload
 from inferometer.importers.base import Document
 
-__all__ = ["UNKNOWN", "Draft", "facts", "finish", "leading", "most", "op_means", "remainder", "sum_of", "tokens"]
-
 UNKNOWN = "unknown"
 _ROUNDING_S = 1e-6  # an op: the coarsest clock that these tools print is the microsecond
 _MOST_TOKENS = 1e12

@@ -11,8 +11,6 @@ from inferometer.importers.base import GROUP, Document, Importer
 from inferometer.importers.document import SIZE_LIMIT, load_document
 from inferometer.plugins import load_all
 
-__all__ = ["choose_importer", "import_file", "installed"]
-
 _SHOWN_KEYS = 8
 _SHOWN_TEXT = 40
 

@@ -13,8 +13,6 @@ from inferometer.errors import FormatError
 from inferometer.importers.base import Document
 from inferometer.units import format_quantity
 
-__all__ = ["SIZE_LIMIT", "load_document", "parse_document"]
-
 SIZE_LIMIT = 512 << 20  # bytes, unpacked; decoded JSON takes several times as much
 _GZIP = b"\x1f\x8b"
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # what `tool > file` writes in PowerShell

@@ -18,8 +18,6 @@ from inferometer.importers.fields import listed, mapping, milliseconds, size, te
 from inferometer.importers.qai_hub import add_layers
 from inferometer.importers.words import kind_of, unit_named
 
-__all__ = ["EmbedlProfile", "importer"]
-
 _MIB = 1 << 20
 
 

@@ -10,11 +10,6 @@ from typing import Any
 
 from inferometer.errors import FormatError
 
-__all__ = [
-    "listed", "mapping", "milliseconds", "moment", "number", "numbers", "optional", "optional_ms", "positive", "size",
-    "text", "whole",
-]  # fmt: skip
-
 _SHOWN = 40
 _MOST = 1e24  # nothing that is measured comes near it, in nanoseconds or in bytes
 _MOST_WHOLE = 1 << 62  # what a document's integers can hold with room to spare

@@ -16,8 +16,6 @@ from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, optional_ms, positive, text
 from inferometer.importers.serving import Measure, add_requests, add_sizes
 
-__all__ = ["GuideLlm", "importer"]
-
 
 class GuideLlm:
     name = "guidellm"

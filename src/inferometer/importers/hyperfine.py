@@ -16,8 +16,6 @@ from inferometer.importers.assemble import Draft, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, numbers, optional, size, text
 
-__all__ = ["Hyperfine", "importer"]
-
 
 class Hyperfine:
     name = "hyperfine"

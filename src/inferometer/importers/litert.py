@@ -19,8 +19,6 @@ from inferometer.importers.base import Document
 from inferometer.importers.fields import milliseconds, number, optional, size, whole
 from inferometer.importers.words import kind_of, unit_of_delegate
 
-__all__ = ["LiteRtBenchmark", "importer"]
-
 _RUNS = "Operator-wise Profiling Info for Regular Benchmark Run"
 _INITIALISATION = "Profiling Info for Benchmark Initialization"
 _ORDER = "Run Order"

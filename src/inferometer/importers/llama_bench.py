@@ -20,8 +20,6 @@ from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, number, numbers, optional, text, whole
 
-__all__ = ["LlamaBench", "importer"]
-
 _OF_A_TEST = frozenset({
     "n_prompt", "n_gen", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns", "samples_ts",
 })  # fmt: skip

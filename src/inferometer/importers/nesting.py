@@ -6,8 +6,6 @@ So the exclusive times add up to the time that anything at all was open, however
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Nested", "nest"]
-
 Bounds = tuple[float, float]  # start, end
 
 _CLOSES, _OPENS = 0, 1  # at one moment, what ends goes before what begins

@@ -19,8 +19,6 @@ from inferometer.importers.fields import mapping, moment, number, size, text
 from inferometer.importers.nesting import nest
 from inferometer.importers.words import kind_of, unit_of_provider
 
-__all__ = ["OnnxRuntimeProfile", "importer"]
-
 _CATEGORIES = ("Session", "Node")
 _RUN = "model_run"
 _EXECUTORS = ("SequentialExecutor::Execute", "ParallelExecutor::Execute")

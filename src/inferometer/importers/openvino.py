@@ -19,8 +19,6 @@ from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, milliseconds, optional_ms, text, whole
 from inferometer.importers.words import kind_of, unit_of_kernel
 
-__all__ = ["OpenVinoBenchmark", "importer"]
-
 _HEAD = "layerName"
 _JSON_TABLES = ("detailed_performance", "avg_performance")
 _SECTIONS = {

@@ -19,8 +19,6 @@ from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, mapping, number, numbers, optional, positive, size, text
 from inferometer.importers.words import kind_of, unit_named
 
-__all__ = ["QaiHubProfile", "add_layers", "importer"]
-
 _LOADS = {"load": "first_load", "warm_load": "warm_load", "compile": "compile"}
 _US = 1e6
 

@@ -13,8 +13,6 @@ from inferometer.core.workload import Workload
 from inferometer.errors import FormatError
 from inferometer.importers.assemble import Draft, tokens
 
-__all__ = ["Measure", "add_requests", "add_sizes", "per_step"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:

@@ -25,8 +25,6 @@ from inferometer.importers.fields import mapping, moment, number, text
 from inferometer.importers.nesting import nest
 from inferometer.importers.words import kind_of
 
-__all__ = ["TorchTrace", "importer"]
-
 _OP = "cpu_op"
 _MARK = "user_annotation"
 _RUNTIME = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "privateuse1_runtime"})

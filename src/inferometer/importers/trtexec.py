@@ -18,8 +18,6 @@ from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, milliseconds, number, text, whole
 from inferometer.importers.words import kind_of
 
-__all__ = ["Trtexec", "importer"]
-
 _PARTS = {"write": "h2dMs", "run": "computeMs", "read": "d2hMs"}
 
 

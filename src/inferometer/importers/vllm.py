@@ -15,8 +15,6 @@ from inferometer.importers.base import Document
 from inferometer.importers.fields import listed, number, numbers, optional, optional_ms, positive, text
 from inferometer.importers.serving import Measure, add_requests, add_sizes, per_step
 
-__all__ = ["VllmBench", "importer"]
-
 _HOST = ("backend", "endpoint_type", "label", "num_prompts", "request_rate", "burstiness", "max_concurrency")
 _STATISTICS = ("mean", "median")
 

@@ -5,8 +5,6 @@ A type without a counterpart is `custom`; a name that does not identify the unit
 
 import re
 
-__all__ = ["kind_of", "unit_named", "unit_of_delegate", "unit_of_kernel", "unit_of_provider"]
-
 # Types whose name misleads the parts below, or that are too short for them. Letters and digits only, lower case.
 _WHOLE = {
     "mm": "matmul", "bmm": "matmul", "baddbmm": "matmul", "einsum": "matmul", "addmm": "linear", "mul": "elementwise",

@@ -9,8 +9,6 @@ from inferometer.errors import FormatError
 from inferometer.plugins import load_all
 from inferometer.readers.base import GROUP, Peek, Reader, look
 
-__all__ = ["choose_reader", "read_graph"]
-
 _LEAST = 0.1  # less confidence than this is no match
 
 

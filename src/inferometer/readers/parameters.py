@@ -2,8 +2,6 @@
 
 from inferometer.core.graph import Graph
 
-__all__ = ["active_parameters"]
-
 
 def active_parameters(graph: Graph) -> int:
     """All parameters but those of the experts that a token is not routed to.

@@ -8,8 +8,6 @@ from inferometer.catalog.zoo import model
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
 
-__all__ = ["published_parameters", "read"]
-
 
 def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:
     """The graph of a model, without loading its weights.

@@ -8,8 +8,6 @@ from inferometer.core.graph import Graph
 from inferometer.core.workload import Precision, Workload
 from inferometer.errors import DomainError
 
-__all__ = ["bind"]
-
 _DEFAULT_PROMPT = 512
 _FORMAT = "f32"
 

@@ -11,11 +11,6 @@ from typing import Any
 from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Block, Graph, Op, Role, Tensor
 
-__all__ = [
-    "Companion", "Stored", "all_stacked", "fit", "joined", "listed", "tensors_graph", "tensors_only", "with_others",
-    "with_stored",
-]  # fmt: skip
-
 _BATCH, _QUERY = Symbol("batch"), Symbol("query")
 _SHOWN = 5  # examples in a note
 

@@ -10,8 +10,6 @@ from pathlib import Path
 from inferometer.errors import InferometerError
 from inferometer.units import format_quantity
 
-__all__ = ["landing", "refuse_existing", "require_room"]
-
 
 @contextmanager
 def landing(*paths: Path, overwrite: bool, needs_bytes: int) -> Iterator[tuple[Path, ...]]:
@@ -20,7 +18,7 @@ def landing(*paths: Path, overwrite: bool, needs_bytes: int) -> Iterator[tuple[P
     The last path is the one a reader opens: it is renamed last. Whatever goes wrong, nothing partial is left.
     """
     for path in paths:
-        refuse_existing(path, overwrite=overwrite)
+        _refuse_existing(path, overwrite=overwrite)
     folder = paths[-1].parent
     require_room(folder, needs_bytes)
     partial = tuple(path.with_name(f".{path.name}.{os.getpid()}.partial") for path in paths)
@@ -36,7 +34,7 @@ def landing(*paths: Path, overwrite: bool, needs_bytes: int) -> Iterator[tuple[P
                 temporary.unlink(missing_ok=True)
 
 
-def refuse_existing(path: Path, *, overwrite: bool) -> None:
+def _refuse_existing(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise InferometerError(f"{str(path)!r} is a folder.", remedy="Give the name of a file.")
     if path.exists() and not overwrite:

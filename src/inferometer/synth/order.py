@@ -8,8 +8,6 @@ from typing import Any
 from inferometer.core.graph import Graph
 from inferometer.errors import DomainError, UnknownNameError
 
-__all__ = ["Order", "epsilon_of", "require_sizes", "rope_theta_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:

@@ -14,8 +14,6 @@ from inferometer.synth.files import landing
 from inferometer.synth.order import Order
 from inferometer.synth.weights import Array, Weight, numbers, planned, relative_index
 
-__all__ = ["FORMATS", "SHARD_BYTES", "as_stored", "save", "sharded"]
-
 SHARD_BYTES = 5_000_000_000
 FORMATS = {"f32": ("F32", "float32"), "f16": ("F16", "float16"), "bf16": ("BF16", "bfloat16")}
 

@@ -15,8 +15,6 @@ import numpy as np
 
 from inferometer.core.graph import Block, Graph, Op, Tensor
 
-__all__ = ["CHUNK", "Weight", "executed", "numbers", "planned", "planned_op", "relative_index", "units", "whole"]
-
 CHUNK = 1 << 20  # numbers in one piece: 4 MB as f32
 _BIAS = 0.02
 _FULL = 32768  # one is 2¹⁵ of an int16

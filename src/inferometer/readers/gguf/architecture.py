@@ -11,8 +11,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["Architecture", "architecture_of", "config_of", "layer_template"]
-
 _MERGED = ("keys", "body", "layer", "set")
 _LAYER = re.compile(r"^blk\.(\d+)\.")
 

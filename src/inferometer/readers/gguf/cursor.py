@@ -11,8 +11,6 @@ from typing import Any
 
 from inferometer.errors import FormatError
 
-__all__ = ["Cursor"]
-
 _HEADER_LIMIT = 1 << 28  # bytes of metadata and tensor infos
 _WALK_LIMIT = 1 << 23  # strings and nested arrays stepped over one by one
 _NAME_LIMIT = 1 << 16  # bytes of a key or a tensor's name

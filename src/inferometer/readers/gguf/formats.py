@@ -5,8 +5,6 @@ Source: the GGUF specification (ggml, docs/gguf.md) and ggml.h. The block sizes 
 
 from inferometer.core.dtype import DTYPES, DType
 
-__all__ = ["ARRAY", "BOOL", "SCALARS", "STRING", "TENSOR_TYPES", "VALUE_NAMES"]
-
 # value type → struct letter
 SCALARS: dict[int, str] = {
     0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d",

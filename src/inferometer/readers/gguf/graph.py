@@ -13,8 +13,6 @@ from inferometer.readers.gguf.architecture import Architecture, architecture_of,
 from inferometer.readers.gguf.header import Counted, GgufHeader
 from inferometer.readers.stored import Stored
 
-__all__ = ["gguf_graph"]
-
 _SCALES = (".scale", ".input_scale")  # one number a tensor, stored beside it
 
 

@@ -11,8 +11,6 @@ from inferometer.errors import FormatError
 from inferometer.readers.gguf.cursor import Cursor
 from inferometer.readers.gguf.formats import ARRAY, BOOL, SCALARS, STRING, TENSOR_TYPES, VALUE_NAMES
 
-__all__ = ["MAGIC", "Counted", "GgufHeader", "GgufTensor", "parse_header", "read_header"]
-
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _MANY_KEYS = 1 << 16

@@ -9,8 +9,6 @@ from inferometer.readers.base import Peek
 from inferometer.readers.gguf.graph import gguf_graph
 from inferometer.readers.gguf.header import MAGIC, GgufHeader, read_header
 
-__all__ = ["GgufReader", "read_headers"]
-
 _PART = re.compile(r"^(.+)-(\d{5})-of-(\d{5})\.gguf$")
 _MANY_PARTS = 1000
 _MANY_TENSORS = 1 << 18  # in all parts together

@@ -7,11 +7,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface import nn
 
-__all__ = [
-    "Attention", "Latent", "Seen", "attend", "attend_latent", "attention_op", "last_positions", "rotary_op",
-    "soft_capped",
-]  # fmt: skip
-
 
 @frozen
 class Attention:

@@ -8,9 +8,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.huggingface import nn
 
-__all__ = ["Body", "Place", "ending_in", "function_of", "labels_of", "once_only"]
-
-
 # What configs call an activation → what the work rules do.
 _FUNCTIONS = {
     "gelu_new": "gelu_tanh",

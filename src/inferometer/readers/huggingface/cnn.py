@@ -6,18 +6,6 @@ from inferometer.readers.huggingface.body import Body, ending_in, function_of, l
 from inferometer.readers.huggingface.config import MANY_LAYERS, Config
 from inferometer.readers.huggingface.family import Family
 
-__all__ = [
-    "classified",
-    "conv_bn",
-    "convnext",
-    "densenet",
-    "fully_connected",
-    "pixels_of",
-    "plain",
-    "resnet",
-    "squeezenet",
-]
-
 
 def pixels_of(config: Config) -> Tensor:
     return nn.tensor("pixel_values", nn.BATCH, config.whole("num_channels"), nn.IMAGE, nn.IMAGE)

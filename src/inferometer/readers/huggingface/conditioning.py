@@ -5,8 +5,6 @@ from dataclasses import replace
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface import nn
 
-__all__ = ["FREQUENCIES", "LATENT", "LAYERS", "modulated", "moved", "timestep", "two_layers"]
-
 FREQUENCIES = 256  # sines and cosines that a time step becomes, in every DiT
 LAYERS = ("linear_1", "linear_2")
 LATENT = 8  # pixels on a side of one latent pixel, in the autoencoders these denoisers are trained with

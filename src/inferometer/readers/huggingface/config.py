@@ -12,8 +12,6 @@ from typing import Any, overload
 from inferometer.core.frozen import frozen
 from inferometer.errors import FormatError
 
-__all__ = ["LARGEST", "MANY_LAYERS", "Config"]
-
 LARGEST = 2**32  # of any single size
 MANY_LAYERS = 4096  # of anything that is repeated
 _NEEDED: Any = object()

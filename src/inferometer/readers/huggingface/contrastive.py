@@ -8,8 +8,6 @@ from inferometer.readers.huggingface.encoder import encoder
 from inferometer.readers.huggingface.family import Family, family_of, prepared
 from inferometer.readers.huggingface.vision import vision
 
-__all__ = ["contrastive"]
-
 
 def contrastive(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     """Images and texts come in equal numbers: every image is compared with every text."""

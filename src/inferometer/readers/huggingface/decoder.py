@@ -12,8 +12,6 @@ from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.mlp import Experts, Mlp
 from inferometer.readers.huggingface.plan import planned_layers
 
-__all__ = ["decoder", "embedded", "named_sizes"]
-
 
 def decoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
     layers = planned_layers(family, config, place.body)

@@ -12,8 +12,6 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.vision import patches
 
-__all__ = ["diffusers_dit", "dit"]
-
 
 @frozen
 class Names:

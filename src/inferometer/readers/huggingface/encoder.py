@@ -12,8 +12,6 @@ from inferometer.readers.huggingface.heads import headed
 from inferometer.readers.huggingface.layer import stack
 from inferometer.readers.huggingface.plan import planned_layers
 
-__all__ = ["encoded", "encoder"]
-
 
 def encoder(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
     ids = nn.tensor(f"{place.at}input_ids", nn.BATCH, nn.QUERY, role="index")

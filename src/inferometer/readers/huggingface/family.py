@@ -17,8 +17,6 @@ from inferometer.core.frozen import frozen
 from inferometer.errors import FormatError, UnknownNameError
 from inferometer.readers.huggingface.config import Config
 
-__all__ = ["Family", "families", "family_of"]
-
 _MERGED = ("names", "parts", "keys", "defaults", "nested_defaults", "tasks", "heads")
 
 

@@ -12,8 +12,6 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family, class_name, family_of, prepared
 from inferometer.readers.huggingface.quantized import quantized
 
-__all__ = ["graph_from_config"]
-
 # A row's `template` is a function of the module of that name, or of the one said here; it is imported when needed.
 _MODULES = {
     "llava": "multimodal", "qwen_vl": "multimodal", "diffusers_dit": "dit", "flux": "mmdit", "sd3": "mmdit",

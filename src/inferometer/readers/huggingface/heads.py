@@ -11,8 +11,6 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
 
-__all__ = ["headed"]
-
 
 def headed(family: Family, config: Config, stream: Tensor, heads: tuple[str, ...], place: Place) -> list[Op]:
     """The steps of each head, one after the other; the step `stream` starts again from the encoder's output."""

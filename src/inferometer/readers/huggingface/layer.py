@@ -15,8 +15,6 @@ from inferometer.readers.huggingface.attention import Attention, Latent, Seen, a
 from inferometer.readers.huggingface.mlp import Experts, Mlp, feed, route
 from inferometer.readers.huggingface.ssm import Mamba, scan
 
-__all__ = ["Layer", "Norms", "named_norm", "stack"]
-
 
 @frozen
 class Norms:
@@ -64,7 +62,7 @@ def stack(layers: Sequence[Layer], at: str, hidden: Tensor, block: str, seen: Se
     return tuple(blocks)
 
 
-def named_norm(name: str, x: Tensor, norms: Norms, module: str) -> Op:
+def _named_norm(name: str, x: Tensor, norms: Norms, module: str) -> Op:
     """A norm of the layer's kind."""
     return nn.norm(name, x, norms.kind, module, bias=norms.bias)
 
@@ -123,17 +121,17 @@ def _joined(at: str, x: Tensor, inner: list[Op], norms: Norms, slots: tuple[str,
     post, scale, after = slots
     ops = list(inner)
     if post:
-        ops.append(named_norm(f"{at}.post_norm", nn.output(ops), norms, post))
+        ops.append(_named_norm(f"{at}.post_norm", nn.output(ops), norms, post))
     if scale:
         ops.append(nn.multiply(f"{at}.scale", ops, weights=(nn.weight(scale, nn.width(x)),)))
     ops.append(nn.add(f"{at}.residual", x, ops))
     if after:
-        ops.append(named_norm(f"{at}.norm", nn.output(ops), norms, after))
+        ops.append(_named_norm(f"{at}.norm", nn.output(ops), norms, after))
     return ops
 
 
 def _normed(at: str, x: Tensor, norms: Norms, module: str) -> list[Op]:
-    return [named_norm(f"{at}.norm", x, norms, module)] if module else []
+    return [_named_norm(f"{at}.norm", x, norms, module)] if module else []
 
 
 def _sublayer(mixer: Attention | Latent | Mamba) -> str:

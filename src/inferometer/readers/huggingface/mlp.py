@@ -4,8 +4,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface import nn
 
-__all__ = ["Experts", "Mlp", "feed", "route"]
-
 
 @frozen
 class Mlp:

@@ -11,8 +11,6 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.vision import patches
 
-__all__ = ["flux", "sd3"]
-
 _FLUX_SIZES = {"image": 1024, "encoder": 512}  # what its pipeline makes and reads unless told otherwise
 _SD3_TOKENS = 77 + 256  # CLIP's and T5's, one after the other
 

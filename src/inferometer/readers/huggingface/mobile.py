@@ -7,8 +7,6 @@ from inferometer.readers.huggingface.cnn import classified, conv_bn, fully_conne
 from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.family import Family
 
-__all__ = ["inverted"]
-
 
 def inverted(family: Family, config: Config) -> Body:
     """Stem, blocks, one wide 1 × 1, global average, classifier."""

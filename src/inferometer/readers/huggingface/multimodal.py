@@ -17,8 +17,6 @@ from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.plan import planned_layers
 from inferometer.readers.huggingface.vision import vision
 
-__all__ = ["llava", "qwen_vl"]
-
 
 def llava(family: Family, config: Config, heads: tuple[str, ...]) -> Body:
     """LLaVA and Gemma 3: a CLIP or SigLIP tower and a small projector."""

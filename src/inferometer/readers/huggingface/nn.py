@@ -12,13 +12,6 @@ from inferometer.core.dims import Dim, Symbol
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Role, Tensor
 
-__all__ = [
-    "BATCH", "CONTEXT", "ENCODER", "FRAMES", "IMAGE", "LOGITS", "QUERY", "Filter", "activation", "add", "channel_norm",
-    "channels_of", "constant", "convolution", "copy", "elementwise", "embedding", "head_norm", "linear", "multiply",
-    "norm", "once", "output", "pool", "reduce", "reshaped", "resize", "split", "square", "tensor", "view", "weight",
-    "width",
-]  # fmt: skip
-
 BATCH, QUERY, CONTEXT, LOGITS = Symbol("batch"), Symbol("query"), Symbol("context"), Symbol("logits")
 IMAGE, FRAMES, ENCODER = Symbol("image"), Symbol("frames"), Symbol("encoder")
 

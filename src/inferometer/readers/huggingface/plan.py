@@ -11,15 +11,13 @@ from inferometer.readers.huggingface.layer import Layer, Norms
 from inferometer.readers.huggingface.mlp import Experts, Mlp
 from inferometer.readers.huggingface.ssm import Mamba
 
-__all__ = ["attention_of", "mlp_of", "norms_of", "planned_layers", "windows_of"]
-
 
 def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool = True) -> list[Layer]:
     """One value a layer, in order. `cached`: keys and values stay for the next step."""
     count = config.layers("num_hidden_layers")
-    windows = windows_of(family, config, count)
+    windows = _windows_of(family, config, count)
     at = f"{prefix}{family.names['layers']}.{{}}."
-    norms = norms_of(family, at)
+    norms = _norms_of(family, at)
     layers = [
         Layer(
             norms=norms,
@@ -34,7 +32,7 @@ def planned_layers(family: Family, config: Config, prefix: str, *, cached: bool 
     return layers
 
 
-def norms_of(family: Family, at: str) -> Norms:
+def _norms_of(family: Family, at: str) -> Norms:
     slots = {slot.name: family.names.get(slot.name, "") for slot in fields(Norms) if slot.name not in {"kind", "bias"}}
     named = {slot: f"{at}{module}" for slot, module in slots.items() if module}
     return Norms(kind=family.norm, bias=family.norm_bias, **named)
@@ -159,7 +157,7 @@ def _mamba(family: Family, config: Config, at: str) -> Mamba:
 def _ffn(family: Family, config: Config, at: str, index: int) -> Mlp | Experts | None:
     if family.experts and _routes(family, config, index):
         return _experts(family, config, at)
-    return mlp_of(family, config, at) if "up" in family.names or "gate_up" in family.names else None
+    return _mlp_of(family, config, at) if "up" in family.names or "gate_up" in family.names else None
 
 
 def _routes(family: Family, config: Config, index: int) -> bool:
@@ -181,7 +179,7 @@ def _routes(family: Family, config: Config, index: int) -> bool:
             return True
 
 
-def mlp_of(family: Family, config: Config, at: str) -> Mlp:
+def _mlp_of(family: Family, config: Config, at: str) -> Mlp:
     return Mlp(
         width=config.whole("intermediate_size", family.mlp_ratio * config.whole("hidden_size")),
         function=function_of(config.text("hidden_act", "silu")),
@@ -221,7 +219,7 @@ def _shared(family: Family, config: Config, at: str, expert_width: int) -> Mlp |
     return Mlp(width=width, function=function, **_modules(family, at, "gate", "up", "down", before="shared_"))
 
 
-def windows_of(family: Family, config: Config, count: int) -> list[int | None]:
+def _windows_of(family: Family, config: Config, count: int) -> list[int | None]:
     """The window of each layer, or None where it attends to everything. A window counts the token itself.
 
     Where attention is not causal the config's window is split over both sides, and the token itself comes on top.

@@ -11,8 +11,6 @@ from typing import Any
 from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.readers.huggingface.config import LARGEST, Config
 
-__all__ = ["quantized"]
-
 
 def quantized(graph: Graph, config: Config) -> Graph:
     quantization = config.get("quantization_config")

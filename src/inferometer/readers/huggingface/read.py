@@ -10,8 +10,6 @@ from inferometer.errors import FormatError
 from inferometer.readers.base import Peek
 from inferometer.readers.huggingface.graph import graph_from_config
 
-__all__ = ["LARGEST_CONFIG", "HuggingFaceReader", "reader"]
-
 LARGEST_CONFIG = 16 * 1024 * 1024  # bytes; published configs have a few thousand
 _NAMES = ("config.json", "model_index.json")
 _KEYS = (b'"model_type"', b'"architectures"', b'"_class_name"')

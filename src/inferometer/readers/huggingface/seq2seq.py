@@ -12,8 +12,6 @@ from inferometer.readers.huggingface.family import Family, part_of
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.plan import attention_of, planned_layers
 
-__all__ = ["seq2seq"]
-
 
 def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
     prefix = place.body

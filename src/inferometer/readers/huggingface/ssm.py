@@ -6,8 +6,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.huggingface import nn
 
-__all__ = ["Mamba", "scan"]
-
 
 @frozen
 class Mamba:

@@ -13,8 +13,6 @@ from inferometer.readers.huggingface.family import Family
 from inferometer.readers.huggingface.mlp import Mlp, feed
 from inferometer.readers.huggingface.vision import patches
 
-__all__ = ["swin"]
-
 _MANY_STAGES = 16
 _LARGE_WINDOW = 4096
 

@@ -10,8 +10,6 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.layer import Layer, Norms, stack
 from inferometer.readers.huggingface.mlp import Mlp
 
-__all__ = ["unet"]
-
 _TOKENS = 77  # of the CLIP text encoders that these networks are conditioned on
 _KNOWN = {
     "DownBlock2D": False,

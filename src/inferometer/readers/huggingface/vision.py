@@ -9,8 +9,6 @@ from inferometer.readers.huggingface.config import Config
 from inferometer.readers.huggingface.encoder import encoded
 from inferometer.readers.huggingface.family import Family
 
-__all__ = ["patches", "vision"]
-
 
 def vision(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
     pixels = nn.tensor(f"{place.at}pixel_values", nn.BATCH, config.whole("num_channels", 3), nn.IMAGE, nn.IMAGE)

@@ -6,8 +6,6 @@ from inferometer.readers.huggingface.body import Body
 from inferometer.readers.huggingface.cnn import conv_bn, pixels_of
 from inferometer.readers.huggingface.config import Config
 
-__all__ = ["yolo"]
-
 
 def yolo(config: Config) -> Body:
     pixels, tables = pixels_of(config), config.tables("layers")

@@ -11,8 +11,6 @@ from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_DIM_PARTS, MAX_NUMBER
 
-__all__ = ["add", "ceildiv", "divide", "floordiv", "is_negative", "mod", "mul", "normal", "product", "sub"]
-
 _Monomial = tuple[Dim, ...]
 _Terms = dict[_Monomial, int]
 

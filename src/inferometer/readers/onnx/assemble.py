@@ -21,8 +21,6 @@ from inferometer.readers.onnx.value import Notes, Shape, Value
 from inferometer.readers.onnx.walk import Walk
 from inferometer.readers.onnx.wire import Wire
 
-__all__ = ["assemble"]
-
 
 def assemble(path: Path, data: bytes | mmap.mmap) -> Graph:
     """Parse the messages, name the sizes, walk the nodes, lower them."""

@@ -12,11 +12,6 @@ from math import prod
 from inferometer.core.dims import Dim
 from inferometer.readers.onnx.limits import MAX_ITEMS, MAX_NUMBER
 
-__all__ = [
-    "Content", "Item", "Ratio", "bounded", "broadcast_map", "concat", "full", "known", "reduced", "take",
-    "transposed", "vector",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Ratio:

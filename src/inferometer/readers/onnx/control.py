@@ -14,8 +14,6 @@ from inferometer.readers.onnx.trips import Counters, Loop, trips_of
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape, Value
 from inferometer.readers.onnx.walk import Walk
 
-__all__ = ["walk_control"]
-
 
 def walk_control(walk: Walk, call: Call, row: OnnxRow, scope: Scope) -> tuple[Step, ...]:
     forms = {"If": _branch, "Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}

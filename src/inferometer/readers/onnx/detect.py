@@ -3,8 +3,6 @@
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.wire import BYTES, VARINT, Wire
 
-__all__ = ["confidence"]
-
 # ModelProto's and GraphProto's fields, and the wire type each has.
 _MODEL = {1: VARINT, 2: BYTES, 3: BYTES, 4: BYTES, 5: VARINT, 6: BYTES, 7: BYTES, 8: BYTES, 14: BYTES, 20: BYTES,
 25: BYTES,

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from inferometer.core.dtype import dtype
 
-__all__ = ["ELEMENTS", "Element", "element_bytes", "is_float", "is_integer"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Element:

@@ -15,8 +15,6 @@ from inferometer.readers.onnx.limits import MAX_ITEMS
 from inferometer.readers.onnx.messages import TensorDef
 from inferometer.readers.onnx.wire import Wire, signed
 
-__all__ = ["Contents", "ExternalFiles"]
-
 _MAX_FLOATS = 64  # scales and limits; longer runs of floats are weights
 
 

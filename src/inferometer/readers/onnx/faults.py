@@ -1,7 +1,5 @@
 """What can be wrong with a file, before it is known which file it is."""
 
-__all__ = ["Fault", "UncoveredError", "UnknownShapeError"]
-
 
 class Fault(Exception):  # noqa: N818 - the reader turns it into a FormatError that names the file
     """Something the file says that cannot be: why, and where (a byte offset, a node, a tensor)."""

@@ -4,19 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = [
-    "Attribute",
-    "Axis",
-    "External",
-    "Function",
-    "GraphDef",
-    "Node",
-    "OnnxModel",
-    "TensorDef",
-    "TypeDef",
-    "ValueInfo",
-]  # fmt: skip
-
 # A size as the file gives it: a number, a name, or nothing.
 Axis = int | str | None
 

@@ -19,8 +19,6 @@ from inferometer.readers.onnx.messages import (
 from inferometer.readers.onnx.parse_tensor import parse_entry, parse_sparse_tensor, parse_tensor
 from inferometer.readers.onnx.wire import BYTES, FIXED32, VARINT, Wire, signed
 
-__all__ = ["parse_model"]
-
 _OPSETS_SINCE_IR = 3  # before it a model names no operator sets
 _STANDARD = "ai.onnx"
 
@@ -73,10 +71,10 @@ def _parse_opset(wire: Wire, start: int, end: int) -> tuple[str, int]:
             domain = wire.text(a, b)
         elif number == 2 and kind == VARINT:
             version = signed(a)
-    return standard_domain(domain), version
+    return _standard_domain(domain), version
 
 
-def standard_domain(domain: str) -> str:
+def _standard_domain(domain: str) -> str:
     """The standard operators' domain has two names."""
     return "" if domain == _STANDARD else domain
 
@@ -132,7 +130,7 @@ def _parse_node(wire: Wire, start: int, end: int, *, depth: int) -> Node:
             attributes[attribute.name] = attribute
     return Node(
         op_type=texts[4],
-        domain=standard_domain(texts[7]),
+        domain=_standard_domain(texts[7]),
         name=texts[3],
         inputs=tuple(inputs),
         outputs=tuple(outputs),
@@ -310,7 +308,7 @@ def _parse_function(wire: Wire, start: int, end: int) -> Function:
             infos.append(_parse_info(wire, a, b))
     return Function(
         name=texts[1],
-        domain=standard_domain(texts[10]),
+        domain=_standard_domain(texts[10]),
         inputs=tuple(names[4]),
         outputs=tuple(names[5]),
         nodes=tuple(nodes),

@@ -9,8 +9,6 @@ from inferometer.readers.onnx.limits import MAX_ITEMS, MAX_NUMBER, MAX_RANK
 from inferometer.readers.onnx.messages import External, TensorDef
 from inferometer.readers.onnx.wire import BYTES, FIXED32, FIXED64, VARINT, Wire, signed
 
-__all__ = ["parse_entry", "parse_sparse_tensor", "parse_tensor"]
-
 # Field number → how the numbers of that field are written.
 _PAYLOADS = {4: "f32", 5: "i32", 6: "text", 7: "i64", 9: "raw", 10: "f64", 11: "u64"}
 _FIXED = {"f32": ("f", 4), "f64": ("d", 8)}

@@ -9,8 +9,6 @@ from inferometer.readers.base import Peek
 from inferometer.readers.onnx.detect import confidence
 from inferometer.readers.onnx.faults import Fault
 
-__all__ = ["OnnxReader"]
-
 
 class OnnxReader:
     """ONNX models, read without the `onnx` package and without their weights."""

@@ -14,8 +14,6 @@ from inferometer.readers.onnx.elements import is_float
 from inferometer.readers.onnx.step import Step
 from inferometer.readers.onnx.value import Shape, Value
 
-__all__ = ["activation_roles", "every_step", "parameters"]
-
 _SHIFTS = frozenset({"Add", "Sub", "Mul", "Div", "Sum"})
 _TABLES = frozenset({"Add", "Mul", "Sum", "Concat", "Expand", "Tile"})
 # What exporters call constants of their own making: PyTorch, Paddle, TensorFlow.

@@ -8,8 +8,6 @@ from inferometer.readers.onnx.limits import MAX_PREFIX
 from inferometer.readers.onnx.messages import Attribute, GraphDef, Node, TypeDef, ValueInfo
 from inferometer.readers.onnx.value import Value
 
-__all__ = ["Scope", "declared", "needs", "ordered", "prefix_of"]
-
 
 @dataclass(slots=True, kw_only=True)
 class Scope:

@@ -8,8 +8,6 @@ from inferometer.core.dims import Dim, Symbol
 from inferometer.core.graph import Op, Role, Tensor
 from inferometer.readers.onnx.value import Call, Out, Stored, Value
 
-__all__ = ["Lowering", "Maker", "OnnxRow", "Rule", "Step", "Wires", "lower_plain", "part_op"]
-
 Rule = Callable[[Call], list[Out]]  # more results than the node has outputs are let go
 Lowering = Callable[["Step", "Maker"], list[Op]]
 
@@ -34,7 +32,7 @@ class Step:
         return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
-def lower_plain(step: Step, maker: "Maker") -> list[Op]:
+def _lower_plain(step: Step, maker: "Maker") -> list[Op]:
     return [maker.op(step)]
 
 
@@ -48,7 +46,7 @@ class OnnxRow:
 
     kind: str
     infer: Rule
-    lower: Lowering = lower_plain
+    lower: Lowering = _lower_plain
     attributes: Mapping[str, Any] = field(default_factory=dict)
     weights: tuple[int, ...] = ()
     indices: tuple[int, ...] = ()
@@ -73,14 +71,14 @@ class Maker:
     def tensor(self, value: Value, role: Role | None = None) -> Tensor:
         shape = value.shape if value.shape is not None else (Symbol(f"{value.name}.size"),)
         known: Role = role or self.roles.get(value.name, "activation")
-        return Tensor(name=value.name, shape=shape, dtype=core_format(value.dtype), role=known)
+        return Tensor(name=value.name, shape=shape, dtype=_core_format(value.dtype), role=known)
 
     def stored(self, stored: Stored, role: Role | None = None) -> Tensor:
         known: Role = role or ("weight" if stored.name in self.parameters else "constant")
         return Tensor(
             name=stored.name,
             shape=stored.shape,
-            dtype=core_format(stored.dtype),
+            dtype=_core_format(stored.dtype),
             role=known,
             stored_bytes=stored.nbytes,
         )
@@ -142,5 +140,5 @@ def part_op(step: Step, suffix: str, kind: str, wires: Wires, **attributes: Any)
     )  # fmt: skip
 
 
-def core_format(dtype: str | None) -> str | None:
+def _core_format(dtype: str | None) -> str | None:
     return None if dtype is None else _CORE_FORMATS.get(dtype, dtype)

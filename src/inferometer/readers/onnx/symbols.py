@@ -12,8 +12,6 @@ from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.elements import is_float
 from inferometer.readers.onnx.messages import Axis, TypeDef
 
-__all__ = ["Symbols", "read_symbols"]
-
 _NAMES = {
     "batch": ("batch", "batchsize", "bs", "nbatch", "n", "b", "batchdim", "dynamicbatch"),
     "query": (

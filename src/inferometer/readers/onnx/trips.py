@@ -11,8 +11,6 @@ from inferometer.readers.onnx.rules.common import as_dim, first_size
 from inferometer.readers.onnx.scope import Scope
 from inferometer.readers.onnx.value import Call, Value
 
-__all__ = ["Counters", "Loop", "trips_of"]
-
 _NO_LIMIT = (1 << 31) - 1  # writers give the largest number where only the condition ends a loop
 _MAX_TESTS = 64
 

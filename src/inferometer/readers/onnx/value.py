@@ -11,8 +11,6 @@ from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.limits import MAX_FOLLOWED, MAX_NOTES
 from inferometer.readers.onnx.messages import GraphDef, Node, TensorDef
 
-__all__ = ["Call", "Loose", "Notes", "Out", "Shape", "Stored", "Value"]
-
 Shape = tuple[Dim, ...]
 Loose = tuple[Dim | None, ...]  # as a rule gives it: None is a size it cannot tell
 

@@ -17,8 +17,6 @@ from inferometer.readers.onnx.symbols import Symbols
 from inferometer.readers.onnx.tables import table
 from inferometer.readers.onnx.value import Call, Loose, Notes, Out, Shape, Stored, Value
 
-__all__ = ["Walk", "describe", "operator"]
-
 _EIGHT_BITS = frozenset({"u8", "i8"})
 
 

@@ -12,8 +12,6 @@ from typing import Any
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.limits import MAX_FIELDS, MAX_TEXT
 
-__all__ = ["BYTES", "FIXED32", "FIXED64", "VARINT", "Field", "Wire", "signed"]
-
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
 # Field number, wire type, and then a varint's value and the offset after it, or the bounds of a payload.

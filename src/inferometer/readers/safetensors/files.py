@@ -8,8 +8,6 @@ from typing import Any
 from inferometer.errors import FormatError
 from inferometer.readers.safetensors.header import SafetensorsHeader, read_header
 
-__all__ = ["config_beside", "headers_of"]
-
 _INDEX = ".safetensors.index.json"
 _SUFFIX = ".safetensors"
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")

@@ -12,8 +12,6 @@ from inferometer.readers.safetensors.header import SafetensorsHeader
 from inferometer.readers.safetensors.quantised import quantised
 from inferometer.readers.stored import Stored
 
-__all__ = ["safetensors_graph"]
-
 _RENAMED = {".weight": ".gamma", ".bias": ".beta"}  # what TensorFlow's checkpoints called a norm's weights
 # Stored by some versions of the libraries, and no parameters: tables that can be computed, masks, counters.
 _BUFFERS = (

@@ -15,8 +15,6 @@ import msgspec
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import FormatError
 
-__all__ = ["HEADER_LIMIT", "SafetensorsHeader", "SafetensorsTensor", "read_header"]
-
 HEADER_LIMIT = 100_000_000  # the format's own
 _MANY_TENSORS = 1 << 18
 _MANY_AXES = 64

@@ -11,8 +11,6 @@ from math import prod
 
 from inferometer.readers.stored import Companion, Stored
 
-__all__ = ["quantised"]
-
 _BY_BITS = {2: "i2", 4: "i4", 8: "i8"}
 
 

@@ -8,8 +8,6 @@ from inferometer.readers.safetensors.files import config_beside, headers_of
 from inferometer.readers.safetensors.graph import safetensors_graph
 from inferometer.readers.safetensors.header import HEADER_LIMIT
 
-__all__ = ["SafetensorsReader"]
-
 
 class SafetensorsReader:
     name = "safetensors"

@@ -8,8 +8,6 @@ from inferometer.readers.tflite.layers import LAYERS
 from inferometer.readers.tflite.schema import PADDINGS
 from inferometer.readers.tflite.scope import Site
 
-__all__ = ["converted"]
-
 
 def converted(site: Site) -> list[Op]:
     """The ops of one operator; usually one. Ops with bodies are made where the bodies are known."""

@@ -14,8 +14,6 @@ from typing import Any
 
 from inferometer.errors import FormatError
 
-__all__ = ["Buffer", "FlatTable"]
-
 _VISITS = 1 << 23  # vector elements and tables; real models have some ten thousand
 _TEXT_LIMIT = 1 << 16  # bytes of a name; longer ones are cut
 _LAYOUTS = {letter: struct.Struct("<" + letter) for letter in "bBhHiIqQf?"}

@@ -11,8 +11,6 @@ from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TfliteModel
 from inferometer.readers.tflite.scope import Names, Scope, Site
 from inferometer.readers.tflite.shapes import Shape
 
-__all__ = ["merged", "tflite_graph"]
-
 _MANY_OPS = 250_000  # with the bodies of control flow written out wherever they are called
 _DEEP = 48
 _UNPACKING = frozenset({"DEQUANTIZE", "DENSIFY"})

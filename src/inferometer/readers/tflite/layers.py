@@ -12,8 +12,6 @@ from inferometer.core.graph import Op, Tensor
 from inferometer.readers.tflite.schema import PADDINGS
 from inferometer.readers.tflite.scope import Site
 
-__all__ = ["LAYERS"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Filters:

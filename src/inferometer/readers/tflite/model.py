@@ -13,8 +13,6 @@ from inferometer.readers.tflite.flatbuffer import Buffer, FlatTable
 from inferometer.readers.tflite.operators import CUSTOM, TfliteOperator, operator_of
 from inferometer.readers.tflite.schema import IDENTIFIER, OPTIONS, OPTIONS_2, TENSOR_TYPES, Fields
 
-__all__ = ["OperatorInfo", "Quantization", "SubGraph", "TfliteModel", "TfliteTensor", "parse_model"]
-
 _MANY_SUBGRAPHS = 1 << 12
 _MANY_TENSORS = 1 << 18
 _MANY_OPERATORS = 1 << 18

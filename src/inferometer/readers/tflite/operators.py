@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CUSTOM", "CUSTOM_OPERATORS", "OPERATORS", "TfliteOperator", "operator_of"]
-
 CUSTOM = 32
 
 

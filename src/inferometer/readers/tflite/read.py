@@ -15,8 +15,6 @@ from inferometer.readers.tflite.graph import merged, tflite_graph
 from inferometer.readers.tflite.model import parse_model
 from inferometer.readers.tflite.schema import IDENTIFIER
 
-__all__ = ["TfliteReader", "read_tflite"]
-
 _ZIP = b"PK\x03\x04"
 _MANY_MEMBERS = 1024
 _MEMBER_LIMIT = 1 << 28  # bytes that a compressed member may have once it is unpacked

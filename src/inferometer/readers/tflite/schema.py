@@ -5,8 +5,6 @@ Source: TensorFlow Lite's schema (tensorflow/compiler/mlir/lite/schema/schema.fb
 
 from typing import Any
 
-__all__ = ["ACTIVATIONS", "IDENTIFIER", "OPTIONS", "OPTIONS_2", "PADDINGS", "TENSOR_TYPES", "Fields"]
-
 IDENTIFIER = b"TFL3"
 
 # TensorType → our name of the format; None for what is not made of numbers.

@@ -10,9 +10,6 @@ from inferometer.readers.tflite.model import OperatorInfo, Quantization, SubGrap
 from inferometer.readers.tflite.schema import ACTIVATIONS
 from inferometer.readers.tflite.shapes import Operand, Shape, output_shapes, output_values
 
-__all__ = ["Names", "Scope", "Site"]
-
-
 _SHAPING = frozenset({"i32", "i64", "bool", "u32", "u64"})  # formats that parameters have only as a quantised bias
 
 

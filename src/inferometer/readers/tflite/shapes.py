@@ -14,8 +14,6 @@ from inferometer.core.dims import Dim, Expression, product
 from inferometer.readers.tflite.model import OperatorInfo
 from inferometer.readers.tflite.operators import TfliteOperator
 
-__all__ = ["Operand", "output_shapes", "output_values"]
-
 Shape = tuple[Dim, ...]
 _PARTS = 64  # symbols and operators in one size; longer expressions are called unknown
 

@@ -14,8 +14,6 @@ from typing import IO
 
 from inferometer.errors import FormatError
 
-__all__ = ["Archive", "local_names", "open_archive"]
-
 MAX_MEMBERS = 1_000_000
 MAX_DIRECTORY = 256 << 20  # bytes of the zip directory
 MAX_JSON = 256 << 20  # bytes of one JSON member

@@ -11,8 +11,6 @@ from inferometer.readers.torch.expressions import MAX_SIZE, parse_size
 from inferometer.readers.torch.program import SCALAR_TYPES, Argument, Body, Call, Ref, Value, named_arguments
 from inferometer.readers.torch.wire import ArgumentDoc, GraphDoc, NodeDoc, SizeDoc, SymbolicDoc, TensorDoc
 
-__all__ = ["Names", "module_path", "parse_body", "tensor_names", "value_of"]
-
 _MAX_CALLS = 2_000_000
 _MAX_RANK = 64
 _MAX_NAME = 4096

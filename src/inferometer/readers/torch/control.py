@@ -11,8 +11,6 @@ from inferometer.readers.torch.program import Argument, Body, Call, Ref, refs_in
 from inferometer.readers.torch.scope import Bound, Scope, UnreadableError
 from inferometer.readers.torch.table import AtenRow
 
-__all__ = ["forms"]
-
 _MAX_NESTING = 48
 
 

@@ -14,8 +14,6 @@ from inferometer.readers.torch.program import Body, Call, Program, Ref
 from inferometer.readers.torch.scope import Bound, Scope, UnreadableError, is_in_place
 from inferometer.readers.torch.table import AtenRow, row_of
 
-__all__ = ["program_graph"]
-
 Form = Callable[[Scope, Call, AtenRow], None]
 
 _HOST = frozenset({"_operator", "math", "builtins", "torch", "aten"})  # without a tensor they compute sizes

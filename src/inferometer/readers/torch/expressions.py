@@ -7,8 +7,6 @@ from functools import reduce
 
 from inferometer.core.dims import Dim, Expression, Symbol
 
-__all__ = ["MAX_SIZE", "parse_size"]
-
 MAX_SIZE = (1 << 63) - 1
 _MAX_TEXT = 2000  # longer expressions are called unknown
 _MAX_PARTS = 200  # so that the size can be evaluated, which is recursive

@@ -15,8 +15,6 @@ from inferometer.core.graph import Block, Op, Tensor
 from inferometer.readers.torch.naming import rewritten
 from inferometer.readers.torch.scope import Placed
 
-__all__ = ["Folded", "fold"]
-
 _NUMBER = re.compile(r"(?:^|\.)(\d{1,9})(?=\.|$)")
 _PREVIOUS = "\0"  # before a name: the tensor of that name in the layer before
 _FLOWING = frozenset({"activation", "index"})

@@ -12,8 +12,6 @@ from inferometer.errors import FormatError, MissingDependencyError
 from inferometer.readers.torch.convert import program_graph
 from inferometer.readers.torch.walk import program_of
 
-__all__ = ["export_module", "import_torch", "read_exported", "read_module"]
-
 _NAME = re.compile(r"[A-Za-z_][\w.]*")
 
 

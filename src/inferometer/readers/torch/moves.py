@@ -10,9 +10,6 @@ from inferometer.readers.torch.program import Call, Ref, Value
 from inferometer.readers.torch.scope import Bound, Scope, is_in_place
 from inferometer.readers.torch.table import AtenRow, base_name
 
-__all__ = ["FORMS", "is_contiguous", "moved", "plain", "reshape_moves", "seen", "written"]
-
-
 _WIDENING = frozenset({"expand", "expand_as", "broadcast_to"})
 
 
@@ -93,7 +90,7 @@ def _reshape(scope: Scope, call: Call, row: AtenRow) -> None:
     refs = call.refs
     before = scope.value(refs[0], call)
     after = scope.value(call.outputs[0], call)
-    moves = is_contiguous(before) is False if base_name(call.target) == "contiguous" else reshape_moves(before, after)
+    moves = is_contiguous(before) is False if base_name(call.target) == "contiguous" else _reshape_moves(before, after)
     if not moves or scope.of(refs[0], call).stored:
         seen(scope, call, row)
         return
@@ -205,7 +202,7 @@ def is_contiguous(value: Value) -> bool | None:
     return True
 
 
-def reshape_moves(before: Value, after: Value) -> bool | None:
+def _reshape_moves(before: Value, after: Value) -> bool | None:
     """Whether reshaping must copy: the new axes have to fall together with those that lie evenly in memory.
 
     Axes (from the last) that follow each other without a gap are one run of numbers. A new shape that cuts the runs

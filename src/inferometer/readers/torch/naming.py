@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.torch.scope import Placed
 
-__all__ = ["Named", "rewritten", "with_module_names"]
-
 _FLOWING = frozenset({"activation", "index"})
 
 

@@ -22,8 +22,6 @@ from inferometer.readers.torch.wire import (
     VersionedDoc,
 )
 
-__all__ = ["NEWEST_SCHEMA", "parse_program", "program_members"]
-
 NEWEST_SCHEMA = 8  # the major number; minor ones only add fields
 _OLDEST_SCHEMA = 5
 _LEGACY = "serialized_exported_program.json"

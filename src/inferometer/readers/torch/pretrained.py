@@ -25,8 +25,6 @@ from inferometer.readers.torch.naming import rewritten
 from inferometer.readers.torch.program import format_of
 from inferometer.readers.torch.walk import program_of
 
-__all__ = ["read_pretrained_config"]
-
 _OURS = "inferometer"
 _BATCH, _QUERY = 2, 16  # traced with these; both stay open
 _CLASSES = {

@@ -8,8 +8,6 @@ from inferometer.readers.torch.program import Argument, Call, Ref, refs_in
 from inferometer.readers.torch.scope import Scope, UnreadableError
 from inferometer.readers.torch.table import AtenRow
 
-__all__ = ["FORMS"]
-
 
 def _linear(scope: Scope, call: Call, row: AtenRow) -> None:
     x, weight = call.arguments.get("input"), call.arguments.get("weight")

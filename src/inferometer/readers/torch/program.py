@@ -12,20 +12,6 @@ from inferometer.core.dtype import dtype
 from inferometer.core.graph import Role
 from inferometer.errors import UnknownNameError
 
-__all__ = [
-    "SCALAR_TYPES",
-    "Argument",
-    "Body",
-    "Call",
-    "Held",
-    "Program",
-    "Ref",
-    "Value",
-    "format_of",
-    "named_arguments",
-    "refs_in",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:

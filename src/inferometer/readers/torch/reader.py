@@ -6,8 +6,6 @@ from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
 from inferometer.readers.base import Peek
 
-__all__ = ["TorchReader", "read_pt2"]
-
 _ZIP = b"PK\x03\x04"
 _LEGACY_MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch.save before 1.6 starts with it
 _PROGRAM = ("serialized_exported_program.json", "archive_format")

@@ -6,8 +6,6 @@ from inferometer.readers.torch.program import Call
 from inferometer.readers.torch.scope import Scope
 from inferometer.readers.torch.table import AtenRow, base_name
 
-__all__ = ["FORMS"]
-
 _SPATIAL = re.compile(r"([123])d")
 
 

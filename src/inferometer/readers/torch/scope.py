@@ -8,8 +8,6 @@ from inferometer.errors import FormatError
 from inferometer.readers.torch.program import Argument, Call, Held, Ref, Value, refs_in
 from inferometer.readers.torch.table import AtenRow, base_name
 
-__all__ = ["Bound", "Placed", "Scope", "UnreadableError", "is_in_place"]
-
 _STORED = frozenset({"weight", "constant"})
 _NEEDS_INPUT = frozenset({"linear", "matmul", "convolution", "reduce", "pool", "sort", "recurrent", "sampling", "norm"})
 

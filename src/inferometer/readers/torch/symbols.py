@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from inferometer.core.dims import Dim, Symbol
 from inferometer.readers.torch.program import Value
 
-__all__ = ["name_symbols"]
-
 _CHANNELS = frozenset({1, 3, 4})
 _WHOLE = frozenset({"i32", "i64"})
 

@@ -7,8 +7,6 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-__all__ = ["AtenRow", "base_name", "row_of", "rows"]
-
 _RESERVED = frozenset({"kind", "form", "ops", "flops", "reason"})
 
 # Quantisation made explicit by torch's own quantiser; the operators stand in a namespace of their own.

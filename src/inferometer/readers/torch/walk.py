@@ -19,8 +19,6 @@ from inferometer.readers.torch.program import (
 )
 from inferometer.readers.torch.symbols import name_symbols
 
-__all__ = ["program_of"]
-
 _ROLES = {"PARAMETER": "weight", "BUFFER": "constant", "CONSTANT_TENSOR": "constant"}
 
 

@@ -6,8 +6,6 @@ optional reads it. Fields that are not named here are skipped, stack traces firs
 
 import msgspec
 
-__all__ = ["ArgumentDoc", "GraphDoc", "NodeDoc", "PayloadsDoc", "ProgramDoc", "SizeDoc", "TensorDoc"]
-
 
 class HintDoc(msgspec.Struct):
     as_int: int | None = None

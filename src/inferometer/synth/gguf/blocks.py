@@ -14,8 +14,6 @@ import numpy as np
 
 from inferometer.core.dtype import DTYPES
 
-__all__ = ["BLOCK_FORMATS", "pack"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -13,8 +13,6 @@ from inferometer.synth.gguf.vocabulary import vocabulary
 from inferometer.synth.gguf.write import Value
 from inferometer.synth.order import epsilon_of, rope_theta_of
 
-__all__ = ["ARCHITECTURES", "architecture_row", "metadata_of", "model_metadata", "token_metadata"]
-
 # model_type of a config → GGUF's architecture
 ARCHITECTURES = {
     "llama": "llama", "mistral": "llama", "mixtral": "llama", "smollm3": "smollm3", "granite": "granite",
@@ -59,7 +57,7 @@ def _lacking(architecture: str, ops: list[Op]) -> str | None:
 def architecture_row(graph: Graph, config: Mapping[str, Any]) -> Architecture:
     """The GGUF reader's row of the architecture: where each weight stands in a file."""
     name = _architecture(graph)
-    own = {f"{name}.{key}": value for key, value in model_metadata(graph, config, name).items()}
+    own = {f"{name}.{key}": value for key, value in _model_metadata(graph, config, name).items()}
     row = architecture_of(name, own, ("token_embd.weight",))
     if row is None:
         raise InferometerError(f"{graph.name!r} cannot be written as GGUF: the reader has no names for {name}.")
@@ -76,11 +74,11 @@ def metadata_of(graph: Graph, config: Mapping[str, Any], *, file_type: int, seed
         "general.file_type": file_type,
         "general.quantization_version": 2,
     }
-    own = {f"{architecture}.{key}": value for key, value in model_metadata(graph, config, architecture).items()}
-    return general | own | token_metadata(_rows(graph))
+    own = {f"{architecture}.{key}": value for key, value in _model_metadata(graph, config, architecture).items()}
+    return general | own | _token_metadata(_rows(graph))
 
 
-def token_metadata(size: int) -> dict[str, Value]:
+def _token_metadata(size: int) -> dict[str, Value]:
     made = vocabulary(size)
     return {
         "tokenizer.ggml.model": "gpt2",
@@ -96,7 +94,7 @@ def token_metadata(size: int) -> dict[str, Value]:
     }
 
 
-def model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -> dict[str, Value]:
+def _model_metadata(graph: Graph, config: Mapping[str, Any], architecture: str) -> dict[str, Value]:
     """Without the architecture's own prefix."""
     ops = [op for _, op in graph.ops()]
     embed = next(op for op in ops if op.kind == "embedding")

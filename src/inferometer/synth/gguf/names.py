@@ -14,8 +14,6 @@ from inferometer.errors import InferometerError
 from inferometer.readers.gguf.architecture import Architecture
 from inferometer.synth.weights import Weight, executed, planned_op
 
-__all__ = ["Target", "targets"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:

@@ -12,8 +12,6 @@ from inferometer.errors import InferometerError
 from inferometer.synth.gguf.blocks import BLOCK_FORMATS
 from inferometer.synth.gguf.names import Target
 
-__all__ = ["FORMATS", "ModelFacts", "file_type", "format_of", "require_format"]
-
 # our name → llama.cpp's number for the file
 _FILE_TYPES = {
     "f32": 0, "f16": 1, "bf16": 32, "q8_0": 7, "q4_0": 2, "q4_1": 3, "q5_0": 8, "q5_1": 9, "q2_k": 10, "q3_k": 11,

@@ -11,8 +11,6 @@ from itertools import islice, product
 
 from inferometer.errors import InferometerError
 
-__all__ = ["LEAST", "Vocabulary", "vocabulary"]
-
 _LETTERS = "etaoinshrdlcumwfgypbvkjxqz"
 _SPECIAL = ("<unk>", "<s>", "</s>", "<|endoftext|>")
 _NORMAL, _CONTROL, _UNUSED = 1, 3, 5  # GGUF's token types

@@ -15,8 +15,6 @@ from inferometer.synth.gguf.names import Target
 from inferometer.synth.safetensors import as_stored
 from inferometer.synth.weights import Array, Weight, numbers, units
 
-__all__ = ["ALIGNMENT", "Value", "data_bytes", "write"]
-
 ALIGNMENT = 32
 Value = bool | int | float | str | Sequence[str] | Sequence[int] | Sequence[float] | Sequence[bool]
 _UINT32, _INT32, _FLOAT32, _BOOL, _STRING, _ARRAY = 4, 5, 6, 7, 8, 9

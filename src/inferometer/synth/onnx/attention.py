@@ -18,8 +18,6 @@ from inferometer.synth.onnx.pointwise import soft_capped
 from inferometer.synth.onnx.shapes import reshaped, transposed
 from inferometer.synth.onnx.windows import relative_bias, window_mask
 
-__all__ = ["attention", "rotary"]
-
 
 @rule("attention")
 def attention(lowering: Lowering, op: Op) -> None:
@@ -99,7 +97,7 @@ def _alibi(lowering: Lowering, op: Op, shape: tuple[Dim, ...]) -> str:
     nodes, heads = lowering.nodes, op["heads"]
     slopes = np.array([2.0 ** (-8.0 * (head + 1) / heads) for head in range(heads)])
     column = slopes.reshape(*[size for size in shape[1:-2] if isinstance(size, int)], 1, 1)
-    keys = _as_float(nodes, positions_of_keys(lowering, shape[-1]))
+    keys = _as_float(nodes, _positions_of_keys(lowering, shape[-1]))
     return str(nodes.add("Mul", nodes.constant(column.astype(nodes.float_type)), keys))
 
 
@@ -110,7 +108,7 @@ def _mask(lowering: Lowering, op: Op, tokens: Dim, keys: Dim) -> str:
     def make() -> str:
         axis = nodes.wholes(1)
         here = nodes.add("Unsqueeze", positions(lowering, tokens), axis)
-        there = positions_of_keys(lowering, keys)
+        there = _positions_of_keys(lowering, keys)
         reach = window if causal or not window else window // 2 + 1
         allowed = (
             nodes.add("LessOrEqual", there, here)
@@ -126,7 +124,7 @@ def _mask(lowering: Lowering, op: Op, tokens: Dim, keys: Dim) -> str:
     return nodes.once(("mask", causal, window, tokens, keys), make, scope="mask")
 
 
-def positions_of_keys(lowering: Lowering, keys: Dim) -> str:
+def _positions_of_keys(lowering: Lowering, keys: Dim) -> str:
     """0, 1, … as an int64 vector."""
     nodes = lowering.nodes
 

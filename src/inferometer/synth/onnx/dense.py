@@ -6,8 +6,6 @@ from inferometer.synth.onnx.lowering import Lowering, rule
 from inferometer.synth.onnx.nodes import Value
 from inferometer.synth.onnx.shapes import probe, reshaped, transposed
 
-__all__ = ["embedding", "linear", "matmul"]
-
 
 @rule("linear")
 def linear(lowering: Lowering, op: Op) -> None:

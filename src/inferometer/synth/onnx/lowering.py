@@ -18,8 +18,6 @@ from inferometer.synth.onnx.shapes import fixed, probe, reinterpreted, shown
 from inferometer.synth.order import epsilon_of, rope_theta_of
 from inferometer.synth.weights import Weight, executed, planned_op
 
-__all__ = ["RULES", "Lowering", "Numbers", "lower", "numbers_of", "positions", "rule"]
-
 Rule = Callable[["Lowering", Op], None]
 RULES: dict[str, Rule] = {}
 

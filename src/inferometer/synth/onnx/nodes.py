@@ -13,8 +13,6 @@ from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.errors import InferometerError
 from inferometer.synth.weights import Array, Weight
 
-__all__ = ["Node", "Nodes", "Port", "Stored", "Value"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:

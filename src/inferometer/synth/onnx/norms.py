@@ -7,8 +7,6 @@ from inferometer.synth.onnx.lowering import Lowering, rule
 from inferometer.synth.onnx.nodes import Nodes, Value
 from inferometer.synth.onnx.shapes import reshaped, transposed
 
-__all__ = ["norm"]
-
 
 @rule("norm")
 def norm(lowering: Lowering, op: Op) -> None:

@@ -9,8 +9,6 @@ from inferometer.synth.onnx.nodes import Value
 from inferometer.synth.onnx.shapes import concat_axis, probe, reinterpreted
 from inferometer.synth.onnx.windows import gathered, partitioned, reversed_windows
 
-__all__ = ["convolution", "copy", "pool", "resize", "view"]
-
 
 @rule("convolution")
 def convolution(lowering: Lowering, op: Op) -> None:

@@ -10,8 +10,6 @@ from inferometer.synth.onnx.lowering import Lowering, rule
 from inferometer.synth.onnx.nodes import Nodes, Value
 from inferometer.synth.onnx.shapes import probe, reshaped, shown
 
-__all__ = ["activated", "activation", "aligned", "elementwise", "reduction", "softmax"]
-
 _ONE_NODE: dict[str, tuple[str, dict[str, Any]]] = {
     "relu": ("Relu", {}),
     "gelu": ("Gelu", {}),
@@ -33,7 +31,7 @@ _ONE_NODE: dict[str, tuple[str, dict[str, Any]]] = {
 _BINARY = {"add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max", "minimum": "Min"}
 
 
-def activated(nodes: Nodes, x: str, function: str) -> str | None:
+def _activated(nodes: Nodes, x: str, function: str) -> str | None:
     """The activation of a value, or None where it is not known."""
     if function in _ONE_NODE:
         kind, attributes = _ONE_NODE[function]
@@ -53,7 +51,7 @@ def activated(nodes: Nodes, x: str, function: str) -> str | None:
 @rule("activation")
 def activation(lowering: Lowering, op: Op) -> None:
     x = lowering.read(op.inputs[0])
-    y = activated(lowering.nodes, x.name, op["function"])
+    y = _activated(lowering.nodes, x.name, op["function"])
     if y is None:
         raise lowering.refuse(op, f"the activation {op['function']!r} is not known")
     lowering.give(op.outputs[0], y)
@@ -68,7 +66,7 @@ def elementwise(lowering: Lowering, op: Op) -> None:
         lowering.give(op.outputs[0], soft_capped(nodes, values[0].name, lowering.numbers.logit_cap))
         return
     if function not in _BINARY:
-        y = activated(nodes, values[0].name, function)
+        y = _activated(nodes, values[0].name, function)
         if y is None:
             raise lowering.refuse(op, f"the function {function!r} is not known")
         lowering.give(op.outputs[0], y)

@@ -11,8 +11,6 @@ from inferometer.core.dims import Dim, Expression, Symbol, evaluate, symbols_in
 from inferometer.errors import InferometerError
 from inferometer.synth.onnx.nodes import Nodes, Value
 
-__all__ = ["concat_axis", "fixed", "probe", "reinterpreted", "reshaped", "shown", "sliced", "transposed"]
-
 _OPERATIONS: dict[str, Any] = {
     "+": operator.add,
     "-": operator.sub,
@@ -61,7 +59,7 @@ def transposed(nodes: Nodes, value: Value, *order: int) -> Value:
     return Value(name, tuple(value.shape[axis] for axis in order))
 
 
-def sliced(nodes: Nodes, value: Value, axis: int, start: int, end: int) -> Value:
+def _sliced(nodes: Nodes, value: Value, axis: int, start: int, end: int) -> Value:
     """`end` may lie beyond the axis."""
     name = nodes.add("Slice", value.name, nodes.wholes(start), nodes.wholes(end), nodes.wholes(axis))
     length = end - start
@@ -100,7 +98,7 @@ def _part(
     if len(differing) == 1 and isinstance(shape[differing[0]], int):
         axis, count = differing[0], want[differing[0]]
         start, end = (-count, 2**62) if last else (0, count)
-        part = sliced(nodes, value, axis, start, end)
+        part = _sliced(nodes, value, axis, start, end)
         return Value(part.name, shape)
     raise InferometerError(
         f"{nodes.scope!r} looks at {shown(value.shape)} as {shown(shape)}, which cannot be lowered to ONNX."

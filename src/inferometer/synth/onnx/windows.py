@@ -10,8 +10,6 @@ from inferometer.synth.onnx.nodes import Nodes, Value
 from inferometer.synth.onnx.shapes import reshaped, transposed
 from inferometer.synth.weights import Array, Weight, relative_index
 
-__all__ = ["gathered", "partitioned", "relative_bias", "reversed_windows", "window_mask"]
-
 
 def partitioned(lowering: Lowering, op: Op, *, shifted: bool) -> Value:
     """[batch, side², features] → [batch · windows, window², features]. A shift moves the plane by half a window."""

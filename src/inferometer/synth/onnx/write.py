@@ -12,8 +12,6 @@ from inferometer.errors import MissingDependencyError
 from inferometer.synth.onnx.nodes import Node, Nodes, Port, Stored
 from inferometer.synth.weights import CHUNK, Array, numbers, whole
 
-__all__ = ["ALIGNMENT", "data_bytes", "require_onnx", "write_data", "write_model"]
-
 OPSET, IR_VERSION = 20, 9  # what ONNX Runtime has taken since 1.17
 ALIGNMENT = 4096  # of a tensor in the data file: a page, so that it can be mapped
 

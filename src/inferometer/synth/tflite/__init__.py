@@ -3,13 +3,14 @@
 from pathlib import Path
 
 from inferometer.errors import InferometerError
+from inferometer.readers.tflite.schema import IDENTIFIER
 from inferometer.synth.files import landing
 from inferometer.synth.onnx.lowering import numbers_of
 from inferometer.synth.order import Order, require_sizes
 from inferometer.synth.tflite import planes, pointwise
 from inferometer.synth.tflite.flatbuffer import placed, write
 from inferometer.synth.tflite.lowering import lower
-from inferometer.synth.tflite.network import IDENTIFIER, model_of
+from inferometer.synth.tflite.network import model_of
 from inferometer.units import format_quantity
 
 __all__ = ["FORMATS", "LARGEST_BYTES", "RULE_MODULES", "save"]

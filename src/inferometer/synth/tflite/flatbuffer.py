@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any
 
-__all__ = ["Blob", "Numbers", "Scalar", "TableNode", "Tables", "Text", "placed", "write"]
-
 _HEAD = 8  # the way to the root, and the identifier
 _WIDTHS = {"b": 1, "B": 1, "?": 1, "h": 2, "H": 2, "i": 4, "I": 4, "f": 4}
 _REFERENCE = 4

@@ -18,8 +18,6 @@ from inferometer.synth.tflite.network import Network, Stored
 from inferometer.synth.tflite.steps import Program, Step, Value, written_out
 from inferometer.synth.weights import Array, Weight, whole
 
-__all__ = ["CLAMPS", "RULES", "Form", "Lowering", "Tail", "lower", "rule"]
-
 Rule = Callable[["Lowering", Step], None]
 RULES: dict[str, Rule] = {}
 CLAMPS = frozenset({"relu", "relu6"})  # activations that are a part of the operator before them

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 
 from inferometer.readers.tflite.operators import OPERATORS
-from inferometer.readers.tflite.schema import ACTIVATIONS, IDENTIFIER, OPTIONS, TENSOR_TYPES
+from inferometer.readers.tflite.schema import ACTIVATIONS, OPTIONS, TENSOR_TYPES
 from inferometer.synth.tflite.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text
 from inferometer.synth.weights import Array
-
-__all__ = ["IDENTIFIER", "Network", "Operator", "Stored", "model_of"]
 
 _CODES = {operator.name: number for number, operator in OPERATORS.items()}
 _TYPES = {name: number for number, name in TENSOR_TYPES.items()}

@@ -10,8 +10,6 @@ from inferometer.synth.tflite.lowering import Form, Lowering, Tail, rule
 from inferometer.synth.tflite.steps import Step
 from inferometer.synth.weights import Array, Weight
 
-__all__ = ["convolution", "copy", "pool", "scale_and_shift", "vector", "view"]
-
 SAME, VALID = 0, 1
 _LOWEST = float(np.finfo(np.float32).min)
 _NORM_EPSILON = 1e-5  # of a batch norm

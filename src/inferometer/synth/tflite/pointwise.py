@@ -7,8 +7,6 @@ from inferometer.synth.tflite.planes import scale_and_shift, vector
 from inferometer.synth.tflite.steps import Step
 from inferometer.synth.weights import Array
 
-__all__ = ["activation", "cast", "elementwise", "linear", "norm", "softmax"]
-
 _ONE_OPERATOR = {
     "relu": "RELU", "relu6": "RELU6", "hardswish": "HARD_SWISH", "hard_swish": "HARD_SWISH", "sigmoid": "LOGISTIC",
     "tanh": "TANH", "gelu": "GELU", "gelu_tanh": "GELU",

@@ -8,8 +8,6 @@ from inferometer.core.graph import Graph, Op, Tensor
 from inferometer.errors import InferometerError
 from inferometer.synth.weights import Weight, executed, planned_op
 
-__all__ = ["BATCH", "Program", "Step", "Value", "written_out"]
-
 BATCH = "batch"
 
 

@@ -20,16 +20,10 @@ from inferometer.readers.onnx.rules.attention import (
 )
 from inferometer.readers.onnx.step import Lowering, Maker, Step, Wires, part_op
 
-__all__ = [
-    "attention_attributes", "attention_op", "lower_attention", "lower_causal_conv",
-    "lower_fused_attention", "lower_group_query", "lower_linear_attention", "lower_longformer", "lower_multi_head",
-    "lower_packed", "lower_paged", "lower_rotary", "table_rows",
-]  # fmt: skip
-
 _NO_HEADS = "the sizes of its heads are not known"
 
 
-def attention_attributes(sizes: Heads, *, cached: bool, **more: Any) -> dict[str, Any]:
+def _attention_attributes(sizes: Heads, *, cached: bool, **more: Any) -> dict[str, Any]:
     """Keys that are neither as many as the queries nor added to a cache come from elsewhere: cross attention."""
     cross = not cached and sizes.keys != sizes.queries
     return {
@@ -57,7 +51,7 @@ def lower_attention(step: Step, maker: Maker) -> list[Op]:
     call = step.call
     sizes = _fixed(heads_of(call))
     left = call.integer("left_window_size", -1)
-    attributes = attention_attributes(
+    attributes = _attention_attributes(
         sizes,
         cached=call.has(4),
         causal=bool(call.integer("is_causal")),
@@ -93,7 +87,7 @@ def lower_rotary(positions: int, tables: tuple[int, int] = (1, 2)) -> Lowering:
         if shape is None:
             return maker.custom(step, "the shape of its input is not known")
         tokens = (shape[0], shape[2]) if len(shape) == 4 else shape[:2]
-        gathered = table_rows(step, maker, tables, positions, tokens)
+        gathered = _table_rows(step, maker, tables, positions, tokens)
         attributes = _partial(step)
         op = maker.op_of(step, "rotary", [x], [], attributes)
         angles = gathered[0].outputs if gathered else _activations(maker, step, tables)
@@ -118,7 +112,7 @@ def _partial(step: Step) -> dict[str, Any]:
     return {"rotary_dim": rotated, "head_dim": width if len(shape) == 4 else width // heads}
 
 
-def table_rows(
+def _table_rows(
     step: Step, maker: Maker, tables: tuple[int, int], positions: int | None, tokens: tuple[Dim, ...]
 ) -> list[Op]:
     """A gather from stored tables, or nothing where they are no tables or are computed."""
@@ -185,7 +179,7 @@ def lower_packed(step: Step, maker: Maker) -> list[Op]:
     if step.call.node.op_type == "PackedAttention":
         return _projected(step, maker, packed_heads(step.call), ())
     sizes = _fixed(packed_heads(step.call))
-    attributes = attention_attributes(sizes, cached=False, causal=False, window=None)
+    attributes = _attention_attributes(sizes, cached=False, causal=False, window=None)
     return [attention_op(step, maker, (0, 1, 2), (), attributes)]
 
 
@@ -213,7 +207,7 @@ def _projected(
     extra = {"compute": "i8"} if quantised else {}
     wires = Wires((x,), (qkv,), weights)
     projection = part_op(step, "projection", "linear", wires, contracted=x.shape[-1], **extra)
-    attributes = attention_attributes(
+    attributes = _attention_attributes(
         sizes,
         cached=any(call.has(place) for place in caches) or len([value for value in step.outs if value.name]) > 1,
         causal=bool(call.integer("unidirectional")) or "Decoder" in call.node.op_type,
@@ -236,7 +230,7 @@ def lower_multi_head(step: Step, maker: Maker) -> list[Op]:
     sizes = _fixed(multi_head_heads(call))
     past = multi_head_past(call)
     kept = call.has(1) and len(call.shape(1)) == 4  # keys as a cache keeps them are an encoder's, computed once
-    attributes = attention_attributes(
+    attributes = _attention_attributes(
         sizes,
         cached=call.has(past[0]) or kept,
         causal=bool(call.integer("unidirectional")) or "Decoder" in call.node.op_type,
@@ -266,7 +260,7 @@ def lower_paged(step: Step, maker: Maker) -> list[Op]:
 
 def _windowed(step: Step, sizes: Heads) -> dict[str, Any]:
     window = step.call.integer("local_window_size", -1)
-    return attention_attributes(
+    return _attention_attributes(
         sizes,
         cached=True,
         causal=True,
@@ -283,7 +277,7 @@ def _with_rotation(step: Step, maker: Maker, op: Op, sizes: Heads, tables: tuple
 
 
 def _rotation(step: Step, maker: Maker, sizes: Heads, tables: tuple[int, int]) -> list[Op]:
-    gathered = table_rows(step, maker, tables, None, (sizes.batch, sizes.queries))
+    gathered = _table_rows(step, maker, tables, None, (sizes.batch, sizes.queries))
     dtype = maker.tensor(step.call.value(0)).dtype
     turned = tuple(
         Tensor(

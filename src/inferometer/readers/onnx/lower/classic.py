@@ -5,8 +5,6 @@ from dataclasses import replace
 from inferometer.core.graph import Op, Tensor
 from inferometer.readers.onnx.step import Maker, Step
 
-__all__ = ["lower_linear", "lower_support_vectors"]
-
 
 def lower_linear(step: Step, maker: Maker) -> list[Op]:
     """A row of coefficients for each class or target. The scores are the result that is computed."""

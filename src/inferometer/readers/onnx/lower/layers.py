@@ -11,12 +11,6 @@ from inferometer.readers.onnx.rules.signals import transform_axis
 from inferometer.readers.onnx.rules.windows import kernel_of
 from inferometer.readers.onnx.step import Lowering, Maker, Step
 
-__all__ = [
-    "lower_arg", "lower_clip", "lower_conv", "lower_determinant", "lower_gather", "lower_gelu", "lower_lrn",
-    "lower_pool", "lower_recurrent", "lower_reduce", "lower_resize", "lower_roi_align", "lower_scatter",
-    "lower_sort", "lower_suppression", "lower_transform", "lower_unique",
-]  # fmt: skip
-
 
 def lower_conv(
     x: int = 0, weight: int = 1, bias: int | None = 2, *, transposed: bool = False, compute: str | None = None

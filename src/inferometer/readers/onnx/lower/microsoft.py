@@ -9,13 +9,6 @@ from inferometer.readers.onnx.lower.products import product_op, unpacked
 from inferometer.readers.onnx.rules.common import static
 from inferometer.readers.onnx.step import Lowering, Maker, Step, Wires, part_op
 
-__all__ = [
-    "MOE", "QMOE", "ExpertPlaces", "lower_block_quantized", "lower_cdist", "lower_embed_norm",
-    "lower_fpq4", "lower_gather_quantized", "lower_inverse", "lower_moe", "lower_n_bits",
-    "lower_nbits_mlp", "lower_nbits_qkv",
-]  # fmt: skip
-
-
 # Packed weights
 
 

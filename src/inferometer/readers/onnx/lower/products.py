@@ -8,8 +8,6 @@ from inferometer.core.graph import Op, Tensor
 from inferometer.readers.onnx.rules.products import contraction, einsum_contracted, parse_einsum, product_shapes
 from inferometer.readers.onnx.step import Lowering, Maker, Step
 
-__all__ = ["lower_einsum", "lower_product", "product_op", "unpacked"]
-
 _PACKED = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
 
 

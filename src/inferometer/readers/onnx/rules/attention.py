@@ -7,12 +7,6 @@ from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-__all__ = [
-    "Heads", "attention", "causal_conv", "fused_attention", "fused_heads", "fused_widths", "group_query",
-    "group_query_heads", "heads_of", "linear_attention", "multi_head", "multi_head_heads", "multi_head_past", "packed",
-    "packed_heads", "paged", "paged_heads", "past_place",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heads:
@@ -112,7 +106,7 @@ def past_place(call: Call) -> int:
     return 8 if call.node.op_type == "QAttention" else 4
 
 
-def fused_widths(call: Call) -> tuple[Dim, Dim, Dim]:
+def _fused_widths(call: Call) -> tuple[Dim, Dim, Dim]:
     """How wide q, k and v are."""
     given = call.integers("qkv_hidden_sizes")
     if given is not None and len(given) == 3:
@@ -123,7 +117,7 @@ def fused_widths(call: Call) -> tuple[Dim, Dim, Dim]:
 
 def fused_heads(call: Call) -> Heads:
     x, heads = call.shape(0), _heads(call)
-    wide, _, value = fused_widths(call)
+    wide, _, value = _fused_widths(call)
     past = call.shape(past_place(call)) if call.has(past_place(call)) else ()
     widths = (algebra.floordiv(wide, heads), algebra.floordiv(value, heads))
     return Heads.of_itself(x[0], heads, widths, x[1], past=past[3] if len(past) == 5 else 0)
@@ -149,7 +143,7 @@ def packed_heads(call: Call) -> Heads:
     projects = call.node.op_type == "PackedAttention"
     table, heads = call.shape(3 if projects else 4), _heads(call)
     if projects:
-        wide, _, value = fused_widths(call)
+        wide, _, value = _fused_widths(call)
     else:
         wide = algebra.product(call.shape(0)[1:])
         value = call.shape(2)[-1] if call.has(2) else algebra.floordiv(wide, 3)

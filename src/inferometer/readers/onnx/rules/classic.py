@@ -5,11 +5,6 @@ from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.value import Call, Out
 
-__all__ = [
-    "array_feature_extractor", "classes", "classifier", "feature_vectorizer", "label_encoder", "one_hot_encoder",
-    "regressor", "scaled", "zip_map",
-]  # fmt: skip
-
 
 def scaled(call: Call) -> list[Out]:
     return [Out(call.shape(0), "f32" if call.dtype(0) != "f64" else "f64")]

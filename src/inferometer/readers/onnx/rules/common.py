@@ -8,11 +8,6 @@ from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.limits import MAX_RANK
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape
 
-__all__ = [
-    "agreed", "as_dim", "broadcast", "broadcast_dims", "first_is_whole", "first_size", "nothing_known",
-    "same_as_first", "scalar", "sizes", "static", "unknown",
-]  # fmt: skip
-
 
 def unknown(dtype: str | None = None) -> Out:
     return Out(None, dtype)

@@ -10,8 +10,6 @@ from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.rules.common import as_dim, static
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape
 
-__all__ = ["affine_grid", "center_crop_pad", "col2im", "grid_sample", "resize", "scaled", "upsample"]
-
 
 def resize(call: Call) -> list[Out]:
     """By scales or to sizes, of all axes or of some. Inputs moved with the operator set: 9 and 10 have no roi."""

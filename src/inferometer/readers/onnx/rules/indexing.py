@@ -11,12 +11,6 @@ from inferometer.readers.onnx.rules.common import as_dim, first_size, scalar, si
 from inferometer.readers.onnx.rules.items import add, mul
 from inferometer.readers.onnx.value import Call, Loose, Out
 
-__all__ = [
-    "compress", "constant_of_shape", "gather", "gather_elements", "gather_nd", "multinomial",
-    "non_max_suppression", "non_zero", "one_hot", "random_of_shape", "range_", "scatter",
-    "shape_of", "size_of", "top_k", "unique",
-]  # fmt: skip
-
 
 def gather(call: Call) -> list[Out]:
     data, indices = call.shape(0), call.shape(1)

@@ -8,8 +8,6 @@ from inferometer.core.dims import Dim, Expression, Symbol
 from inferometer.readers.onnx import algebra
 from inferometer.readers.onnx.content import Item, Ratio
 
-__all__ = ["add", "divide_floats", "divide_integers", "mul", "sign", "to_integer"]
-
 _MAX_DENOMINATOR = 1024  # scale factors are ratios of small numbers; anything else is not followed
 
 

@@ -6,11 +6,6 @@ from inferometer.core.dims import Dim
 from inferometer.readers.onnx.faults import Fault
 from inferometer.readers.onnx.value import Call, Loose, Out
 
-__all__ = [
-    "batch_norm", "dequantize", "directions_of", "dynamic_quantize", "hidden_size", "layer_norm", "quantize",
-    "recurrent", "shaped_like",
-]  # fmt: skip
-
 
 def batch_norm(call: Call) -> list[Out]:
     """The outputs after the first are statistics: running ones, or those of old operator sets."""

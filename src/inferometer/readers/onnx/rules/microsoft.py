@@ -10,14 +10,6 @@ from inferometer.readers.onnx.rules.products import contraction
 from inferometer.readers.onnx.rules.windows import conv, pooled, window_of, windowed
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-__all__ = [
-    "bias_split", "block_quantized", "bnb4", "cdist", "channels_last_conv", "channels_last_pool",
-    "crop_and_resize", "embed_norm", "expand_dims", "fpq4", "gather_block_quantized", "gemm_float8", "global_pool",
-    "irfft", "n_bits", "nbits_mlp", "nbits_qkv", "one_flag", "padded", "position_bias", "q_gemm", "qlinear_concat",
-    "qlinear_conv", "qlinear_reduce", "remove_padding", "reordered", "restore_padding", "rfft", "same_and_mask",
-    "skip_norm", "unfold", "upsampled",
-]  # fmt: skip
-
 Rule = Callable[[Call], list[Out]]
 
 

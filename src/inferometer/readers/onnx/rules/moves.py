@@ -10,11 +10,6 @@ from inferometer.readers.onnx.limits import MAX_RANK
 from inferometer.readers.onnx.rules.common import as_dim, broadcast_dims, sizes, static
 from inferometer.readers.onnx.value import Call, Loose, Out, Shape
 
-__all__ = [
-    "concatenate", "depth_to_space", "expand", "flatten", "identity", "pad", "permute", "reshape", "slice_",
-    "space_to_depth", "split", "squeeze", "tile", "unsqueeze",
-]  # fmt: skip
-
 _TO_THE_END = 1 << 24  # writers say "to the end" with a number beyond all sizes, often the largest of 32 or 64 bits
 
 

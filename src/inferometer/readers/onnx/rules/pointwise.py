@@ -16,11 +16,6 @@ from inferometer.readers.onnx.rules.items import (
 )
 from inferometer.readers.onnx.value import Call, Out
 
-__all__ = [
-    "bit_cast", "broadcast_of", "cast", "cast_like", "comparison", "dropout", "pointwise", "retyped", "unary",
-    "unary_bool", "where",
-]  # fmt: skip
-
 # Cast's `to` as text, in operator sets before 6.
 _NAMES = {"FLOAT": 1, "UINT8": 2, "INT8": 3, "UINT16": 4, "INT16": 5, "INT32": 6, "INT64": 7, "STRING": 8, "BOOL": 9,
           "FLOAT16": 10, "DOUBLE": 11, "UINT32": 12, "UINT64": 13}  # fmt: skip

@@ -9,11 +9,6 @@ from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.rules.common import broadcast
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-__all__ = [
-    "Contraction", "Equation", "batch_turned", "contraction", "einsum", "einsum_contracted", "gemm", "matmul",
-    "matmul_of", "parse_einsum", "product_shapes", "turned",
-]  # fmt: skip
-
 Rule = Callable[[Call], list[Out]]
 
 
@@ -48,7 +43,7 @@ def turned(call: Call, shape: Shape, name: str) -> Shape:
     return (*shape[:-2], shape[-1], shape[-2]) if len(shape) >= 2 and call.integer(name) else shape
 
 
-def batch_turned(call: Call, shape: Shape, name: str) -> Shape:
+def _batch_turned(call: Call, shape: Shape, name: str) -> Shape:
     """FusedMatMul's transBatch: the first axis goes before the last."""
     return (*shape[1:-1], shape[0], shape[-1]) if len(shape) >= 3 and call.integer(name) else shape
 
@@ -64,8 +59,8 @@ def matmul_of(a: int = 0, b: int = 1, dtype: str | int = 0) -> Rule:
 
 
 def product_shapes(call: Call, a: int, b: int) -> tuple[Shape, Shape]:
-    left = turned(call, batch_turned(call, call.shape(a), "transBatchA"), "transA")
-    right = turned(call, batch_turned(call, call.shape(b), "transBatchB"), "transB")
+    left = turned(call, _batch_turned(call, call.shape(a), "transBatchA"), "transA")
+    right = turned(call, _batch_turned(call, call.shape(b), "transBatchB"), "transB")
     return left, right
 
 

@@ -5,8 +5,6 @@ from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.items import BINARY
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-__all__ = ["arg_reduce", "loss", "reduce", "reduce_axes"]
-
 _FOLDS = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}
 
 

@@ -8,12 +8,6 @@ from inferometer.readers.onnx.rules.common import agreed, as_dim, first_is_whole
 from inferometer.readers.onnx.rules.items import add
 from inferometer.readers.onnx.value import Call, Out
 
-__all__ = [
-    "concat_from_sequence", "optional", "optional_element", "optional_has_element", "sequence_at",
-    "sequence_construct", "sequence_empty", "sequence_erase", "sequence_insert", "sequence_length",
-    "split_to_sequence",
-]  # fmt: skip
-
 
 def sequence_construct(call: Call) -> list[Out]:
     values = [value for value in call.inputs if value is not None]

@@ -6,11 +6,6 @@ from inferometer.readers.onnx.faults import UnknownShapeError
 from inferometer.readers.onnx.rules.common import first_is_whole, first_size
 from inferometer.readers.onnx.value import Call, Out
 
-__all__ = [
-    "determinant", "dft", "image_decoder", "mel_weights", "stft", "string_split", "tf_idf", "transform_axis",
-    "window_function",
-]  # fmt: skip
-
 
 def transform_axis(call: Call, rank: int) -> int:
     """The axis of a DFT: an attribute until operator set 19, an input after."""

@@ -9,11 +9,6 @@ from inferometer.readers.onnx.faults import Fault, UnknownShapeError
 from inferometer.readers.onnx.rules.common import as_dim, static
 from inferometer.readers.onnx.value import Call, Out, Shape
 
-__all__ = [
-    "Window", "conv", "conv_transpose", "global_pool", "kernel_of", "max_unpool", "pool", "pooled", "roi_align",
-    "roi_pool", "transposed_space", "window_of", "windowed",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -125,10 +120,10 @@ def conv_transpose(call: Call) -> list[Out]:
     if len(filters) != len(space) + 2:
         raise Fault(f"a weight of {len(filters)} dimensions for an input of {len(space) + 2}")
     channels = algebra.mul(filters[1], max(1, call.integer("group", 1)))
-    return [Out((batch, channels, *transposed_space(call, space, kernel_of(call, 1, len(space)))), call.dtype(0))]
+    return [Out((batch, channels, *_transposed_space(call, space, kernel_of(call, 1, len(space)))), call.dtype(0))]
 
 
-def transposed_space(call: Call, space: Shape, kernel: tuple[int, ...]) -> Shape:
+def _transposed_space(call: Call, space: Shape, kernel: tuple[int, ...]) -> Shape:
     """stride·(size − 1) + reach + what is asked for, less the pads, in each dimension."""
     asked = call.integers("output_shape")
     if asked:

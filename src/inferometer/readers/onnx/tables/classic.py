@@ -5,9 +5,6 @@ from inferometer.readers.onnx.rules import classic, common
 from inferometer.readers.onnx.step import OnnxRow
 from inferometer.readers.onnx.tables.rows import custom, row
 
-__all__ = ["CLASSIC"]
-
-
 _TREES = "how deep its trees are walked depends on the data"
 
 CLASSIC: dict[str, OnnxRow] = {

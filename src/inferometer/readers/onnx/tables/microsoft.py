@@ -21,8 +21,6 @@ from inferometer.readers.onnx.rules import (
 from inferometer.readers.onnx.step import Lowering, OnnxRow, Rule
 from inferometer.readers.onnx.tables.rows import custom, pool, row
 
-__all__ = ["MICROSOFT", "NCHWC"]
-
 _CACHES = ((3, 4), (1, 2))
 
 

@@ -7,8 +7,6 @@ from inferometer.readers.onnx.rules.common import nothing_known
 from inferometer.readers.onnx.rules.windows import pool as pool_rule
 from inferometer.readers.onnx.step import OnnxRow, Rule
 
-__all__ = ["custom", "pool", "row"]
-
 
 def row(kind: str, infer: Rule, *, function: str = "", flops: int = 1, **more: Any) -> OnnxRow:
     """A row whose op has a function, and a cost an element other than 1, where these are given."""

@@ -20,8 +20,6 @@ from inferometer.readers.onnx.rules import (
 from inferometer.readers.onnx.step import OnnxRow, Rule
 from inferometer.readers.onnx.tables.rows import custom, pool, row
 
-__all__ = ["PREVIEW", "STANDARD", "TRAINING"]
-
 
 def _reduce(function: str) -> OnnxRow:
     return row("reduce", reductions.reduce, lower=lower_l.lower_reduce(function), settings=(1,), least=1)
