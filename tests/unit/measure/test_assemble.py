@@ -25,7 +25,7 @@ OPENED = Opened(
 def collected(*samples):
     return Collected(
         name="x", samples_s=samples, warmup_s=(), failures=(), runs=len(samples), discarded=0, settled=True,
-        complete=True, calls=1, peak_bytes=None, disturbances=(),
+        complete=True, calls=1, peak_memory_bytes=None, disturbances=(),
     )  # fmt: skip
 
 
