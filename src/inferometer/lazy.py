@@ -6,8 +6,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-__all__ = ["attributes", "callable_package"]
-
 
 def attributes(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[str], Any]:
     """A `__getattr__` for a package: `homes` says which module defines which names."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from inferometer.errors import PluginError, UnknownNameError
 
-__all__ = ["GROUPS", "Listed", "found_in", "listed", "load", "load_all", "load_listed"]
-
 GROUPS: dict[str, str] = {
     "inferometer.readers": "Turn a model file or config into a Graph.",
     "inferometer.runtimes": "Run a model: an engine that loads it and takes one step at a time.",

@@ -8,8 +8,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SETTINGS", "Setting", "cache_folder", "catalog_folders", "data_folder", "debug", "profiling", "value_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:

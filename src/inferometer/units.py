@@ -12,8 +12,6 @@ from functools import lru_cache
 
 from inferometer.errors import UnitError
 
-__all__ = ["EXAMPLES", "Unit", "format_capacity", "format_quantity", "parse_quantity", "parse_unit"]
-
 # Fractions, so that "5 us" is the float nearest to 5e-6 and not a product of two roundings.
 _LARGE = {name: Fraction(10) ** power for name, power in zip("kMGTPE", range(3, 21, 3), strict=True)}
 _SMALL = {name: Fraction(10) ** -power for name, power in zip("mµμunpf", (3, 6, 6, 6, 9, 12, 15), strict=True)}

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Graph
 
-__all__ = ["CASES", "Case", "Peer", "case_graph", "family_of", "read_cases", "read_peers", "step_of_case"]
-
 CASES = Path(__file__).parent.parent / "catalog" / "data" / "accuracy"
 T = TypeVar("T")
 

@@ -15,8 +15,6 @@ from inferometer.errors import DomainError, UnknownNameError
 from inferometer.formulas.energy import edgeprofiler_energy
 from inferometer.formulas.memory import arithmetic_intensity
 
-__all__ = ["HARDWARE", "PRECISIONS", "EdgeHardware", "EdgeModel", "EdgeProfile", "edge_profile"]
-
 PRECISIONS = {"FP32": 4, "FP16": 2, "INT8": 1}  # bytes a number
 
 # Shares of each peak that it takes as reached, whatever runs.

@@ -32,19 +32,6 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.profile import Profile
 
-__all__ = [
-    "Judged",
-    "Standing",
-    "ask_like",
-    "by_group",
-    "chart_rows",
-    "groups_of",
-    "judge",
-    "peer_errors",
-    "standing",
-    "without_model",
-]
-
 Standing = dict[str, Any]
 _MOSTLY = 0.5
 

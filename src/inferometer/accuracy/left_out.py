@@ -20,8 +20,6 @@ from inferometer.catalog import device as device_named
 if TYPE_CHECKING:
     from inferometer.accuracy.cases import Case
 
-__all__ = ["HOW", "LeftOut", "Part", "device_standings", "has_datasheet", "leave_devices_out", "left_out", "unseen"]
-
 HOW = "device left out"
 Part = tuple[str, str, str]  # unit, runtime, phase
 

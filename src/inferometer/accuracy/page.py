@@ -10,8 +10,6 @@ from inferometer.accuracy.judge import Judged, by_group, groups_of, judge, peer_
 from inferometer.accuracy.left_out import device_standings, leave_devices_out, unseen
 from inferometer.accuracy.targets import against_aims
 
-__all__ = ["Findings", "findings"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:

@@ -13,8 +13,6 @@ from typing import Any
 from inferometer.accuracy.judge import Judged, standing
 from inferometer.catalog import device
 
-__all__ = ["AIMS", "Aim", "against_aims"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aim:

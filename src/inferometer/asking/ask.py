@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.roof import Roof
 
-__all__ = ["ask", "device_for", "model_graph", "roof_for"]
-
 
 def ask(  # noqa: PLR0913 - everything a prediction depends on
     model: Any,

@@ -30,11 +30,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Graph
 
-__all__ = [
-    "Choice", "Present", "as_calibrated", "by_weights", "calibration_for", "choose", "chosen_for", "completed",
-    "differences", "format_key", "formats_of", "present_here", "reached", "weights_of", "widened",
-]  # fmt: skip
-
 _OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")
 WIDER_VERSION = 1.5  # what another version or driver multiplies the residuals with
 WIDER_THREADS = 3.0  # another number of threads is another machine

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.device import Device, Memory
 
-__all__ = ["DEVICE_KEYS", "KEYS", "Change", "Changed", "changed_device", "parse_change"]
-
 Changed = Literal["format", "size", "plan", "option", "runtime", "device", "run"]
 # What each key is a change of. `peak.FORMAT` is a device's too.
 KEYS: Mapping[str, Changed] = {

@@ -20,12 +20,6 @@ from inferometer.errors import FormatError, SchemaError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "SHIPPED", "content_hash", "file_name", "files_in", "name_start", "own_folder", "read_calibration",
-    "sealed",
-    "write_calibration",
-]  # fmt: skip
-
 SHIPPED = Path(__file__).parent.parent / "catalog" / "data" / "calibrations"
 _UNSAFE = re.compile(r"[^a-z0-9.]+")
 

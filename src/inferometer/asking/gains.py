@@ -10,8 +10,6 @@ from inferometer.core.frozen import frozen
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
 
-__all__ = ["Gain", "gain_of"]
-
 
 @frozen
 class Gain:

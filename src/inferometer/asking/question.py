@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.cost.memory.fit import Fit
 
-__all__ = ["Basis", "Choices", "Question"]
-
 
 @frozen
 class Basis:

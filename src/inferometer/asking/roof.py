@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["copy_bytes_per_s", "machine_roof", "measured_roof", "needs_roof", "product_flop_per_s", "with_roof"]
-
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to be done many times a second
 _COPY_BYTES = 256_000_000  # beyond any cache
 _SHARE_S = 0.4

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
     from multiprocessing.process import BaseProcess
 
-__all__ = ["ChildSubject", "start_method"]
-
 _LOOK_S = 0.01
 _GOODBYE_S = 1.0
 _START_S = 60.0  # importing an engine afresh takes its time

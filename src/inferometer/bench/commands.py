@@ -21,8 +21,6 @@ from inferometer.bench.processes import Watchdog, kill_tree, own_peak_bytes
 from inferometer.bench.subject import Outcome
 from inferometer.errors import InferometerError
 
-__all__ = ["CommandSubject", "split_command"]
-
 _TAIL_BYTES = 4096
 
 

@@ -15,8 +15,6 @@ from inferometer.bench.ranks import holm
 from inferometer.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
 from inferometer.core.profile import Environment, Profile
 
-__all__ = ["Comparison", "Metric", "compare", "comparison_document"]
-
 _PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
 _COVERAGE = 0.95  # of the intervals that profiles carry
 _UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}

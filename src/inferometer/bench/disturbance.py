@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-__all__ = ["Disturbance", "When", "together"]
-
 When = Literal["before", "during", "after"]
 
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["LATENCY", "Figure", "Key", "op_times", "phase_times", "scalars"]
-
 LATENCY = "latency"
 _LATENCY_PHASES = ("forward", "run")
 

@@ -8,8 +8,6 @@ from inferometer.core.profile import Profile
 from inferometer.core.run import Run
 from inferometer.errors import FormatError, InferometerError, SchemaError
 
-__all__ = ["load_profile", "require_room", "save_profile"]
-
 
 def load_profile(path: Path) -> Profile:
     """A saved profile, or the profile in a saved run."""

@@ -20,8 +20,6 @@ from inferometer.bench.figures import LATENCY
 from inferometer.errors import UnitError, UnknownNameError
 from inferometer.units import format_quantity, parse_quantity
 
-__all__ = ["Gate", "failed", "held", "parse_gate"]
-
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,

@@ -19,8 +19,6 @@ from inferometer.catalog.health.cpu import cpu_seconds, process_shares
 from inferometer.catalog.health.readings import Counters, State, UnreadableError
 from inferometer.core.profile import Environment
 
-__all__ = ["FirstLook", "Guard", "NoGuard", "disturbances", "host_record"]
-
 _INTERVAL_S = 0.5
 _OTHERS_MUCH = 0.30  # of all CPUs: caches, memory bandwidth and power are shared even where a CPU is free
 _OTHERS_SOME = 0.10  # enough to disturb where the CPUs are all in use

@@ -15,8 +15,6 @@ from inferometer.bench.disturbance import Disturbance, together
 from inferometer.bench.plan import Plan
 from inferometer.bench.subject import Outcome, Subject
 
-__all__ = ["Collected", "Failure", "Mark", "Progress", "Step", "Watch", "collect"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:

@@ -16,8 +16,6 @@ from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.version import __version__
 
-__all__ = ["BENCH", "TOOL", "Measurement", "measured", "turns_of"]
-
 TOOL = "inferometer bench"  # of a profile whose model's name is that of a function or a command line
 BENCH = "bench"  # the key of `environment.host` under which a profile keeps how it was collected
 

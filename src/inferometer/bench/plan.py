@@ -5,8 +5,6 @@ from dataclasses import dataclass, fields
 
 from inferometer.errors import DomainError
 
-__all__ = ["Plan"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     import psutil
 
-__all__ = ["OwnUse", "Tree", "Watchdog", "kill_tree", "own_peak_bytes", "own_use"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUse:

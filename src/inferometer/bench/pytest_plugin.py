@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from inferometer.bench.verdict import Criteria
     from inferometer.core.profile import Profile
 
-__all__ = ["Benchmark", "inferometer_bench"]
-
 _BESIDE = "during the runs: other tests ran beside them (pytest-xdist). Measure with -n 0."
 
 

@@ -14,21 +14,6 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Floats",
-    "RankTest",
-    "Ratio",
-    "Readings",
-    "average_ranks",
-    "holm",
-    "least_runs",
-    "mann_whitney",
-    "paired_ratio",
-    "ratio",
-    "signed_rank",
-    "two_sided",
-]
-
 Floats = NDArray[np.float64]
 Readings = Sequence[float] | Floats
 

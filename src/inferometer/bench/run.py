@@ -17,8 +17,6 @@ from inferometer.bench.subject import FunctionSubject, Stopwatch, Subject, calls
 from inferometer.core.profile import Environment
 from inferometer.errors import GateError
 
-__all__ = ["bench", "bench_against", "bench_commands", "function_subject", "measure", "require_quiet"]
-
 
 def bench(  # noqa: PLR0913 - what may be chosen
     function: Callable[[], Any],

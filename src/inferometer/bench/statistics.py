@@ -16,20 +16,6 @@ from inferometer.core import statistics as plain
 from inferometer.core.sample import Interval, Summary
 from inferometer.errors import DomainError
 
-__all__ = [
-    "Drift",
-    "autocorrelation_time",
-    "bootstrap_interval",
-    "drift",
-    "is_steady",
-    "minimum_detectable_effect",
-    "runs_needed",
-    "steady_from",
-    "student_quantile",
-    "summarise",
-    "widening",
-]
-
 Statistic = Literal["mean", "median"]
 
 RESAMPLES = 2000

@@ -13,8 +13,6 @@ from inferometer.errors import InferometerError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["FunctionSubject", "Outcome", "Stopwatch", "Subject", "calls_for", "name_of"]
-
 _SHORT_S = 20e-6  # a call shorter than this is repeated within a run …
 _LONG_ENOUGH_S = 100e-6  # … until the run is this long: the clock's own cost is then below a hundredth of it
 _TRIES = 3  # runs in which the number of calls may still change

@@ -32,8 +32,6 @@ from inferometer.bench.ranks import (
 from inferometer.bench.statistics import autocorrelation_time, minimum_detectable_effect, runs_needed, widening
 from inferometer.errors import DomainError
 
-__all__ = ["Call", "Criteria", "Evidence", "Judgement", "decide", "judge", "weigh", "weigh_intervals"]
-
 Call = Literal["faster", "slower", "same", "undecided"]
 _RUNS_WORTH_NAMING = 1_000_000
 

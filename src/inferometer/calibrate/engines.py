@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from inferometer.calibrate.fitting.points import Point
     from inferometer.core.engine import Probing
 
-__all__ = ["Engine", "circumstances", "disturbed_by", "engine_provider", "require_quiet"]
-
 PROBED = "f32"  # that probes which take arrays are made in
 _PAUSE_S, _LONGEST_PAUSE_S = 2.0, 5.0  # after a case that was disturbed, longer each time
 _LOOKS = 6  # at a machine that is not quiet, before it is refused: some seconds

@@ -21,10 +21,6 @@ from inferometer.settings import cache_folder
 if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
 
-__all__ = [
-    "Job", "Prepared", "Result", "calibrate", "default_dtype", "default_runtime", "default_threads", "prepare",
-]  # fmt: skip
-
 LEAST_BUDGET_S = 1.0
 _CASES = 240  # times that what one case may run fits into the budget: opening and making it take as long
 _ROUNDS = 6

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.run import Progress
 
-__all__ = ["drawn", "line_of"]
-
 _BAR = 24
 _REDRAW_S = 0.1
 _WORDS = 44

@@ -18,8 +18,6 @@ from inferometer.calibrate.fitting.fit import Fitted, class_for, doubts, fit_poi
 from inferometer.calibrate.fitting.points import Point, StepPoint, append_points, read_points, read_steps
 from inferometer.errors import EngineError, InferometerError
 
-__all__ = ["SHARES", "Candidate", "Journal", "Measured", "Outcome", "Progress", "Provider", "calibrate_with"]
-
 # How much of a model's time such ops mostly take: where certainty pays.
 SHARES = {
     "linear": 1.0, "attention": 0.7, "convolution": 0.8, "vector": 0.4, "depthwise": 0.4, "indexing": 0.1,

@@ -10,8 +10,6 @@ from inferometer.calibrate.run import Provider
 if TYPE_CHECKING:
     from inferometer.calibrate.run import Candidate, Measured
 
-__all__ = ["Together"]
-
 
 @dataclass(slots=True)
 class Together:

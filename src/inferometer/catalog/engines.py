@@ -41,11 +41,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph
 
-__all__ = [
-    "default_runtime", "engine", "engine_or_ideal", "engines", "known_engine", "ranked_engines", "read_engine",
-    "require_effects", "runtime_effects",
-]  # fmt: skip
-
 _GROUP = "inferometer.runtimes"
 _LAST = 1000  # behind every engine that has a rank
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's

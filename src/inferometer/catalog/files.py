@@ -10,8 +10,6 @@ from inferometer.catalog.load import CatalogRow, CatalogRows, parse_file, parse_
 from inferometer.catalog.sections import excerpt
 from inferometer.errors import CatalogError, UnknownNameError
 
-__all__ = ["all_of", "one_named", "row_named", "rows_of", "rows_with"]
-
 T = TypeVar("T")
 
 _BUILT_IN = Path(__file__).parent / "data"

@@ -11,8 +11,6 @@ from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import CatalogError
 
-__all__ = ["device", "device_from_row", "devices", "link", "links"]
-
 _KEYS = (
     "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "clock", "launch",
     "power", "price", "links", "notes", "memory",

@@ -14,8 +14,6 @@ from inferometer.core.frozen import frozen
 from inferometer.errors import CatalogError, UnitError, nearest
 from inferometer.units import parse_quantity
 
-__all__ = ["CatalogRow", "CatalogRows", "Place", "did_you_mean", "parse_file", "parse_text", "read_rows", "rows_in"]
-
 _NUMBER_KEYS = {"value", "source", "origin", "date", "note"}
 _SOURCE_KEYS = {"title", "url", "date", "origin"}
 

@@ -5,8 +5,6 @@ from datetime import UTC, datetime
 from inferometer.catalog.detect import Host, detect_host
 from inferometer.core.device import Device, Memory, Sourced
 
-__all__ = ["device_of_host", "local_device"]
-
 
 def local_device() -> Device:
     return device_of_host(detect_host(), date=datetime.now(tz=UTC).date().isoformat())

@@ -10,8 +10,6 @@ from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
 
-__all__ = ["Grid", "Instance", "Pue", "grid", "grids", "instance", "instances", "instances_with", "pue", "pues"]
-
 
 @frozen
 class Instance:

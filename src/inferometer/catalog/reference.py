@@ -7,8 +7,6 @@ from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
 
-__all__ = ["DTypeFacts", "MemoryLevel", "dtype_facts", "memory_levels"]
-
 
 @frozen
 class MemoryLevel:

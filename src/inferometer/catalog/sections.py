@@ -5,8 +5,6 @@ with its header at the beginning of a line, and nothing else has a bracket there
 tests hold them to it; a user's file may be any TOML, and is parsed whole.
 """
 
-__all__ = ["excerpt", "tables"]
-
 
 def tables(text: str) -> list[tuple[tuple[str, str], str]]:
     """The first two keys of each header (the second may be empty), with the table's text, in the file's order."""

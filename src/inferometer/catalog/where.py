@@ -9,8 +9,6 @@ from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.units import parse_quantity
 
-__all__ = ["Condition", "matching", "parse_condition"]
-
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<|~)\s*([^=<>~\s].*?)\s*")
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,

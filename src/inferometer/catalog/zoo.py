@@ -9,8 +9,6 @@ from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
 
-__all__ = ["CatalogModel", "model", "models"]
-
 
 @frozen
 class CatalogModel:

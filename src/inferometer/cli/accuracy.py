@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from inferometer.accuracy.judge import Judged
 
-__all__ = ["command", "page"]
-
 _ALONE = (
     "No calibration: what a device that nobody measured gets. Class priors were made from measurements on an H200 and "
     "with published speeds in sight, so those cases are seen here."

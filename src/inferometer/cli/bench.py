@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.bench.measurement import Measurement
     from inferometer.bench.plan import Plan
 
-__all__ = ["command", "plan_from", "plan_options", "progress_bar"]
-
 _BAR = 30
 _REDRAW_S = 0.1
 

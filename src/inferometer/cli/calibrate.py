@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
 
-__all__ = ["command"]
-
 _FORMAT = "Of weights and activations; with llamacpp of the weights.  [default: bf16 on a GPU, q8_0, else f32]"
 
 

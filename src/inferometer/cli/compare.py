@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from inferometer.bench.gate import Gate
     from inferometer.bench.verdict import Criteria
 
-__all__ = ["command", "criteria_from", "hold_gates", "print_comparisons", "verdict_options"]
-
 _THRESHOLD = "1%"
 _ALPHA = 0.005
 

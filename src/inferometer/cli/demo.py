@@ -6,8 +6,6 @@ from inferometer.cli.measuring import progress_bar, record
 from inferometer.cli.options import print_text, say
 from inferometer.cli.storing import tell
 
-__all__ = ["command"]
-
 _MEASURED, _RUNTIME = "resnet50", "onnxruntime"
 _PREDICTED = "llama-3.2-1b"
 _CASES = (("nvidia-h200", "bf16"), ("nvidia-jetson-orin-nano-super", "bf16"), ("raspberry-pi-5", "q4_0"))

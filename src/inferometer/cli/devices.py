@@ -5,8 +5,6 @@ import click
 from inferometer.cli.options import format_option, print_card, print_document, print_table
 from inferometer.cli.subcommands import Listing
 
-__all__ = ["command"]
-
 
 @click.group("devices", cls=Listing, invoke_without_command=True)
 @click.option(

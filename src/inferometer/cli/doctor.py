@@ -6,8 +6,6 @@ from inferometer.cli.options import format_option, print_document, print_table, 
 from inferometer.errors import GateError
 from inferometer.units import format_quantity, parse_quantity
 
-__all__ = ["command"]
-
 
 @click.command("doctor")
 @click.option("--interval", default="1 s", show_default=True, help="How long to watch what changes.")

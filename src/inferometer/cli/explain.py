@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.explain.trying import Trial
     from inferometer.measure.run import Asked
 
-__all__ = ["command"]
-
 
 @click.command("explain")
 @click.argument("what", metavar="RUN|FILE|CODE")

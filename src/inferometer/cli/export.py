@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.values import Metric
 
-__all__ = ["command"]
-
 _FORMS = ("trace.json", "html", "md", "csv", "json", "svg", "png")
 
 

@@ -5,8 +5,6 @@ import click
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
 from inferometer.cli.subcommands import Listing
 
-__all__ = ["command"]
-
 
 @click.group("formulas", cls=Listing, invoke_without_command=True)
 @click.option("--section", metavar="S", help="Only one section: cpu, gpu, latency, roofline, llm, energy …")

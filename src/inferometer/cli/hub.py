@@ -6,8 +6,6 @@ from inferometer.cli.options import format_option, print_document, print_table, 
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import Listing
 
-__all__ = ["command"]
-
 _SCOPES = ("read", "write", "admin")
 
 

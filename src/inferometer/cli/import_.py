@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
     from inferometer.report.cards import Card
 
-__all__ = ["command"]
-
 _TOP = 12
 _PHASES = (
     Column(key="name", heading="phase"),

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from inferometer.measure.run import Asked, Measured
     from inferometer.store.recording import RunRecorder
 
-__all__ = ["MeasuringOptions", "measurement_from", "measuring_options", "progress_bar", "record", "require_whole"]
-
 _LIST = "N,…"
 _TELL_S = 1.0
 

@@ -6,8 +6,6 @@ from inferometer.cli.options import format_option, print_card, print_document, p
 from inferometer.cli.sizes import parse_sizes
 from inferometer.cli.subcommands import Listing
 
-__all__ = ["command"]
-
 
 @click.group("models", cls=Listing, invoke_without_command=True)
 @click.option(

@@ -12,8 +12,6 @@ from inferometer.report.table import ReportTable
 if TYPE_CHECKING:
     from inferometer.report.cards import Card
 
-__all__ = ["format_option", "print_card", "print_document", "print_table", "print_text", "say"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

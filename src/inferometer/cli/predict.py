@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.cost.options import EnergyCosts, Speculative
 
-__all__ = ["command"]
-
 Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
 
 

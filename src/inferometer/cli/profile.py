@@ -19,8 +19,6 @@ from inferometer.cli.options import format_option, print_card, print_document, p
 from inferometer.cli.storing import StoringOptions, recording_from, storing_options, tell
 from inferometer.errors import DomainError
 
-__all__ = ["command"]
-
 
 class ProfileOptions(MeasuringOptions, StoringOptions):
     """Options that `profile` shares with other commands."""

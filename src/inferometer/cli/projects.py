@@ -6,8 +6,6 @@ from inferometer.cli.options import format_option, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import Listing
 
-__all__ = ["command"]
-
 
 @click.group("projects", cls=Listing, invoke_without_command=True)
 @store_option

@@ -14,8 +14,6 @@ from inferometer.cli import COMMANDS, front_page
 from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.version import __version__
 
-__all__ = ["cli", "run"]
-
 _INTERRUPTED = 130
 
 

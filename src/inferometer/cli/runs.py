@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
     from inferometer.store.values import Filter
 
-__all__ = ["command"]
-
 _STATUSES = ("pending", "running", "finished", "failed", "killed")
 _SPANS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "day": "days", "w": "weeks", "week": "weeks"}
 _TEACHING = (

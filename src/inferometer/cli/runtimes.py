@@ -4,8 +4,6 @@ import click
 
 from inferometer.cli.options import format_option, print_table, say
 
-__all__ = ["command"]
-
 
 @click.command("runtimes")
 @format_option

@@ -2,8 +2,6 @@
 
 from inferometer.errors import DomainError
 
-__all__ = ["parse_sizes"]
-
 
 def parse_sizes(assignments: tuple[str, ...]) -> dict[str, int]:
     sizes: dict[str, int] = {}

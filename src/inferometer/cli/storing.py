@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from inferometer.store.recording import RunRecorder
     from inferometer.store.store import Store
 
-__all__ = ["StoringOptions", "open_chosen", "recording_from", "store_option", "storing_options", "tell"]
-
 
 def store_option(function: click.decorators.FC) -> click.decorators.FC:
     """Another store than the user's own."""

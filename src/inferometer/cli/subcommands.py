@@ -4,8 +4,6 @@ import click
 
 from inferometer.errors import UnknownNameError
 
-__all__ = ["Listing"]
-
 
 class Listing(click.Group):
     def resolve_command(

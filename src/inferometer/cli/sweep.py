@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from inferometer.sweep import Progress, Rows, RowSource, Spec, Study
 
-__all__ = ["command"]
-
 _FILES = {".csv", ".parquet", ".sqlite", ".db"}
 _BAR = 24
 _REDRAW_S = 0.1

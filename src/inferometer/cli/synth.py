@@ -7,8 +7,6 @@ import click
 from inferometer.cli.options import format_option, print_document, print_table
 from inferometer.cli.sizes import parse_sizes
 
-__all__ = ["command"]
-
 
 @click.command("synth")
 @click.argument("model")

@@ -10,8 +10,6 @@ from inferometer.cli.options import format_option, print_card, print_document
 from inferometer.errors import GateError
 from inferometer.units import parse_quantity
 
-__all__ = ["command"]
-
 
 @click.command("verify")
 @click.argument("model")

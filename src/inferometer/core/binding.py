@@ -18,8 +18,6 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from inferometer.core.graph import Op, Tensor
 
-__all__ = ["Binding"]
-
 
 @frozen
 class Binding:

@@ -11,8 +11,6 @@ from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
-__all__ = ["Calibration", "Utilisation"]
-
 
 @frozen
 class Utilisation:

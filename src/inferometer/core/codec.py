@@ -19,8 +19,6 @@ from inferometer.core.run import Run
 from inferometer.core.trace import Trace
 from inferometer.errors import InferometerError, SchemaError
 
-__all__ = ["SCHEMAS", "Schema", "decode", "document", "encode", "require_schema"]
-
 T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace)
 
 

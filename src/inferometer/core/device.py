@@ -11,8 +11,6 @@ from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError
 
-__all__ = ["ORIGINS", "UNITS", "Device", "Link", "Memory", "Origin", "Sourced", "Unit"]
-
 Origin = Literal["datasheet", "prior", "calibrated", "measured"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
 Unit = Literal["cpu", "gpu", "npu", "tpu"]

@@ -15,8 +15,6 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Dim", "Expression", "Symbol", "evaluate", "product", "symbols_in"]
-
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,

@@ -11,8 +11,6 @@ from typing import Any
 from inferometer.core.frozen import frozen
 from inferometer.errors import UnknownNameError
 
-__all__ = ["DTYPES", "DType", "dtype"]
-
 
 @frozen
 class DType:

@@ -17,11 +17,6 @@ from inferometer.core.workload import Precision
 if TYPE_CHECKING:
     from inferometer.core.graph import Op
 
-__all__ = [
-    "AttentionPath", "CachePath", "EngineDescriptor", "Execution", "Fusion", "LogitsPath", "Overheads", "Probing",
-    "RuntimeEffects", "SmallFormats", "Use",
-]  # fmt: skip
-
 Fusion = Literal["none", "chains", "epilogues"]
 AttentionPath = Literal["flash", "masked", "materialised"]
 CachePath = Literal["direct", "repeated"]

@@ -6,8 +6,6 @@ from inferometer.core.device import Origin
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
-__all__ = ["Bound", "Estimate"]
-
 Bound = Literal["compute", "memory", "link", "overhead", "storage"]
 
 

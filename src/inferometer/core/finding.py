@@ -6,8 +6,6 @@ from typing import Literal, get_args
 
 from inferometer.core.frozen import frozen
 
-__all__ = ["CODES", "SEVERITIES", "Finding", "GainOf", "Severity"]
-
 Severity = Literal["info", "warning", "critical"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 GainOf = Literal["latency", "throughput"]

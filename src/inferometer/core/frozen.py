@@ -12,8 +12,6 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
-__all__ = ["frozen"]
-
 T = TypeVar("T")
 
 

@@ -18,8 +18,6 @@ from inferometer.core.kept import Kept
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["KINDS", "Block", "Graph", "Op", "Role", "Tensor", "is_generative", "takes_prompt"]
-
 Role = Literal["weight", "constant", "activation", "kv", "state", "index"]
 
 # The closed vocabulary of op kinds: what a work rule exists for.

@@ -13,11 +13,6 @@ from inferometer.core.finding import Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
 
-__all__ = [
-    "CalibrationMark", "DeviceFacts", "Environment", "Headline", "JudgedBy", "Kind", "ModelFacts", "OpTime", "Phase",
-    "Profile", "Provenance", "Verification", "Verified",
-]  # fmt: skip
-
 ONCE = frozenset({"import", "load", "warm_load", "compile", "capture", "context", "first_run"})  # paid in no request
 STEADY = ("decode", "forward", "run", "prefill")  # phases that repeat; the first that is there counts
 

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
 
-__all__ = ["Roof"]
-
 
 @frozen
 class Roof:

@@ -7,8 +7,6 @@ from typing import Literal, get_args
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 
-__all__ = ["STATUSES", "Artifact", "Run", "Status"]
-
 Status = Literal["pending", "running", "finished", "failed", "killed"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 

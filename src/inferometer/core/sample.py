@@ -2,8 +2,6 @@
 
 from inferometer.core.frozen import frozen
 
-__all__ = ["Interval", "Sample", "Summary"]
-
 
 @frozen
 class Sample:

@@ -12,24 +12,6 @@ from functools import lru_cache
 
 from inferometer.errors import DomainError
 
-__all__ = [
-    "FENCE_REACH",
-    "cv",
-    "fences",
-    "mad",
-    "mean",
-    "median",
-    "needed",
-    "ordered",
-    "outliers",
-    "percentile",
-    "percentile_of",
-    "slope",
-    "std",
-    "supported",
-    "total",
-]
-
 FENCE_REACH = 1.5  # Tukey's fences stand this many interquartile ranges beyond the quartiles
 _BEYOND = 0.025  # the chance we allow that a whole sample lies on one side of the percentile it is asked for
 

@@ -3,8 +3,6 @@
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
-__all__ = ["Segment", "Span", "Trace"]
-
 
 @frozen
 class Segment:

@@ -12,8 +12,6 @@ from typing import Any
 
 from inferometer.core.frozen import frozen
 
-__all__ = ["STREAMS", "Work"]
-
 
 @frozen
 class Work:

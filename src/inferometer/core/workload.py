@@ -6,8 +6,6 @@ from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 
-__all__ = ["Parallel", "Precision", "Workload"]
-
 
 def _require_whole(name: str, value: object, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:

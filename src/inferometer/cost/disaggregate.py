@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Options
 
-__all__ = ["handed_over", "prompt_cache_bytes"]
-
 
 def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link: Link) -> Profile:
     """The prompt's phases of one device, the cache over the link, the decoding of the other.

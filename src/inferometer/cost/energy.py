@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
     from inferometer.cost.options import Battery, EnergyCosts
 
-__all__ = ["PowerModel", "battery_seconds", "counted_joules", "power_model"]
-
 
 @frozen
 class PowerModel:

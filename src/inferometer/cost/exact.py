@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["ceil_log2", "larger", "smaller"]
-
 
 def smaller(one: Any, other: Any) -> Any:
     """The smaller of two numbers, element by element."""

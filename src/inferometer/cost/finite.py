@@ -9,8 +9,6 @@ from typing import Any
 
 from inferometer.errors import DomainError
 
-__all__ = ["require_finite"]
-
 
 def require_finite(value: Any, name: str) -> None:
     """Every number inside a value is finite and not below 0, or the error says which one is not. `name` is the value's.

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Options, Speculative
 
-__all__ = ["End", "phase_repeats", "request_times", "tokens_gained"]
-
 End = Literal["time_s", "low_s", "high_s"]
 _TO_FIRST = ("tokenise", "encode", "prefill", "sampling")
 _AROUND_STEP = ("sampling", "detokenise")

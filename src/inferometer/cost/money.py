@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.cost.options import Place
 
-__all__ = ["HourlyPrice", "carbon_grams", "hourly_price", "million_tokens_usd"]
-
 
 @frozen
 class HourlyPrice:

@@ -11,8 +11,6 @@ from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
 from inferometer.errors import DomainError
 
-__all__ = ["Battery", "EnergyCosts", "HostCosts", "Offload", "Options", "Place", "Speculative"]
-
 
 def _require(name: str, value: float | None, *, least: float, most: float = float("inf")) -> None:
     if value is not None and not (isfinite(value) and least <= value <= most):

@@ -22,11 +22,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Block, Graph
 
-__all__ = [
-    "WHOLE", "Message", "Placed", "Scale", "is_layer", "layer_count", "message_op", "place", "replica_batch",
-    "require_plan", "stage_share",
-]  # fmt: skip
-
 
 @frozen
 class Scale:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from inferometer.cost.price.step import Step
     from inferometer.cost.ready import Ready
 
-__all__ = ["LOOSE", "Site", "constant_phase", "first_run_phase", "load_phase", "outside_notes", "phase_of", "site_of"]
-
 LOOSE = 2.0  # a constant that was measured elsewhere
 
 

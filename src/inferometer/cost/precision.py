@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph, Op, Tensor
 
-__all__ = ["UNSTATED", "Arithmetic", "arithmetic_for", "resolved_precision", "with_overrides"]
-
 UNSTATED = "f32"  # what a model is in that names no format
 
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
 
-__all__ = ["predict_graph"]
-
 
 def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     graph: Graph,

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Offload, Options
 
-__all__ = ["Layout", "Ready", "fixed_sizes", "make_layout", "make_ready", "on_device"]
-
 
 @frozen
 class Layout:

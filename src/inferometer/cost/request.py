@@ -17,11 +17,6 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Options
 
-__all__ = [
-    "GENERATE", "PROMPT", "completed", "decode_context", "encodes_prompt", "last_tokens",
-    "prefill_steps", "start_tokens",
-]  # fmt: skip
-
 PROMPT, GENERATE = 512, 128  # where nothing is asked for, as llama-bench does
 
 

@@ -14,19 +14,6 @@ from typing import Literal
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = [
-    "Breakdown",
-    "By",
-    "Share",
-    "attribution",
-    "by_host",
-    "by_parts",
-    "by_phase",
-    "one_time",
-    "repeats",
-    "split",
-]
-
 By = Literal["phase", "block", "layer", "kind", "unit", "bound", "host", "parts"]
 _UNKNOWN = "unknown"
 _LAYER = re.compile(r"^(.*?[._/])?\d+(?=[._/]|$)")

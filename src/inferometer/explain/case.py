@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.finding import Severity
 
-__all__ = ["Case", "asked_of", "at_most", "case_of", "evidence", "faster", "graded", "more", "named"]
-
 _NAMES = {"decode": "decoding", "prefill": "reading the prompt", "forward": "the forward pass", "run": "the run"}
 _MUCH = 0.1  # of a request: from here on a defect is worth a warning
 

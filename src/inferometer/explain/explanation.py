@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import OpTime
 
-__all__ = ["SCHEMA", "Explanation", "document", "explain"]
-
 SCHEMA = "inferometer.explanation/1"
 _WORK = {
     "compute": "arithmetic", "memory": "moving bytes", "link": "moving bytes over links", "storage": "reading the disk",

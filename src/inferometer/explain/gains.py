@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from inferometer.asking.question import Question
     from inferometer.core.profile import Profile
 
-__all__ = ["Price", "priced", "unpriced"]
-
 Price = Callable[[str, str], Gain | None]  # a change and a phase; None is what cannot be priced
 
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from inferometer.core.roof import Roof
     from inferometer.explain.gains import Price
 
-__all__ = ["judge"]
-
 Notes = tuple[str, ...]
 
 

@@ -10,8 +10,6 @@ from inferometer.core.finding import CODES
 from inferometer.core.frozen import frozen
 from inferometer.errors import CatalogError, UnknownNameError
 
-__all__ = ["PARTS", "Page", "page", "pages"]
-
 _FILE = Path(__file__).parent / "findings.toml"
 PARTS = ("evidence", "why", "do", "sure")
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["Blame", "KindGap", "ResidualStory", "explain_residual"]
-
 Blame = Literal["device", "runtime", "model", "none"]
 _NEAR = 0.10  # a phase this near to its prediction needs no explanation
 _ALIKE = 0.15  # kinds whose logarithms of measured over predicted lie this near to each other are off alike

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.profile import Profile
 
-__all__ = ["device_behind", "graph_behind"]
-
 
 def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | None]:
     """The model's graph, and why there is none.

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import JudgedBy, OpTime, Phase, Profile
 
-__all__ = ["REGIMES", "Ceiling", "PhaseRoof", "Point", "Regime", "Roofline", "drawn_roofs", "regime_of", "roofline"]
-
 Regime = Literal["compute", "memory", "link", "storage", "overhead", "unknown"]
 REGIMES: tuple[Regime, ...] = ("compute", "memory", "link", "storage", "overhead", "unknown")
 _LITTLE = 0.1  # of its time an op's work explains; a short op that is below it waits for its start

@@ -10,8 +10,6 @@ from inferometer.core.frozen import frozen
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
 
-__all__ = ["Growth", "growth", "level_samples"]
-
 _LEAST = 10
 _SURE = 0.01
 

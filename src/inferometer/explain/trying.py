@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from inferometer.core.finding import Finding
     from inferometer.runtimes.base import Capabilities
 
-__all__ = ["Measure", "Trial", "asked_again", "changed", "require_ours", "trial_document", "try_changes"]
-
 Measure = Callable[[Asked], Profile]
 OURS = "inferometer profile"
 

@@ -8,8 +8,6 @@ from inferometer.formulas.quantities import Quantity
 from inferometer.formulas.registry import find_formula
 from inferometer.units import parse_quantity
 
-__all__ = ["calculate"]
-
 
 def calculate(name: str, assignments: Mapping[str, str]) -> Any:
     """The formula `name` with arguments as text: `{"bytes": "1 GB", "bandwidth": "50 GB/s"}`.

@@ -10,8 +10,6 @@ from inferometer.formulas.calculate import calculate
 from inferometer.formulas.registry import SECTIONS, Formula, all_formulas, find_formula
 from inferometer.units import format_quantity
 
-__all__ = ["calculation_record", "formula_document", "formula_records"]
-
 
 def formula_records(section: str | None = None) -> list[dict[str, Any]]:
     if section is not None and section not in SECTIONS:

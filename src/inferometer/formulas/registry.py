@@ -17,18 +17,6 @@ from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError, nearest
 from inferometer.formulas.quantities import Quantity, is_finite, shown
 
-__all__ = [
-    "SECTIONS",
-    "Formula",
-    "Quantity",
-    "Signature",
-    "all_formulas",
-    "find_formula",
-    "formula",
-    "quantity_of",
-    "require",
-]
-
 SECTIONS: dict[str, str] = {
     "cpu": "Core execution",
     "gpu": "GPUs and accelerators",

@@ -15,8 +15,6 @@ from inferometer.store.values import Device, Metric, Page, Project, RunRow
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["ERRORS", "SCHEMAS", "Made", "answer", "shape"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from inferometer.hub.rules import Rules
     from inferometer.store.store import Store
 
-__all__ = ["create_api"]
-
 
 def create_api(store: Store, rules: Rules) -> FastAPI:
     app = FastAPI(

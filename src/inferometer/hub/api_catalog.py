@@ -23,8 +23,6 @@ from inferometer.sweep.columns import COLUMNS
 from inferometer.units import format_capacity
 from inferometer.version import __version__
 
-__all__ = ["router"]
-
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=100_000_000)]
 Count = Annotated[int, Field(ge=1, le=4096)]

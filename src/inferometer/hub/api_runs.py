@@ -27,8 +27,6 @@ from inferometer.store.recording import hub_link
 from inferometer.store.store import Store
 from inferometer.store.values import SORTS, Filter, Metric, Page, Project
 
-__all__ = ["router"]
-
 _SORTS = tuple(sign + name for name in SORTS for sign in ("", "-"))
 Sort = Literal[_SORTS]  # type: ignore[valid-type] # made from the store's own table
 Name = Annotated[str, Field(min_length=1, max_length=200)]

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from inferometer.store.store import Store
 
-__all__ = ["create_app"]
-
 _WEEK = "public, max-age=604800"
 
 

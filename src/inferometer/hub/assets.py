@@ -9,9 +9,6 @@ from pathlib import Path
 from inferometer.errors import MissingDependencyError
 from inferometer.settings import cache_folder
 
-__all__ = ["vega_bundle", "warm"]
-
-
 _LOCK = threading.Lock()
 
 

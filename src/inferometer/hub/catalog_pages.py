@@ -18,8 +18,6 @@ from inferometer.units import format_quantity, parse_quantity
 if TYPE_CHECKING:
     from starlette.datastructures import QueryParams
 
-__all__ = ["device_rows", "formula_sections", "formula_values", "model_rows", "predict_values", "sweep_values"]
-
 _FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "raspberry-pi-5")
 _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "i4", "q3_k", "q2_k")
 

@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.profile import JudgedBy, Profile
 
-__all__ = ["device_named", "model_named", "roofs_of"]
-
 
 def device_named(name: str) -> Device:
     from inferometer.catalog import device  # noqa: PLC0415 - pages of runs do without the catalog

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
 
-__all__ = ["compare_values", "profiles_of"]
-
 _MOST_LAYERS = 500
 
 

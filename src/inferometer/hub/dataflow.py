@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
 
-__all__ = ["dataflow_svg"]
-
 _MOST_SPANS = 40_000  # a drawing of more says nothing more
 
 

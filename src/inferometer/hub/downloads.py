@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.values import Metric
 
-__all__ = ["FORMS", "chart", "made", "media_type"]
-
 _TYPES = {
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",

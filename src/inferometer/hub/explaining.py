@@ -14,8 +14,6 @@ from inferometer.errors import InferometerError
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
 
-__all__ = ["Explained", "explained"]
-
 _MOST_ROWS = 8
 _UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers of an odd profile
 

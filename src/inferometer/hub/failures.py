@@ -8,8 +8,6 @@ from starlette.responses import JSONResponse, Response
 from inferometer.errors import InferometerError, MissingDependencyError, SchemaError, UnknownNameError
 from inferometer.store.errors import StoreError
 
-__all__ = ["PROBLEM", "HubError", "failure", "problem", "status_of"]
-
 # The shape of every error the API answers with, for its description.
 PROBLEM: dict[str, Any] = {
     "type": "object",

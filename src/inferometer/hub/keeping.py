@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
     from inferometer.store.values import RunRow
 
-__all__ = ["Kept"]
-
 _MOST = 16
 _MOST_OPS = 200_000  # of all kept profiles together: what is larger is read again each time
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import QueryParams
 
-__all__ = ["Listed", "listed_from"]
-
 _TEXTS = ("project", "model", "device", "runtime", "kind")
 _ROWS = 50
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
     from inferometer.store.values import Metric
 
-__all__ = ["Live", "event"]
-
 _OPEN: tuple[Status, ...] = ("pending", "running")
 _QUIET_S = 15.0  # a comment so often keeps the line open
 _MOST_METRICS = 500

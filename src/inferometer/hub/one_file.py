@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.values import Metric
 
-__all__ = ["one_file"]
-
 
 def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
     values = {**run_values(run, profile), "held": held_of(metrics)}

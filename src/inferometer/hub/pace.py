@@ -4,8 +4,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["Pace"]
-
 _MOST_CLIENTS = 4096
 
 

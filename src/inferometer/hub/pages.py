@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     Page = Callable[[Request], Response]
 
-__all__ = ["routes"]
-
 _MOST_COMPARED = 8
 _TREND_ROWS = 200
 _NUMBERS = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes")

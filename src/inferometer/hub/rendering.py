@@ -13,8 +13,6 @@ from markupsafe import Markup
 from inferometer.units import format_capacity, format_quantity
 from inferometer.version import __version__
 
-__all__ = ["STATIC", "data_element", "environment", "render"]
-
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 

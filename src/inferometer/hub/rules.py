@@ -3,8 +3,6 @@
 import ipaddress
 from dataclasses import dataclass
 
-__all__ = ["Rules", "is_loopback"]
-
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 

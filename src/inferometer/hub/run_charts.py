@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.profile import Phase, Profile
 
-__all__ = ["Chart", "chart_of", "charts_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.values import Metric
 
-__all__ = ["HELD", "PROGRESS", "badges_of", "held_of", "run_values"]
-
 PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page shows in a way of their own
 _SIZES = ("batch", "prompt", "generate", "context", "image")
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["Card", "cards_of", "layers_of", "percentile_rows", "phase_rows"]
-
 _SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider")
 _TIMES = ("time_s", "predicted_s", "floor_s")
 _ADDED = ("flops", "bytes")

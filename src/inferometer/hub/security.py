@@ -22,8 +22,6 @@ from inferometer.hub.pace import Pace
 from inferometer.hub.rules import Rules
 from inferometer.store.store import Store
 
-__all__ = ["COOKIE", "POLICY", "Guard"]
-
 COOKIE = "inferometer_token"
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from inferometer.store.store import Store
 
-__all__ = ["bound", "require_web", "serve"]
-
 _BACKLOG = 128
 
 

@@ -11,8 +11,6 @@ from typing import Any, Protocol, runtime_checkable
 
 from inferometer.core.profile import Profile
 
-__all__ = ["GROUP", "Document", "Importer"]
-
 GROUP = "inferometer.importers"
 
 

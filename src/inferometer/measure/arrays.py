@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from inferometer.measure.order import Order
     from inferometer.runtimes.base import Kernel, Runtime, Session
 
-__all__ = ["INSTRUMENTED_SHARE", "measure_arrays"]
-
 Tell = Callable[[str, Any], None]
 
 INSTRUMENTED_SHARE = 1.0  # the instrumented steps take at most as long as the clean ones did

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from inferometer.measure.raw import Generation, Raw, Shape
     from inferometer.runtimes.base import Event, Kernel
 
-__all__ = ["Subject", "assemble"]
-
 _FEW = 0.01  # … and a share of the work above this that no kernel did
 _SMALL = 0.05  # an unattributed share above this is said
 

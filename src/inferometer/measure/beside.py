@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["beside", "remarks"]
-
 _SOME = 0.05  # of a phase's time: less is not worth a word
 
 

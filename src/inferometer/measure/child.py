@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from inferometer.measure.order import Order
     from inferometer.runtimes.base import Runtime
 
-__all__ = ["LENGTH", "main", "measure", "runtime_named"]
-
 LENGTH = struct.Struct("<Q")
 _PROGRESS_S = 0.1
 

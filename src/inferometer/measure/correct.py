@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Kernel
 
-__all__ = ["Corrected", "correct", "steady_mean"]
-
 _LEAST = 0.1  # of what the timer said: a kernel shorter than the timer's own cost still took time
 _DUST = 1e-12
 _LITTLE = 0.2  # of a step: instruments that take less do not blur the kernels' share of it

@@ -14,8 +14,6 @@ from inferometer.runtimes.onnx_nodes import load_model, name_nodes
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["without_last"]
-
 _SUFFIX = ".onnx"
 
 

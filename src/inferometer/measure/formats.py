@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Graph
 
-__all__ = ["main_format", "mixture_note"]
-
 _MULTIPLIED = frozenset({"linear", "matmul", "convolution", "moe_experts", "recurrent"})
 _FEW = 0.01  # of the parameters: norms and biases in another format are no mixture
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["index_limits", "make_inputs"]
-
 _FEW = 2  # an integer whose meaning is not known is 0 or 1: that is a valid index, flag or type everywhere
 _LOOKUPS = frozenset({"embedding", "gather"})
 

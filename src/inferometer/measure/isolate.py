@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
     from inferometer.measure.raw import Ended
 
-__all__ = ["Limits", "isolated"]
-
 _LOOK_S = 0.05
 _LOG_BYTES = 64_000  # of what the engine printed, the end is kept
 _GOODBYE_S = 5.0

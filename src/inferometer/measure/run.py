@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Verification
     from inferometer.measure.verify import Tolerance
 
-__all__ = ["Asked", "Measured", "choose_runtime", "measure_model", "remedy_of", "verified"]
-
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _WORDS = 6  # of an engine's log that are shown with an error, in lines

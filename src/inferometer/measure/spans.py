@@ -15,8 +15,6 @@ from inferometer.core.trace import Segment, Span, Trace
 if TYPE_CHECKING:
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["trace_of"]
-
 _LAYER = re.compile(r"(?:^|[._/])(?:layers?|blk|h|blocks?)[._/](\d+)(?:[._/]|$)")
 _REQUEST = ("tokenise", "encode", "prefill", "decode", "detokenise", "forward")  # what is paid once is not in it
 _SEGMENTS = ("write", "run", "read")

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from inferometer.bench.disturbance import Disturbance
     from inferometer.runtimes.base import Event, Runtime
 
-__all__ = ["FEWEST", "measure_text", "prompt_ids"]
-
 Tell = Callable[[str, Any], None]
 
 FEWEST = 3  # generations of each length, however long they take

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-__all__ = ["Tolerance", "compare_arrays", "compare_text", "load_outputs"]
-
 _BEST = 5
 
 

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-__all__ = ["MOST", "Resident", "Watch", "resident_of"]
-
 MOST = 200  # points of a series, however long it is
 
 

@@ -9,8 +9,6 @@ from inferometer.core import statistics
 from inferometer.profiler.nest import Ints, covered_ns, nearest
 from inferometer.profiler.recording import MISSING, Recording
 
-__all__ = ["Attribution", "Call", "Layer", "Part", "Trend", "attribute", "calls_of", "time_by_layer", "trend_of"]
-
 Parts = Callable[[Ints], tuple["Part", ...]]
 
 

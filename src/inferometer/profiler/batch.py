@@ -8,8 +8,6 @@ import numpy as np
 
 from inferometer.profiler.record import Ended, Failure, Open
 
-__all__ = ["DEVICE", "FLAGS", "NUMBERS", "READINGS", "WORDS", "Batch", "batch_of"]
-
 WORDS = ("name", "unit", "phase", "kind")
 NUMBERS = ("layer", "token", "tokens", "flops", "bytes")
 _ALWAYS = frozenset({"name", "start", "end", "thread"})

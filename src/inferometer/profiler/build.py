@@ -11,11 +11,10 @@ import numpy as np
 from inferometer.core.trace import Span, Trace
 from inferometer.profiler import nest
 from inferometer.profiler.batch import DEVICE, NUMBERS, READINGS, WORDS, Batch
-from inferometer.profiler.nest import Bools, Ints
+from inferometer.profiler.nest import Bools, Floats, Ints
 from inferometer.profiler.record import NOTE, SEGMENT
 from inferometer.profiler.recording import (
     MISSING,
-    Floats,
     Lane,
     Recording,
     Run,
@@ -24,8 +23,6 @@ from inferometer.profiler.recording import (
     float_column,
     whole_column,
 )
-
-__all__ = ["Titles", "batches_of", "build", "from_trace"]
 
 Titles = Mapping[tuple[int, int], str]  # (process, thread) → the thread's name
 

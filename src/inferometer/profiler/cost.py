@@ -6,8 +6,6 @@ from itertools import repeat
 
 from inferometer.profiler.record import Making
 
-__all__ = ["span_cost_s"]
-
 _SPANS, _ROUNDS = 50, 20  # short rounds: on a busy machine some of them are left in peace
 
 

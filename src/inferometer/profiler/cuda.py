@@ -21,8 +21,6 @@ from inferometer.errors import MissingDependencyError
 from inferometer.profiler.meters import Level
 from inferometer.profiler.record import Clock, Open
 
-__all__ = ["CudaEvents", "CudaMemory", "Mark", "NvtxRanges", "cuda_missing", "load_torch"]
-
 _ANCHOR_EVERY_NS = 1_000_000_000
 _WAITING_AT_MOST = 4096  # spans; beyond it those that are done are read, and their events used again
 _READ_AT_A_TIME = 4  # so that no one span pays for all

@@ -20,8 +20,6 @@ from inferometer.core.trace import Trace
 from inferometer.errors import FormatError, InferometerError, SchemaError
 from inferometer.profiler.batch import WORDS, Batch
 
-__all__ = ["SCHEMA", "SpanFile", "SpanWriter", "write_batches", "write_failed", "write_whole"]
-
 SCHEMA = Schema(name="inferometer.spans", version=1)
 _WANTED = f"Open a recording ({SCHEMA}, as `Profiler.save` writes it) or an inferometer.trace document."
 _ROWS_A_LINE = 4096

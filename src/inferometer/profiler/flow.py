@@ -18,10 +18,8 @@ from inferometer.profiler.attribution import (
     trend_of,
 )
 from inferometer.profiler.folding import Repeat, Shapes, fold, shapes_of
-from inferometer.profiler.nest import Bools, Ints
-from inferometer.profiler.recording import Floats, Recording
-
-__all__ = ["Flow", "FlowRow", "PhaseFlow", "flow"]
+from inferometer.profiler.nest import Bools, Floats, Ints
+from inferometer.profiler.recording import Recording
 
 _UNTAGGED = "run"  # the phase of a recording that names none
 _OUTSIDE = "outside phases"

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from inferometer.profiler.nest import children_of
 from inferometer.profiler.recording import Recording
 
-__all__ = ["Repeat", "Shapes", "fold", "shapes_of"]
-
 _LONGEST_PERIOD = 64
 _SEARCHED = 20_000  # beyond this many in a row only equal neighbours are folded
 

@@ -10,8 +10,6 @@ from typing import Any, Protocol
 
 from inferometer.errors import DomainError
 
-__all__ = ["Everything", "Keep", "Log", "Reservoir", "Ring", "Spilling", "log_for"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Everything:

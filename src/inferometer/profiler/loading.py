@@ -14,8 +14,6 @@ from inferometer.profiler.files import SpanFile, write_batches
 from inferometer.profiler.power import Power
 from inferometer.profiler.recording import Recording, Run
 
-__all__ = ["load", "merge", "run_facts", "run_of", "save"]
-
 
 def load(path: str | Path) -> Recording:
     """One file, as `Profiler.save` or a profiler with `file=` wrote it; or an inferometer.trace document."""

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from inferometer.catalog.detect.fields import kib
 from inferometer.profiler.record import Open
 
-__all__ = ["Gauge", "Level", "PeakMeter", "ProcessMemory", "PsutilMemory", "PythonMemory", "process_memory"]
-
 
 class Level(NamedTuple):
     current: int

@@ -11,24 +11,6 @@ from numpy.typing import NDArray
 
 from inferometer.errors import SchemaError
 
-__all__ = [
-    "Bools",
-    "Floats",
-    "Ints",
-    "by_lane",
-    "children_of",
-    "covered_ns",
-    "depths",
-    "enclose",
-    "exclusive_ns",
-    "follow_links",
-    "inherited",
-    "nearest",
-    "nested_in_own_name",
-    "parents",
-    "require_tree",
-]
-
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

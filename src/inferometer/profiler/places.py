@@ -15,8 +15,6 @@ from itertools import count
 from typing import Any
 from weakref import WeakKeyDictionary
 
-__all__ = ["Link", "Places", "asyncio_loaded", "look", "running_loop", "running_tasks", "when_asyncio_is_imported"]
-
 
 def asyncio_loaded() -> bool:
     """Whether there may be tasks: also while the import is under way."""

@@ -9,8 +9,6 @@ import numpy as np
 from inferometer.formulas.energy import energy_by_integration
 from inferometer.profiler.nest import Floats, Ints
 
-__all__ = ["LEAST_INTERVALS", "EnergyUse", "Power", "Quantity", "Series", "energy_curve", "energy_of_spans", "uses"]
-
 LEAST_INTERVALS = 2  # what ran for less than this many readings has no energy of its own
 
 Quantity = Literal["power", "energy", "temperature", "clock", "use"]

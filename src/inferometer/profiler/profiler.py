@@ -22,8 +22,6 @@ from inferometer.profiler.recording import Recording, Run
 from inferometer.profiler.span_stats import SpanStats, stats
 from inferometer.profiler.wrap import wrap
 
-__all__ = ["EXPORTS", "Flow", "Profiler", "export"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Renderers stand above the profiler and are found by name: a program that only records loads none of them.

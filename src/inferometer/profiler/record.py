@@ -18,25 +18,6 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
-__all__ = [
-    "NOTE",
-    "NOTHING",
-    "SEGMENT",
-    "Clock",
-    "Closed",
-    "Ended",
-    "Failure",
-    "Making",
-    "Open",
-    "Switched",
-    "Watching",
-    "in_tasks",
-    "methods_in_c",
-    "nothing",
-    "quick",
-    "watched",
-]
-
 Clock = Callable[[], int]
 Failure = type[BaseException] | None
 

@@ -46,8 +46,6 @@ from inferometer.profiler.recording import Run
 from inferometer.profiler.sampler import Sampler
 from inferometer.profiler.watch import Meter, Watcher
 
-__all__ = ["Measure", "SpanRecorder"]
-
 _AT_A_TIME = 2048  # spans turned into columns together: few enough to stay in a core's cache meanwhile
 _SPILL_EVERY = 8192  # spans in memory at a time, where they go to a file
 

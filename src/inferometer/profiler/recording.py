@@ -12,8 +12,6 @@ from inferometer.profiler import nest
 from inferometer.profiler.nest import Bools, Floats, Ints
 from inferometer.profiler.power import LEAST_INTERVALS, Power, energy_of_spans
 
-__all__ = ["MISSING", "Floats", "Lane", "Recording", "Run", "Segments", "Words", "float_column", "whole_column"]
-
 MISSING = np.iinfo(np.int64).min  # a whole number that was not given
 
 

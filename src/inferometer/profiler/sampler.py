@@ -8,8 +8,6 @@ from inferometer.profiler.power import Power, Series
 from inferometer.profiler.record import Clock
 from inferometer.profiler.sensors import find_sensors
 
-__all__ = ["Sampler"]
-
 _READINGS_AT_MOST = 200_000  # of each channel; then every second one goes, and half as many are taken
 
 

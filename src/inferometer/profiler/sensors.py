@@ -14,8 +14,6 @@ from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.detect.sensors import batteries, hwmon_inputs, ina3221_rails, linux_sensors, rapl_zones
 from inferometer.profiler.power import Quantity
 
-__all__ = ["Channel", "Sensors", "find_sensors"]
-
 _CPU = "/sys/devices/system/cpu"
 _SUPPLY = "/sys/class/power_supply"
 _POWERMETRICS = re.compile(r"^(CPU|GPU|ANE) Power: ([0-9]+) mW", re.MULTILINE)

@@ -10,11 +10,9 @@ from inferometer.core import statistics
 from inferometer.errors import UnknownNameError
 from inferometer.formulas.latency import throughput
 from inferometer.profiler import nest
-from inferometer.profiler.nest import Bools, Ints
+from inferometer.profiler.nest import Bools, Floats, Ints
 from inferometer.profiler.power import LEAST_INTERVALS
-from inferometer.profiler.recording import Floats, Recording
-
-__all__ = ["SpanStats", "stats", "stats_of_all"]
+from inferometer.profiler.recording import Recording
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

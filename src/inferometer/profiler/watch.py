@@ -6,8 +6,6 @@ from typing import Any, Protocol
 from inferometer.profiler.places import Link, Places
 from inferometer.profiler.record import Closed, Failure, Open
 
-__all__ = ["Device", "Meter", "Watcher"]
-
 
 class Meter(Protocol):
     """Reads something at both ends of a span; what it found goes into columns by name."""

@@ -9,8 +9,6 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import AbstractContextManager
 from typing import Any, TypeVar, cast
 
-__all__ = ["wrap"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -11,8 +11,6 @@ from inferometer.report.table import Column, ReportTable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["accuracy_chart", "accuracy_page", "peer_table", "standing_table", "target_table"]
-
 _SHARES = ("median", "p90", "bias", "covered", "width", "ours")
 _STANDING = (
     Column(key="n", heading="n", exact=True),

@@ -10,8 +10,6 @@ from inferometer.units import format_quantity
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration, Utilisation
 
-__all__ = ["calibration_table"]
-
 _COLUMNS = (
     Column(key="what", heading="what"),
     Column(key="over", heading="over"),

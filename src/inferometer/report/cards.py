@@ -15,8 +15,6 @@ if TYPE_CHECKING:  # the formulas bring numpy, which a device's card does not ne
     from inferometer.core.device import Device, Link, Memory, Sourced
     from inferometer.formulas.registry import Formula
 
-__all__ = ["Card", "Fact", "device_card", "formula_card"]
-
 Fact = tuple[str, str, str]  # label, value, remark
 
 

@@ -14,8 +14,6 @@ from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
-__all__ = ["Dataflow", "dataflow"]
-
 _NAME_WIDTH = 44
 _SMALL = 1e-4  # a rest below this share is left to the sums
 _ROWS = 64  # steps shown of one phase; a line says how many more there are

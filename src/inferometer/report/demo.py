@@ -12,8 +12,6 @@ from inferometer.report.profiles import layer_table, profile_card
 from inferometer.report.terminal import draw_card, draw_fields, draw_heading, draw_table
 from inferometer.units import format_capacity, format_quantity
 
-__all__ = ["findings_part", "host_facts", "machine_part", "measured_part", "predicted_part"]
-
 _LAYERS, _FINDINGS = 8, 3
 
 

@@ -9,8 +9,6 @@ from inferometer.profiler.flow import Flow, FlowRow, PhaseFlow, flow
 from inferometer.profiler.recording import Recording
 from inferometer.units import format_quantity
 
-__all__ = ["UNIT_COLOURS", "draw", "drawn", "duration", "unit_colour", "unit_tag"]
-
 # Told apart with any eyesight, and in grey by their lightness (Okabe and Ito).
 UNIT_COLOURS = {"cpu": "#0072B2", "gpu": "#009E73", "npu": "#D55E00", "dsp": "#CC79A7", "tpu": "#E69F00"}
 _OTHERS = ("#56B4E9", "#8A6D00", "#7A4FA3", "#4D4D4D")

@@ -16,18 +16,6 @@ from inferometer.units import format_quantity
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = [
-    "evidence_text",
-    "explanation_page",
-    "finding_lines",
-    "findings_table",
-    "page_text",
-    "residual_lines",
-    "roofline_lines",
-    "share_table",
-    "trial_table",
-]
-
 _TOP = 8
 _MOST_KINDS = 3  # of a difference from the prediction
 _WORTH_SAYING = 5e-4  # less of a remainder rounds to 0.0 %

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from inferometer.core.finding import Finding
     from inferometer.core.profile import Phase, Profile
 
-__all__ = ["layers_csv", "markdown"]
-
 _TOP = 10
 _LISTS = {"samples_s", "layers"}
 _COLUMNS = tuple(entry.name for entry in fields(OpTime) if entry.name not in _LISTS)

@@ -19,8 +19,6 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["Parts", "bundled", "html_report"]
-
 _IMPORT = re.compile(r"""^import\s*\{[^}]*\}\s*from\s*"\./([\w.-]+)";\n""", re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|const|class|let) )", re.MULTILINE)
 

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from inferometer.cost.memory.inventory import Inventory
     from inferometer.report.cards import Fact
 
-__all__ = ["inventory_card", "inventory_document", "layer_table"]
-
 _LAYERS = (
     Column(key="name", heading="layer"),
     Column(key="kind", heading="kind"),

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from inferometer.report.cards import Card
     from inferometer.synth import Synthesised
 
-__all__ = [
-    "calculation_table",
-    "card_table",
-    "check_table",
-    "device_table",
-    "formula_table",
-    "model_table",
-    "runtime_table",
-]
-
 
 def _listing(*columns: Column) -> Callable[[Iterable[Mapping[str, Any]]], ReportTable]:
     """A table of records that have a value for each column."""

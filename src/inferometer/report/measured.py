@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from inferometer.bench.measurement import Measurement
     from inferometer.core.sample import Interval, Summary
 
-__all__ = ["comparison_markdown", "comparison_table", "headline", "measurement_card"]
-
 _COLUMNS = (
     Column(key="name", heading="what"),
     Column(key="a_text", heading="A"),

@@ -12,17 +12,6 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Headline, Phase, Profile
     from inferometer.core.workload import Workload
 
-__all__ = [
-    "TIMES",
-    "headline_figures",
-    "percent",
-    "percent_number",
-    "phase_remarks",
-    "profile_notes",
-    "profile_title",
-    "sizes_of",
-]
-
 # Label, field of the summary, and the phase that it is the time of.
 TIMES = (
     ("latency", "latency_s", "forward"),

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import Profile
 
-__all__ = ["comparison_table", "gain_table", "op_table", "phase_table", "prediction_card", "summary_row"]
-
 _TOP = 12
 _PHASES = columns(
     Column(key="name", heading="phase"),

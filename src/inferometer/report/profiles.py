@@ -20,16 +20,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import OpTime, Phase, Profile, Verification
 
-__all__ = [
-    "closing_line",
-    "fold_layers",
-    "layer_table",
-    "length_table",
-    "measured_phase_table",
-    "profile_card",
-    "verification_card",
-]
-
 _TOP = 12
 _NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's name in a table that people read
 _SHORT = {"median over generations of the mean step": "median of means"}

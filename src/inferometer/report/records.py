@@ -7,8 +7,6 @@ from inferometer.catalog.zoo import CatalogModel
 from inferometer.core.device import Device, Sourced
 from inferometer.core.dtype import DTYPES
 
-__all__ = ["DEVICE_FIELDS", "MODEL_FIELDS", "device_record", "model_record", "ops_per_joule"]
-
 # Field → unit of its number, or None where it is text.
 DEVICE_FIELDS: dict[str, str | None] = {
     "name": None, "title": None, "vendor": None, "unit": None, "kind": None, "family": None, "chip": None,

@@ -6,8 +6,6 @@ from typing import Any
 from inferometer.report.table import ReportTable, cell_text
 from inferometer.report.terminal import draw_table
 
-__all__ = ["FORMATS", "render"]
-
 FORMATS = ("table", "json", "csv", "md")
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.values import Metric, Project, RunRow
 
-__all__ = ["file_table", "project_table", "run_card", "run_document", "run_table"]
-
 _DRAWN = {"table", "md"}
 _RUNS = columns(
     Column(key="id", heading="run"),

@@ -20,21 +20,6 @@ from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
-__all__ = [
-    "csv_rows",
-    "headline",
-    "markdown",
-    "operations",
-    "phase_table",
-    "power_table",
-    "report",
-    "span_tables",
-    "statistics_table",
-    "text",
-    "timeline",
-    "tree_table",
-]
-
 _SHARE = Column(key="share", heading="of wall", label="share_percent", unit="%")
 _ROWS = 40  # rows a person reads; what is left out is summed in a note
 _WIDTH = 72  # characters of a time line

@@ -16,8 +16,6 @@ from inferometer.report.drawing import draw
 from inferometer.report.spans import headline, span_tables, timeline, tree_table
 from inferometer.report.table import ReportTable, cell_text
 
-__all__ = ["page", "statistics_document", "table_html"]
-
 _STYLE = """
 :root { color-scheme: light; --ink: #1b2230; --soft: #5b6573; --line: #dde2e8; --paper: #fff; --band: #f5f7fa; }
 body { margin: 2rem auto; max-width: 74rem; padding: 0 1.5rem; color: var(--ink); background: var(--paper);

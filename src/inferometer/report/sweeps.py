@@ -12,8 +12,6 @@ from inferometer.units import format_quantity
 if TYPE_CHECKING:
     from inferometer.sweep.rows import RowSource
 
-__all__ = ["sweep_table"]
-
 _OUTPUTS = columns(
     "latency_s",
     Column(key="latency_interval", heading="between"),

@@ -6,8 +6,6 @@ from typing import Any
 from inferometer.core.frozen import frozen
 from inferometer.units import format_capacity, format_quantity
 
-__all__ = ["Column", "ReportTable", "cell_text", "columns", "filled"]
-
 
 @frozen
 class Column:

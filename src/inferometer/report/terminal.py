@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from inferometer.report.cards import Card
     from inferometer.report.table import ReportTable
 
-__all__ = ["draw_card", "draw_fields", "draw_heading", "draw_table", "draw_verdicts"]
-
 _PLAIN, _BOLD, _DIM, _ITALIC = "0", "1", "2", "3"  # of ANSI terminals, as the colours below
 _VERDICTS = {"good": ("✓", "32"), "warn": ("!", "33"), "bad": ("✗", "1;31"), "unknown": ("·", _DIM)}
 _LEAST_WIDTH = 60

@@ -21,8 +21,6 @@ from inferometer.profiler.record import NOTE
 from inferometer.profiler.recording import Lane, Recording, Run
 from inferometer.version import __version__
 
-__all__ = ["chrome", "folded", "speedscope"]
-
 _ARGUMENTS = ("phase", "layer", "token", "tokens", "flops", "bytes", "energy", *READINGS)
 _RENAMED = {"energy": "energy_j"}
 _PIECE = 2048  # events made at a time

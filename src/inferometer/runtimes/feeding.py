@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Port
 
-__all__ = ["require_fitting"]
-
 
 def require_fitting(ports: Sequence[Port], inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
     """Names, types, ranks and fixed sizes; one name for two open sizes means that they are equal."""

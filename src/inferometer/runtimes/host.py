@@ -15,8 +15,6 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["captured", "default_threads", "threads_of"]
-
 
 def default_threads(physical: int | None, usable: int | None) -> int:
     """Two threads of one core share its arithmetic units: more threads than cores gain nothing."""

@@ -7,8 +7,6 @@ from inferometer.errors import PluginError
 from inferometer.plugins import Listed, load_listed
 from inferometer.runtimes.base import Ready, Runtime
 
-__all__ = ["runtime_records"]
-
 
 def runtime_records(plugins: Iterable[Listed]) -> tuple[list[dict[str, Any]], list[PluginError]]:
     """A record for every plug-in. A broken one has a record that says so, and its error."""

@@ -17,8 +17,6 @@ from inferometer.errors import DomainError, FormatError, MissingDependencyError,
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["NodeRow", "Topology", "load_model", "name_nodes", "open_sizes", "require_sizes", "topology_of"]
-
 _PARTS = {"then_branch": "then", "else_branch": "else"}  # a loop's body keeps its name
 _BITS = {
     1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["served"]
-
 
 def served(takers: Mapping[str, Sequence[str]], layers: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """For each kernel of `takers` without layers of its own, those of the first kernel that takes its result.

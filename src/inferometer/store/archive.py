@@ -23,8 +23,6 @@ from inferometer.errors import FormatError, SchemaError
 from inferometer.store.files import path_of
 from inferometer.store.values import Metric
 
-__all__ = ["Limits", "Packed", "Story", "read_archive", "write_archive"]
-
 _SCHEMA = "inferometer.run-archive/1"
 _RUN, _STORY, _FILES = "run.json", "story.json", "artifacts/"
 _CHUNK = 1 << 20

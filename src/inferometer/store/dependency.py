@@ -4,8 +4,6 @@ from importlib.util import find_spec
 
 from inferometer.errors import MissingDependencyError
 
-__all__ = ["require_database"]
-
 
 def require_database() -> None:
     missing = [name for name in ("sqlalchemy", "alembic") if find_spec(name) is None]

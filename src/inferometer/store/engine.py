@@ -21,8 +21,6 @@ from inferometer.store.errors import StoreError
 from inferometer.store.failures import passing, store_error
 from inferometer.store.location import Location
 
-__all__ = ["Database", "open_database"]
-
 T = TypeVar("T")
 
 _BUSY_S = 20.0  # how long one statement waits for another writer

@@ -2,8 +2,6 @@
 
 from inferometer.errors import InferometerError
 
-__all__ = ["StoreError"]
-
 
 class StoreError(InferometerError):
     """The store cannot be opened, read or written, or refuses what would lose something."""

@@ -19,8 +19,6 @@ from inferometer.store.run_writing import RunWriting
 from inferometer.store.tables import metrics, runs
 from inferometer.store.values import Attachment
 
-__all__ = ["Exchange"]
-
 
 class Exchange(RunReading, RunWriting):
     def export(self, run: str, to: Path) -> Path:

@@ -7,8 +7,6 @@ from sqlalchemy.exc import DBAPIError, IntegrityError
 from inferometer.store.errors import StoreError
 from inferometer.store.location import Location
 
-__all__ = ["passing", "store_error"]
-
 _ELSEWHERE = "Choose another store with INFEROMETER_STORE, or leave the run out of it with --no-store."
 
 # The beginning of SQLite's own name for what went wrong, what that is, what to do.

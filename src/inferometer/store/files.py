@@ -16,8 +16,6 @@ from typing import IO
 from inferometer.errors import DomainError
 from inferometer.store.errors import StoreError
 
-__all__ = ["MOST_BYTES", "Kept", "drop", "keep", "path_of", "read"]
-
 MOST_BYTES = 2_000_000_000  # of one file
 _CHUNK = 1 << 20
 _GRACE_S = 600.0  # a file touched so recently may belong to a run that is about to be committed

@@ -13,8 +13,6 @@ from inferometer.store.headline import unpacked
 from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
 from inferometer.store.values import RunRow
 
-__all__ = ["LIST_COLUMNS", "artifacts_of", "iso", "project_id", "resolve", "rows_of", "run_of", "seconds"]
-
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
 LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)
 _SUGGESTED = 500

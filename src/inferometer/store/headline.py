@@ -9,8 +9,6 @@ from inferometer.core.profile import Profile
 from inferometer.store.errors import StoreError
 from inferometer.store.names import clean
 
-__all__ = ["MOST_BYTES", "columns_of", "packed", "unpacked", "words_of"]
-
 MOST_BYTES = 512_000_000  # of one profile's document: far above 100,000 ops with samples, far below a machine's memory
 _LEVEL = 1  # packing a profile of thousands of layers must not take longer than writing it
 _MOST_NAME = 200

@@ -6,8 +6,6 @@ Crockford's base 32 in small letters: no i, l, o or u, so that what is read alou
 import secrets
 from collections.abc import Callable
 
-__all__ = ["LENGTH", "new_id", "normal"]
-
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _TIME, _DRAWN = 8, 4
 LENGTH = _TIME + _DRAWN

@@ -24,8 +24,6 @@ from inferometer.store.finding import LIST_COLUMNS, project_id, resolve, rows_of
 from inferometer.store.tables import OPEN, OPEN_ONLY, runs, tags
 from inferometer.store.values import Filter, Page, sort_column, sort_value
 
-__all__ = ["MOST_ROWS", "count", "page"]
-
 MOST_ROWS = 1000
 _FEW = 500
 

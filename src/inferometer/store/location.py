@@ -7,8 +7,6 @@ from urllib.parse import unquote, urlsplit
 from inferometer.errors import DomainError
 from inferometer.settings import data_folder, value_of
 
-__all__ = ["Location", "locate"]
-
 _FILE = "runs.db"
 _SERVERS = ("postgresql", "postgres", "postgresql+psycopg")
 

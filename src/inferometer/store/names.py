@@ -5,8 +5,6 @@ from typing import Literal
 
 from inferometer.errors import DomainError
 
-__all__ = ["clean", "valid_name"]
-
 Kind = Literal["project", "run", "tag", "parameter", "metric", "file", "kind", "user", "token"]
 
 _MOST = {"project": 100, "tag": 100, "kind": 50, "user": 100, "token": 100}  # characters; of the others:

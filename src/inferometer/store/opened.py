@@ -10,8 +10,6 @@ from inferometer.store.engine import Database
 from inferometer.store.location import Location
 from inferometer.store.owner import Owner, this_process
 
-__all__ = ["Opened"]
-
 T = TypeVar("T")
 P = ParamSpec("P")
 

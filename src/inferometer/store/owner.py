@@ -9,8 +9,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Owner", "gone", "this_process"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owner:

@@ -18,8 +18,6 @@ from inferometer.store.finding import seconds
 from inferometer.store.tables import tokens, users
 from inferometer.store.values import SCOPES, Scope, Secret, Token, User
 
-__all__ = ["admitted", "create_token", "create_user", "delete_user", "listed_tokens", "listed_users", "revoke", "used"]
-
 _PREFIX = "ifm_"  # so that a token found in a log or a commit is known for what it is
 _BYTES = 32
 _COUNTED_US = 60_000_000  # "last used" is written once a minute at most

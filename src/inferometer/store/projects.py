@@ -9,8 +9,6 @@ from inferometer.store.finding import project_id, seconds
 from inferometer.store.tables import artifacts, projects, runs
 from inferometer.store.values import Project
 
-__all__ = ["create", "listed", "remove", "rename"]
-
 
 def listed(connection: Connection) -> tuple[Project, ...]:
     counted = (

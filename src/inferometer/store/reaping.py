@@ -6,8 +6,6 @@ from inferometer.store.engine import Database
 from inferometer.store.owner import Owner, gone
 from inferometer.store.tables import OPEN_ONLY, runs
 
-__all__ = ["STALE_S", "reaped"]
-
 STALE_S = 86_400  # a run on a machine that cannot be seen from here is given up a day after its last sign of life
 _LOOKED_AT = ("id", "status", "heartbeat_us", "host", "boot", "space", "pid", "born")
 

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from inferometer.store.run_writing import Known
     from inferometer.store.store import Store
 
-__all__ = ["DEFAULT_PORT", "RunRecorder", "hub_link", "recording"]
-
 DEFAULT_PORT = 8077
 
 

@@ -13,8 +13,6 @@ from inferometer.store.reaping import reaped
 from inferometer.store.tables import devices, metrics, runs, tags
 from inferometer.store.values import Device, Filter, Metric, Page, RunRow
 
-__all__ = ["RunReading"]
-
 
 class RunReading(Opened):
     def reap(self) -> tuple[str, ...]:

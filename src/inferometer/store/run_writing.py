@@ -15,8 +15,6 @@ from inferometer.store.opened import Opened
 from inferometer.store.tables import OPEN, artifacts, runs
 from inferometer.store.values import Attachment
 
-__all__ = ["Known", "RunWriting"]
-
 
 class Known(TypedDict, total=False):
     """What may be known of a run when it begins."""

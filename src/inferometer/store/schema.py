@@ -13,8 +13,6 @@ from inferometer.store.tables import REVISIONS, VERSION_TABLE, metadata
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["downgrade", "prepare", "revision_of"]
-
 _LOCK = 0x1F20E7E2  # a number of our own: PostgreSQL's advisory locks are numbers
 
 _THERE = {

@@ -14,8 +14,6 @@ from inferometer.store.owner import Owner, this_process
 from inferometer.store.schema import prepare
 from inferometer.store.values import Project, Scope, Secret, Token, User
 
-__all__ = ["Store", "open_store"]
-
 
 def open_store(
     place: str | Path | None = None,

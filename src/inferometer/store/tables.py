@@ -21,24 +21,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-__all__ = [
-    "OPEN",
-    "OPEN_ONLY",
-    "REVISIONS",
-    "VERSION_TABLE",
-    "artifacts",
-    "devices",
-    "metadata",
-    "metrics",
-    "parameters",
-    "profiles",
-    "projects",
-    "runs",
-    "tags",
-    "tokens",
-    "users",
-]
-
 REVISIONS = ("0001", "0002", "0003")  # every migration, oldest first
 VERSION_TABLE = "inferometer_version"  # of our own name: a database may hold another program's alembic_version
 OPEN = ("pending", "running")

@@ -11,8 +11,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from inferometer.store.tables import metadata
 
-__all__ = ["put", "put_new"]
-
 
 def put_new(connection: Connection, table: str, rows: Any) -> int:
     """Insert what is not there yet; gives how many of one row that was."""

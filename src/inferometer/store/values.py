@@ -8,22 +8,6 @@ from typing import Any, Literal, get_args
 from inferometer.core.run import Status
 from inferometer.errors import UnknownNameError
 
-__all__ = [
-    "SCOPES",
-    "SORTS",
-    "Attachment",
-    "Device",
-    "Filter",
-    "Metric",
-    "Page",
-    "Project",
-    "RunRow",
-    "Scope",
-    "Secret",
-    "Token",
-    "User",
-]
-
 # What a list may be sorted by: the name people type, and the column.
 SORTS: Mapping[str, str] = {
     "created": "created_us",

@@ -17,21 +17,6 @@ from inferometer.store.owner import Owner
 from inferometer.store.tables import OPEN, metrics, projects, runs, tags
 from inferometer.store.upserts import put, put_new
 
-__all__ = [
-    "Belongings",
-    "Draft",
-    "add_metrics",
-    "add_series",
-    "begin",
-    "belongings",
-    "end",
-    "ensure_project",
-    "keep",
-    "owned_by",
-    "retag",
-    "reword",
-]
-
 _SEARCHED = ("model", "device", "runtime")
 
 

@@ -19,8 +19,6 @@ from inferometer.sweep.columns import INPUTS, Column, column_named, columns_with
 from inferometer.sweep.stage import Stage
 from inferometer.sweep.table import is_none
 
-__all__ = ["Answer", "joined"]
-
 
 @frozen
 class Answer:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from inferometer.sweep.rows import Part, Rows
 
-__all__ = ["Condition", "cheapest", "front", "pareto", "parse_condition"]
-
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "=": operator.eq,
 }  # fmt: skip

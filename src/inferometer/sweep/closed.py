@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from inferometer.cost.price.plan import Plan
 
-__all__ = ["PLAN_POINTS", "Closed", "close", "closed_form", "pieces_of", "step_sums"]
-
 _POINTS = 1024  # of a closed form at once: its rows stay in a core's own cache
 PLAN_POINTS = 512  # of a plan, which has some ten times as much in its hands
 

@@ -16,10 +16,6 @@ from inferometer.errors import DomainError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = [
-    "COLUMNS", "DETAILS", "HIGHER_IS_BETTER", "INPUTS", "Column", "Kind", "column_named", "columns_with", "unit_of",
-]  # fmt: skip
-
 Kind = Literal["text", "whole", "number", "flag"]
 
 

@@ -25,8 +25,6 @@ from inferometer.sweep.sinks import ENCODERS
 if TYPE_CHECKING:
     from inferometer.sweep.grid import Study
 
-__all__ = ["ENGINES", "Done", "Run", "engine_for", "work"]
-
 ENGINES = "local (this process), local:N (N processes), dask://HOST:PORT"
 _AHEAD = 2  # chunks under way for each worker: one that is computed, one that waits
 

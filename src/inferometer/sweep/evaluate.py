@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from inferometer.sweep.table import Table
     from inferometer.sweep.workloads import Asked
 
-__all__ = ["evaluate_chunk"]
-
 _DENSE_ROWS = 256  # of a combination, above which it is worth a closed form of its own
 
 

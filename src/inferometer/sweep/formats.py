@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from inferometer.sweep.columns import Column, Kind
     from inferometer.sweep.rows import Part
 
-__all__ = [
-    "FORMS", "arrow_module", "as_csv", "as_parquet", "as_tuples", "csv_head", "form_of", "parquet_schema",
-    "require_parquet",
-]  # fmt: skip
-
 FORMS = {".csv": "csv", ".parquet": "parquet", ".sqlite": "sqlite", ".db": "sqlite"}
 
 

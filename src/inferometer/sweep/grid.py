@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from inferometer.cost.options import Place
 
-__all__ = ["AXES", "CHUNK_ROWS", "Chunk", "Sizes", "Study", "Tile", "study_of"]
-
 CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
 
 NAMED = ("models", "devices", "runtimes", "weights", "activations", "kv")

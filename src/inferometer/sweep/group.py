@@ -25,8 +25,6 @@ from inferometer.sweep.workloads import Asked, Shares, shares_of
 if TYPE_CHECKING:
     from inferometer.core.device import Device
 
-__all__ = ["Group", "Member", "Result", "evaluated", "group_of"]
-
 
 @frozen
 class Member:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.cost.price.plan import Plan
     from inferometer.cost.price.step import Step
 
-__all__ = ["points_of", "price_points"]
-
 Sizes = dict[str, Any]
 _NAMES = np.array(BOUNDS, dtype=object)
 _COLUMNS = 2048  # of several plans at once: their rows stay in a core's own cache

@@ -22,8 +22,6 @@ from inferometer.sweep.table import Unread, vector
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Saved", "read_parts", "read_rows"]
-
 _FLAGS = {"true": True, "false": False, 1: True, 0: False}
 
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from inferometer.sweep.grid import Study
 
-__all__ = ["Journal", "Standing", "fingerprint", "journal_of", "open_journal"]
-
 
 @frozen
 class Standing:

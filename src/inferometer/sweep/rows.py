@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Part", "RowSource", "Rows", "impossible_in", "plain", "records_of"]
-
 _TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "flag": bool}
 
 

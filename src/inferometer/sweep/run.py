@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
     from inferometer.sweep.grid import Study
 
-__all__ = ["run_study", "sweep"]
-
 _HELD_ROWS = 1 << 18  # of a part in memory, which is small tables however many rows it has
 
 Names = str | None | Sequence[str | None]

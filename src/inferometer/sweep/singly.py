@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
     from inferometer.sweep.grid import Sizes
 
-__all__ = ["one_by_one"]
-
 
 def one_by_one(question: Question, sizes: Sizes, *, details: bool) -> Table:
     rows = product(sizes.batch, sizes.prompt, sizes.generate, sizes.context)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from inferometer.sweep.columns import Column
     from inferometer.sweep.rows import Part
 
-__all__ = ["ENCODERS", "Sink", "discard", "partial_of", "sink_for"]
-
 _SQL_TYPES = {"text": "TEXT", "whole": "INTEGER", "number": "REAL", "flag": "INTEGER"}
 
 

@@ -13,8 +13,6 @@ from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, O
 from inferometer.errors import DomainError, FormatError, UnknownNameError
 from inferometer.sweep.grid import AXES, COUNTED
 
-__all__ = ["Spec", "parse_axis", "parse_counts", "parse_spec"]
-
 _TABLES: dict[str, Any] = {
     "place": Place, "host": HostCosts, "offload": Offload, "energy": EnergyCosts, "battery": Battery,
 }  # fmt: skip

@@ -13,8 +13,6 @@ from inferometer.cost.phases import LOOSE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LOOSELY", "Stage", "absent_stage", "spread_stages"]
-
 LOOSELY = np.array([1.0, 1 / LOOSE, LOOSE])  # a constant as expected, at its low and at its high end
 
 

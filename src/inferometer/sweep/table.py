@@ -13,8 +13,6 @@ from inferometer.sweep.columns import Column, column_named, columns_with
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Table", "Unread", "is_none", "table_of", "vector"]
-
 
 @frozen
 class Table:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
     from inferometer.sweep.grid import Sizes
 
-__all__ = ["Asked", "Shares", "asked_of", "shares_of"]
-
 
 @frozen
 class Asked:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from inferometer.sweep.rows import Part, Rows
     from inferometer.sweep.sinks import Sink
 
-__all__ = ["Progress", "Written", "stream", "write_rows"]
-
 
 @frozen
 class Progress:

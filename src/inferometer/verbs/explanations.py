@@ -11,8 +11,6 @@ from inferometer.explain.resolve import device_behind, graph_behind
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
 
-__all__ = ["explained"]
-
 
 def explained(profile: Profile, *, on: str | None = None, name: str | None = None) -> Explanation:
     """Where a profile's time goes, what bounds it, what to change and what that would gain.

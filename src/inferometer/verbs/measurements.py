@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from inferometer.core.roof import Roof
     from inferometer.measure.verify import Tolerance
 
-__all__ = ["measure_and_judge", "profile", "verify"]
-
 
 def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     model: str,

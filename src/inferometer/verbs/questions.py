@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from inferometer.cost.memory.fit import Fit
     from inferometer.cost.options import Options
 
-__all__ = ["fit", "gains", "predict"]
-
 
 def predict(  # noqa: PLR0913 - everything a prediction depends on
     model: str | Path | Graph,

@@ -29,15 +29,6 @@ if TYPE_CHECKING:
     from inferometer.calibrate.fitting.points import Point, StepPoint
     from inferometer.core.graph import Graph
 
-__all__ = [
-    "Subject",
-    "assemble",
-    "best_rates",
-    "graph_of_step",
-    "overheads_of",
-    "whole_steps",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration, Utilisation
 
-__all__ = ["at_best", "bounded", "least_seconds", "unbounded"]
-
 
 def bounded(calibration: Calibration) -> Calibration:
     """The calibration with its factors below 1 written into tables, `linear.decode` beside `linear`; those are then 1.

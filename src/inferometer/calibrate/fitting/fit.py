@@ -26,11 +26,6 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.fitting.points import Point
 
-__all__ = [
-    "AXES_OF", "LEAST_RESIDUAL", "Fitted", "class_for", "doubts", "fit_class", "fit_points", "predicted_seconds",
-    "residual_spread",
-]  # fmt: skip
-
 # The axes that a class's table may have, by its name or the first part of it. The set that predicts left-out probes
 # best is taken; of two that do equally well, the one that stands first.
 AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {

@@ -28,11 +28,6 @@ if TYPE_CHECKING:
 
     from inferometer.cost.price.plan import Plan
 
-__all__ = [
-    "OpWork", "Point", "StepPoint", "append_points", "drifts", "measured", "middle_of", "middle_steps", "overhead",
-    "read_points", "read_steps", "works_of",
-]  # fmt: skip
-
 T = TypeVar("T")
 _TOLD = 4  # steps that were measured again, before anything is said of drift
 

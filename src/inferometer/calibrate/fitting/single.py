@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
 
-__all__ = ["Single", "attention", "convolution", "embedding", "linear", "vector", "work_of_single"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Single:

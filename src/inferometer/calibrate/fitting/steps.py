@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.cost.price.plan import Plan
 
-__all__ = [
-    "FREEDOM", "Steps", "WholeStep", "alone_note", "explained", "fit_steps", "leave_one_out", "strays", "taken_apart",
-    "whole_fit",
-]  # fmt: skip
-
 # How far the factor of a class may reasonably be from 1, as a standard deviation of its logarithm.
 FREEDOM = {
     "linear": 0.15, "matmul": 0.3, "attention": 0.6, "convolution": 0.3, "depthwise": 0.3, "vector": 0.6,

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.runtimes.base import Kernel
 
-__all__ = ["DecoderProvider", "decoder_provider", "text_runs"]
-
 _PLAIN = "f32"  # what everything but products is computed in
 _STEPS = 8  # tokens a generation makes
 _ROOM = 16  # tokens of the cache beyond those that are asked for

@@ -22,8 +22,6 @@ from inferometer.calibrate.run import Candidate, Measured
 from inferometer.core.device import Device
 from inferometer.errors import EngineError
 
-__all__ = ["HostReadings", "read_bytes_per_s", "stream_bytes", "stream_bytes_per_s"]
-
 _STORED_BYTES = 96_000_000 // mmap.PAGESIZE * mmap.PAGESIZE
 _CHUNK_BYTES = 4 << 20
 _LONGEST_S = 0.3

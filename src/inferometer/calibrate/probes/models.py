@@ -18,8 +18,6 @@ from inferometer.version import __version__
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
-__all__ = ["PROBES", "ROLES", "Probe", "ProbeRun", "file_of", "graph_of", "read_probes"]
-
 PROBES = Path(__file__).with_name("probes.toml")
 ROLES = ("ceiling", "overhead", "shape")
 SEES, READS, WRITES = "image", "encoder", "decoder"

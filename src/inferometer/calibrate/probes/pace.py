@@ -14,8 +14,6 @@ from statistics import median
 
 import numpy as np
 
-__all__ = ["Flood", "Pace", "Timed", "nearly", "quiet", "steady", "steady_seconds", "usual_seconds"]
-
 FAST = 1.2  # times the fastest that the piece may take beside a step that counts
 PREEMPTED = 1.03  # a step whose clock on the wall ran this much longer than its own was interrupted
 _ELEMENTS, _ROUNDS = 4096, 40  # within the first cache: some 0.15 ms

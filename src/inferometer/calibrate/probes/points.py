@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime
     from inferometer.core.workload import Workload
 
-__all__ = ["Beside", "Priced", "ops_of", "points_of", "priced", "rates_of"]
-
 _LEAST_PART = 0.3  # of a kernel that stays its large op's, whatever its small ones are said to take
 _LEAST_INSIDE = 0.5  # of the time that is in ops of the graph: with less, names do not fit and the rest is guessing
 _FEW = 8  # points of a class before its table is believed

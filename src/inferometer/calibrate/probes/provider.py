@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime
 
-__all__ = [
-    "CEILINGS", "Ceilings", "ProbeProvider", "bare_device", "best_of", "ceiling_runs", "ceilings_from", "is_rated",
-    "known_ceilings", "measure_ceilings", "probe_provider", "read_ceilings", "with_rates", "write_ceilings",
-]  # fmt: skip
-
 CEILINGS = "ceilings.json"
 _FORMATS = ("onnx", "tflite", "config")  # that probes which take arrays can be made in, the first that an engine opens
 _PRODUCTS = frozenset({"linear", "matmul", "convolution", "attention"})

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.runtimes.base import Runtime, Session, Target
 
-__all__ = ["Ran", "fed", "order_of", "run_in_turns"]
-
 _TURN = 2  # steps of each session before it is the other's turn
 _FEWEST = 3
 _MOST = 40

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import TextSession
 
-__all__ = ["PhaseRan", "TextRun", "kernels_of", "run_texts"]
-
 _PHASES = {"prefill": "prefill", "token": "decode"}
 _FEWEST = 2
 _MOST = 12

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph, Op, Tensor
     from inferometer.runtimes.base import Runtime, Session, Target, TextSession
 
-__all__ = ["module_of", "open_graph", "open_probe"]
-
 _IN_PLACE = frozenset({"relu", "relu6", "hardswish", "hardsigmoid", "silu"})
 _CHANNELS_LAST, _CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
 
-__all__ = ["SIZES", "Kernels", "Sizes", "repeated", "torch_dtype"]
-
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CYCLED_BYTES = 600_000_000  # beyond any cache
 _AGAIN = 4  # calls in one replay, where nothing is cycled

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from inferometer.calibrate.torch.timing import Timing
 
-__all__ = ["PROBES", "TINY", "ProbeModels"]
-
 
 def _decoder(hidden: int, inner: int, layers: int, heads: tuple[int, int, int], vocabulary: int) -> dict[str, Any]:
     return {

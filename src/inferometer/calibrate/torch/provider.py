@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
 
-__all__ = [
-    "now_and_then",
-    "others_on",
-    "require_cuda",
-    "torch_environment",
-    "torch_provider",
-]
-
 _CONTEXT_BYTES = 3_000_000_000  # what a driver and one context of our own may hold
 
 

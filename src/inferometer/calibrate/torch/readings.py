@@ -14,8 +14,6 @@ from inferometer.calibrate.torch.timing import Clock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Readings"]
-
 _OVERHEADS = ("kernel", "step", "host")
 _COPIED_BYTES = 256_000_000  # between host and device
 _MOST_TIMES = 4000

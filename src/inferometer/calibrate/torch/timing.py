@@ -14,8 +14,6 @@ from typing import Any
 
 from inferometer.runtimes.torch.capture import captured
 
-__all__ = ["Clock", "Timing"]
-
 _LEAST, _MOST = 3, 60
 
 

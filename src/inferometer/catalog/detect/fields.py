@@ -9,22 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "blocks",
-    "cpu_list",
-    "decoded",
-    "kib",
-    "lines_of",
-    "number",
-    "pairs",
-    "rows",
-    "scaled",
-    "size_bytes",
-    "stripped",
-    "table",
-    "whole",
-]
-
 _WHOLE = re.compile(r"[+-]?[0-9]{1,20}(?![0-9.])")
 _HEX = re.compile(r"0[xX][0-9a-fA-F]{1,16}(?![0-9a-fA-F])")
 _SIZE = re.compile(r"([0-9]{1,15})\s*([KMGT]?)i?B?", re.IGNORECASE)

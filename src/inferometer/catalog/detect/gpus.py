@@ -11,19 +11,6 @@ from inferometer.catalog.detect.host import Gpu
 from inferometer.catalog.detect.machine import Machine
 from inferometer.core.frozen import frozen
 
-__all__ = [
-    "GPU_FIELDS",
-    "TEGRA",
-    "ask",
-    "linux_gpus",
-    "nvidia_gpus",
-    "nvml_session",
-    "parse_cuda_version",
-    "parse_l4t_release",
-    "parse_nvidia_smi",
-    "query_nvidia_smi",
-]
-
 # Asked in this order; the first list that the installed nvidia-smi knows entirely is taken.
 GPU_FIELDS = (
     ("name", "memory.total", "driver_version", "compute_cap", "power.limit", "clocks.max.sm"),

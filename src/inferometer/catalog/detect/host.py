@@ -12,19 +12,6 @@ from typing import Literal
 
 from inferometer.core.frozen import frozen
 
-__all__ = [
-    "Cache",
-    "CoreGroup",
-    "Cpu",
-    "Gpu",
-    "Host",
-    "Limits",
-    "MemoryFacts",
-    "NumaNode",
-    "OperatingSystem",
-    "PowerSensor",
-]
-
 CacheKind = Literal["data", "instruction", "unified"]
 CoreKind = Literal["performance", "middle", "efficiency"]
 

@@ -8,20 +8,6 @@ arch/arm64/include/asm/cputype.h and util-linux sys-utils/lscpu-arm.c (core desi
 import re
 from collections.abc import Iterable, Mapping
 
-__all__ = [
-    "ARM_IMPLEMENTERS",
-    "ARM_PARTS",
-    "FLAGS",
-    "architecture_name",
-    "arm_core",
-    "flags_of_linux",
-    "flags_of_macos",
-    "flags_of_windows",
-    "riscv_letters",
-    "vendor_name",
-    "windows_codes",
-]
-
 # What matters to inference, by architecture, in the order to show.
 FLAGS: Mapping[str, tuple[str, ...]] = {
     "x86-64": (

@@ -9,8 +9,6 @@ from inferometer.catalog.detect.host import Limits
 from inferometer.catalog.detect.machine import Machine
 from inferometer.core.frozen import frozen
 
-__all__ = ["Cgroup", "find_cgroup", "hypervisor_of_dmi", "linux_limits", "parse_cgroup", "parse_cgroup_mounts"]
-
 _NO_LIMIT_BYTES = 2**60  # cgroup v1 writes "no limit" as the largest number of pages there can be
 
 # First words of DMI's product and vendor → hypervisor. As in systemd's virt.c; EC2 and Google also rent bare metal.

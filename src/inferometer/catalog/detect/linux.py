@@ -33,8 +33,6 @@ from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.detect.sensors import linux_sensors
 from inferometer.core.frozen import frozen
 
-__all__ = ["linux_host", "parse_cpuinfo", "parse_meminfo", "parse_os_release"]
-
 _CPU = "/sys/devices/system/cpu"
 _NODE = "/sys/devices/system/node"
 _DMI = "/sys/class/dmi/id"

@@ -20,8 +20,6 @@ from typing import Any, Protocol
 
 from inferometer.core.frozen import frozen
 
-__all__ = ["Disk", "LocalMachine", "Machine"]
-
 _BYTES_AT_MOST = 2**23  # no file read here is larger, and a wrong one must not fill the memory
 _PROGRAM_S = 15.0  # nvidia-smi without persistence mode and a cold PowerShell take seconds
 

@@ -21,8 +21,6 @@ from inferometer.catalog.detect.host import (
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.detect.sensors import macos_sensors
 
-__all__ = ["macos_host", "parse_sw_vers", "parse_swap_usage", "parse_vm_stat"]
-
 _KINDS: Mapping[str, CoreKind] = {"Performance": "performance", "Super": "performance", "Efficiency": "efficiency"}
 _CACHES: tuple[tuple[int, CacheKind, str], ...] = (
     (1, "data", "l1dcachesize"),

@@ -7,16 +7,6 @@ from inferometer.catalog.detect.fields import stripped
 from inferometer.catalog.detect.host import Gpu, PowerSensor
 from inferometer.catalog.detect.machine import Machine
 
-__all__ = [
-    "batteries",
-    "hwmon_inputs",
-    "ina3221_rails",
-    "linux_sensors",
-    "macos_sensors",
-    "rapl_zones",
-    "windows_sensors",
-]
-
 _POWERCAP = "/sys/class/powercap"
 _HWMON = "/sys/class/hwmon"
 _SUPPLY = "/sys/class/power_supply"

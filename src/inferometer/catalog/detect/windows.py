@@ -21,8 +21,6 @@ from inferometer.catalog.detect.limits import hypervisor_of_dmi
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.detect.sensors import windows_sensors
 
-__all__ = ["SCRIPT", "parse_cim", "windows_host"]
-
 _CLASSES = {
     "processor": (
         "Win32_Processor",

@@ -11,21 +11,6 @@ from typing import Literal
 from inferometer.catalog.health.readings import Absent, Readings, UnreadableError
 from inferometer.core.frozen import frozen
 
-__all__ = [
-    "Bearing",
-    "Check",
-    "Judge",
-    "Outcome",
-    "Topic",
-    "Verdict",
-    "bad",
-    "good",
-    "grade",
-    "topic",
-    "unknown",
-    "warn",
-]
-
 Verdict = Literal["good", "warn", "bad", "unknown"]
 Bearing = Literal["disturbs", "colours", "none"]
 Numbers = Mapping[str, float]

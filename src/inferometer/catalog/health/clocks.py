@@ -7,8 +7,6 @@ from inferometer.catalog.health.check import Outcome, Topic, bad, good, topic, u
 from inferometer.catalog.health.readings import Absent, ClockPolicy, GpuState, Readings, Temperature, known
 from inferometer.units import format_quantity
 
-__all__ = ["THROTTLE_REASONS", "TOPICS"]
-
 # With these drivers "powersave" is a policy of the hardware that still clocks up; with others it is the lowest clock.
 _OWN_POLICY = frozenset({"intel_pstate", "amd-pstate-epp", "amd_pstate_epp"})
 

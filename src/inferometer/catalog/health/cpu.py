@@ -6,8 +6,6 @@ from contextlib import suppress
 from inferometer.catalog.health.check import Outcome, Topic, good, grade, topic, unknown
 from inferometer.catalog.health.readings import Absent, CpuTime, Readings, UnreadableError, both, known
 
-__all__ = ["TOPICS", "cpu_seconds", "pressure_outcome", "process_shares"]
-
 _SHOWN = 3
 _WORTH_NAMING = 0.05  # of a CPU
 

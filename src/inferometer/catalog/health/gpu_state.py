@@ -9,8 +9,6 @@ from inferometer.catalog.detect.gpus import ask, nvml_session, query_nvidia_smi
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.health.readings import Absent, GpuState
 
-__all__ = ["STATE_FIELDS", "gpu_states"]
-
 _COMMON = ("name", "temperature.gpu", "utilization.gpu", "memory.used", "memory.total")
 # Driver 535 renamed the throttle reasons to event reasons; older ones know the old name alone.
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")

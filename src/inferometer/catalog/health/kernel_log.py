@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from inferometer.catalog.detect.fields import lines_of, number
 from inferometer.catalog.health.readings import KernelEvent
 
-__all__ = ["PATTERNS", "parse_kernel_log"]
-
 PATTERNS: Mapping[str, re.Pattern[str]] = {
     "out of memory": re.compile(r"Out of memory: Kill|oom-kill:|Memory cgroup out of memory"),
     "hardware error": re.compile(r"\[Hardware Error\]|Machine check events logged|EDAC .*\b[CU]E\b"),

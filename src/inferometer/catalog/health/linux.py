@@ -23,18 +23,6 @@ from inferometer.catalog.health.readings import (
     TcpCounts,
 )
 
-__all__ = [
-    "linux_counters",
-    "parse_diskstats",
-    "parse_loadavg",
-    "parse_net_dev",
-    "parse_pressure",
-    "parse_process",
-    "parse_snmp",
-    "parse_stat",
-    "parse_vmstat",
-]
-
 _TICKS = 100.0  # USER_HZ, the unit of /proc/stat: 100 on every architecture we run on
 _CPU = "/sys/devices/system/cpu"
 

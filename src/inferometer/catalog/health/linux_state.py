@@ -20,8 +20,6 @@ from inferometer.catalog.health.readings import (
     Temperature,
 )
 
-__all__ = ["linux_state", "parse_get_throttled"]
-
 _CPU = "/sys/devices/system/cpu"
 _ZONES = "/sys/class/thermal"
 _SUPPLY = "/sys/class/power_supply"

@@ -5,8 +5,6 @@ from inferometer.catalog.health.cpu import pressure_outcome
 from inferometer.catalog.health.readings import Readings, both, known
 from inferometer.units import format_quantity
 
-__all__ = ["TOPICS"]
-
 
 @topic(
     "memory-low",

@@ -3,8 +3,6 @@
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.engines import engines
 
-__all__ = ["engine_packages", "installed_packages"]
-
 _BESIDE = ("inferometer", "numpy", "psutil", "nvidia-ml-py")
 _UNDESCRIBED = ("tflite-runtime", "llama-cpp-python", "vllm", "tensorrt", "mlx")  # engines that no descriptor names
 

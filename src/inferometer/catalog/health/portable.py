@@ -22,8 +22,6 @@ from inferometer.catalog.health.readings import (
     Temperature,
 )
 
-__all__ = ["parse_pmset_therm", "portable_counters", "portable_state"]
-
 T = TypeVar("T")
 _NAMES = {"Darwin": "macOS", "Windows": "Windows"}
 

@@ -11,32 +11,6 @@ from inferometer.catalog.detect.host import Host
 from inferometer.catalog.detect.machine import Disk
 from inferometer.core.frozen import frozen
 
-__all__ = [
-    "Absent",
-    "BoardThrottle",
-    "ClockPolicy",
-    "Counters",
-    "CpuTime",
-    "GpuState",
-    "KernelEvent",
-    "LinkCounts",
-    "Load",
-    "MemoryState",
-    "Paging",
-    "Pressure",
-    "ProcessTime",
-    "QuotaCounts",
-    "Readings",
-    "RunQueue",
-    "State",
-    "Supply",
-    "TcpCounts",
-    "Temperature",
-    "UnreadableError",
-    "both",
-    "known",
-]
-
 T = TypeVar("T")
 
 

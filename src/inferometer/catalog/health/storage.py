@@ -7,8 +7,6 @@ from inferometer.catalog.health.cpu import pressure_outcome
 from inferometer.catalog.health.readings import LinkCounts, Readings, both, known
 from inferometer.units import format_quantity
 
-__all__ = ["TOPICS"]
-
 _SEGMENTS_TO_JUDGE = 100
 
 

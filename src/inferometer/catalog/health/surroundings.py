@@ -7,8 +7,6 @@ from inferometer.catalog.health.packages import engine_packages
 from inferometer.catalog.health.readings import Absent, Readings
 from inferometer.units import format_quantity
 
-__all__ = ["TOPICS"]
-
 _RECENT_S = 3600.0
 
 

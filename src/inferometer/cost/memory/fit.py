@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from inferometer.cost.memory.residency import MemoryUse
     from inferometer.cost.ready import Ready
 
-__all__ = ["Fit", "capacity_of", "fit", "peak_use", "reserve_of"]
-
 _LONGEST = 1 << 27  # where the model itself states no limit
 
 

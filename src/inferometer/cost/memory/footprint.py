@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Op, Tensor
 
-__all__ = ["Footprint", "footprint"]
-
 
 @frozen
 class Footprint:

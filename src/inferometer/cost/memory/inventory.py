@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Block, Graph, Op
 
-__all__ = ["Inventory", "Layer", "inventory"]
-
 
 @frozen
 class Layer:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Block, Graph, Op
 
-__all__ = ["live_bytes"]
-
 _PASSING = ("activation", "index")
 
 

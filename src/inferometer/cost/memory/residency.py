@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Block, Tensor
     from inferometer.cost.parallel import Placed
 
-__all__ = ["MemoryUse", "Passing", "Residency", "Timeline", "passing_of", "residency_of", "weights_of"]
-
 
 @frozen
 class MemoryUse:

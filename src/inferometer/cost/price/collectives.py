@@ -14,8 +14,6 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Link
 
-__all__ = ["between_devices", "message_floor", "message_seconds", "sent_bytes"]
-
 
 def sent_bytes(function: str, devices: int, nbytes: Any) -> Any:
     """Bytes that one device sends for a message of `nbytes`, by the ring algorithms.

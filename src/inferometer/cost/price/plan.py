@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from inferometer.cost.work.collect import Row
 
-__all__ = ["Plan", "plan_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

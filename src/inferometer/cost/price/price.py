@@ -18,11 +18,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
     from inferometer.core.estimate import Bound
 
-__all__ = [
-    "BOUNDS", "NINE_IN_TEN", "Levels", "Priced", "bound_names", "exposed_host", "levels_of", "price_streams",
-    "require_rate",
-]  # fmt: skip
-
 BOUNDS: tuple[Bound, ...] = ("compute", "memory", "link", "overhead")
 NINE_IN_TEN = 1.645  # standard deviations on each side that hold so many readings
 

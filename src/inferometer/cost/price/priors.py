@@ -20,8 +20,6 @@ from inferometer.cost.work.classes import CLASSES
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["PowerPrior", "Prior", "StoragePrior", "known_priors", "power_prior", "prior_for", "storage_prior"]
-
 _HERE = Path(__file__).parent
 
 

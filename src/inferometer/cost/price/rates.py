@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.work.collect import Collected, Row
 
-__all__ = ["DATASHEET_SPREAD", "Rates", "rates_of", "shape_in"]
-
 DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
 _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
 

@@ -13,8 +13,6 @@ from inferometer.cost.price.price import Levels, Priced, exposed_host, price_str
 from inferometer.cost.price.rates import Rates
 from inferometer.cost.work.prepare import Quantities
 
-__all__ = ["Pace", "Step", "Sums", "ideals", "over_rows", "price_rows", "sums_of"]
-
 EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from inferometer.cost.price.plan import Plan
 
-__all__ = ["sums_together"]
-
 _SINGLE_POINTS = 16  # of a calibrated plan that are read one by one: shapes that came before are remembered
 _OF_ROWS = ("compute_share", "compute_ramp_s", "memory_share", "memory_ramp_s", "overhead_s", "host_s")
 

@@ -21,11 +21,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.calibration import Calibration, Utilisation
 
-__all__ = [
-    "TableReader", "factor_for", "interpolate", "is_compute", "reader_of", "require_shape", "residual_of",
-    "step_residual", "tables_for",
-]  # fmt: skip
-
 _LEAST = 1e-9  # a size of nothing has no logarithm
 _REMEMBERED = 10_000  # shapes at most
 

@@ -14,11 +14,6 @@ if TYPE_CHECKING:
     from inferometer.core.dims import Dim
     from inferometer.core.graph import Op
 
-__all__ = [
-    "AXES", "CLASSES", "FREE", "FUSED", "MATRIX", "NARROW_HEAD", "attention_path", "class_of", "class_path", "dims_of",
-    "is_padded",
-]  # fmt: skip
-
 _CLASS = {
     "linear": "linear", "moe_router": "linear", "matmul": "matmul", "attention": "attention",
     "convolution": "convolution", "moe_experts": "experts", "ssm_scan": "scan", "recurrent": "recurrent",

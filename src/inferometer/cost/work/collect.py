@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block, Graph
 
-__all__ = ["Collected", "Entry", "Row", "collect"]
-
 
 @frozen
 class Row:

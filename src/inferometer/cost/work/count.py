@@ -16,10 +16,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Block, Graph, Op
 
-__all__ = [
-    "SYMBOLS", "Coverage", "Uncovered", "coverage", "graph_work", "op_works", "unknown_sizes", "with_formats",
-]  # fmt: skip
-
 # Sizes a workload can bind in any graph; a file's inputs may name more.
 SYMBOLS = frozenset({
     "batch", "query", "context", "logits", "image", "height", "width", "frames", "encoder", "steps",

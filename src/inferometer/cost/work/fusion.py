@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Block, Graph, Op
 
-__all__ = ["UNFUSED", "Fused", "fuse"]
-
 _ANCHORS = frozenset({"linear", "matmul", "convolution", "attention", "moe_experts"})
 
 

@@ -18,8 +18,6 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["Monomial", "NotPolynomialError", "Polynomial", "coefficients", "monomials_of", "spread_monomials"]
-
 Monomial = tuple[str, ...]  # names in order, one for each power: ("batch", "query", "query")
 
 _MOST_RESIDUES = 4096

@@ -38,8 +38,6 @@ from inferometer.cost.work.symbolic import NAMES, SYMBOLIC, Memo, SymbolicBindin
 if TYPE_CHECKING:
     from inferometer.cost.parallel import Placed
 
-__all__ = ["Prepared", "Quantities", "Terms", "prepare", "quantities_of"]
-
 # A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
 # written by mask and softmax, searched for rows that are all masked, and read: nine passes of 4 bytes.
 PADDED_BYTES = 36

@@ -9,8 +9,6 @@ from typing import Any
 from inferometer.core.dims import Expression, Symbol, evaluate, symbols_in
 from inferometer.core.graph import Graph, Op, Tensor
 
-__all__ = ["with_sizes"]
-
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     """The graph with numbers for these sizes; the other sizes keep their names."""

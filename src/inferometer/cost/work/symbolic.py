@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.graph import Op, Tensor
 
-__all__ = ["NAMES", "SYMBOLIC", "Memo", "SymbolicBinding", "remembered"]
-
 T = TypeVar("T")
 
 SYMBOLIC = ("batch", "query", "context", "logits")

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from inferometer.asking.gains import Gain
     from inferometer.core.profile import Phase
 
-__all__ = ["batch_small", "compute_bound", "memory_bound", "utilisation_low"]
-
 _MOST = 0.5
 _LEAST = 0.3
 _BYTE = 9.0  # bits a weight of an 8-bit format with its scales, and a little

@@ -7,8 +7,6 @@ from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, evidence, faster
 from inferometer.units import format_capacity
 
-__all__ = ["memory_does_not_fit", "memory_kv_cache", "memory_nearly_full"]
-
 _NEARLY = 0.9
 _LIGHTER = "Use fewer bits a weight, a shorter context, a smaller batch, or more devices"
 

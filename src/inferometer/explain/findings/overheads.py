@@ -14,16 +14,6 @@ from inferometer.explain.case import Case, at_most, evidence, faster, graded, na
 if TYPE_CHECKING:
     from inferometer.core.profile import OpTime, Phase
 
-__all__ = [
-    "communication_bound",
-    "host_copies",
-    "host_gap",
-    "launch_bound",
-    "layout_moves",
-    "padding_waste",
-    "quantisation_overhead",
-]
-
 _LAUNCH, _GAP, _MOVES, _COPIES, _CONVERT, _PAD, _LINK = 0.3, 0.15, 0.1, 0.1, 0.05, 0.15, 0.15
 _MANY_OPS = 20
 _TILE = 128  # rows that a matrix unit of a GPU takes at once in its large kernels

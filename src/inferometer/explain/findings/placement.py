@@ -11,8 +11,6 @@ from inferometer.explain.case import Case, asked_of, at_most, evidence, graded, 
 if TYPE_CHECKING:
     from inferometer.core.profile import OpTime, Phase
 
-__all__ = ["placement_fallback", "threads_too_few", "threads_too_many"]
-
 _SOME = 0.02  # of the time on the CPU: shapes and indices are computed there for good reasons
 _HALF = 0.5
 

@@ -17,15 +17,6 @@ from inferometer.explain.samples import level_samples
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = [
-    "environment_noisy",
-    "latency_drift",
-    "latency_tail",
-    "load_dominates",
-    "load_storage_bound",
-    "outputs_wrong",
-]
-
 _TAIL = 1.5
 _PERCENTILES = (0.99, 0.95, 0.90)  # the first that the sample supports
 _DRIFT, _SURE, _RUNS = 0.05, 0.01, 10

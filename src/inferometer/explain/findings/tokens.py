@@ -15,8 +15,6 @@ from inferometer.explain.samples import growth
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
 
-__all__ = ["attention_grows", "experts_imbalance", "latency_first_token"]
-
 _ATTENTION, _GROWTH = 0.3, 0.1
 _FIRST, _FIRST_SHARE = 5.0, 0.25
 _UNEVEN, _EXPERTS = 1.5, 0.1

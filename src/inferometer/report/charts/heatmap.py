@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from inferometer.sweep.rows import Part, RowSource
 
-__all__ = ["best_by", "heatmap"]
-
 _MOST_LABELLED, _MOST_ACROSS = 160, 16  # cells with a number in each
 _CELL_WIDE, _CELL_HIGH = 52, 26
 _WIDTH = 960

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     Mode = Literal["latency", "count"]
 
-__all__ = ["kind_chart", "layer_chart", "phases_with_ops", "unit_chart"]
-
 _WIDTH = 760
 _SECONDS = "replace(format(datum.value, '.3~s'), /([a-zµ]?)$/i, ' $1s')"
 

@@ -11,8 +11,6 @@ from inferometer.units import format_quantity
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
 
-__all__ = ["memory_chart", "memory_parts"]
-
 
 def memory_parts(profile: Profile) -> dict[str, int]:
     """Bytes at the peak by what they are for. The rest is the peak less what is known to be in it."""

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from inferometer.sweep.rows import Part, RowSource
 
-__all__ = ["pareto_scatter", "thinned"]
-
 _CELLS = 40  # of a decade: points nearer to each other than that are one
 _MOST = 4000
 _MANY, _MANY_ON_FRONT = 600, 20  # where dots are drawn smaller

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-__all__ = ["FORMS", "render", "require_form", "save"]
-
 FORMS = ("svg", "png", "html", "json")
 _VERSION = "5.20"
 _SHARP = 2.0  # pixels of a PNG for each of the spec's

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.profile import OpTime, Phase, Profile
 
-__all__ = ["roofline"]
-
 _LEAST_SHARE = 1e-4  # of the phase's time: less than that is not drawn
 _LABELS, _LEAST_NAMED, _SAME_SPOT = 6, 0.01, 12.0
 _WIDTH, _HEIGHT = 680, 420

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from inferometer.bench.compare import Comparison
     from inferometer.store.values import RunRow
 
-__all__ = ["RUN_METRICS", "difference_chart", "run_trend"]
-
 RUN_METRICS = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes")
 _MOST_LAYERS = 40
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.profile import Phase, Profile
 
-__all__ = ["histogram", "overlaid", "percentiles", "token_trend"]
-
 _SECONDS = "replace(format(datum.value, '.4~s'), /([a-zµ]?)$/i, ' $1s')"
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 _FEW_BINS, _MANY_BINS = 8, 40

@@ -10,8 +10,6 @@ from inferometer.sweep.columns import unit_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["COLOURS", "INK", "QUIET", "column_title", "log_axis", "log_ticks", "number_text", "spec", "tooltip"]
-
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 INK, QUIET, LINES = "#1f2933", "#7b8794", "#e4e7eb"
 # Okabe and Ito's colours, told apart by all eyes, and darker mixes of them where eight are not enough.

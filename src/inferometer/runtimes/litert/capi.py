@@ -16,8 +16,6 @@ from inferometer.runtimes.litert.events import Event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Profiled", "library_path", "missing_functions"]
-
 _Pointer, _Size, _Int = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
 _Free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _CPU = 1

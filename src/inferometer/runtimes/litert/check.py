@@ -14,8 +14,6 @@ from inferometer.runtimes.litert.capi import Profiled, library_path, missing_fun
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["TRIED", "main", "profiling_works"]
-
 TRIED = frozenset({"2.3.0"})
 _PATIENCE_S = 120.0
 

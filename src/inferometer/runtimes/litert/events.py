@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.litert.mapping import Operator
 
-__all__ = ["OPERATOR", "Event", "Steps", "kernel_events"]
-
 # What kind of event it is, as TFLite's profiler interface numbers them.
 OPERATOR, DELEGATE_INTERNAL, DELEGATE_KERNEL = 2, 4, 8
 _PREFIX = "Delegate/"

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.base import Kernel, Target
     from inferometer.runtimes.litert.ports import Tensor
 
-__all__ = ["PlainSession", "open_interpreter", "refused"]
-
 
 def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]) -> PlainSession:
     with captured() as said:

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["FITTING", "Operator", "Ran", "layers_of"]
-
 # XNNPACK's word, without types and sizes → operators of TFLite it can be. The first that fits.
 FITTING: tuple[tuple[str, frozenset[str]], ...] = tuple(
     (pattern, frozenset(types.split()))

@@ -9,8 +9,6 @@ from inferometer.runtimes.litert.mapping import Operator
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["operators_of", "partitions_of", "placed"]
-
 _DELEGATE = "DELEGATE"
 # They unpack a constant, or are answered when the model is loaded: engines do them once.
 _ONCE = frozenset({"DENSIFY"})

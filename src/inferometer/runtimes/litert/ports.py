@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-__all__ = ["Tensor", "check_inputs", "concrete", "tensors_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:

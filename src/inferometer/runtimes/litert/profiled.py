@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.litert.interpreter import PlainSession
     from inferometer.runtimes.litert.ports import Tensor
 
-__all__ = ["ProfiledSession", "open_profiled"]
-
 _NOTE = "Kernels are XNNPACK's, timed by LiteRT's profiler in whole microseconds; operators are told by their order."
 _FRESH = (
     "The sizes of this model's results are decided while it runs, and LiteRT's compiled model runs such a model once: "

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Session, Target
 
-__all__ = ["open_session"]
-
 _PROVIDERS = ("XNNPACK", "builtin")
 
 

@@ -11,8 +11,6 @@ from inferometer.runtimes.base import Event
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-__all__ = ["Chunk", "events_of", "read_chunk"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:

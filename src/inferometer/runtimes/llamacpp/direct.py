@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.llamacpp.library import Library, Parameters
 
-__all__ = ["open_direct"]
-
 _DEFAULT_CONTEXT = 4096  # the whole of what a model was trained for may not fit into memory
 _PACKAGES = {"xllamacpp": "xllamacpp", "llama_cpp": "llama-cpp-python"}
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-
-__all__ = ["DirectSession", "Handles", "check_request"]
-
 _NO_VOCABULARY = 0
 _FAILURES = {1: "the cache has no room for the tokens", 2: "it was aborted", -1: "the batch is not valid"}
 _PIECE = 512

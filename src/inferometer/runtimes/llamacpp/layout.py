@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ContextFields", "ModelFields", "TensorFields", "context_fields", "model_fields", "tensor_fields"]
-
 _UNSET = 0xFFFFFFFF
 _MINUS_ONE = struct.unpack("<I", struct.pack("<f", -1.0))[0]
 _DEFAULT_THREADS = 4

@@ -15,8 +15,6 @@ from inferometer.runtimes.base import Kernel
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["FREE", "WEIGHTLESS", "Node", "Source", "Steps", "layers_of"]
-
 # They give another view of what is there: nothing is computed.
 FREE = frozenset({"NONE", "RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE"})
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.llamacpp.layout import TensorFields
     from inferometer.runtimes.llamacpp.library import Library
 
-__all__ = ["Watch"]
-
 _MANY_OPS = 64  # ROPE is among the first
 _SOURCES, _PARAMETERS = 10, 64  # GGML_MAX_SRC, and GGML_MAX_OP_PARAMS in bytes
 

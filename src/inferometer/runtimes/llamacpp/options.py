@@ -10,8 +10,6 @@ from inferometer.errors import DomainError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["CACHE_TYPES", "Options", "parse_options"]
-
 _Value = TypeVar("_Value")
 
 # The types llama.cpp keeps a cache in, with their numbers in ggml's enumeration.

@@ -11,8 +11,6 @@ from inferometer.errors import DomainError, EngineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Devices", "choose_devices", "placed_by_log"]
-
 Devices = ctypes.Array[ctypes.c_void_p]  # handles, and an empty one at the end
 _ACCELERATORS = frozenset({1, 2})  # a card of its own, or one that shares the host's memory
 _ALL = 999

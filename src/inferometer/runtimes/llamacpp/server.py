@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.base import Kernel, Request, Target
     from inferometer.runtimes.llamacpp.options import Options
 
-__all__ = ["ServerSession", "open_server"]
-
 _DEFAULT_CONTEXT = 4096
 
 

@@ -13,8 +13,6 @@ from inferometer.runtimes.llamacpp.server import open_server
 if TYPE_CHECKING:
     from inferometer.runtimes.base import Target, TextSession
 
-__all__ = ["open_session"]
-
 
 def open_session(target: Target, name: str) -> TextSession:
     """The server has a queue, JSON and a stream of text between the engine and the caller: the functions have not."""

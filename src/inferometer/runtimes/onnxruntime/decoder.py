@@ -16,8 +16,6 @@ import numpy as np
 from inferometer.errors import FormatError
 from inferometer.runtimes.base import Port
 
-__all__ = ["Decoder", "decoder_of", "empty_shape", "feeds"]
-
 _PAST = re.compile(r"past(?:_key_values)?[._](\d+)[._](.*?(?:key|value))")
 _PRESENT = re.compile(r"present(?:_key_values)?[._](\d+)[._](.*?(?:key|value))")
 _BESIDE = ("attention_mask", "position_ids", "use_cache_branch")

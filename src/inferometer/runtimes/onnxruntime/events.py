@@ -16,8 +16,6 @@ from inferometer.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["NodeTime", "Table", "add_run", "node_times", "parse_profile"]
-
 _SUFFIX = "_kernel_time"
 _HOLDERS = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _MICRO = 1e-6

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["engine_words", "fault_of", "guarded", "op_named"]
-
 _OPS = (
     re.compile(r"implementation for (?P<op>[\w.:]+)\(\d+\) node with name '(?P<node>[^']*)'"),
     re.compile(r"Fatal error: (?P<op>[\w.:]+)\(-?\d+\) is not a registered"),

@@ -17,10 +17,6 @@ from inferometer.runtimes.serving import served
 if TYPE_CHECKING:
     from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 
-__all__ = [
-    "Fate", "Fusion", "account", "constant_nodes", "map_fusion", "map_layout", "needs_layout_step", "with_served",
-]  # fmt: skip
-
 Fate = Literal["run", "folded", "eliminated", "not run"]
 
 _LAYOUT_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})

@@ -18,8 +18,6 @@ from inferometer.runtimes.onnxruntime.faults import engine_words, guarded
 from inferometer.runtimes.onnxruntime.ports import to_port
 from inferometer.runtimes.onnxruntime.providers import CPU, choose_providers, placement_notes, unit_of
 
-__all__ = ["Clock", "Plan", "load", "opened_of", "plan_of"]
-
 Clock = Callable[[], float]
 _LEVELS = {
     "none": "ORT_DISABLE_ALL",

@@ -24,8 +24,6 @@ from inferometer.runtimes.onnxruntime.providers import CPU
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Timers", "measure_timers", "timers_from"]
-
 _SHAPE = (1, 1, 1, 1)
 _SHORT, _LONG, _RUNS, _WARM = 16, 144, 40, 5
 

@@ -8,8 +8,6 @@ from typing import Any
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Port
 
-__all__ = ["to_port"]
-
 _DTYPES = {
     "float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",
     "string": "object",

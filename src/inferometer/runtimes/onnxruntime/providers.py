@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Target
 
-__all__ = ["CPU", "choose_providers", "placement_notes", "split_unit", "unit_of"]
-
 CPU = "CPUExecutionProvider"
 
 # By kind of unit, the first that is there is taken. TensorRT compiles for minutes: it is used where it is named.

@@ -25,8 +25,6 @@ from inferometer.runtimes.onnxruntime.providers import unit_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["EVENTS_AT_MOST", "SKIP", "Recorder", "kernels_of"]
-
 EVENTS_AT_MOST = 100_000  # in one profile; the engine drops what comes after a million, and each takes a kilobyte
 SKIP = ""  # the phase of runs that do not count
 _DTYPES = {"float": "float32", "double": "float64"}

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Kernel, Opened, Session, Target, TextSession
 
-__all__ = ["ArraySession", "RecordedSession", "open_session"]
-
 Array = np.ndarray[Any, Any]
 
 

@@ -23,8 +23,6 @@ from inferometer.runtimes.onnxruntime.providers import CPU
 from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
 from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
 
-__all__ = ["DecoderSession", "open_text"]
-
 Array = np.ndarray[Any, Any]
 Nanoseconds = Callable[[], int]
 _DEPTH_CHUNK = 256  # tokens read at once into the cache before the prompt: their logits are not kept

@@ -11,8 +11,6 @@ from inferometer.errors import DomainError, MissingDependencyError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["end_tokens", "load_tokeniser"]
-
 
 def load_tokeniser(model: Path) -> Any:
     place = model.parent / "tokenizer.json"

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.onnx_nodes import Topology
 
-__all__ = ["Adoption", "adopt"]
-
 _SHAPES = frozenset({"Shape", "Size"})
 _NO_WORK = frozenset({"Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 

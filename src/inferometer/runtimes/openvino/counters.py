@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-__all__ = ["Means", "Reading", "mean_between"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:

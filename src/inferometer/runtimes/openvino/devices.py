@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Target
 
-__all__ = ["choose_device", "placement_note", "precision_hint", "unit_of"]
-
 _UNITS = {"cpu": "CPU", "gpu": "GPU", "npu": "NPU"}
 _CHOOSERS = ("AUTO", "MULTI", "HETERO", "BATCH")  # always there: they divide work among the others
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.onnxruntime.fusion import Fate
     from inferometer.runtimes.openvino.session import Clock
 
-__all__ = ["RecordedSession"]
-
 _MEANS = "The CPU's counters are means over steps: each step's sample is the mean since the last reading."
 _EXECUTED = "EXECUTED"
 _OWN = frozenset({"Reorder", "Convert", "Transpose"})  # kinds of kernels that the engine puts in

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Kernel
 
-__all__ = ["ArraySession", "open_session"]
-
 Array = np.ndarray[Any, Any]
 Clock = Callable[[], float]
 _DTYPES = {"boolean": "bool"}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["engine_words", "op_named"]
-
 _NOISE = re.compile(r"^(Exception from |Check '.*' failed at |FrontEnd API failed with |Summary:|Model wasn't fully)")
 _OPS = (
     re.compile(r"No conversion rule found for operations: (?P<op>[\w.:-]+)"),

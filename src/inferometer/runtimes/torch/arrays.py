@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.torch.host import Host
     from inferometer.runtimes.torch.trace import Row
 
-__all__ = ["Arrays"]
-
 
 class Arrays:
     """`feed` places the inputs, and compiles or captures where their shapes are new; `step` is one call."""

@@ -8,8 +8,6 @@ from typing import Any
 from inferometer.runtimes.torch.kernels import map_calls
 from inferometer.runtimes.torch.recorder import Recorder
 
-__all__ = ["Calls", "captured", "kernels_in_order"]
-
 Calls = Sequence[tuple[str, tuple[str, ...]]]  # names of kernels in order, with the modules they stand for
 
 

@@ -24,8 +24,6 @@ from inferometer.runtimes.torch import compiled, eager, graph
 if TYPE_CHECKING:
     from inferometer.runtimes.base import Event, Kernel
 
-__all__ = ["check", "main"]
-
 _RUNTIMES = {runtime.name: runtime for runtime in (eager, graph, compiled)}
 
 

@@ -16,11 +16,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Target
 
-__all__ = [
-    "PRECISIONS", "Place", "Threads", "choose_place", "choose_precision", "import_torch", "import_transformers",
-    "refused", "translated", "versions_of",
-]  # fmt: skip
-
 PRECISIONS = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}  # ours, and torch's
 _REMEDY = "pip install 'inferometer[torch]'"
 

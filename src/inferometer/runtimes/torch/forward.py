@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.torch.modules import Module
     from inferometer.runtimes.torch.trace import Row
 
-__all__ = ["Eager", "Static"]
-
 
 class Eager:
     """The cache grows with each token, as in `generate()`."""

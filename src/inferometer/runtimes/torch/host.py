@@ -15,8 +15,6 @@ from inferometer.runtimes.torch.recorder import Recorder, Silent, cost_per_kerne
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["DeviceTimers", "Host", "NoTimers"]
-
 _CHAIN = 48  # trivial kernels that the recorder's cost is measured on
 
 

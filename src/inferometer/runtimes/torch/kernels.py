@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.torch.trace import Row
 
-__all__ = ["align_layers", "kernels_of", "map_calls"]
-
 _Key = tuple[str | None, str, int]
 
 

@@ -22,8 +22,6 @@ from inferometer.runtimes.torch.engine import PRECISIONS, Place, choose_precisio
 if TYPE_CHECKING:
     from inferometer.runtimes.base import Target
 
-__all__ = ["Module", "config_of", "find_module", "numpy_name", "seeded", "torchvision_name"]
-
 # Networks that the catalog names as torchvision does; the others are named as transformers does.
 _TORCHVISION = frozenset(
     "alexnet convnext densenet efficientnet mobilenet_v2 mobilenet_v3 resnet squeezenet vgg".split()  # noqa: SIM905 - a list of names reads better as text

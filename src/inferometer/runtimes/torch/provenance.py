@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["behind", "call_name", "compiler_told", "module_path"]
-
 _SETTINGS = {
     "cpp.enable_kernel_profile": True,  # C++ kernels show themselves to the profiler, as Triton's do
     "trace.provenance_tracking_level": 1,

@@ -19,8 +19,6 @@ from inferometer.runtimes.torch.trace import MODULE, PART, STEP, Row, rows_by_st
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["Recorder", "Silent", "cost_per_kernel", "mark_modules"]
-
 _NOTHING = nullcontext()
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from inferometer.core.engine import Execution
     from inferometer.runtimes.base import Session, Target, TextSession
 
-__all__ = ["open_session"]
-
 
 def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> Session | TextSession:
     first = clock()

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from inferometer.runtimes.torch.host import Host
     from inferometer.runtimes.torch.trace import Row
 
-__all__ = ["Text"]
-
 _CHUNK = 2048  # tokens that are put into the cache at once before a generation
 _TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["MODULE", "PART", "STEP", "Call", "Row", "calls_of", "rows_by_step", "steps_of"]
-
 STEP, MODULE, PART = "inferometer.step:", "inferometer.module:", "inferometer.part:"
 _HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 _RUNTIME = frozenset({"cuda_runtime", "cuda_driver"})

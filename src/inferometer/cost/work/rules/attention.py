@@ -18,18 +18,6 @@ from inferometer.cost.exact import smaller
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import moving, streams
 
-__all__ = [
-    "attention",
-    "attention_pairs",
-    "cached_bytes_per_token",
-    "cached_tokens_read",
-    "causal_pairs",
-    "expanded_bytes",
-    "mutual_pairs",
-    "rotary",
-    "sequences",
-]
-
 SOFTMAX_FLOPS = 5  # compare for the maximum, subtract it, exponential, add to the sum, divide
 SOFT_CAP_FLOPS = 3  # cap · tanh(score / cap): divide, tanh, multiply
 

@@ -10,8 +10,6 @@ from inferometer.cost.exact import larger
 from inferometer.cost.work.rules.registry import rule, work_of
 from inferometer.cost.work.rules.streams import streams
 
-__all__ = ["collective", "control"]
-
 
 @rule("control")
 def control(op: Op, binding: Binding) -> Work:

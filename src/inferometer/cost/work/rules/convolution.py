@@ -6,8 +6,6 @@ from inferometer.core.work import Work
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import moving
 
-__all__ = ["convolution"]
-
 
 @rule("convolution")
 def convolution(op: Op, binding: Binding) -> Work:

@@ -10,11 +10,6 @@ from inferometer.cost.work.rules.attention import SOFTMAX_FLOPS
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import activations, moving, streams
 
-__all__ = [
-    "ACTIVATION_FLOPS", "NORM_FLOPS", "activation", "activation_flops", "cast", "copy", "elementwise", "norm", "pool",
-    "reduce", "resize", "softmax", "view",
-]  # fmt: skip
-
 # Operations a number, as the functions are written in their papers.
 ACTIVATION_FLOPS = {
     "relu": 1,

@@ -13,8 +13,6 @@ from inferometer.cost.work.rules.indexing import selection_flops
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import moving, rows, streams
 
-__all__ = ["hidden_bytes", "moe_experts", "moe_router", "share_touched"]
-
 
 @rule("moe_router")
 def moe_router(op: Op, binding: Binding) -> Work:

@@ -11,8 +11,6 @@ from inferometer.cost.work.rules.attention import SOFTMAX_FLOPS
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import moving, streams
 
-__all__ = ["embedding", "gather", "sampling", "scatter", "selection_flops", "sort"]
-
 
 @rule("embedding")
 def embedding(op: Op, binding: Binding) -> Work:

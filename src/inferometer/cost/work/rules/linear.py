@@ -8,8 +8,6 @@ from inferometer.core.work import Work
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import moving
 
-__all__ = ["linear", "matmul"]
-
 
 @rule("linear")
 def linear(op: Op, binding: Binding) -> Work:

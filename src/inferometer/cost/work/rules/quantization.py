@@ -6,8 +6,6 @@ from inferometer.core.work import Work
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import moving
 
-__all__ = ["dequantize", "quantize"]
-
 
 @rule("quantize")
 def quantize(op: Op, binding: Binding) -> Work:

@@ -6,8 +6,6 @@ from inferometer.core.work import Work
 from inferometer.cost.work.rules.registry import rule
 from inferometer.cost.work.rules.streams import moving, rows
 
-__all__ = ["recurrent", "ssm_scan"]
-
 # Products of input and state with a weight matrix each, and operations a hidden unit after them.
 _GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 _POINTWISE = {

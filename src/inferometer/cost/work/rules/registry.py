@@ -8,8 +8,6 @@ from inferometer.core.graph import KINDS, Op
 from inferometer.core.work import Work
 from inferometer.errors import FormatError, UnknownNameError
 
-__all__ = ["RULES", "Rule", "covered", "rule", "work_of"]
-
 Rule = Callable[[Op, Binding], Work]
 R = TypeVar("R", bound=Rule)
 

@@ -8,8 +8,6 @@ from inferometer.core.dims import product
 from inferometer.core.graph import Op, Tensor
 from inferometer.core.work import Work
 
-__all__ = ["activations", "moving", "rows", "streams"]
-
 _STORED = ("weight", "constant")
 
 
