@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from inferometer.sweep.table import Table
     from inferometer.sweep.workloads import Asked
 
-_DENSE_ROWS = 256  # of a combination, above which it is worth a closed form of its own
+
+_DENSE_ROWS = 256  # of a combination, above which it is quicker alone than beside others
 
 
 def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | Table]:

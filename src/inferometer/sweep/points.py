@@ -1,4 +1,4 @@
-"""The price of a phase at many points at once, on one plan or on several: the quickest way there is, and details."""
+"""The price of a phase at many points at once, on one plan or on several, with details where wanted."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import numpy as np
 from inferometer.cost.price.price import BOUNDS
 from inferometer.cost.price.step import Sums
 from inferometer.cost.price.together import sums_together
-from inferometer.cost.work.symbolic import SYMBOLIC
-from inferometer.sweep.closed import PLAN_POINTS, closed_form, pieces_of, step_sums
 from inferometer.sweep.stage import Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from inferometer.cost.phases import Site
     from inferometer.cost.price.plan import Plan
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
 
 Sizes = dict[str, Any]
 _NAMES = np.array(BOUNDS, dtype=object)
-_COLUMNS = 2048  # of several plans at once: their rows stay in a core's own cache
+_CELLS = 14_000  # rows by columns at once: arrays stay in a core's own cache, and below what is paged in anew
 
 
 def points_of(batch: Any, query: Any, context: Any) -> tuple[Sizes, tuple[int, ...]]:
@@ -45,10 +43,13 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
 ) -> Stage:
     """Every plan is an entry of the first axis. `site` has the power of each, [plans, 1].
 
-    `once` looks at the ops that run once a request. `dense`: so many points that a plan is worth a closed form.
+    `once` looks at the ops that run once a request. `dense`: so many points that plans go one by one.
     """
     sizes, shape = points
-    sums = _dense(plans, sizes, phase, once=once) if dense else _mixed(plans, sizes, phase, once=once)
+    if dense or any(row.op_class == "collective" or row.offloaded for row in plans[0].prepared.rows):
+        sums = _stacked([_alone(plan, sizes, phase, once=once) for plan in plans])
+    else:
+        sums = _together(plans, sizes, phase, once=once)
     time = site.stretch * sums.time_s
     joules = _joules(site, time, sums).reshape(-1, *shape)
     if not details:
@@ -62,30 +63,38 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     return Stage(seconds=seconds, energy_j=joules, bytes=np.array(np.nan), bound=bound)
 
 
-def _dense(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) -> Sums:
-    """Plan by plan."""
-    found = [step_sums(plan, closed_form(plan, phase, once=once), sizes, phase, once=once) for plan in plans]
-    return _stacked(found)
+def _alone(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> Sums:
+    """One plan at every point."""
+    parts = [plan.step(part, phase, once=once, doubt=False).sums() for part in _pieces(plan, sizes)]
+    time, computing, waiting = (np.concatenate([getattr(part, name) for part in parts]) for name in Sums.__slots__)
+    return Sums(time_s=time, computing_s=computing, waiting_s=waiting)[: _length(sizes)]
 
 
-def _mixed(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) -> Sums:
-    """All plans at once, where nothing goes over links."""
-    length = max(len(value) for value in sizes.values() if np.ndim(value))
-    if any(row.op_class == "collective" or row.offloaded for row in plans[0].prepared.rows):
-        return _stacked([step_sums(plan, None, sizes, phase, once=once) for plan in plans])
-    together = max(1, _COLUMNS // length)
+def _together(plans: Sequence[Plan], sizes: Sizes, phase: str, *, once: bool) -> Sums:
+    """All plans at every point."""
+    many = max(1, _CELLS // (len(plans[0].prepared.rows) * _length(sizes)))
     found = [
-        sums_together(plans[start : start + together], sizes, phase, once=once)
-        for start in range(0, len(plans), together)
+        sums_together(plans[start : start + many], sizes, phase, once=once) for start in range(0, len(plans), many)
     ]
-    return (
-        found[0] if len(found) == 1 else _stacked([sums[place] for sums in found for place in range(len(sums.time_s))])
-    )
+    return found[0] if len(found) == 1 else _stacked([sums[place] for sums in found for place in range(len(sums))])
 
 
 def _stacked(found: Sequence[Sums]) -> Sums:
     time, computing, waiting = (np.stack([getattr(sums, name) for sums in found]) for name in Sums.__slots__)
     return Sums(time_s=time, computing_s=computing, waiting_s=waiting)
+
+
+def _length(sizes: Sizes) -> int:
+    return max(len(value) for value in sizes.values() if np.ndim(value))
+
+
+def _pieces(plan: Plan, sizes: Sizes) -> Iterator[Sizes]:
+    """The sizes of some points at a time, in their order. A lone point comes twice: it would be added up otherwise."""
+    length, most = _length(sizes), max(64, _CELLS // len(plan.prepared.rows))
+    for start in range(0, length, most):
+        piece = range(start, min(start + most, length))
+        places = [start, start] if len(piece) == 1 else slice(piece.start, piece.stop)
+        yield {name: value[places] if np.ndim(value) else value for name, value in sizes.items()}
 
 
 def _joules(site: Site, time: Any, sums: Sums) -> Any:
@@ -98,13 +107,10 @@ def _joules(site: Site, time: Any, sums: Sums) -> Any:
 
 
 def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any]:
-    """The low and the high end of a step's seconds, [2, n], and what bounds it, [n]: the long way, row by row."""
-    ends, bounds = [], []
-    for part in pieces_of(sizes, PLAN_POINTS):
-        step = plan.step({name: part[name] for name in SYMBOLIC}, phase, once=once)
-        ends.append(np.stack(step.interval()))
-        bounds.append(_bounds(step))
-    return np.concatenate(ends, axis=1), np.concatenate(bounds)
+    """The low and the high end of a step's seconds, [2, n], and what bounds it, [n]."""
+    steps = [plan.step(part, phase, once=once) for part in _pieces(plan, sizes)]
+    ends = np.concatenate([np.stack(step.interval()) for step in steps], axis=1)
+    return ends[:, : _length(sizes)], np.concatenate([_bounds(step) for step in steps])[: _length(sizes)]
 
 
 def _bounds(step: Step) -> Any:

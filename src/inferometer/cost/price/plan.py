@@ -49,7 +49,8 @@ class Plan:
         """Price a step. `once` looks at the ops that run once a request instead of those of every step.
 
         Columns without logits (`sizes["logits"]` of 0) leave out the ops that make them, unless the runtime does not.
-        Without `doubt` nobody asks for intervals, and how far ops lie outside of their tables is not looked at.
+        Without `doubt` nobody asks for intervals: floors and how far ops lie outside of their tables are looked at only
+        where they decide the time.
         """
         needed, sizes = _needed(self.prepared.rows, sizes)
         quantities = self.prepared.quantities(sizes)
@@ -61,7 +62,7 @@ class Plan:
             quantities,
             pace,
             counts,
-            resident=self.resident(quantities),
+            resident=self.resident(quantities) if doubt or self.needs_floor(quantities) else None,
             slower=slower,
             spread=rates.spread * (1 + far),  # outside of a table's grid the doubt grows with the distance
             links=self.links(quantities),
@@ -110,6 +111,10 @@ class Plan:
     def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
         """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
         return ideals(quantities, self.inverse_peaks, self.levels)[1:]
+
+    def needs_floor(self, quantities: Quantities) -> bool:
+        """Whether a price could lie below its floor: a calibration's factors may be below 1, and links raise floors."""
+        return self.calibration is not None or bool(quantities.link.any())
 
     def resident(self, quantities: Quantities) -> Any:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""

@@ -124,7 +124,7 @@ def price_streams(*, compute_s: Any, memory_s: Any, link_s: Any, overhead_s: Any
         memory_s=memory_s,
         link_s=link_s,
         overhead_s=overhead_s,
-        time_s=np.maximum(longest + overhead_s, floor_s),
+        time_s=np.maximum(longest + overhead_s, floor_s) if np.ndim(floor_s) else longest + overhead_s,
         floor_s=floor_s,
     )
 

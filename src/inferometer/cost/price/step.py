@@ -102,6 +102,9 @@ class Sums:
     computing_s: Any
     waiting_s: Any
 
+    def __len__(self) -> int:
+        return len(self.time_s)
+
     def __getitem__(self, columns: Any) -> Sums:
         return Sums(
             time_s=self.time_s[columns], computing_s=self.computing_s[columns], waiting_s=self.waiting_s[columns]
@@ -147,7 +150,7 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     pace: Pace,
     counts: Any,
     *,
-    resident: Any,
+    resident: Any = None,
     slower: Any = None,
     spread: Any = 0.0,
     links: Callable[[Any], Any] | None = None,
@@ -156,12 +159,15 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
 ) -> tuple[Priced, Any]:
     """Every row's price, and what each waits for the host.
 
-    `resident` are the bytes that every step reads. `slower` is what a calibration multiplies compute and memory with.
-    `links` gives the seconds on links and raises the floors of what travels. `needed` and `done` are 0 where a column
-    does not need a row, and where it is not run.
+    `resident` are the bytes that every step reads; without them no floor is looked at, and none is needed where shares
+    of peaks are 1 at most. `slower` is what a calibration multiplies compute and memory with. `links` gives the seconds
+    on links and raises the floors of what travels. `needed` and `done` are 0 where a column does not need a row, and
+    where it is not run.
     """
     bare, compute, memory = ideals(q, pace.inverse_peaks, pace.levels)
-    floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident))
+    floor: Any = 0.0
+    if resident is not None:
+        floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident))
     link = None if links is None else links(floor)
     compute = compute / pace.compute_share + pace.compute_ramp_s
     memory = memory / pace.memory_share + pace.memory_ramp_s

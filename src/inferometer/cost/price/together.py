@@ -39,12 +39,15 @@ def sums_together(plans: Sequence[Plan], sizes: Mapping[str, Any], phase: str, *
     q, pace = _quantities(works, which), _pace([plan.pace(phase) for plan in plans], points)
     first = plans[0].prepared
     counts = first.counts(once=once)
-    weights = np.repeat([plan.weights_bytes for plan in plans], points)
+    resident = None
+    if any(plan.needs_floor(works[place]) for plan, place in zip(plans, which, strict=True)):
+        weights = np.repeat([plan.weights_bytes for plan in plans], points)
+        resident = weights + over_rows(first.counts(once=False), q.kv)
     priced, _ = price_rows(
         q,
         pace,
         counts,
-        resident=weights + over_rows(first.counts(once=False), q.kv),
+        resident=resident,
         slower=_slower(plans, [works[place] for place in which], sizes, phase),
     )
     sums = sums_of(priced, counts, 0.0 if once else pace.step_s)
