@@ -15,7 +15,7 @@ from inferometer.cost.work.rules.attention import cached_bytes_per_token, expand
 from inferometer.cost.work.rules.experts import hidden_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Op, Tensor
@@ -49,9 +49,10 @@ def footprint(graph: Graph, binding: Binding) -> Footprint:
         return 0 if tensor.symbols & unknown else bound.nbytes(tensor)
 
     ops = [(block, op) for block, op in _every_op(graph) if op.kind == "control" or not op.symbols & unknown]
-    weights = _resident(graph, size_of, "weight", "constant")
-    kv = _cache_bytes(ops, bound) + _loose_cache_bytes(graph, size_of)
-    state = _resident(graph, size_of, "state")
+    weights = resident(graph, size_of, "weight", "constant")
+    caches = sum(block.count * cache_bytes(op, bound) for block, op in ops if is_cached(op))
+    kv = caches + _loose_cache_bytes(graph, size_of)
+    state = resident(graph, size_of, "state")
     activations, peak_at = _most(live_bytes(graph, size_of))
     workspace: Any = 0
     for _, op in ops:
@@ -64,7 +65,7 @@ def footprint(graph: Graph, binding: Binding) -> Footprint:
         workspace_bytes=workspace,
         peak_bytes=weights + kv + state + activations + workspace,
         peak_at=peak_at,
-        kv_bytes_per_token=_cache_growth(ops, bound),
+        kv_bytes_per_token=cache_growth(ops, bound),
     )
 
 
@@ -80,7 +81,7 @@ def _every_op(graph: Graph) -> Iterator[tuple[Block, Op]]:
     return ((block, op) for block, outer in graph.ops() for op in within(outer))
 
 
-def _resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> Any:
+def resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> Any:
     """Bytes of all tensors of these roles, each counted once by name, in every repetition of its block."""
     held: dict[str, Any] = {}
     for block, op in _every_op(graph):
@@ -91,20 +92,17 @@ def _resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> An
     return sum(held.values())
 
 
-def _caches(ops: list[tuple[Block, Op]]) -> Iterator[tuple[Block, Op]]:
-    return ((block, op) for block, op in ops if op.kind == "attention" and op.get("cached"))
+def is_cached(op: Op) -> bool:
+    return op.kind == "attention" and bool(op.get("cached"))
 
 
-def _cache_bytes(ops: list[tuple[Block, Op]], binding: Binding) -> Any:
-    """Each attention's cache: the tokens there and the new ones, at most the window; an encoder's length for cross."""
-    total: Any = 0
-    for block, op in _caches(ops):
-        tokens = binding.size(op.get("context", 0))
-        if not op.get("cross"):
-            tokens = tokens + binding.size(op["query"])
-            tokens = tokens if op.get("window") is None else smaller(tokens, op["window"])
-        total = total + block.count * sequences(op, binding) * tokens * cached_bytes_per_token(op, binding)
-    return total
+def cache_bytes(op: Op, binding: Binding) -> Any:
+    """An attention's cache: the tokens there and the new ones, at most the window; an encoder's length for cross."""
+    tokens = binding.size(op.get("context", 0))
+    if not op.get("cross"):
+        tokens = tokens + binding.size(op["query"])
+        tokens = tokens if op.get("window") is None else smaller(tokens, op["window"])
+    return sequences(op, binding) * cached_bytes_per_token(op, binding) * tokens
 
 
 def _loose_cache_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> Any:
@@ -119,17 +117,23 @@ def _loose_cache_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> Any:
     return sum(held.values())
 
 
-def _cache_growth(ops: list[tuple[Block, Op]], binding: Binding) -> int:
-    return sum(block.count * cached_bytes_per_token(op, binding) for block, op in _caches(ops) if not op.get("cross"))
+def cache_growth(ops: Iterable[tuple[Block, Op]], binding: Binding) -> int:
+    """Bytes a token of one sequence, while no layer's window is full."""
+    return sum(
+        block.count * cached_bytes_per_token(op, binding) for block, op in ops if is_cached(op) and not op.get("cross")
+    )
+
+
+def inner_bytes(op: Op, binding: Binding) -> Any:
+    """Results inside an op. Attention's scores are none: they are made and used up tile by tile."""
+    if op.kind == "moe_experts":
+        return hidden_bytes(op, binding)
+    return expanded_bytes(op, binding) if op.kind == "attention" else 0
 
 
 def _workspace(op: Op, binding: Binding, size_of: Callable[[Tensor], Any]) -> Any:
-    """Bytes that live inside the op. Attention's scores do not: they are made and used up tile by tile."""
-    if op.kind == "moe_experts":
-        return hidden_bytes(op, binding)
-    if op.kind == "attention":
-        return expanded_bytes(op, binding)
-    most: Any = 0
+    """Bytes that live inside the op, or inside the ops of its bodies."""
+    most: Any = inner_bytes(op, binding)
     for body in op.get("bodies", ()):
         most = larger(most, _most(live_bytes(_inner_graph(body), _of_body(body, size_of)))[0])
     return most

@@ -13,8 +13,8 @@ import numpy as np
 from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
-from inferometer.cost.exact import larger, smaller
-from inferometer.cost.memory.footprint import footprint
+from inferometer.cost.exact import larger
+from inferometer.cost.memory.footprint import cache_bytes, cache_growth, footprint, inner_bytes, is_cached, resident
 from inferometer.cost.memory.liveness import live_bytes
 from inferometer.cost.parallel import Scale, is_layer, stage_share
 from inferometer.cost.work.count import unknown_sizes
@@ -27,8 +27,6 @@ from inferometer.cost.work.polynomial import (
     spread_monomials,
 )
 from inferometer.cost.work.prepare import Terms
-from inferometer.cost.work.rules.attention import cached_bytes_per_token, expanded_bytes, sequences
-from inferometer.cost.work.rules.experts import hidden_bytes
 from inferometer.cost.work.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -98,7 +96,7 @@ class Passing:
     def _workspace(self, binding: Binding) -> Any:
         most: Any = 0.0
         for op, scale in self.inner:
-            most = larger(most, _workspace(op, scale, binding))
+            most = larger(most, inner_bytes(op, binding) * scale.flops * scale.batch)
         return most
 
     def _counted(self, binding: Binding) -> MemoryUse:
@@ -132,7 +130,7 @@ def residency_of(
     return Residency(
         weights_bytes=weights,
         offloaded_bytes=elsewhere,
-        kv_bytes_per_token=_growth(graph, terms.symbolic()),
+        kv_bytes_per_token=cache_growth(graph.ops(), terms.symbolic()),
         passing=passing or passing_of(graph, placed, terms),
     )
 
@@ -173,7 +171,7 @@ def _still_read(graph: Graph) -> tuple[Tensor, ...]:
 def _caches(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Iterator[_Cache]:
     stage = stage_share(graph, terms.stages)
     for block, entry in _entries(graph, placed):
-        if entry.op.kind == "attention" and entry.op.get("cached"):
+        if is_cached(entry.op):
             yield _Cache(op=entry.op, count=_stage_count(block, stage), share=entry.scale.kv)
 
 
@@ -214,38 +212,12 @@ def _stored(tensor: Tensor, binding: Binding) -> float:
         return 0.0  # a constant whose size only the data tells
 
 
-def _growth(graph: Graph, binding: Binding) -> int:
-    return sum(
-        block.count * cached_bytes_per_token(op, binding)
-        for block, op in graph.ops()
-        if op.kind == "attention" and op.get("cached") and not op.get("cross")
-    )
-
-
 def _cache_bytes(caches: Iterable[_Cache], binding: Binding) -> Any:
-    total: Any = 0.0
-    for cache in caches:
-        per_token = sequences(cache.op, binding) * cached_bytes_per_token(cache.op, binding)
-        total = total + cache.count * cache.share * per_token * _tokens(cache.op, binding)
-    return total
-
-
-def _tokens(op: Op, binding: Binding) -> Any:
-    """Tokens of a sequence in a cache after the step."""
-    context = binding.size(op.get("context", 0))
-    if op.get("cross"):
-        return context
-    tokens = context + binding.size(op["query"])
-    return tokens if op.get("window") is None else smaller(tokens, op["window"])
+    return sum(cache.count * cache.share * cache_bytes(cache.op, binding) for cache in caches)
 
 
 def _has_inner(op: Op) -> bool:
     return op.kind == "moe_experts" or bool(op.get("kv_latent") and not op.get("absorbed"))
-
-
-def _workspace(op: Op, scale: Scale, binding: Binding) -> Any:
-    inner = hidden_bytes(op, binding) if op.kind == "moe_experts" else expanded_bytes(op, binding)
-    return inner * scale.flops * scale.batch
 
 
 def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
@@ -260,7 +232,7 @@ def _timeline(graph: Graph, placed: list[list[Placed]], caches: list[_Cache], te
         return None
     try:
         alive = [Polynomial.of(size) for _, size in live_bytes(graph, _sizes(placed, binding))]
-        kept = [Polynomial.of(_states(graph, binding)), Polynomial.of(_cache_bytes(caches, binding))]
+        kept = [Polynomial.of(resident(graph, binding.nbytes, "state")), Polynomial.of(_cache_bytes(caches, binding))]
     except (NotPolynomialError, TypeError):
         return None
     monomials = monomials_of([*alive, *kept])
@@ -293,13 +265,3 @@ def _sizes(placed: list[list[Placed]], binding: Binding) -> Callable[[Tensor], A
         return size * shares[tensor.name] if tensor.name in shares else size
 
     return size_of
-
-
-def _states(graph: Graph, binding: Binding) -> Any:
-    held: dict[str, Any] = {}
-    for block, op in graph.ops():
-        for tensor in (*op.inputs, *op.outputs):
-            if tensor.role == "state":
-                times = block.count if "{}" in tensor.name else 1
-                held.setdefault(block.full_name(tensor.name), times * binding.nbytes(tensor))
-    return sum(held.values())
