@@ -52,6 +52,24 @@ def test_only_the_last_ones_are_kept():
     assert kept.get_or_make("a", (part,), object) is not values[0]
 
 
+def test_values_may_be_kept_by_their_weight():
+    kept, part, made = Kept(most=10, weigh=len), object(), []
+
+    def ask(key, weight):
+        return kept.get_or_make(key, (part,), lambda: made.append(key) or "x" * weight)
+
+    ask("a", 4)
+    ask("b", 4)
+    ask("a", 4)  # the last one asked for stays
+    ask("c", 4)
+    assert (made, len(kept)) == (["a", "b", "c"], 2)
+    ask("a", 4)
+    ask("b", 4)
+    assert made == ["a", "b", "c", "b"]
+    assert len(ask("all of it", 99)) == 99  # whatever it weighs
+    assert len(kept) == 1
+
+
 def test_threads_that_ask_at_once_get_the_one_value():
     kept, part, made = Kept(), object(), []
 

@@ -5,15 +5,15 @@ Nothing here knows one device from another of its kind, so that all of them shar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.core.binding import Binding
 from inferometer.core.device import Origin
+from inferometer.core.dims import Dim
 from inferometer.core.kept import Kept
 from inferometer.cost.price.price import NINE_IN_TEN
 from inferometer.cost.price.priors import Prior, prior_for
@@ -28,16 +28,16 @@ from inferometer.cost.price.utilisation import (
     tables_for,
 )
 from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of
-from inferometer.cost.work.prepare import Quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
+    from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
     from inferometer.core.device import Unit
-    from inferometer.core.dims import Dim
     from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.work.collect import Collected, Row
+    from inferometer.cost.work.prepare import Quantities
 
 DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
 _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
@@ -48,14 +48,15 @@ class Covered:
     """A row that a table of the calibration is about.
 
     `factor` is what it takes inside a model over what it takes alone, `stream` what of (compute, memory) the table is a
-    share of. `axes` are the row's sizes on the table's axes: numbers, or what gives them from its sizes and its work.
+    share of. `axes` are the row's sizes on the table's axes: numbers, dimensions with the share of them that one device
+    has, or names of what is counted from its work.
     """
 
     number: int
     table: TableReader
     stream: slice | int
     factor: float
-    axes: tuple[float | Callable[[Binding, Quantities], Any], ...]
+    axes: tuple[float | tuple[Dim, float] | str, ...]
     doubted: bool  # the first of a row's tables says how far outside it lies
 
 
@@ -89,8 +90,9 @@ class Rates:
         """
         outside = np.zeros_like(q.bytes)
         slower = np.ones((2, *outside.shape))
+        moved = {axis: _moved(q, axis) for row in self.covered for axis in row.axes if isinstance(axis, str)}
         for row in self.covered:
-            point = tuple([axis(binding, q) if callable(axis) else axis for axis in row.axes])
+            point = tuple([_size(axis, row.number, binding, moved) for axis in row.axes])
             share, beyond = row.table.read(point, doubt=doubt)
             slower[row.stream, row.number] = row.factor / share
             if row.doubted:
@@ -157,18 +159,24 @@ def _covered(number: int, row: Row, tables: tuple[Utilisation, ...], factor: flo
     dims = _dims_on_device(row)
     for place, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
-        axes = tuple(_axis(number, name, dims) for name in table.axes)
+        axes = tuple(_axis(name, dims) for name in table.axes)
         stream = slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
         yield Covered(
             number=number, table=reader_of(table), stream=stream, factor=factor, axes=axes, doubted=place == 0
         )
 
 
-def _axis(number: int, name: str, dims: Mapping[str, tuple[Dim, float]]) -> Any:
+def _axis(name: str, dims: Mapping[str, tuple[Dim, float]]) -> float | tuple[Dim, float] | str:
     if name not in dims:
-        return lambda _, q: _moved(q, name, number)
+        return name
     dim, share = dims[name]
-    return dim * share if isinstance(dim, int) else lambda binding, _: binding.size(dim) * share
+    return float(dim * share) if isinstance(dim, int) else (dim, share)
+
+
+def _size(axis: float | tuple[Dim, float] | str, number: int, binding: Binding, moved: Mapping[str, Any]) -> Any:
+    if isinstance(axis, float):
+        return axis
+    return moved[axis][number] if isinstance(axis, str) else binding.size(axis[0]) * axis[1]
 
 
 def _launches(row: Row) -> int:
@@ -193,7 +201,7 @@ def _from_prior(row: Row, prior: Prior | None, factor: float) -> tuple[float, ..
 def shape_in(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
     """A row's whole shape on one device: every axis that a table may have."""
     shape = {name: binding.size(dim) * share for name, (dim, share) in _dims_on_device(row).items()}
-    return shape | {name: _moved(q, name, number) for name in _MOVED}
+    return shape | {name: _moved(q, name)[number] for name in _MOVED}
 
 
 def _dims_on_device(row: Row) -> dict[str, tuple[Dim, float]]:
@@ -204,14 +212,15 @@ def _dims_on_device(row: Row) -> dict[str, tuple[Dim, float]]:
     return {name: (dim, shares.get(name, 1)) for name, dim in dims_of(row.op).items()}
 
 
-_MOVED: dict[str, Callable[[Quantities, int], Any]] = {
-    "flops": lambda q, number: sum(values[number] for values in q.flops_by.values()),
-    "bytes": lambda q, number: q.weights[number] + q.activations[number] + q.kv[number],
-    "weight_bytes": lambda q, number: q.weights[number],
-    "kv_bytes": lambda q, number: q.kv[number],
+_MOVED: dict[str, Callable[[Quantities], Any]] = {
+    "flops": lambda q: sum(q.flops_by.values()),
+    "bytes": lambda q: q.weights + q.activations + q.kv,
+    "weight_bytes": lambda q: q.weights,
+    "kv_bytes": lambda q: q.kv,
 }
 
 
-def _moved(q: Quantities, axis: str, number: int) -> Any:
-    values = _MOVED[axis](q, number)
-    return values if len(values) > 1 else float(values[0])
+def _moved(q: Quantities, axis: str) -> Any:
+    """What each row moves or computes: a number, or an array where there are several columns."""
+    values = _MOVED[axis](q)
+    return values if values.shape[1] > 1 else values[:, 0].tolist()

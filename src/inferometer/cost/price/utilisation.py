@@ -79,12 +79,13 @@ def reader_of(table: Utilisation) -> TableReader:
 class TableReader:
     """A table with its logarithms taken. Single shapes are remembered: most come again, in the next layer or model."""
 
-    __slots__ = ("_grids", "_logs", "_remembered", "table")
+    __slots__ = ("_flat", "_grids", "_logs", "_remembered", "table")
 
     def __init__(self, table: Utilisation) -> None:
         self.table = table
         self._grids = [np.log(np.asarray(grid, dtype=float)) for grid in table.grid]
         self._logs = np.log(np.asarray(table.values)).reshape([len(grid) for grid in table.grid])
+        self._flat: list[float] = self._logs.ravel().tolist()
         self._remembered: dict[tuple[Any, ...], tuple[float, float]] = {}
 
     def read(self, point: tuple[Any, ...], *, doubt: bool = True) -> tuple[Any, Any]:
@@ -111,7 +112,7 @@ class TableReader:
             below = [(place * len(grid) + lower, weight * (1 - share)) for place, weight in corners]
             above = [(place * len(grid) + lower + 1, weight * share) for place, weight in corners] if share else []
             corners = below + above
-        return min(1.0, exp(sum(weight * log(self.table.values[place]) for place, weight in corners)))
+        return min(1.0, exp(sum([weight * self._flat[place] for place, weight in corners])))
 
     def _many(self, point: tuple[Any, ...]) -> Any:
         """Most axes have one size for all points (the width of a weight): the table is folded along those first."""
