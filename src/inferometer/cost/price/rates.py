@@ -30,7 +30,7 @@ from inferometer.cost.price.utilisation import (
 from inferometer.cost.work.classes import FREE, MATRIX, attention_path, class_path, dims_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
@@ -48,15 +48,15 @@ class Covered:
     """A row that a table of the calibration is about.
 
     `factor` is what it takes inside a model over what it takes alone, `stream` what of (compute, memory) the table is a
-    share of. `axes` are the row's sizes on the table's axes: numbers, dimensions with the share of them that one device
-    has, or names of what is counted from its work.
+    share of. `axes` are the row's sizes on the table's axes: numbers, places among the `dims` of all rows, or names of
+    what is counted from its work.
     """
 
     number: int
     table: TableReader
     stream: slice | int
     factor: float
-    axes: tuple[float | tuple[Dim, float] | str, ...]
+    axes: tuple[float | int | str, ...]
     doubted: bool  # the first of a row's tables says how far outside it lies
 
 
@@ -66,7 +66,8 @@ class Rates:
 
     `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` (its members are 1) err
     together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
-    tables of are `covered`. `launches` are the kernels of a row.
+    tables of are `covered`; `dims` are their sizes that vary, each with the share of it that one device has, and
+    `moved` what is counted from their work. `launches` are the kernels of a row.
     """
 
     compute_share: Any
@@ -81,6 +82,8 @@ class Rates:
     in_steps: Any
     origins: tuple[Origin, ...]
     covered: tuple[Covered, ...]
+    dims: tuple[tuple[Dim, float], ...]
+    moved: frozenset[str]
 
     def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
         """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
@@ -90,14 +93,25 @@ class Rates:
         """
         outside = np.zeros_like(q.bytes)
         slower = np.ones((2, *outside.shape))
-        moved = {axis: _moved(q, axis) for row in self.covered for axis in row.axes if isinstance(axis, str)}
-        for row in self.covered:
-            point = tuple([_size(axis, row.number, binding, moved) for axis in row.axes])
-            share, beyond = row.table.read(point, doubt=doubt)
+        sizes = [binding.size(dim) * share for dim, share in self.dims]
+        moved = {name: _moved(q, name) for name in self.moved}
+        points = [tuple([_size(axis, row.number, sizes, moved) for axis in row.axes]) for row in self.covered]
+        shares = _shares(self.covered, points, outside.shape[1])
+        for row, point, share in zip(self.covered, points, shares, strict=True):
             slower[row.stream, row.number] = row.factor / share
-            if row.doubted:
-                outside[row.number] = beyond
+            if doubt and row.doubted:
+                outside[row.number] = row.table.beyond(point)
         return slower, outside
+
+
+def _shares(covered: Sequence[Covered], points: Sequence[tuple[Any, ...]], columns: int) -> Any:
+    """What each row reaches at its point. Many columns are looked up in logarithms, and come back from them at once."""
+    if columns == 1:
+        return [row.table.share(point) for row, point in zip(covered, points, strict=True)]
+    logs, known = np.empty((len(covered), columns)), dict[int, Any]()
+    for place, (row, point) in enumerate(zip(covered, points, strict=True)):
+        logs[place] = row.table.log_shares(point, known)
+    return np.minimum(1.0, np.exp(logs))
 
 
 _rates = Kept(1024)
@@ -121,6 +135,7 @@ def _made(
     groups: list[str] = []
     whole: list[bool] = []
     covered: list[Covered] = []
+    dims: dict[tuple[Dim, float], int] = {}
     for number, row in enumerate(rows):
         path = attention_path(row.op, effects.attention)
         classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
@@ -132,7 +147,7 @@ def _made(
         whole.append(factor is not None or row.op_class in FREE)
         factor = 1.0 if factor is None else factor
         if tables and calibration is not None:
-            covered += _covered(number, row, tables, factor)
+            covered += _covered(number, row, tables, factor, dims)
             spread = max(residual_of(calibration, table) for table in tables)
             numbers[number] = (1.0, 0.0, 1.0, 0.0, spread, _launches(row))
         else:
@@ -152,31 +167,36 @@ def _made(
         in_steps=np.array(whole)[:, None],
         origins=tuple(origins),
         covered=tuple(covered),
+        dims=tuple(dims),
+        moved=frozenset(axis for row in covered for axis in row.axes if isinstance(axis, str)),
     )
 
 
-def _covered(number: int, row: Row, tables: tuple[Utilisation, ...], factor: float) -> Iterator[Covered]:
+def _covered(
+    number: int, row: Row, tables: tuple[Utilisation, ...], factor: float, known: dict[tuple[Dim, float], int]
+) -> Iterator[Covered]:
+    """`known` are the dimensions of the rows before, to which those of this one are added."""
     dims = _dims_on_device(row)
     for place, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
-        axes = tuple(_axis(name, dims) for name in table.axes)
+        axes = tuple(_axis(name, dims, known) for name in table.axes)
         stream = slice(None) if table.stream == "floor" else 0 if is_compute(table) else 1
         yield Covered(
             number=number, table=reader_of(table), stream=stream, factor=factor, axes=axes, doubted=place == 0
         )
 
 
-def _axis(name: str, dims: Mapping[str, tuple[Dim, float]]) -> float | tuple[Dim, float] | str:
+def _axis(name: str, dims: Mapping[str, tuple[Dim, float]], known: dict[tuple[Dim, float], int]) -> float | int | str:
     if name not in dims:
         return name
     dim, share = dims[name]
-    return float(dim * share) if isinstance(dim, int) else (dim, share)
+    return float(dim * share) if isinstance(dim, int) else known.setdefault((dim, share), len(known))
 
 
-def _size(axis: float | tuple[Dim, float] | str, number: int, binding: Binding, moved: Mapping[str, Any]) -> Any:
+def _size(axis: float | str, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]) -> Any:
     if isinstance(axis, float):
         return axis
-    return moved[axis][number] if isinstance(axis, str) else binding.size(axis[0]) * axis[1]
+    return moved[axis][number] if isinstance(axis, str) else sizes[axis]
 
 
 def _launches(row: Row) -> int:

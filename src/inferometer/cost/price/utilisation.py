@@ -60,7 +60,10 @@ def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float
 def interpolate(table: Utilisation, shape: Mapping[str, Any]) -> Any:
     """The share at a shape, in (0, 1]: a number, or an array where an axis is one."""
     require_shape(table, shape)
-    return reader_of(table).read(tuple(shape[axis] for axis in table.axes))[0]
+    point = tuple(shape[axis] for axis in table.axes)
+    if any(isinstance(size, np.ndarray) for size in point):
+        return np.minimum(1.0, np.exp(reader_of(table).log_shares(point, {})))
+    return reader_of(table).share(point)
 
 
 def require_shape(table: Utilisation, shape: Container[str]) -> None:
@@ -86,22 +89,15 @@ class TableReader:
         self._grids = [np.log(np.asarray(grid, dtype=float)) for grid in table.grid]
         self._logs = np.log(np.asarray(table.values)).reshape([len(grid) for grid in table.grid])
         self._flat: list[float] = self._logs.ravel().tolist()
-        self._remembered: dict[tuple[Any, ...], tuple[float, float]] = {}
+        self._remembered: dict[tuple[float, ...], float] = {}
 
-    def read(self, point: tuple[Any, ...], *, doubt: bool = True) -> tuple[Any, Any]:
-        """The share at a size on each axis, and how far that lies outside of the grid.
-
-        The distance is a logarithm: 0.7 at twice the last point. Outside the edge is held. Without `doubt` the distance
-        of many points is not looked at.
-        """
-        try:
-            found = self._remembered.get(point)
-        except TypeError:  # arrays
-            return self._many(point), self._beyond(point) if doubt else 0.0
+    def share(self, point: tuple[float, ...]) -> float:
+        """At one size on each axis; outside of the grid its edge is held."""
+        found = self._remembered.get(point)
         if found is None:
             if len(self._remembered) > _REMEMBERED:
                 self._remembered.clear()
-            found = self._remembered[point] = self._one(point), float(self._beyond(point))
+            found = self._remembered[point] = self._one(point)
         return found
 
     def _one(self, point: tuple[float, ...]) -> float:
@@ -114,24 +110,29 @@ class TableReader:
             corners = below + above
         return min(1.0, exp(sum([weight * self._flat[place] for place, weight in corners])))
 
-    def _many(self, point: tuple[Any, ...]) -> Any:
-        """Most axes have one size for all points (the width of a weight): the table is folded along those first."""
+    def log_shares(self, point: tuple[Any, ...], known: dict[int, Any]) -> Any:
+        """The logarithm of `share` where some sizes are arrays; `known` keeps the logarithms of those, by identity.
+
+        Most axes have one size for all (the width of a weight): the table is folded along those first.
+        """
         logs = self._logs
         varying: list[tuple[Any, Any]] = []
         for axis in reversed(range(len(point))):
-            if isinstance(point[axis], np.ndarray):
-                varying.insert(0, (self._grids[axis], np.log(np.maximum(point[axis], _LEAST))))
+            size = point[axis]
+            if isinstance(size, np.ndarray):
+                if id(size) not in known:
+                    known[id(size)] = np.log(np.maximum(size, _LEAST))
+                varying.insert(0, (self._grids[axis], known[id(size)]))
                 continue
-            lower, share = _between(self.table.grid[axis], point[axis])
+            lower, share = _between(self.table.grid[axis], size)
             folded = logs.take(lower, axis=axis)
             logs = folded + share * (logs.take(lower + 1, axis=axis) - folded) if share else folded
         if len(varying) == 1:
-            ((grid, sizes),) = varying
-            return np.minimum(1.0, np.exp(np.interp(sizes, grid, logs)))
-        places = [_cell(grid, sizes) for grid, sizes in varying]
-        return np.minimum(1.0, np.exp(_in_cell(logs.ravel(), logs.shape, places, 0)))
+            return np.interp(varying[0][1], varying[0][0], logs)
+        return _in_cell(logs.ravel(), logs.shape, [_cell(grid, sizes) for grid, sizes in varying], 0)
 
-    def _beyond(self, point: tuple[Any, ...]) -> Any:
+    def beyond(self, point: tuple[Any, ...]) -> Any:
+        """How far a point lies outside of the grid, over all axes, as a logarithm: 0.7 at twice the last point."""
         total: Any = 0.0
         for size, grid in zip(point, self.table.grid, strict=True):
             if isinstance(size, np.ndarray):
