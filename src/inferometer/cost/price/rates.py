@@ -193,7 +193,7 @@ def _axis(name: str, dims: Mapping[str, tuple[Dim, float]], known: dict[tuple[Di
     return float(dim * share) if isinstance(dim, int) else known.setdefault((dim, share), len(known))
 
 
-def _size(axis: float | str, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]) -> Any:
+def _size(axis: Any, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]) -> Any:
     if isinstance(axis, float):
         return axis
     return moved[axis][number] if isinstance(axis, str) else sizes[axis]
