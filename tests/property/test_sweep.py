@@ -10,6 +10,7 @@ from hypothesis import strategies as some
 
 from inferometer import predict
 from inferometer.catalog import device as device_named
+from inferometer.catalog.files import rows_of
 from inferometer.core.profile import Headline
 from inferometer.cost.headline import request_times
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
@@ -41,6 +42,7 @@ def lists(values, most=2):
 
 ORDER = ("models", "devices", "runtimes", "weights", "activations", "tp", "pp", "dp", "batch", "prompt", "generate",
          "context")  # fmt: skip
+ONE = {name: [None] for name in ORDER} | {name: [1] for name in ("tp", "pp", "dp", "batch")}
 AXES = some.fixed_dictionaries(
     {
         "models": lists(MODELS),
@@ -127,6 +129,22 @@ def test_a_row_is_the_summary_of_its_prediction(axes, options, how, calibrated):
         require_same(row, prediction, options, details=how["details"])
 
 
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    model=some.sampled_from(MODELS),
+    devices=some.lists(some.sampled_from([*rows_of("devices").by_name]), min_size=3, max_size=6, unique=True),
+    runtimes=lists((None, None, "torch-compile", "llamacpp", "onnxruntime")),
+    weights=some.lists(some.sampled_from(("bf16", "q4_0", "i8", "f32", "f16")), min_size=2, max_size=4, unique=True),
+    how=some.fixed_dictionaries({"calibrated": some.booleans(), "details": some.booleans()}),
+)
+def test_a_row_of_a_mixed_sweep_is_the_summary_of_its_prediction(model, devices, runtimes, weights, how):
+    """One size, and many devices and formats that are priced together, those with calibrations among them."""
+    axes = ONE | {"models": [model], "devices": ["nvidia-h200", *devices], "runtimes": runtimes, "weights": weights}
+    rows = swept(axes, **how)
+    for row, found in zip(rows.records(), predictions(axes, Options(), calibrated=how["calibrated"]), strict=True):
+        require_same(row, found, Options(), details=how["details"])
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=some.sampled_from(("llama-3.2-1b", "gemma-3-1b", "qwen3-30b-a3b", "bert-base", "resnet50")),
@@ -142,8 +160,7 @@ def test_a_row_of_a_dense_grid_is_the_summary_of_its_prediction(  # noqa: PLR091
 ):
     """More rows of a combination than are computed together with other combinations: the closed forms, and tables."""
     asked = {"batch": [1, 2, 3, *range(4, 75, 2), 1000], "context": [0, *range(1, 2000, 100)]}
-    axes = {name: [None] for name in ORDER} | {"models": [model], "devices": [device], "tp": [tp], "pp": [1], "dp": [1]}
-    axes |= {"weights": [weights], "prompt": [100], **asked}
+    axes = ONE | {"models": [model], "devices": [device], "tp": [tp], "weights": [weights], "prompt": [100], **asked}
     rows = swept(axes, calibrated=calibrated, details=details)
     for place in places:
         batch, context = (asked[name][at] for name, at in zip(asked, divmod(place, 21), strict=True))
@@ -162,8 +179,7 @@ def told(profile, options):
 
 def test_a_draft_counts_as_in_a_prediction():
     options = Options(speculative=Speculative(draft=graph("llama-3.2-1b"), length=4, acceptance=0.7))
-    axes = {name: [None] for name in ORDER} | {"models": ["llama-3.1-8b"], "devices": ["nvidia-h200"]}
-    axes |= {"tp": [1], "pp": [1], "dp": [1], "batch": [1, 2], "context": [100, 200]}
+    axes = ONE | {"models": ["llama-3.1-8b"], "devices": ["nvidia-h200"], "batch": [1, 2], "context": [100, 200]}
     rows = swept(axes, options=options)
     for row, found in zip(rows.records(), predictions(axes, options, calibrated=True), strict=True):
         require_same(row, found, options, details=False)
