@@ -91,6 +91,12 @@ def catalog_folders() -> tuple[Path, ...]:
     return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
 
 
+def styled_terminal() -> bool:
+    """Whether a terminal may get bold and colour: not where NO_COLOR is set (no-color.org), nor on a dumb one."""
+    variables = os.environ  # noqa: TID251 - the one place that reads it
+    return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
+
+
 def debug() -> bool:
     return value_of("INFEROMETER_DEBUG") not in {None, "", "0"}
 

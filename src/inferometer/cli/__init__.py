@@ -54,6 +54,9 @@ Options:
 
 def main() -> None:
     """The entry point. Only the bare front page is answered here; everything else is click's."""
+    from inferometer.cli.encoding import print_readably
+
+    print_readably()
     arguments = sys.argv[1:]
     if arguments in ([], ["--help"], ["-h"]):
         sys.stdout.write(front_page())

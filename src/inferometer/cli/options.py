@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from inferometer.cli.encoding import is_unicode
 from inferometer.report.render import FORMATS, render
 from inferometer.report.table import ReportTable
 
@@ -45,7 +46,7 @@ def print_card(card: "Card", form: str) -> None:
 def print_document(plain: Any) -> None:
     import json
 
-    print_text(json.dumps(plain, indent=2, ensure_ascii=False))
+    print_text(json.dumps(plain, indent=2, ensure_ascii=not is_unicode(sys.stdout.encoding)))
 
 
 def say(words: str) -> None:

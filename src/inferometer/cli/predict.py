@@ -147,9 +147,9 @@ def _energy(per_flop: str | None, per_byte: str | None) -> EnergyCosts | None:
 
 def _show(profile: Profile, form: str) -> None:
     if form == "json":
-        from inferometer.core.codec import encode
+        from inferometer.core.codec import document
 
-        print_text(encode(profile, indent=2).decode())
+        print_document(document(profile))
         return
     from inferometer.report.predictions import op_table, phase_table, prediction_card
 

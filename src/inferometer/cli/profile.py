@@ -98,12 +98,12 @@ def command(
 
 
 def _show(profiles: tuple[Any, ...], form: str, *, dataflow: bool) -> None:
-    from inferometer.core.codec import document, encode
+    from inferometer.core.codec import document
     from inferometer.report.profiles import layer_table, length_table, measured_phase_table, profile_card
 
     if form == "json":
         if len(profiles) == 1:
-            print_text(encode(profiles[0], indent=2).decode())
+            print_document(document(profiles[0]))
         else:
             print_document([document(profile) for profile in profiles])
         return

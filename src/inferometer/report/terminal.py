@@ -9,6 +9,7 @@ import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from inferometer import settings
 from inferometer.report.table import cell_text
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def _dim(text: str) -> str:
 
 
 def _styled(text: str, style: str) -> str:
-    return f"\x1b[{style}m{text}\x1b[0m" if text and style != _PLAIN and _on_terminal() else text
+    shown = text and style != _PLAIN and _on_terminal() and settings.styled_terminal()
+    return f"\x1b[{style}m{text}\x1b[0m" if shown else text
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -1,0 +1,83 @@
+"""Every command prints something readable, whatever the encoding of its output."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import inferometer
+from inferometer.cli import COMMANDS
+from inferometer.cli.encoding import _readable, is_unicode
+
+ENCODINGS = ("ascii", "latin-1", "cp1252", "cp437", "utf-8")
+ANSWERS = {
+    "predict": ("predict", "resnet50", "--on", "nvidia-t4"),
+    "devices": ("devices", "show", "nvidia-h200"),
+    "formulas": ("formulas", "show", "kv_bytes_per_token"),
+    "error": ("predict", "resnet50", "--on", "nvidia-x200"),
+    "sweep": ("sweep", "--models", "resnet50", "--devices", "nvidia-t4,nvidia-l4"),
+}
+
+
+# One process for several command lines: starting one for each would take most of the time.
+MANY = """
+import sys
+from inferometer.cli.encoding import print_readably
+from inferometer.cli.run import run
+print_readably()
+for line in sys.argv[1:]:
+    print("CODE", run(line.split()), flush=True)
+"""
+
+
+def said(encoding, *words):
+    variables = {**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}  # noqa: TID251 - the child's own
+    ran = subprocess.run([sys.executable, *words], capture_output=True, env=variables, check=False)
+    return ran.returncode, ran.stdout.decode(encoding), ran.stderr.decode(encoding)
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_answers_errors_and_help_print_in_every_encoding(encoding):
+    lines = [*(" ".join(words) for words in ANSWERS.values()), *(f"{command} --help" for command in COMMANDS)]
+    code, out, err = said(encoding, "-c", MANY, *lines)
+    assert code == 0, err
+    assert [line for line in out.splitlines() if line.startswith("CODE")] == [
+        f"CODE {2 if line == ' '.join(ANSWERS['error']) else 0}" for line in lines
+    ]
+    assert "?" not in out, "a sign that nothing stands for"
+    assert "Did you mean" in err
+
+
+def test_the_front_page_prints_in_ascii():
+    code, out, err = said("ascii", "-m", "inferometer", "--help")
+    assert (code, err) == (0, "")
+    assert "COMMAND [ARGS]..." in out
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+def test_json_is_the_same_document_in_every_encoding(encoding):
+    documents = [
+        json.loads(said(each, "-m", "inferometer", *ANSWERS["predict"], "--format", "json")[1])
+        for each in (encoding, "utf-8")
+    ]
+    for document in documents:
+        document["provenance"].pop("created")
+    assert documents[0] == documents[1]
+
+
+def test_every_sign_that_we_print_has_one_that_stands_for_it():
+    """Those of the source, its tables and its rows, but for bytes of tokenisers and a trademark."""
+    folder = Path(inferometer.__file__).parent
+    texts = (path.read_text(encoding="utf-8") for ending in ("py", "toml") for path in folder.rglob(f"*.{ending}"))
+    signs = {sign for text in texts for sign in text if not sign.isascii()}
+    assert {sign for sign in signs if _readable(sign) == "?"} <= {"¡", "®"}
+
+
+def test_an_encoding_nobody_knows_is_not_unicode():
+    assert is_unicode("UTF-8")
+    assert is_unicode("utf_8_sig")
+    assert not is_unicode("no-such-encoding")
+    assert not is_unicode(None)
