@@ -159,7 +159,6 @@ def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped
         if options.overrides:
             sized = with_overrides(sized, options.overrides)
         cut, offloaded = _offloaded(sized, options.offload)
-        unknown = unknown_sizes(cut, Binding(sizes={**fixed, **dict.fromkeys(SYMBOLIC)}))
         parameters = cut.parameters
         return _Shaped(
             graph=cut,
@@ -167,7 +166,7 @@ def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped
             parameters=parameters,
             active_parameters=parameters - _idle(cut),
             uncovered=_uncovered(cut),
-            unknown=unknown,
+            unknown=unknown_sizes(cut, Binding()),
             memo=Memo(),
         )
 
@@ -184,7 +183,6 @@ def _layout(
     terms = Terms(
         precision=precision,
         effects=effects,
-        fixed=fixed,
         stages=parallel.pp,
         offloaded=shaped.offloaded,
         memo=shaped.memo,

@@ -1,17 +1,22 @@
-"""How much memory a graph needs, what for, and where the most of it is needed."""
+"""How much memory a graph needs, what for, and where the most of it is needed.
+
+This is the definition: exact for any graph, loops and sizes that only the data decides included. `memory.residency`
+prepares the same functions for many workloads and several devices.
+"""
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph
-from inferometer.cost.exact import larger, smaller
+from inferometer.cost.exact import larger
 from inferometer.cost.memory.liveness import live_bytes
 from inferometer.cost.work.count import unknown_sizes, with_formats
-from inferometer.cost.work.rules.attention import cached_bytes_per_token, expanded_bytes, sequences
+from inferometer.cost.work.rules.attention import cache_bytes, cached_bytes_per_token, expanded_bytes
 from inferometer.cost.work.rules.experts import hidden_bytes
 
 if TYPE_CHECKING:
@@ -41,7 +46,7 @@ class Footprint:
 
 
 def footprint(graph: Graph, binding: Binding) -> Footprint:
-    """Memory for one step of the graph at these sizes. Sizes that only the data tells count as nothing."""
+    """Memory for one step of the graph at these sizes. Sizes that only the data decides count as nothing."""
     unknown = unknown_sizes(graph, binding)
     bound = with_formats(graph, binding)
 
@@ -49,13 +54,14 @@ def footprint(graph: Graph, binding: Binding) -> Footprint:
         return 0 if tensor.symbols & unknown else bound.nbytes(tensor)
 
     ops = [(block, op) for block, op in _every_op(graph) if op.kind == "control" or not op.symbols & unknown]
-    weights = _resident(graph, size_of, "weight", "constant")
-    kv = _cache_bytes(ops, bound) + _loose_cache_bytes(graph, size_of)
-    state = _resident(graph, size_of, "state")
-    activations, peak_at = _most(live_bytes(graph, size_of))
+    weights = resident_bytes(graph, size_of, "weight", "constant")
+    kv = sum(block.count * cache_bytes(op, bound) for block, op in ops if keeps_cache(op))
+    kv = kv + _loose_cache_bytes(graph, size_of)
+    state = resident_bytes(graph, size_of, "state")
+    activations, peak_at = _peak(live_bytes(graph, size_of))
     workspace: Any = 0
     for _, op in ops:
-        workspace = larger(workspace, _workspace(op, bound, size_of))
+        workspace = larger(workspace, larger(inner_bytes(op, bound), _body_bytes(op, size_of)))
     return Footprint(
         weights_bytes=weights,
         kv_bytes=kv,
@@ -64,23 +70,11 @@ def footprint(graph: Graph, binding: Binding) -> Footprint:
         workspace_bytes=workspace,
         peak_bytes=weights + kv + state + activations + workspace,
         peak_at=peak_at,
-        kv_bytes_per_token=_cache_growth(ops, bound),
+        kv_bytes_per_token=kv_bytes_per_token(graph, bound),
     )
 
 
-def _every_op(graph: Graph) -> Iterator[tuple[Block, Op]]:
-    """Each op with its block, and after an op the ops inside it."""
-
-    def within(op: Op) -> Iterator[Op]:
-        yield op
-        for body in op.get("bodies", ()):
-            for inner in body:
-                yield from within(inner)
-
-    return ((block, op) for block, outer in graph.ops() for op in within(outer))
-
-
-def _resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> Any:
+def resident_bytes(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> Any:
     """Bytes of all tensors of these roles, each counted once by name, in every repetition of its block."""
     held: dict[str, Any] = {}
     for block, op in _every_op(graph):
@@ -91,61 +85,52 @@ def _resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> An
     return sum(held.values())
 
 
-def _caches(ops: list[tuple[Block, Op]]) -> Iterator[tuple[Block, Op]]:
-    return ((block, op) for block, op in ops if op.kind == "attention" and op.get("cached"))
+def kv_bytes_per_token(graph: Graph, binding: Binding) -> int:
+    """Bytes that one more token of one sequence adds to all caches, while no layer's window is full."""
+    return sum(
+        block.count * cached_bytes_per_token(op, binding)
+        for block, op in _every_op(graph)
+        if keeps_cache(op) and not op.get("cross")
+    )
 
 
-def _cache_bytes(ops: list[tuple[Block, Op]], binding: Binding) -> Any:
-    """Each attention's cache: the tokens there and the new ones, at most the window; an encoder's length for cross."""
-    total: Any = 0
-    for block, op in _caches(ops):
-        tokens = binding.size(op.get("context", 0))
-        if not op.get("cross"):
-            tokens = tokens + binding.size(op["query"])
-            tokens = tokens if op.get("window") is None else smaller(tokens, op["window"])
-        total = total + block.count * sequences(op, binding) * tokens * cached_bytes_per_token(op, binding)
-    return total
+def keeps_cache(op: Op) -> bool:
+    return op.kind == "attention" and bool(op.get("cached"))
+
+
+def inner_bytes(op: Op, binding: Binding) -> Any:
+    """Bytes that live inside the op. Attention's scores do not: they are made and used up tile by tile."""
+    if op.kind == "moe_experts":
+        return hidden_bytes(op, binding)
+    return expanded_bytes(op, binding) if op.kind == "attention" else 0
+
+
+def _every_op(graph: Graph) -> Iterator[tuple[Block, Op]]:
+    """Each op with its block, and after an op the ops inside it."""
+    return ((block, op) for block, outer in graph.ops() for op in outer.nested())
 
 
 def _loose_cache_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> Any:
     """Cache tensors that no attention op has: graphs where attention is spelled out in products."""
-    known = {t.name for _, op in _every_op(graph) if op.kind == "attention" for t in (*op.inputs, *op.outputs)}
-    held: dict[str, Any] = {}
-    for block, op in _every_op(graph):
-        for tensor in (*op.inputs, *op.outputs):
-            if tensor.role == "kv" and tensor.name not in known:
-                times = block.count if "{}" in tensor.name else 1
-                held.setdefault(block.full_name(tensor.name), times * size_of(tensor))
-    return sum(held.values())
+    attended = {t.name for _, op in _every_op(graph) if op.kind == "attention" for t in (*op.inputs, *op.outputs)}
+    return resident_bytes(graph, lambda tensor: 0 if tensor.name in attended else size_of(tensor), "kv")
 
 
-def _cache_growth(ops: list[tuple[Block, Op]], binding: Binding) -> int:
-    return sum(block.count * cached_bytes_per_token(op, binding) for block, op in _caches(ops) if not op.get("cross"))
+def _body_bytes(op: Op, size_of: Callable[[Tensor], Any]) -> Any:
+    """The most that is alive at once inside a branch or a loop's body, of what the body itself makes.
+
+    What it only reads lives outside, where it is already counted.
+    """
+
+    def alive(body: tuple[Op, ...]) -> Any:
+        makes = {tensor.name for inner in body for tensor in inner.outputs}
+        graph = Graph(name="body", blocks=(Block(name="body", ops=body),))
+        return _peak(live_bytes(graph, lambda tensor: size_of(tensor) if tensor.name in makes else 0))[0]
+
+    return reduce(larger, (alive(body) for body in op.get("bodies", ())), 0)
 
 
-def _workspace(op: Op, binding: Binding, size_of: Callable[[Tensor], Any]) -> Any:
-    """Bytes that live inside the op. Attention's scores do not: they are made and used up tile by tile."""
-    if op.kind == "moe_experts":
-        return hidden_bytes(op, binding)
-    if op.kind == "attention":
-        return expanded_bytes(op, binding)
-    most: Any = 0
-    for body in op.get("bodies", ()):
-        most = larger(most, _most(live_bytes(_inner_graph(body), _of_body(body, size_of)))[0])
-    return most
-
-
-def _inner_graph(body: tuple[Op, ...]) -> Graph:
-    return Graph(name="body", blocks=(Block(name="body", ops=body),))
-
-
-def _of_body(body: tuple[Op, ...], size_of: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    """Sizes of what the body makes; what it only reads lives outside, where it is already counted."""
-    made = {tensor.name for op in body for tensor in op.outputs}
-    return lambda tensor: size_of(tensor) if tensor.name in made else 0
-
-
-def _most(timeline: list[tuple[str, Any]]) -> tuple[Any, Any]:
+def _peak(timeline: list[tuple[str, Any]]) -> tuple[Any, Any]:
     """The largest number of a timeline and the first name that has it; both by element where numbers are arrays."""
     most: Any = 0
     place: Any = -1

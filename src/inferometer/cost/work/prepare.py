@@ -17,7 +17,6 @@ from inferometer.core.binding import Binding
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
-from inferometer.core.work import Work
 from inferometer.core.workload import Precision
 from inferometer.cost.exact import larger
 from inferometer.cost.work.classes import FREE, MATRIX, is_padded
@@ -32,10 +31,11 @@ from inferometer.cost.work.polynomial import (
 )
 from inferometer.cost.work.rules import work_of
 from inferometer.cost.work.rules.attention import attention_pairs, sequences
-from inferometer.cost.work.rules.streams import streams
+from inferometer.cost.work.rules.indexing import lookup
 from inferometer.cost.work.symbolic import NAMES, SYMBOLIC, Memo, SymbolicBinding, remembered
 
 if TYPE_CHECKING:
+    from inferometer.core.work import Work
     from inferometer.cost.parallel import Placed
 
 # A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
@@ -46,21 +46,20 @@ _PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", 
 
 @frozen
 class Terms:
-    """On what terms a graph is run: formats, runtime, the sizes that stay what they are, pipeline stages.
+    """On what terms a graph is run: formats, runtime, pipeline stages.
 
     `offloaded` are the places (block, op) whose weights lie elsewhere.
     """
 
     precision: Precision
     effects: RuntimeEffects
-    fixed: Mapping[str, Any] = field(default_factory=dict)
     stages: int = 1
     offloaded: frozenset[tuple[int, int]] = frozenset()
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)  # shared by all terms for a graph
 
     def symbolic(self) -> Binding:
         """A binding in which the sizes that change are names."""
-        return SymbolicBinding(sizes={**self.fixed, **NAMES}, precision=self.precision, memo=self.memo)
+        return SymbolicBinding(sizes=NAMES, precision=self.precision, memo=self.memo)
 
 
 @frozen
@@ -113,7 +112,7 @@ class Prepared:
         return self.collected.entries
 
     def binding(self, sizes: Mapping[str, Any]) -> Binding:
-        return Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
+        return Binding(sizes=sizes, precision=self.terms.precision)
 
     @property
     def effects(self) -> RuntimeEffects:
@@ -235,16 +234,10 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
 
 
 def _work(op: Op, binding: Binding) -> Work:
-    return _looked_up(op, binding) if op.kind == "embedding" else work_of(op, binding)
-
-
-def _looked_up(op: Op, binding: Binding) -> Work:
-    """As the rule, but for the limit that no more than the whole table is read, which no polynomial can say."""
-    ids = binding.elements(op.inputs[0]) if op.inputs else None
-    if not isinstance(ids, Polynomial):
-        return work_of(op, binding)
-    rows_bytes = sum(-(-binding.nbytes(weight) // binding.size(weight.shape[0])) for weight in op.weights)
-    return Work(**streams(op, binding) | {"weights": rows_bytes * ids})
+    """As the rules count it, but for a table's limit, which no polynomial can say: `Prepared.tables` puts it back."""
+    if op.kind == "embedding" and isinstance(binding, SymbolicBinding):
+        return lookup(op, binding, lambda ids, _entries: ids)
+    return work_of(op, binding)
 
 
 def _wider(binding: Binding, times: int) -> Binding:
