@@ -92,13 +92,13 @@ def make_ready(  # noqa: PLR0913 - what a prediction depends on
     options: Options,
     calibration: Calibration | None = None,
 ) -> Ready:
-    """The same arguments give the same value, without the work. Graphs are told apart by identity: keep them."""
+    """The same arguments give the same value, without the work. Graphs are recognised by identity: keep them."""
     layout = make_layout(graph, effects=effects, workload=workload, options=options)
     return on_device(layout, device, options=options, calibration=calibration)
 
 
 def on_device(layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None) -> Ready:
-    """As `make_ready`, for a layout that is there."""
+    """As `make_ready`, for a layout that already exists."""
     key = (id(layout), device.name, options.overlap, options.link and options.link.name, id(calibration))
 
     def make() -> Ready:
@@ -159,12 +159,11 @@ def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped
         if options.overrides:
             sized = with_overrides(sized, options.overrides)
         cut, offloaded = _offloaded(sized, options.offload)
-        parameters = cut.parameters
         return _Shaped(
             graph=cut,
             offloaded=offloaded,
-            parameters=parameters,
-            active_parameters=parameters - _idle(cut),
+            parameters=cut.parameters,
+            active_parameters=cut.active_parameters,
             uncovered=_uncovered(cut),
             unknown=unknown_sizes(cut, Binding()),
             memo=Memo(),
@@ -216,15 +215,6 @@ def _layout(
     )
 
 
-def _idle(graph: Graph) -> int:
-    """Parameters of experts that a token does not visit."""
-    idle = 0
-    for block, op in graph.ops():
-        if op.kind == "moe_experts":
-            idle += block.count * op.parameters * (op["experts"] - op["top_k"]) // op["experts"]
-    return idle
-
-
 def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
     if graph.precision is not None or (asked.weights and asked.activations):
         return ()
@@ -232,12 +222,12 @@ def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
 
 
 def _uncovered(graph: Graph) -> tuple[str, ...]:
-    found = coverage(graph)
-    if not found.uncovered:
+    covered = coverage(graph)
+    if not covered.uncovered:
         return ()
-    kinds = ", ".join(sorted({entry.source_type or entry.kind for entry in found.uncovered}))
-    missing = found.ops - found.covered
-    return (f"{missing} of {found.ops} ops are not in the prediction, because their work is not known: {kinds}.",)
+    kinds = ", ".join(sorted({entry.source_type or entry.kind for entry in covered.uncovered}))
+    missing = covered.ops - covered.covered
+    return (f"{missing} of {covered.ops} ops are not in the prediction, because their work is not known: {kinds}.",)
 
 
 def _offloaded(graph: Graph, offload: Offload | None) -> tuple[Graph, frozenset[tuple[int, int]]]:

@@ -49,7 +49,7 @@ class Plan:
         """Price a step. `once` looks at the ops that run once a request instead of those of every step.
 
         Columns without logits (`sizes["logits"]` of 0) leave out the ops that make them, unless the runtime does not.
-        Without `doubt` nobody asks for intervals, and how far ops lie outside of their tables is not looked at.
+        `doubt=False` leaves out how far ops lie outside of their tables, which only intervals need.
         """
         needed, sizes = _needed(self.prepared.rows, sizes)
         quantities = self.prepared.quantities(sizes)
@@ -190,17 +190,17 @@ def _calibrated_by(calibration: Calibration) -> str:
 
 
 def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """For each format that work is counted in, seconds an operation on each row; and what is to be said."""
+    """For each format that work is counted in, seconds an operation on each row; and notes."""
     inverse = {key.removeprefix("flops:"): np.zeros((len(prepared.rows), 1)) for key in prepared.keys}
     binding = prepared.binding({})
     notes: dict[str, None] = {}
     for counted in prepared.arithmetic:
-        found = arithmetic_for(counted.op, counted.key, binding, device, prepared.effects)
-        if found.name is not None:
-            peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
+        arithmetic = arithmetic_for(counted.op, counted.key, binding, device, prepared.effects)
+        if arithmetic.name is not None:
+            peak = require_rate(device.peaks[arithmetic.name], f"The {arithmetic.name} peak of {device.name}")
             inverse[counted.key][counted.rows, 0] = 1 / peak
-        if found.note:
-            notes[found.note] = None
+        if arithmetic.note:
+            notes[arithmetic.note] = None
     return inverse, tuple(notes)
 
 

@@ -1,6 +1,6 @@
 """How near each row of a graph comes to its peaks in a phase: from a calibration's tables, else from class priors.
 
-Nothing here knows one device from another of its kind, so that all of them share what is found.
+Nothing here depends on the device beyond its kind of unit: devices of a kind share the result.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.work.collect import Collected, Row
 
-DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
+DATASHEET_SPREAD = 3.0  # where nothing is known of how near to its peak an op comes
 _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
 
 
@@ -82,10 +82,10 @@ class Rates:
     covered: tuple[Covered, ...]
 
     def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
-        """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
+        """What the tables multiply the compute and the memory time of each row by, [2, rows, n].
 
-        A stream that they say nothing of counts at its peak. With `doubt` also how far each row lies outside of its
-        table, as a logarithm, [rows, n].
+        A stream without a table counts at its peak. With `doubt` also how far each row lies outside of its table, as a
+        logarithm, [rows, n].
         """
         outside = np.zeros_like(q.bytes)
         slower = np.ones((2, *outside.shape))
@@ -117,7 +117,7 @@ def _made(
     numbers = np.zeros((len(rows), 6))
     origins: list[Origin] = []
     groups: list[str] = []
-    whole: list[bool] = []
+    in_steps: list[bool] = []
     covered: list[Covered] = []
     for number, row in enumerate(rows):
         path = attention_path(row.op, effects.attention)
@@ -127,7 +127,7 @@ def _made(
         origins.append("calibrated" if tables else "datasheet" if prior is None else "prior")
         groups.append(tables[0].op_class if tables else "prior")
         factor = factor_for(calibration, classes)
-        whole.append(factor is not None or row.op_class in FREE)
+        in_steps.append(factor is not None or row.op_class in FREE)
         factor = 1.0 if factor is None else factor
         if tables and calibration is not None:
             covered += _covered(number, row, tables, factor)
@@ -147,7 +147,7 @@ def _made(
         step_spread=None if calibration is None else step_residual(calibration, phase),
         host_spread=residuals.get("host", _HOST_RESIDUAL),
         groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
-        in_steps=np.array(whole)[:, None],
+        in_steps=np.array(in_steps)[:, None],
         origins=tuple(origins),
         covered=tuple(covered),
     )

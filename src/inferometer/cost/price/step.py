@@ -45,15 +45,14 @@ class Step:
     step_s: float  # spent once, on no op
     far: Any  # of each row: how far it lies outside of its table, as a logarithm
     rates: Rates
-    host_s: Any = 0.0  # of each row: what it waits for the host
+    host_s: Any = 0.0  # of each row: how long it waits for the host
 
     def interval(self) -> tuple[Any, Any]:
         """The low and the high end of the step, one number a column: eight in ten such steps lie between them.
 
         Where whole steps were measured, what they are off by is known, and only ops outside of their tables or of
-        classes that no such step had add to it.
-        Else rows of one class err together, classes independently of each other. A step that waits for its host is as
-        uncertain as the host.
+        classes that no such step had add to it. Otherwise rows of one class err together, classes independently of each
+        other. A step that waits for its host is as uncertain as the host.
         """
         times, time, rates = self.priced.time_s, self.total("time_s"), self.rates
         waiting = over_rows(self.counts, _spread(self.host_s, times))
@@ -62,8 +61,8 @@ class Step:
             spread = spread - rates.spread * rates.in_steps
         own = self.counts[:, None] * times * spread
         together = (over_rows(members, own) for members in rates.groups.values())
-        whole = np.where(waiting > 0, rates.host_spread, rates.step_spread or 0.0) * time
-        share = np.sqrt(sum(part**2 for part in (*together, whole))) / np.where(time > 0, time, 1.0)
+        of_step = np.where(waiting > 0, rates.host_spread, rates.step_spread or 0.0) * time
+        share = np.sqrt(sum(part**2 for part in (*together, of_step))) / np.where(time > 0, time, 1.0)
         wide = np.exp(EIGHT_IN_TEN * share)
         return np.maximum(np.minimum(self.total("floor_s"), time), time / wide), time * wide
 
@@ -154,9 +153,9 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     needed: Any = 1.0,
     done: Any = 1.0,
 ) -> tuple[Priced, Any]:
-    """Every row's price, and what each waits for the host.
+    """Every row's price, and how long each waits for the host.
 
-    `resident` are the bytes that every step reads. `slower` is what a calibration multiplies compute and memory with.
+    `resident` are the bytes that every step reads. `slower` is what a calibration multiplies compute and memory by.
     `links` gives the seconds on links and raises the floors of what travels. `needed` and `done` are 0 where a column
     does not need a row, and where it is not run.
     """

@@ -28,10 +28,10 @@ _REMEMBERED = 10_000  # shapes at most
 def tables_for(calibration: Calibration, classes: Iterable[str]) -> tuple[Utilisation, ...]:
     """The tables of the first class name that the calibration has any for: one a stream."""
     for name in classes:
-        if found := tuple(table for table in calibration.tables if table.op_class == name):
-            for table in found:
+        if tables := tuple(table for table in calibration.tables if table.op_class == name):
+            for table in tables:
                 _require_axes(table)
-            return found
+            return tables
     return ()
 
 
@@ -90,18 +90,18 @@ class TableReader:
     def read(self, point: tuple[Any, ...], *, doubt: bool = True) -> tuple[Any, Any]:
         """The share at a size on each axis, and how far that lies outside of the grid.
 
-        The distance is a logarithm: 0.7 at twice the last point. Outside the edge is held. Without `doubt` the distance
-        of many points is not looked at.
+        The distance is a logarithm: 0.7 at twice the last point. Outside, the edge is held. Without `doubt` the
+        distance of many points is not computed.
         """
         try:
-            found = self._remembered.get(point)
+            share_and_distance = self._remembered.get(point)
         except TypeError:  # arrays
             return self._many(point), self._beyond(point) if doubt else 0.0
-        if found is None:
+        if share_and_distance is None:
             if len(self._remembered) > _REMEMBERED:
                 self._remembered.clear()
-            found = self._remembered[point] = self._one(point), float(self._beyond(point))
-        return found
+            share_and_distance = self._remembered[point] = self._one(point), float(self._beyond(point))
+        return share_and_distance
 
     def _one(self, point: tuple[float, ...]) -> float:
         """The corners of the cell around the point, each with its weight; those that weigh nothing are left out."""

@@ -1,4 +1,4 @@
-"""The distinct ops of a graph on a device: ops that differ in name only are one row, in whatever formats they run."""
+"""The distinct ops of a graph on a device: ops that differ only in their names are one row, whatever their formats."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def collect(
     unknown: frozenset[str] = frozenset(),
     offloaded: frozenset[tuple[int, int]] = frozenset(),
 ) -> Collected:
-    """`unknown` are sizes that only the data tells, `offloaded` the places (block, op) whose weights lie elsewhere."""
+    """`unknown` are sizes that the data decides, `offloaded` the places (block, op) whose weights lie elsewhere."""
     collector = _Collector(unknown=unknown)
     fused = fuse(graph, effects)
     for number, block in enumerate(graph.blocks):
@@ -75,8 +75,8 @@ def collect(
             collector.add(block, row, block.count)
             for message in entry.messages:
                 op = message_op(entry.op, message)
-                told = Row(op=op, op_class="collective", fused=UNFUSED, scale=WHOLE, once=row.once)
-                collector.add(block, told, block.count if message.count is None else message.count)
+                sent = Row(op=op, op_class="collective", fused=UNFUSED, scale=WHOLE, once=row.once)
+                collector.add(block, sent, block.count if message.count is None else message.count)
     rows, entries = tuple(collector.rows), tuple(collector.entries)
     return Collected(rows=rows, entries=entries, repeats=_repeats(rows, entries))
 
@@ -129,7 +129,7 @@ def _names(fused: Fused) -> Any:
 
 
 def _repeats(rows: tuple[Row, ...], entries: tuple[Entry, ...]) -> tuple[Any, Any]:
-    found = np.zeros((2, len(rows)))
+    repeats = np.zeros((2, len(rows)))
     for entry in entries:
-        found[int(rows[entry.row].once), entry.row] += entry.count
-    return found[0], found[1]
+        repeats[int(rows[entry.row].once), entry.row] += entry.count
+    return repeats[0], repeats[1]

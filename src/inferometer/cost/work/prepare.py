@@ -1,7 +1,8 @@
 """A graph made ready to be priced many times: its distinct ops, and their work as polynomials in the sizes.
 
 A row's quantities are polynomials in batch, query, context and logits where its rule is one; the others are counted
-with numbers each time. Nothing here knows a device.
+with numbers each time. What it buys: the work of a workload, or of a million, is one matrix product instead of a run of
+every rule. tests/property/test_price.py holds both together. Nothing here knows a device.
 """
 
 from __future__ import annotations
@@ -131,10 +132,10 @@ class Prepared:
         if self.loose:
             binding = self.binding(sizes)
             for number, key in self.loose.items():
-                found = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
+                counted = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
                 for place, name in enumerate((*self.keys, *_PARTS)):
-                    if name in found:
-                        table[place, number] = np.ravel(np.broadcast_to(found[name], shape)) if shape else found[name]
+                    if name in counted:
+                        table[place, number] = np.ravel(np.broadcast_to(counted[name], shape))
         parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
         for number, most in self.tables.items():
             over = np.maximum(0.0, parts["weights"][number] - most)
@@ -144,11 +145,11 @@ class Prepared:
         return Quantities(flops_by=flops_by, **parts)
 
 
-def _in_one(found: dict[str, Any], key: str) -> dict[str, Any]:
+def _in_one(quantities: dict[str, Any], key: str) -> dict[str, Any]:
     """All operations of a loose row under one format."""
-    counted = [name for name in found if name.startswith("flops:")]
-    total = sum(found.pop(name) for name in counted)
-    return {**found, f"flops:{key}": total}
+    counted = [name for name in quantities if name.startswith("flops:")]
+    total = sum(quantities.pop(name) for name in counted)
+    return {**quantities, f"flops:{key}": total}
 
 
 def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: Collected | None = None) -> Prepared:
@@ -157,7 +158,7 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
     if collected is None:
         unknown = unknown_sizes(graph, binding)
         collected = collect(graph, placed, terms.effects, unknown=unknown, offloaded=terms.offloaded)
-    found: list[dict[str, Any]] = []
+    by_row: list[dict[str, Any]] = []
     formats: list[tuple[str, ...]] = []
     loose, tables = {}, {}
     for number, row in enumerate(collected.rows):
@@ -169,9 +170,9 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
             loose[number] = formats[-1][0]
         elif row.op.kind == "embedding":
             tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
-        found.append(quantities or {})
+        by_row.append(quantities or {})
     keys = tuple(dict.fromkeys(f"flops:{name}" for names in formats for name in names))
-    ordered = [each.get(name, 0) for name in (*keys, *_PARTS) for each in found]
+    ordered = [of_row.get(name, 0) for name in (*keys, *_PARTS) for of_row in by_row]
     monomials = monomials_of(ordered)
     return Prepared(
         graph=graph,
@@ -212,11 +213,11 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
     if row.part is None:
         return {}
     part = row.part
-    whole = remembered("work", part, part, binding, lambda: _work(part, binding))
+    undivided = remembered("work", part, part, binding, lambda: _work(part, binding))
     if row.op.kind == "collective":
         message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
         return {"link": message}
-    work = whole if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
+    work = undivided if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
     activations = _activations(row, work, binding)
     extra_bytes = _extra_bytes(row, work, binding, effects) + max(0, row.fused.launches - 1) * activations
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
@@ -228,8 +229,8 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
         "link": row.scale.weights * work.weights if row.offloaded else 0,
         "extra_bytes": extra_bytes,
         "extra_flops": _extra_flops(row, binding, effects),
-        "flops": whole.total_flops,
-        "bytes": whole.bytes,
+        "flops": undivided.total_flops,
+        "bytes": undivided.bytes,
     }
 
 
