@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
     from inferometer.cost.price.plan import Plan
     from inferometer.cost.price.step import Step
-    from inferometer.cost.ready import Ready
+    from inferometer.cost.ready import ReadyGraph
 
 LOOSE = 2.0  # a constant that was measured elsewhere
 
@@ -144,7 +144,7 @@ def _energy(step: Step, site: Site, time_s: float, once_s: float, work: tuple[fl
     return float(site.devices * site.power.joules(time_s=time_s, computing_s=site.busy * computing, waiting_s=idle))
 
 
-def load_phase(ready: Ready, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:
+def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:
     """From storage to memory to the device, once: the weights of all devices from one storage, each its own link.
 
     The two may overlap, so the low end is the longer of them at its best and the high end their sum at its worst.

@@ -35,7 +35,7 @@ from inferometer.cost.phases import (
     phase_of,
     site_of,
 )
-from inferometer.cost.ready import Ready, make_ready
+from inferometer.cost.ready import ReadyGraph, make_ready
 from inferometer.cost.request import completed, decode_context, prefill_steps
 from inferometer.errors import DomainError
 from inferometer.version import __version__
@@ -97,7 +97,7 @@ def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calib
     return calibration
 
 
-def _facts(ready: Ready) -> ModelFacts:
+def _facts(ready: ReadyGraph) -> ModelFacts:
     return ModelFacts(
         name=ready.graph.name,
         parameters=ready.layout.parameters,
@@ -112,7 +112,7 @@ def _facts(ready: Ready) -> ModelFacts:
 class _Job:
     """One prediction under way; `notes` collects what a reader of it should know."""
 
-    ready: Ready
+    ready: ReadyGraph
     device: Device
     effects: RuntimeEffects
     workload: Workload

@@ -57,7 +57,7 @@ class Layout:
 
 
 @frozen
-class Ready:
+class ReadyGraph:
     """A layout on a device."""
 
     layout: Layout
@@ -91,17 +91,19 @@ def make_ready(  # noqa: PLR0913 - what a prediction depends on
     workload: Workload,
     options: Options,
     calibration: Calibration | None = None,
-) -> Ready:
+) -> ReadyGraph:
     """The same arguments give the same value, without the work. Graphs are recognised by identity: keep them."""
     layout = make_layout(graph, effects=effects, workload=workload, options=options)
     return on_device(layout, device, options=options, calibration=calibration)
 
 
-def on_device(layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None) -> Ready:
+def on_device(
+    layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None
+) -> ReadyGraph:
     """As `make_ready`, for a layout that already exists."""
     key = (id(layout), device.name, options.overlap, options.link and options.link.name, id(calibration))
 
-    def make() -> Ready:
+    def make() -> ReadyGraph:
         effects = layout.prepared.effects
         named = {device.name: device, effects.name: effects, "the calibration": calibration, "the link": options.link}
         for name, part in named.items():
@@ -114,7 +116,7 @@ def on_device(layout: Layout, device: Device, *, options: Options, calibration: 
             link=options.link,
             overlap=options.overlap,
         )
-        return Ready(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))
+        return ReadyGraph(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))
 
     return _plans.get_or_make(key, (layout, device, calibration, options.link), make)
 

@@ -33,7 +33,7 @@ def threads_of(asked: int | None) -> int:
 
 
 @contextmanager
-def captured() -> Iterator[Callable[[], str]]:
+def captured_stderr() -> Iterator[Callable[[], str]]:
     """Keeps what is written to the process's stderr, by C code too; the value gives it. It is passed on nowhere."""
     with suppress(ValueError, OSError):
         sys.stderr.flush()

@@ -47,6 +47,14 @@ class Topology:
     outputs: tuple[str, ...]
     stored: Mapping[str, float] = field(default_factory=dict)  # tensors in the file, and their bytes
 
+    def users(self) -> dict[str, list[NodeRow]]:
+        """By tensor, the nodes that take it."""
+        users: dict[str, list[NodeRow]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                users.setdefault(name, []).append(node)
+        return users
+
 
 def load_model(path: Path) -> Any:
     """The file without the data that lies beside it."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.cost.memory.residency import MemoryUse
-    from inferometer.cost.ready import Ready
+    from inferometer.cost.ready import ReadyGraph
 
 _LONGEST = 1 << 27  # tokens to look up to where the model itself states no limit
 
@@ -102,7 +102,7 @@ def reserve_of(effects: RuntimeEffects, device: Device) -> float:
     return 0.0 if reserve is None else float(reserve)
 
 
-def peak_use(ready: Ready, workload: Workload, options: Options) -> MemoryUse:
+def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryUse:
     """The larger of reading the prompt (or a chunk of it) and writing the last token."""
     graph, batch = ready.graph, replica_batch(workload.batch, workload.parallel)
 
@@ -122,7 +122,7 @@ def peak_use(ready: Ready, workload: Workload, options: Options) -> MemoryUse:
     return max(uses, key=lambda candidate: candidate.total_bytes)
 
 
-def _longest(ready: Ready, workload: Workload, holds: Callable[[Workload], bool]) -> int | None:
+def _longest(ready: ReadyGraph, workload: Workload, holds: Callable[[Workload], bool]) -> int | None:
     """Tokens of a sequence, read in chunks of what the workload asks for, that fit into memory."""
     if not ready.generative or not ready.residency.kv_bytes_per_token:
         return None

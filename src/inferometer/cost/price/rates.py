@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Unit
     from inferometer.core.dims import Dim
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.cost.work.collect import Collected, Row
+    from inferometer.cost.work.collect import Collected, OpRow
 
 DATASHEET_SPREAD = 3.0  # where nothing is known of how near to its peak an op comes
 _HOST_RESIDUAL = 0.3  # what hosts take to start kernels differs by as much from run to run
@@ -112,7 +112,7 @@ def rates_of(
 
 
 def _made(
-    rows: tuple[Row, ...], effects: RuntimeEffects, unit: str, phase: str, calibration: Calibration | None
+    rows: tuple[OpRow, ...], effects: RuntimeEffects, unit: str, phase: str, calibration: Calibration | None
 ) -> Rates:
     numbers = np.zeros((len(rows), 6))
     origins: list[Origin] = []
@@ -153,7 +153,7 @@ def _made(
     )
 
 
-def _covered(number: int, row: Row, tables: tuple[Utilisation, ...], factor: float) -> Iterator[Covered]:
+def _covered(number: int, row: OpRow, tables: tuple[Utilisation, ...], factor: float) -> Iterator[Covered]:
     dims = _dims_on_device(row)
     for place, table in enumerate(tables):
         require_shape(table, {*dims, *_MOVED})
@@ -171,11 +171,11 @@ def _axis(number: int, name: str, dims: Mapping[str, tuple[Dim, float]]) -> Any:
     return dim * share if isinstance(dim, int) else lambda binding, _: binding.size(dim) * share
 
 
-def _launches(row: Row) -> int:
+def _launches(row: OpRow) -> int:
     return row.fused.launches if row.op_class not in FREE | {"collective"} else 0
 
 
-def _from_prior(row: Row, prior: Prior | None, factor: float) -> tuple[float, ...]:
+def _from_prior(row: OpRow, prior: Prior | None, factor: float) -> tuple[float, ...]:
     launches = _launches(row)
     if prior is None:
         spread = 0.0 if row.op_class in FREE else log(DATASHEET_SPREAD) / NINE_IN_TEN
@@ -190,13 +190,13 @@ def _from_prior(row: Row, prior: Prior | None, factor: float) -> tuple[float, ..
     )
 
 
-def shape_in(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
+def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
     """A row's whole shape on one device: every axis that a table may have."""
     shape = {name: binding.size(dim) * share for name, (dim, share) in _dims_on_device(row).items()}
     return shape | {name: _moved(q, name, number) for name in _MOVED}
 
 
-def _dims_on_device(row: Row) -> dict[str, tuple[Dim, float]]:
+def _dims_on_device(row: OpRow) -> dict[str, tuple[Dim, float]]:
     """The axes that the op itself gives, each with the share of it that one device has."""
     shares = {"heads": row.scale.flops, "kv_heads": row.scale.kv}
     if row.op_class == "linear" and row.scale.flops < 1:

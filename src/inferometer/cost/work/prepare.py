@@ -21,7 +21,7 @@ from inferometer.core.graph import Graph, Op
 from inferometer.core.workload import Precision
 from inferometer.cost.exact import larger
 from inferometer.cost.work.classes import FREE, MATRIX, is_padded
-from inferometer.cost.work.collect import Collected, Entry, Row, collect
+from inferometer.cost.work.collect import Collected, Entry, OpRow, collect
 from inferometer.cost.work.count import unknown_sizes
 from inferometer.cost.work.polynomial import (
     NotPolynomialError,
@@ -105,7 +105,7 @@ class Prepared:
     tables: Mapping[int, float]  # rows that look up: the bytes of their tables, of which they read no more than all
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[OpRow, ...]:
         return self.collected.rows
 
     @property
@@ -187,7 +187,7 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
     )
 
 
-def _counted(rows: tuple[Row, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[Counted, ...]:
+def _counted(rows: tuple[OpRow, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[Counted, ...]:
     """The rows by what decides the arithmetic they are computed in; those that compute nothing are left out."""
     alike: dict[tuple[Any, ...], Counted] = {}
     for number, (row, names) in enumerate(zip(rows, formats, strict=True)):
@@ -200,7 +200,7 @@ def _counted(rows: tuple[Row, ...], formats: list[tuple[str, ...]], binding: Bin
     return tuple(alike.values())
 
 
-def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
+def _polynomials(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
     """The row's quantities with names for sizes; None where they are no polynomials, or the size is not bound yet."""
     try:
         return quantities_of(row, binding, effects)
@@ -208,7 +208,7 @@ def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[st
         return None
 
 
-def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any]:
+def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict[str, Any]:
     """A row's quantities by name, with `flops:FORMAT` for each format: plain arithmetic, as in the rules."""
     if row.part is None:
         return {}
@@ -245,7 +245,7 @@ def _wider(binding: Binding, times: int) -> Binding:
     return Binding(sizes={**binding.sizes, "batch": times * binding.sizes["batch"]}, precision=binding.precision)
 
 
-def _activations(row: Row, work: Work, binding: Binding) -> Any:
+def _activations(row: OpRow, work: Work, binding: Binding) -> Any:
     """Activations that move: those that the op's group does not keep to itself."""
     kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
     kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
@@ -255,7 +255,7 @@ def _activations(row: Row, work: Work, binding: Binding) -> Any:
     return moved if isinstance(moved, Polynomial) else larger(0, moved)
 
 
-def _extra_bytes(row: Row, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
+def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
     """Bytes that the runtime moves beyond the op's own: an expanded cache, masks and scores, widened weights."""
     op = row.op
     if op.kind == "attention":
@@ -288,7 +288,7 @@ def _rectangle(op: Op, binding: Binding) -> Any:
     return query * (context if op.get("cross") else context + query)
 
 
-def _extra_flops(row: Row, binding: Binding, effects: RuntimeEffects) -> Any:
+def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
     """What a path with a mask computes for pairs that the mask then drops."""
     op = row.op
     if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):

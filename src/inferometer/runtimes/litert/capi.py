@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
-from inferometer.runtimes.litert.events import Event
+from inferometer.runtimes.litert.events import ProfilerEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,13 +188,13 @@ class Profiled:
         self._call("LiteRtStartProfiler", self._profiler)
         self._call("LiteRtRunCompiledModel", self._compiled, _Size(0), ins, self._inputs, outs, self._outputs)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ProfilerEvent]:
         count = _Int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, ctypes.byref(count))
         raw = (_Event * max(1, count.value))()
         self._call("LiteRtGetProfilerEvents", self._profiler, count, raw)
         return [
-            Event(
+            ProfilerEvent(
                 tag=(each.tag or b"").decode(errors="replace"),
                 kind=each.kind,
                 elapsed_us=each.elapsed_us,

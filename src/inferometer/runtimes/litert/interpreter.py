@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Opened, Stage
-from inferometer.runtimes.host import captured
+from inferometer.runtimes.host import captured_stderr
 from inferometer.runtimes.litert.operators import operators_of, partitions_of, placed
 from inferometer.runtimes.litert.ports import check_inputs, concrete, tensors_of
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from inferometer.runtimes.base import Kernel, Target
-    from inferometer.runtimes.litert.ports import Tensor
+    from inferometer.runtimes.litert.ports import FileTensor
 
 
 def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]) -> PlainSession:
-    with captured() as said:
+    with captured_stderr() as said:
         try:
             start = clock()
             interpreter = _interpreter(target, threads)
@@ -92,7 +92,7 @@ class PlainSession:
             notes=_notes(found, len(self.operators), wanted),
         )
 
-    def _tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def _tensors(self) -> tuple[tuple[FileTensor, ...], tuple[FileTensor, ...]]:
         interpreter = self._interpreter
         return tensors_of(interpreter.get_input_details()), tensors_of(interpreter.get_output_details())
 
@@ -113,11 +113,11 @@ class PlainSession:
         return tuple(tensor.shape for tensor in self._inputs)
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[FileTensor, ...]:
         return self._inputs
 
     @property
-    def results(self) -> tuple[Tensor, ...]:
+    def results(self) -> tuple[FileTensor, ...]:
         return self._outputs
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -125,7 +125,7 @@ class PlainSession:
         check_inputs(self._inputs, inputs)
         changed = [tensor for tensor in self._inputs if tensor.shape != inputs[tensor.name].shape]
         if changed:
-            with captured():
+            with captured_stderr():
                 for tensor in changed:
                     self._interpreter.resize_tensor_input(tensor.index, list(inputs[tensor.name].shape), strict=True)
                 self._interpreter.allocate_tensors()

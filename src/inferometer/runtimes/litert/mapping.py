@@ -88,7 +88,7 @@ class Ran:
     delegate: int = 0
 
 
-def layers_of(
+def layers_of_kernels(
     ran: Sequence[Ran], operators: Sequence[Operator], partitions: Sequence[Sequence[int]] = ()
 ) -> tuple[tuple[str, ...], ...]:
     """For each of what ran, in order, the operators it stands for. `partitions` are those of each delegate."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Port
+from inferometer.runtimes.feeding import require_fitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class FileTensor:
     """A tensor of the file. `signature` has −1 where the size is open, `shape` the size it has now."""
 
     name: str
@@ -28,7 +29,7 @@ class Tensor:
         return Port(name=self.name, dtype=self.dtype, shape=tuple(None if dim < 0 else dim for dim in self.signature))
 
 
-def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[Tensor, ...]:
+def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[FileTensor, ...]:
     """From what the interpreter says of its inputs or outputs. Two of one name are told apart by their number."""
     names = [str(each["name"]) for each in details]
     found = []
@@ -36,7 +37,7 @@ def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[Tensor, ...]:
         shape = tuple(int(dim) for dim in each["shape"])
         signature = tuple(int(dim) for dim in each.get("shape_signature", ()))
         found.append(
-            Tensor(
+            FileTensor(
                 name=name if names.count(name) == 1 else f"{name}:{each['index']}",
                 index=int(each["index"]),
                 dtype=_dtype_name(each["dtype"]),
@@ -54,7 +55,7 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-def concrete(tensor: Tensor, *, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def concrete(tensor: FileTensor, *, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape to open an input with. Open sizes have no names in the file: `NAME:AXIS` names one, else 1 and batch.
 
     A batch is asked of the first axis, where that is open.
@@ -76,23 +77,8 @@ def concrete(tensor: Tensor, *, batch: int, sizes: Mapping[str, int]) -> tuple[i
     return tuple(found)
 
 
-def check_inputs(wanted: Sequence[Tensor], given: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    names = [tensor.name for tensor in wanted]
-    for name in given:
-        if name not in names:
-            raise DomainError(f"The model has no input {name!r}.", remedy=f"It has: {', '.join(names)}.")
-    for tensor in wanted:
-        if tensor.name not in given:
-            raise DomainError(f"The input {tensor.name!r} is missing.", remedy=f"It has: {', '.join(names)}.")
-        array = given[tensor.name]
-        if array.dtype.name != tensor.dtype:
-            raise DomainError(
-                f"The input {tensor.name!r} is {tensor.dtype}; {array.dtype.name} was given.",
-                remedy="Give it in the type of the file: quantised inputs are not converted.",
-            )
-        fits = len(array.shape) == len(tensor.signature) and all(
-            dim in {-1, size} and size > 0 for dim, size in zip(tensor.signature, array.shape, strict=True)
-        )
-        if not fits:
-            asked = ", ".join("any" if dim < 0 else str(dim) for dim in tensor.signature)
-            raise DomainError(f"The input {tensor.name!r} has the shape [{asked}]; {list(array.shape)} was given.")
+def check_inputs(wanted: Sequence[FileTensor], given: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    require_fitting([tensor.port() for tensor in wanted], given)
+    for name, array in given.items():
+        if not array.size:
+            raise DomainError(f"The input {name!r} has the shape {list(array.shape)}: it holds nothing.")

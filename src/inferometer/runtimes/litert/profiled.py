@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Stage
-from inferometer.runtimes.host import captured
+from inferometer.runtimes.host import captured_stderr
 from inferometer.runtimes.litert.capi import Profiled, library_path
-from inferometer.runtimes.litert.events import Steps
+from inferometer.runtimes.litert.events import StepEvents
 from inferometer.runtimes.litert.ports import check_inputs
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Kernel, Opened, Target
     from inferometer.runtimes.litert.interpreter import PlainSession
-    from inferometer.runtimes.litert.ports import Tensor
+    from inferometer.runtimes.litert.ports import FileTensor
 
 _NOTE = "Kernels are XNNPACK's, timed by LiteRT's profiler in whole microseconds; operators are told by their order."
 _FRESH = (
@@ -37,7 +37,7 @@ def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: C
     def make() -> Profiled:
         return Profiled(library, target.path, threads, plain.input_shapes())
 
-    with captured() as said:
+    with captured_stderr() as said:
         try:
             start = clock()
             profiled = make()
@@ -64,18 +64,18 @@ def _runs(profiled: Profiled) -> bool:
     return True
 
 
-def _zeros(tensor: Tensor) -> np.ndarray[Any, Any]:
+def _zeros(tensor: FileTensor) -> np.ndarray[Any, Any]:
     import numpy as np  # noqa: PLC0415 - only a session needs it
 
     return np.zeros(tensor.shape, tensor.dtype)
 
 
-def _write(profiled: Profiled, given: Mapping[str, np.ndarray[Any, Any]], inputs: tuple[Tensor, ...]) -> None:
+def _write(profiled: Profiled, given: Mapping[str, np.ndarray[Any, Any]], inputs: tuple[FileTensor, ...]) -> None:
     for tensor in inputs:
         profiled.write(_place(profiled.input_names, tensor, len(inputs)), given[tensor.name].tobytes())
 
 
-def _place(names: tuple[str, ...], tensor: Tensor, count: int) -> int:
+def _place(names: tuple[str, ...], tensor: FileTensor, count: int) -> int:
     """Signatures list tensors in an order of their own."""
     if tensor.name in names:
         return names.index(tensor.name)
@@ -99,7 +99,7 @@ class ProfiledSession:
         self.opened, self._plain, self._make = opened, plain, make
         self._inputs, self._results = plain.inputs, plain.results
         self._given: Mapping[str, np.ndarray[Any, Any]] = {}
-        self._steps = Steps(plain.operators, plain.partitions)
+        self._steps = StepEvents(plain.operators, plain.partitions)
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
         profiled = self._alive()
@@ -121,7 +121,7 @@ class ProfiledSession:
         self._steps.add(profiled.events())
 
     def _renewed(self, make: Callable[[], Profiled]) -> Profiled:
-        with captured():
+        with captured_stderr():
             self._alive().close()
             self._profiled = profiled = make()
         _write(profiled, self._given, self._inputs)
@@ -150,7 +150,7 @@ class ProfiledSession:
 
     def close(self) -> None:
         if self._profiled is not None:
-            with captured():
+            with captured_stderr():
                 self._profiled.close()
             self._profiled = None
             self._plain.close()

@@ -13,7 +13,7 @@ from inferometer.runtimes.base import Opened, Stage, Target
 from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.llamacpp.generation import DirectSession, Handles
 from inferometer.runtimes.llamacpp.observe import Watch
-from inferometer.runtimes.llamacpp.options import CACHE_TYPES, Options
+from inferometer.runtimes.llamacpp.options import CACHE_TYPES, LlamaOptions
 from inferometer.runtimes.llamacpp.placing import Devices, choose_devices, placed_by_log
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _Plan:
     """What was decided before anything is loaded."""
 
     target: Target
-    options: Options
+    options: LlamaOptions
     threads: int
     unit: str
     devices: Devices
@@ -39,7 +39,7 @@ class _Plan:
 
 
 def open_direct(
-    target: Target, options: Options, library: Library, *, clock: Callable[[], float] = time.perf_counter
+    target: Target, options: LlamaOptions, library: Library, *, clock: Callable[[], float] = time.perf_counter
 ) -> DirectSession:
     library.llama_backend_init()
     unit, devices, layers = choose_devices(target.unit, options.layers, library.devices())

@@ -62,7 +62,7 @@ class Node:
     unit: str = "cpu"
 
 
-def layers_of(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
+def layers_of_nodes(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
     """For each node of one pass, the layers it stands for."""
     found: list[tuple[str, ...]] = []
     made: dict[str, tuple[str, ...]] = {}
@@ -126,7 +126,7 @@ class _Row:
     samples: dict[int, float] = field(default_factory=dict)
 
 
-class Steps:
+class StepNodes:
     """Times of nodes, gathered step by step. A step may be several passes: a long prompt is read in pieces."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Steps:
     def add(self, phase: str, passed: Iterable[tuple[Node, float]]) -> None:
         """A pass of the step that was begun last."""
         entries = list(passed)
-        layers = layers_of([node for node, _ in entries])
+        layers = layers_of_nodes([node for node, _ in entries])
         rows, step = self._rows.setdefault(phase, {}), self._steps[phase]
         seen: dict[str, int] = {}
         for (node, seconds), stands_for in zip(entries, layers, strict=True):

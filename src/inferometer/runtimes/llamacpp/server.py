@@ -18,9 +18,9 @@ from urllib.request import urlopen
 
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Event, Opened, Stage
-from inferometer.runtimes.host import captured, threads_of
+from inferometer.runtimes.feeding import require_request
+from inferometer.runtimes.host import captured_stderr, threads_of
 from inferometer.runtimes.llamacpp.chunks import Chunk, events_of, read_chunk
-from inferometer.runtimes.llamacpp.generation import check_request
 from inferometer.runtimes.llamacpp.placing import choose_devices
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from inferometer.runtimes.base import Kernel, Request, Target
-    from inferometer.runtimes.llamacpp.options import Options
+    from inferometer.runtimes.llamacpp.options import LlamaOptions
 
 _DEFAULT_CONTEXT = 4096
 
 
 def open_server(
-    target: Target, options: Options, reason: str, *, clock: Callable[[], float] = time.perf_counter
+    target: Target, options: LlamaOptions, reason: str, *, clock: Callable[[], float] = time.perf_counter
 ) -> ServerSession:
     import xllamacpp  # noqa: PLC0415 - the engine is imported when a model is opened
 
@@ -51,7 +51,7 @@ def open_server(
     parameters = _parameters(xllamacpp, target, options)
     parameters.n_ctx, parameters.n_gpu_layers = held, layers
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-    with captured() as said:
+    with captured_stderr() as said:
         start = clock()
         try:
             server = xllamacpp.Server(parameters)
@@ -72,7 +72,7 @@ def open_server(
     return ServerSession(server, opened, held=held, seed=target.seed)
 
 
-def _parameters(engine: Any, target: Target, options: Options) -> Any:
+def _parameters(engine: Any, target: Target, options: LlamaOptions) -> Any:
     parameters = engine.CommonParams()
     parameters.model.path = str(target.path)
     parameters.n_parallel, parameters.warmup = 1, options.warmup
@@ -119,7 +119,7 @@ class ServerSession:
         self.vocabulary = self._asked_vocabulary()
 
     def generate(self, request: Request) -> Iterator[Event]:
-        check_request(request, vocabulary=self.vocabulary, held=self._held)
+        require_request(request, vocabulary=self.vocabulary, room=self._held)
         self._alive()
         chosen = random.Random(self._seed)  # noqa: S311 - any tokens will do, the same each time
         before = [chosen.randrange(self.vocabulary) for _ in range(request.depth)]
@@ -208,5 +208,5 @@ class ServerSession:
             raise EngineError("The session is closed.", remedy="Open the model again.")
 
     def close(self) -> None:
-        with captured():
+        with captured_stderr():
             self._server = None

@@ -8,16 +8,14 @@ swallowed by the kernel that makes the last of its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from inferometer.runtimes.serving import served
 
 if TYPE_CHECKING:
     from inferometer.runtimes.onnx_nodes import NodeRow, Topology
-
-Fate = Literal["run", "folded", "eliminated", "not run"]
 
 _LAYOUT_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
@@ -31,15 +29,13 @@ _RANDOM = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """`layers` by the name the engine prints. The rest of the original nodes were computed at load, or are gone.
+    """`layers` by the name the engine prints. Nodes in none of them were computed at load, or are gone.
 
     `serves` are the layers for which kernels of the engine's own lay tensors out anew or convert them.
     """
 
     layers: Mapping[str, tuple[str, ...]]
     serves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    folded: frozenset[str] = frozenset()
-    eliminated: frozenset[str] = frozenset()
 
 
 def needs_layout_step(optimised: Topology) -> bool:
@@ -66,8 +62,7 @@ def map_fusion(original: Topology, optimised: Topology) -> Fusion:
             found = [same.name] if same is not None and same.name not in constant else []
         for name in found:
             claimed.setdefault(name, kernel.engine_name)
-    folded, eliminated = _rest(original, optimised, constant, claimed)
-    return Fusion(layers=_grouped(original, optimised, claimed), folded=folded, eliminated=eliminated)
+    return Fusion(layers=_grouped(original, optimised, claimed))
 
 
 def _between(
@@ -119,30 +114,6 @@ def constant_nodes(topology: Topology) -> frozenset[str]:
     return frozenset(found)
 
 
-def _rest(
-    original: Topology, optimised: Topology, constant: frozenset[str], claimed: Mapping[str, str]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Nodes that no kernel stands for: computed when the model was loaded, or gone.
-
-    A node is computed at load where its result is stored in the optimised file, or where all who use it are.
-    """
-    folded, eliminated = set(constant - claimed.keys()), set[str]()
-    users: dict[str, list[str]] = {}
-    for node in original.nodes:
-        for name in node.inputs:
-            users.setdefault(name, []).append(node.name)
-    for node in reversed(original.nodes):
-        if node.name in claimed or node.name in folded:
-            continue
-        using = [user for name in node.outputs for user in users.get(name, ())]
-        stored = any(name in optimised.stored for name in node.outputs)
-        if stored or (using and all(user in folded for user in using)):
-            folded.add(node.name)
-        else:
-            eliminated.add(node.name)
-    return frozenset(folded), frozenset(eliminated)
-
-
 def _grouped(original: Topology, optimised: Topology, claimed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
     """By kernel, in the original's order."""
     groups: dict[str, list[str]] = {node.engine_name: [] for node in optimised.nodes}
@@ -174,18 +145,10 @@ def map_layout(before: Topology, after: Topology, fusion: Fusion) -> Fusion:
             if sources:
                 kernel_of[node.name] = max(sources, key=order.__getitem__)
     layers: dict[str, list[str]] = {kernel.engine_name: [] for kernel in after.nodes}
-    gone: set[str] = set()
     for node in before.nodes:
-        found = fusion.layers.get(node.engine_name, ())
         if node.name in kernel_of:
-            layers[kernel_of[node.name]].extend(found)
-        else:
-            gone.update(found)
-    return Fusion(
-        layers={kernel: tuple(names) for kernel, names in layers.items()},
-        folded=fusion.folded,
-        eliminated=fusion.eliminated | gone,
-    )
+            layers[kernel_of[node.name]].extend(fusion.layers.get(node.engine_name, ()))
+    return Fusion(layers={kernel: tuple(names) for kernel, names in layers.items()})
 
 
 def _same(kernel: NodeRow, named: Mapping[str, NodeRow], makers: Mapping[str, NodeRow]) -> NodeRow | None:
@@ -205,26 +168,11 @@ def _same(kernel: NodeRow, named: Mapping[str, NodeRow], makers: Mapping[str, No
 
 def with_served(optimised: Topology, fusion: Fusion) -> Fusion:
     """The same with what the engine's own kernels serve."""
-    users: dict[str, list[str]] = {}
-    for node in optimised.nodes:
-        for name in node.inputs:
-            users.setdefault(name, []).append(node.engine_name)
+    users = optimised.users()
     takers = {
-        node.engine_name: [user for name in node.outputs for user in users.get(name, ())] for node in optimised.nodes
+        node.engine_name: [user.engine_name for name in node.outputs for user in users.get(name, ())]
+        for node in optimised.nodes
     }
     own = {node.engine_name for node in optimised.nodes if node.kind in _OWN}
-    found = served(takers, fusion.layers)
-    return replace(fusion, serves={kernel: names for kernel, names in found.items() if kernel in own})
-
-
-def account(original: Topology, fusion: Fusion, ran: Iterable[str]) -> dict[str, Fate]:
-    """What became of every node of the file, given the names of the kernels that ran."""
-    done = set(ran)
-    kernel_of = {name: kernel for kernel, names in fusion.layers.items() for name in names}
-    fates: dict[str, Fate] = {}
-    for node in original.nodes:
-        if node.name in kernel_of:
-            fates[node.name] = "run" if kernel_of[node.name] in done else "not run"
-        else:
-            fates[node.name] = "folded" if node.name in fusion.folded else "eliminated"
-    return fates
+    serves = served(takers, fusion.layers)
+    return replace(fusion, serves={kernel: names for kernel, names in serves.items() if kernel in own})

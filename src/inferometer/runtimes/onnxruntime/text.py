@@ -16,11 +16,12 @@ import onnxruntime as ort
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Event, Kernel, Opened, Request, Target
+from inferometer.runtimes.feeding import require_request
 from inferometer.runtimes.onnxruntime.decoder import Decoder, decoder_of, empty_shape, feeds
 from inferometer.runtimes.onnxruntime.faults import fault_of
-from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load, opened_of
+from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load, opened_of
 from inferometer.runtimes.onnxruntime.providers import CPU
-from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
+from inferometer.runtimes.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
 
 Array = np.ndarray[Any, Any]
@@ -30,12 +31,12 @@ _SEVEN = 7  # steps through the vocabulary, so that the tokens of a depth differ
 
 
 def open_text(
-    target: Target, plan: Plan, *, clock: Clock, now_ns: Nanoseconds = time.perf_counter_ns
+    target: Target, plan: LoadPlan, *, clock: Clock, now_ns: Nanoseconds = time.perf_counter_ns
 ) -> DecoderSession:
     if not target.instrument:
         session, stages = load(plan, clock=clock)
         return DecoderSession(target, plan, session, opened_of(plan, session, stages), now_ns=now_ns)
-    recorder = Recorder(plan, clock=clock)
+    recorder = ProfileRecorder(plan, clock=clock)
     opened = opened_of(plan, recorder.session, recorder.stages)
     return DecoderSession(target, recorder.plan, recorder.session, opened, recorder=recorder, now_ns=now_ns)
 
@@ -44,11 +45,11 @@ class DecoderSession:
     def __init__(  # noqa: PLR0913 - what is loaded, how, and the two clocks of it
         self,
         target: Target,
-        plan: Plan,
+        plan: LoadPlan,
         session: Any,
         opened: Opened,
         *,
-        recorder: Recorder | None = None,
+        recorder: ProfileRecorder | None = None,
         now_ns: Nanoseconds = time.perf_counter_ns,
     ) -> None:
         self._target, self._plan, self._session, self._opened = target, plan, session, opened
@@ -90,7 +91,7 @@ class DecoderSession:
         return str(self._tokeniser.decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
-        self._require(request)
+        require_request(request, vocabulary=self.vocabulary, room=self._target.context)
         ends = frozenset() if request.ignore_end else end_tokens(self._plan.path)
         self._ready(1 + max(1, request.generate) + -(-request.depth // _DEPTH_CHUNK))
         cache, cached = self._deep(request.depth), request.depth
@@ -123,8 +124,9 @@ class DecoderSession:
         return cache
 
     def score(self, ids: tuple[int, ...]) -> Array:
-        self._require(Request(prompt=ids, generate=0))
-        pieces = [(each,) for each in ids] if self._decoder.last_only else [ids]
+        whole = Request(prompt=ids, generate=0)
+        require_request(whole, vocabulary=self.vocabulary, room=self._target.context)
+        pieces = [(token,) for token in ids] if self._decoder.last_only else [ids]
         self._ready(len(pieces))
         cache, rows, cached = self._empty(), [], 0
         for piece in pieces:
@@ -183,22 +185,6 @@ class DecoderSession:
             self._recorder.ran(phase)
         shaped = logits if logits.ndim == 3 else logits[:, None]
         return shaped, [found[name] for _, name in decoder.cache], (written, ran, read)
-
-    def _require(self, request: Request) -> None:
-        if not request.prompt:
-            raise DomainError("The prompt is empty: there is nothing to go on from.")
-        if request.generate < 0 or request.depth < 0:
-            raise DomainError(
-                f"{request.generate} tokens after {request.depth} were asked for; neither may be below 0."
-            )
-        wrong = next((each for each in request.prompt if not 0 <= each < self.vocabulary), None)
-        if wrong is not None:
-            raise DomainError(
-                f"The token {wrong} is outside the vocabulary of {self.vocabulary} (0 to {self.vocabulary - 1})."
-            )
-        needs, room = request.depth + len(request.prompt) + request.generate, self._target.context
-        if room is not None and needs > room:
-            raise DomainError(f"{needs} tokens were asked for, and the context holds {room}.")
 
 
 def _parts(start: int, written: int, ran: int, read: int, end: int) -> dict[str, float]:

@@ -27,7 +27,7 @@ def own_names(consumers: Mapping[str, Sequence[str]], known: Mapping[str, str], 
     return found
 
 
-def layers_of(listed: str, own: Mapping[str, str]) -> tuple[str, ...]:
+def listed_layers(listed: str, own: Mapping[str, str]) -> tuple[str, ...]:
     """`originalLayersNames` is a list with commas; a name may hold commas too, and the longest known one is taken."""
     pieces = listed.split(",") if listed else []
     layers: dict[str, None] = {}

@@ -11,14 +11,15 @@ import numpy as np
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
-from inferometer.runtimes.torch.capture import Calls, captured, kernels_in_order
-from inferometer.runtimes.torch.kernels import align_layers, kernels_of, map_calls
-from inferometer.runtimes.torch.provenance import compiler_told
+from inferometer.runtimes.feeding import require_fitting
+from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
+from inferometer.runtimes.torch.kernels import align_layers, kernels_from_rows, map_calls
+from inferometer.runtimes.torch.provenance import compiler_calls
 
 if TYPE_CHECKING:
     from inferometer.core.engine import Execution
     from inferometer.runtimes.torch.host import Host
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 
 class Arrays:
@@ -29,7 +30,7 @@ class Arrays:
         host: Host,
         *,
         execution: Execution = "launched",
-        capture: Callable[..., tuple[Callable[[], None], Any]] = captured,
+        capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._host, self._clock, self._execution, self._capture = host, clock, execution, capture
@@ -41,7 +42,7 @@ class Arrays:
         self._stages: tuple[Stage, ...] = ()
         self._calls: Calls = ()  # that the compiler told of, or those of a step before it was captured
         self._said: dict[str, None] = {}
-        self._pending: list[list[Row]] = []
+        self._pending: list[list[TraceRow]] = []
         self._out: Any = None
 
     @property
@@ -63,12 +64,7 @@ class Arrays:
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
         ports, module, torch = self._host.module.inputs, self._host.module, self._host.torch
-        for port in ports:
-            check_input(port, inputs.get(port.name))
-        for name in inputs:
-            if name not in {port.name for port in ports}:
-                takes = ", ".join(port.name for port in ports)
-                raise DomainError(f"There is no input {name!r}; the model takes {takes}.", remedy="Leave it out.")
+        require_fitting(ports, inputs)
         self._check_ids(inputs)
         device, floats = self._host.place.device, _torch_float(torch, module.precision)
         placed = {}
@@ -111,7 +107,7 @@ class Arrays:
         self._flush()
         place, steps = self._host.place, self._pending
         self._pending = []
-        return {"forward": kernels_of(steps, unit=place.unit, provider=place.device)} if steps else {}
+        return {"forward": kernels_from_rows(steps, unit=place.unit, provider=place.device)} if steps else {}
 
     def close(self) -> None:
         self._recorder.stop()
@@ -136,7 +132,7 @@ class Arrays:
                 self._capture_step(call)
             elif self._recorder.on:
                 names = frozenset(name for name, _ in self._host.module.model.named_modules() if name)
-                with compiler_told(names) as self._calls:
+                with compiler_calls(names) as self._calls:
                     call()
             else:
                 call()
@@ -172,29 +168,6 @@ class Arrays:
             Port(name=name, dtype=_numpy_dtype(tensor), shape=tuple(tensor.shape))
             for name, tensor in _flattened(self._out).items()
         )
-
-
-def check_input(port: Port, array: np.ndarray[Any, Any] | None) -> None:
-    """Raises where an input is missing, or is not what the port takes."""
-    if array is None:
-        raise DomainError(f"The input {port.name!r} is missing: {port.dtype} {_said(port.shape)}.", remedy="Give it.")
-    if array.dtype.name != port.dtype:
-        raise DomainError(
-            f"The input {port.name!r} takes {port.dtype}; it was given {array.dtype.name}.",
-            remedy=f"Convert it to {port.dtype}.",
-        )
-    fits = len(array.shape) == len(port.shape) and all(
-        not isinstance(want, int) or want == have for want, have in zip(port.shape, array.shape, strict=True)
-    )
-    if not fits:
-        raise DomainError(
-            f"The input {port.name!r} takes {_said(port.shape)}; it was given {_said(array.shape)}.",
-            remedy="Give an array of that shape.",
-        )
-
-
-def _said(shape: tuple[int | str | None, ...]) -> str:
-    return "[" + ", ".join(str(size) if size is not None else "?" for size in shape) + "]"
 
 
 def _torch_float(torch: Any, precision: str) -> Any:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferometer.runtimes.torch.kernels import map_calls
-from inferometer.runtimes.torch.recorder import Recorder
+from inferometer.runtimes.torch.recorder import TraceRecorder
 
 Calls = Sequence[tuple[str, tuple[str, ...]]]  # names of kernels in order, with the modules they stand for
 
 
-def captured(
+def capture_graph(
     torch: Any, call: Callable[[], Any], *, warm: int = 3, ready: Callable[[], None] = lambda: None
 ) -> tuple[Callable[[], None], Any]:
     """What replays a call, and the result that every replay writes anew. `ready` puts back what a call changes.
@@ -36,7 +36,7 @@ def captured(
 
 def kernels_in_order(torch: Any, call: Callable[[], Any], told: Calls = ()) -> Calls:
     """The device's kernels of a pass that is not captured, with their modules: as marked, or as the compiler told."""
-    recorder = Recorder(torch, cuda=True)
+    recorder = TraceRecorder(torch, cuda=True)
     recorder.start()
     with recorder.step("pass"):
         call()

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Stage
-from inferometer.runtimes.torch.capture import Calls, captured, kernels_in_order
+from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.runtimes.torch.engine import import_transformers
 from inferometer.runtimes.torch.kernels import align_layers, map_calls
-from inferometer.runtimes.torch.provenance import compiler_told
+from inferometer.runtimes.torch.provenance import compiler_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.runtimes.torch.host import Host
     from inferometer.runtimes.torch.modules import Module
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 
 class Eager:
@@ -67,7 +67,7 @@ class Eager:
     def settled(self) -> None:
         pass
 
-    def mapped(self, _phase: str, rows: Sequence[Row]) -> Sequence[Row]:
+    def mapped(self, _phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
         return rows
 
 
@@ -84,7 +84,7 @@ class Static:
         host: Host,
         *,
         compiled: bool,
-        capture: Callable[..., tuple[Callable[[], None], Any]] = captured,
+        capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._torch, self._module, self._place = host.torch, host.module, host.place
@@ -178,7 +178,7 @@ class Static:
 
         return self._made(score)(ids)
 
-    def mapped(self, phase: str, rows: Sequence[Row]) -> Sequence[Row]:
+    def mapped(self, phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
         """Rows with the modules that the compiler, or the run before the capture, tells of."""
         if phase in self._reference:
             mapped, missed = align_layers(rows, self._reference[phase])
@@ -301,7 +301,7 @@ class Static:
         start = self._clock()
         if self._instrument and phase is not None:
             names = frozenset(name for name, _ in self._model.named_modules() if name)
-            with compiler_told(names) as calls:
+            with compiler_calls(names) as calls:
                 made = work()
             self._calls[phase] = calls
         else:

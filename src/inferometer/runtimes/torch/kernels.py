@@ -16,18 +16,18 @@ from inferometer.runtimes.base import Kernel
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 _Key = tuple[str | None, str, int]
 
 
-def kernels_of(steps: Sequence[Sequence[Row]], *, unit: str, provider: str) -> tuple[Kernel, ...]:
+def kernels_from_rows(steps: Sequence[Sequence[TraceRow]], *, unit: str, provider: str) -> tuple[Kernel, ...]:
     """One kernel for each row that any of the steps has, in order of execution. `unit` is where devices are seen."""
     keyed = [_keyed(rows) for rows in steps]
     return tuple(_kernel(key, [step.get(key) for step in keyed], unit, provider) for key in _merged(keyed))
 
 
-def _keyed(rows: Sequence[Row]) -> dict[_Key, Row]:
+def _keyed(rows: Sequence[TraceRow]) -> dict[_Key, TraceRow]:
     seen: Counter[tuple[str | None, str]] = Counter()
     found = {}
     for row in rows:
@@ -36,7 +36,7 @@ def _keyed(rows: Sequence[Row]) -> dict[_Key, Row]:
     return found
 
 
-def _merged(steps: Sequence[Mapping[_Key, Row]]) -> list[_Key]:
+def _merged(steps: Sequence[Mapping[_Key, TraceRow]]) -> list[_Key]:
     """Every key once; one that only a later step has comes after the key that it followed there."""
     after: dict[_Key | None, list[_Key]] = defaultdict(list)
     known: set[_Key] = set()
@@ -56,7 +56,7 @@ def _merged(steps: Sequence[Mapping[_Key, Row]]) -> list[_Key]:
     return order
 
 
-def _kernel(key: _Key, rows: Sequence[Row | None], unit: str, provider: str) -> Kernel:
+def _kernel(key: _Key, rows: Sequence[TraceRow | None], unit: str, provider: str) -> Kernel:
     place, kind, index = key
     first = next(row for row in rows if row is not None)
     on_device = any(row is not None and row.device_ns for row in rows)
@@ -71,7 +71,7 @@ def _kernel(key: _Key, rows: Sequence[Row | None], unit: str, provider: str) -> 
     )  # fmt: skip
 
 
-def map_calls(rows: Sequence[Row], calls: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[Row], int]:
+def map_calls(rows: Sequence[TraceRow], calls: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[TraceRow], int]:
     """Rows with the layers the compiler says its calls stand for, and how many kernels it did not tell of.
 
     The compiler's calls are in order of execution, by the names the profiler shows; the n-th row of a name is the n-th
@@ -94,7 +94,7 @@ def map_calls(rows: Sequence[Row], calls: Sequence[tuple[str, tuple[str, ...]]])
     return found, missed
 
 
-def _placed(row: Row, layers: tuple[str, ...]) -> Row:
+def _placed(row: TraceRow, layers: tuple[str, ...]) -> TraceRow:
     """Named after the first of the layers it stands for."""
     kind = _compiled_name(row.kind)
     return replace(row, place=layers[0], module=True, kind=kind, layers=layers) if layers else replace(row, kind=kind)
@@ -107,7 +107,9 @@ def _compiled_name(name: str) -> str:
     return bare if head == "graph" and number.isdigit() else name
 
 
-def align_layers(rows: Sequence[Row], reference: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[Row], int]:
+def align_layers(
+    rows: Sequence[TraceRow], reference: Sequence[tuple[str, tuple[str, ...]]]
+) -> tuple[list[TraceRow], int]:
     """Rows replayed from a graph with the layers of the same device kernels in a run that was not captured.
 
     `reference` are device kernels in order, by name. Equal stretches of the two sequences are matched, and between them

@@ -24,7 +24,7 @@ _SETTINGS = {
 
 
 @contextmanager
-def compiler_told(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, ...]]]]:
+def compiler_calls(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, ...]]]]:
     """A list that fills, while graphs are compiled, with each kernel call and the modules (of `names`) behind it.
 
     The module with the most nodes in a kernel comes first.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from inferometer.runtimes.torch.trace import MODULE, PART, STEP, Row, rows_by_step
+from inferometer.runtimes.torch.trace import MODULE, PART, STEP, TraceRow, rows_by_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NOTHING = nullcontext()
 
 
-class Silent:
+class NoRecorder:
     """What a plain session has in place of a recorder: marks nothing."""
 
     on = False
@@ -36,11 +36,11 @@ class Silent:
     def start(self) -> None:
         pass
 
-    def stop(self) -> list[tuple[str, list[Row]]]:
+    def stop(self) -> list[tuple[str, list[TraceRow]]]:
         return []
 
 
-class Recorder:
+class TraceRecorder:
     """Records from `start` to `stop`. What runs outside a step is not looked at."""
 
     on = True
@@ -66,7 +66,7 @@ class Recorder:
         found: AbstractContextManager[None] = self._mark(PART + name)
         return found
 
-    def stop(self) -> list[tuple[str, list[Row]]]:
+    def stop(self) -> list[tuple[str, list[TraceRow]]]:
         """The phase and the rows of each step since `start`."""
         if self._running is None:
             return []
@@ -111,7 +111,7 @@ def mark_modules(torch: Any, model: Any) -> Iterator[None]:
 def cost_per_kernel(
     step: Callable[[], Any],
     sync: Callable[[], None],
-    recorder: Recorder,
+    recorder: TraceRecorder,
     *,
     marks: AbstractContextManager[None] = _NOTHING,
     clock: Callable[[], float] = time.perf_counter,
@@ -121,7 +121,7 @@ def cost_per_kernel(
     Medians of the same chain without and with the recorder (and the marks), over the number of its rows.
     """
 
-    def median_s(by: Recorder | Silent) -> float:
+    def median_s(by: TraceRecorder | NoRecorder) -> float:
         found = []
         for _ in range(15):
             start = clock()
@@ -132,7 +132,7 @@ def cost_per_kernel(
         return statistics.median(found)
 
     step()
-    plain = median_s(Silent())
+    plain = median_s(NoRecorder())
     recorder.start()
     with marks:
         recorded = median_s(recorder)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Event, Kernel, Opened, Request
+from inferometer.runtimes.feeding import require_request, require_tokens
 from inferometer.runtimes.torch.engine import import_transformers
-from inferometer.runtimes.torch.kernels import kernels_of
+from inferometer.runtimes.torch.kernels import kernels_from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.torch.forward import Eager, Static
     from inferometer.runtimes.torch.host import Host
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 _CHUNK = 2048  # tokens that are put into the cache at once before a generation
 _TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -33,7 +34,7 @@ class Text:
         self._host, self._forward, self._clock_ns = host, forward, clock_ns
         self._config = host.module.config
         self._target, self._torch, self._recorder = host.target, host.torch, host.recorder
-        self._pending: list[tuple[str, list[Row]]] = []
+        self._pending: list[tuple[str, list[TraceRow]]] = []
         self._tokeniser: Any = None
         text = self._config.get_text_config()
         self._vocabulary = int(text.vocab_size)
@@ -67,11 +68,11 @@ class Text:
         return str(self._tokens().decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
-        self._check(request)
+        require_request(request, vocabulary=self._vocabulary, room=self._room())
         return self._events(request)
 
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        self._check_ids(ids)
+        require_tokens(ids, self._vocabulary)
         with self._host.running("scoring a prompt"):
             logits = self._forward.score(self._torch.tensor([ids], device=self._host.place.device))
             found: np.ndarray[Any, Any] = logits[0].float().cpu().numpy()
@@ -79,12 +80,14 @@ class Text:
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         self._flush()
-        phases: dict[str, list[list[Row]]] = defaultdict(list)
+        phases: dict[str, list[list[TraceRow]]] = defaultdict(list)
         for phase, rows in self._pending:
             phases[phase].append(rows)
         self._pending = []
         place = self._host.place
-        return {phase: kernels_of(steps, unit=place.unit, provider=place.device) for phase, steps in phases.items()}
+        return {
+            phase: kernels_from_rows(steps, unit=place.unit, provider=place.device) for phase, steps in phases.items()
+        }
 
     def close(self) -> None:
         self._recorder.stop()
@@ -192,33 +195,10 @@ class Text:
         end = self._config.get_text_config().eos_token_id
         return tuple(end) if isinstance(end, list | tuple) else () if end is None else (int(end),)
 
-    def _check(self, request: Request) -> None:
-        if not request.prompt:
-            raise DomainError("The prompt is empty; a generation starts from at least one token.", remedy="Give one.")
-        if request.generate < 0 or request.depth < 0:
-            raise DomainError(
-                f"A generation of {request.generate} tokens at depth {request.depth} was asked for; neither can be "
-                "negative.", remedy="Ask for 0 or more.",
-            )  # fmt: skip
-        self._check_ids(request.prompt)
-        needed = request.depth + len(request.prompt) + request.generate
+    def _room(self) -> int | None:
+        """Tokens that a sequence may have: the context asked for, or the model's table of positions."""
         limits = (self._target.context, self._learned_positions())
-        limit = min((each for each in limits if each is not None), default=None)
-        if limit is not None and needed > limit:
-            raise DomainError(
-                f"{needed} tokens were asked for ({request.depth} in the cache, {len(request.prompt)} of prompt, "
-                f"{request.generate} to make); the context holds {limit}.",
-                remedy="Ask for fewer, or for a larger context.",
-            )
-
-    def _check_ids(self, ids: tuple[int, ...]) -> None:
-        wrong = [each for each in ids if not 0 <= each < self._vocabulary]
-        if wrong:
-            raise DomainError(
-                f"Token {wrong[0]} is outside the vocabulary, which goes from 0 to {self._vocabulary - 1} "
-                f"({self._vocabulary} tokens).",
-                remedy="Give ids of this model's own tokeniser.",
-            )
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _learned_positions(self) -> int | None:
         """A table of positions cannot be read past its end; computed positions can."""

@@ -52,7 +52,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TraceRow:
     """A piece of one step. `root` is the op the module called, `kind` the one inside it that works."""
 
     place: str | None  # the module (empty for the model itself), or the part of a step; None outside both
@@ -125,7 +125,7 @@ def steps_of(calls: Sequence[Call]) -> list[tuple[str, Call]]:
     return sorted(steps, key=lambda step: step[1].start_ns)
 
 
-def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Row]]]:
+def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[TraceRow]]]:
     """The phase and the rows of each step, in order."""
     calls = calls_of(events)
     device: dict[int, list[Call]] = defaultdict(list)
@@ -135,9 +135,9 @@ def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Ro
     return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps_of(calls)]
 
 
-def _ordered(rows: Iterator[Row]) -> list[Row]:
+def _ordered(rows: Iterator[TraceRow]) -> list[TraceRow]:
     """The host time of one place is one row, where the place first appears."""
-    found: list[Row] = []
+    found: list[TraceRow] = []
     at: dict[tuple[Any, ...], int] = {}
     for row in rows:
         key = (row.place, row.module, row.kind)
@@ -149,9 +149,9 @@ def _ordered(rows: Iterator[Row]) -> list[Row]:
     return found
 
 
-def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[Row]:
+def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[TraceRow]:
     """Rows of a mark or of one of the engine's wrappers: its own host time first, then what ran inside it."""
-    inner: list[Row] = []
+    inner: list[TraceRow] = []
     taken = 0
     for child in call.children:
         if child.name.startswith(MODULE):
@@ -172,7 +172,7 @@ def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, mo
             taken += child.ns
             inner += _rows(child, place, device, module=module)
     if call.ns > taken:
-        yield Row(place=place, module=module, kind="host", root="host", host_ns=call.ns - taken)
+        yield TraceRow(place=place, module=module, kind="host", root="host", host_ns=call.ns - taken)
     yield from inner
 
 
@@ -180,13 +180,13 @@ def _is_op(call: Call) -> bool:
     return call.category == "cpu_op" and ("::" in call.name or call.name.startswith(_FUSED))
 
 
-def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[Row]:
+def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[TraceRow]:
     """A call of the device's runtime that no op made: a wait, or the launch of a graph and all that it replays."""
     if call.name.endswith(_WAITS):
-        yield Row(place=None, module=False, kind="wait", root="wait", host_ns=call.ns)
+        yield TraceRow(place=None, module=False, kind="wait", root="wait", host_ns=call.ns)
         return
     for ran in sorted(device.get(call.correlation or -1, ()), key=lambda ran: ran.start_ns):
-        yield Row(
+        yield TraceRow(
             place=place, module=module, kind=_short(ran.name), root=_short(ran.name), host_ns=ran.ns,
             device_ns=(ran.ns,), device_names=(ran.name,), on_device=True,
         )  # fmt: skip
@@ -206,7 +206,7 @@ class _Found:
     wait_ns: int = 0
 
 
-def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> list[Row]:
+def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> list[TraceRow]:
     """The ops inside a call that work, the call's own time given to the longest of them. None work: no rows."""
     working = list(_working(root))
     if not working:
@@ -221,14 +221,14 @@ def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *,
         found = _inside(call, device)
         waited += found.wait_ns
         rows.append(
-            Row(
+            TraceRow(
                 place=place, module=module, kind=call.name, root=root.name, shapes=call.shapes, dtype=call.dtype,
                 host_ns=max(0, call.ns - found.wait_ns + (spare if call is longest else 0)),
                 device_ns=tuple(ran.ns for ran in found.device), device_names=tuple(ran.name for ran in found.device),
             )
         )  # fmt: skip
     if waited:
-        rows.append(Row(place=None, module=False, kind="wait", root="wait", host_ns=waited))
+        rows.append(TraceRow(place=None, module=False, kind="wait", root="wait", host_ns=waited))
     return rows
 
 
