@@ -33,9 +33,9 @@ def profiling_works(
     missing = missing_functions(library)
     if missing:
         return f"LiteRT's library lacks {', '.join(missing[:3])}."
-    found = (release or _release)()
+    installed = (release or _release)()
     sizes = [",".join(str(dim) for dim in shape) for shape in shapes]
-    return None if found in TRIED else _tried([*command, str(model), str(threads), *sizes], found)
+    return None if installed in TRIED else _tried([*command, str(model), str(threads), *sizes], installed)
 
 
 def _release() -> str:

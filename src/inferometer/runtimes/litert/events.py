@@ -34,15 +34,15 @@ def kernel_events(events: Sequence[ProfilerEvent]) -> list[ProfilerEvent]:
 
     A delegate's own event holds its kernels, which come right after it; without any it is told as a whole.
     """
-    found: list[ProfilerEvent] = []
+    kernels: list[ProfilerEvent] = []
     kinds = {OPERATOR, DELEGATE_INTERNAL, DELEGATE_KERNEL}
-    told = [event for event in events if event.kind in kinds]
-    for place, event in enumerate(told):
-        after = told[place + 1] if place + 1 < len(told) else None
+    timed = [event for event in events if event.kind in kinds]
+    for place, event in enumerate(timed):
+        after = timed[place + 1] if place + 1 < len(timed) else None
         is_parent = event.kind == OPERATOR and after is not None and after.kind != OPERATOR and "elegate" in event.tag
         if not is_parent:
-            found.append(event)
-    return found
+            kernels.append(event)
+    return kernels
 
 
 class StepEvents:
@@ -96,7 +96,7 @@ class StepEvents:
 
 def _ran(order: Sequence[ProfilerEvent], known: set[tuple[int, str]]) -> list[Ran]:
     """A delegate numbers its kernels from 0: where the numbers begin anew, another delegate runs."""
-    found: list[Ran] = []
+    kernels: list[Ran] = []
     delegate, before = -1, None
     for event in order:
         if event.kind != OPERATOR:
@@ -106,11 +106,11 @@ def _ran(order: Sequence[ProfilerEvent], known: set[tuple[int, str]]) -> list[Ra
         else:
             before = None
         is_told = event.kind == OPERATOR and (event.number, event.tag) in known
-        found.append(
+        kernels.append(
             Ran(
                 kind=event.tag.removeprefix(_PREFIX),
                 operator=event.number if is_told else None,
                 delegate=-1 if event.kind == OPERATOR else delegate,
             )
         )
-    return found
+    return kernels

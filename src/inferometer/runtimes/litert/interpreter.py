@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]) -> PlainSession:
-    with captured_stderr() as said:
+    with captured_stderr() as stderr:
         try:
             start = clock()
             interpreter = _interpreter(target, threads)
@@ -36,7 +36,7 @@ def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]
             interpreter.allocate_tensors()
             compiled = clock()
         except (ValueError, RuntimeError, OSError, TypeError) as error:
-            raise refused(target.path, f"{error} {_errors(said())}") from error
+            raise refused(target.path, f"{error} {_errors(stderr())}") from error
     stages = (Stage(name="load", seconds=loaded - start), Stage(name="compile", seconds=compiled - middle))
     return PlainSession(interpreter, stages, threads, wanted=target.providers)
 
@@ -64,8 +64,8 @@ def _errors(log: str) -> str:
 
 
 def refused(path: object, words: str) -> EngineError:
-    said = " ".join(words.split()).rstrip(".") or "it gave no reason"
-    return EngineError(f"LiteRT refused {str(path)!r}: {said}.")
+    reason = " ".join(words.split()).rstrip(".") or "it gave no reason"
+    return EngineError(f"LiteRT refused {str(path)!r}: {reason}.")
 
 
 class PlainSession:
@@ -81,15 +81,15 @@ class PlainSession:
         details = interpreter._get_ops_details()  # noqa: SLF001 - the interpreter tells its operators nowhere else
         self.operators = operators_of(details, self._names())
         self.partitions = partitions_of(details, self.operators)
-        found = placed(self.operators, details, self._has_memory)
+        counts = placed(self.operators, details, self._has_memory)
         self.opened = Opened(
             stages=stages,
             versions={"ai-edge-litert": version("ai-edge-litert")},
             inputs=tuple(tensor.port() for tensor in self._inputs),
             outputs=tuple(tensor.port() for tensor in self._outputs),
             threads=threads,
-            placed=found,
-            notes=_notes(found, len(self.operators), wanted),
+            placed=counts,
+            notes=_notes(counts, len(self.operators), wanted),
         )
 
     def _tensors(self) -> tuple[tuple[FileTensor, ...], tuple[FileTensor, ...]]:
@@ -157,9 +157,9 @@ class PlainSession:
         self._interpreter = None
 
 
-def _notes(found: Mapping[str, int], total: int, wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(counts: Mapping[str, int], total: int, wanted: tuple[str, ...]) -> tuple[str, ...]:
     if "XNNPACK" in wanted or not wanted:
-        left = total - found.get("XNNPACK", 0)
+        left = total - counts.get("XNNPACK", 0)
         if left:
             return (f"{left} of {total} operators run in the interpreter, not in XNNPACK.",)
     return ()

@@ -105,14 +105,14 @@ def layers_of_kernels(
         pairs = _aligned([_types(ran[row]) for row in rows], among)
         kernel_of |= {among[column].index: rows[row] for row, column in pairs}
     _add_fused(kernel_of, operators)
-    found: list[list[str]] = [[] for _ in ran]
+    layers: list[list[str]] = [[] for _ in ran]
     for operator in operators:
         if operator.index in kernel_of:
-            found[kernel_of[operator.index]] += [operator.name, *operator.fused]
+            layers[kernel_of[operator.index]] += [operator.name, *operator.fused]
     for row in range(1, len(ran)):  # an activation inside an operator can be a kernel of its own
-        if not found[row] and ran[row].kind.startswith(_ACTIVATION) and found[row - 1]:
-            found[row] = found[row - 1][-1:]
-    return tuple(tuple(dict.fromkeys(names)) for names in found)
+        if not layers[row] and ran[row].kind.startswith(_ACTIVATION) and layers[row - 1]:
+            layers[row] = layers[row - 1][-1:]
+    return tuple(tuple(dict.fromkeys(names)) for names in layers)
 
 
 def _add_fused(kernel_of: dict[int, int], operators: Sequence[Operator]) -> None:

@@ -31,21 +31,21 @@ class FileTensor:
 
 def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[FileTensor, ...]:
     """From what the interpreter says of its inputs or outputs. Two of one name are told apart by their number."""
-    names = [str(each["name"]) for each in details]
-    found = []
-    for each, name in zip(details, names, strict=True):
-        shape = tuple(int(dim) for dim in each["shape"])
-        signature = tuple(int(dim) for dim in each.get("shape_signature", ()))
-        found.append(
+    names = [str(detail["name"]) for detail in details]
+    tensors = []
+    for detail, name in zip(details, names, strict=True):
+        shape = tuple(int(dim) for dim in detail["shape"])
+        signature = tuple(int(dim) for dim in detail.get("shape_signature", ()))
+        tensors.append(
             FileTensor(
-                name=name if names.count(name) == 1 else f"{name}:{each['index']}",
-                index=int(each["index"]),
-                dtype=_dtype_name(each["dtype"]),
+                name=name if names.count(name) == 1 else f"{name}:{detail['index']}",
+                index=int(detail["index"]),
+                dtype=_dtype_name(detail["dtype"]),
                 shape=shape,
                 signature=signature if len(signature) == len(shape) else shape,
             )
         )
-    return tuple(found)
+    return tuple(tensors)
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -60,21 +60,21 @@ def concrete(tensor: FileTensor, *, batch: int, sizes: Mapping[str, int]) -> tup
 
     A batch is asked of the first axis, where that is open.
     """
-    found = []
+    shape = []
     for axis, (dim, now) in enumerate(zip(tensor.signature, tensor.shape, strict=True)):
         asked = sizes.get(f"{tensor.name}:{axis}")
         if dim >= 0:
             if asked not in {None, dim}:
                 raise DomainError(f"Axis {axis} of the input {tensor.name!r} is {dim} in the file, not {asked}.")
-            found.append(dim)
+            shape.append(dim)
         else:
-            found.append(asked or (batch if axis == 0 and batch > 1 else max(1, now)))
-    if batch > 1 and (not found or found[0] != batch):
+            shape.append(asked or (batch if axis == 0 and batch > 1 else max(1, now)))
+    if batch > 1 and (not shape or shape[0] != batch):
         raise DomainError(
             f"A batch of {batch} was asked for; the input {tensor.name!r} is {list(tensor.signature)} in the file.",
             remedy="Use the batch of the file, or export the model with an open first axis.",
         )
-    return tuple(found)
+    return tuple(shape)
 
 
 def check_inputs(wanted: Sequence[FileTensor], given: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -37,7 +37,7 @@ def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: C
     def make() -> Profiled:
         return Profiled(library, target.path, threads, plain.input_shapes())
 
-    with captured_stderr() as said:
+    with captured_stderr() as stderr:
         try:
             start = clock()
             profiled = make()
@@ -45,7 +45,7 @@ def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: C
             _write(profiled, {tensor.name: _zeros(tensor) for tensor in plain.inputs}, plain.inputs)
             profiled.run()
         except EngineError as error:
-            last = [line for line in said().splitlines() if line.startswith("ERROR")]
+            last = [line for line in stderr().splitlines() if line.startswith("ERROR")]
             raise EngineError(f"{error.message} {last[-1].removeprefix('ERROR: ') if last else ''}".strip()) from error
         again = _runs(profiled)
     opened = replace(
@@ -130,15 +130,15 @@ class ProfiledSession:
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         import numpy as np  # noqa: PLC0415 - only a session needs it
 
-        profiled, found = self._alive(), {}
+        profiled, arrays = self._alive(), {}
         if self._make is not None:
             self._plain.step()
             return self._plain.outputs()
         for tensor in self._results:
             place = _place(profiled.output_names, tensor, len(self._results))
             size = int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize
-            found[tensor.name] = np.frombuffer(profiled.read(place, size), tensor.dtype).reshape(tensor.shape)
-        return found
+            arrays[tensor.name] = np.frombuffer(profiled.read(place, size), tensor.dtype).reshape(tensor.shape)
+        return arrays
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return self._steps.take()

@@ -51,12 +51,12 @@ def open_server(
     parameters = _parameters(xllamacpp, target, options)
     parameters.n_ctx, parameters.n_gpu_layers = held, layers
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-    with captured_stderr() as said:
+    with captured_stderr() as stderr:
         start = clock()
         try:
             server = xllamacpp.Server(parameters)
         except (RuntimeError, ValueError, OSError) as error:
-            words = _awaited(lambda: _errors(said())) or str(error).rstrip(".")
+            words = _awaited(lambda: _errors(stderr())) or str(error).rstrip(".")
             raise EngineError(f"llama.cpp refused {str(target.path)!r}: {words}.") from error
         seconds = clock() - start
     notes = ["Timed through llama.cpp's server, in process: a queue and JSON lie between it and the engine."]
@@ -89,8 +89,8 @@ def _parameters(engine: Any, target: Target, options: LlamaOptions) -> Any:
 def _awaited(words: Callable[[], str], *, tries: int = 50, pause_s: float = 0.01) -> str:
     """A thread of the engine's own writes its log: what it says of an error may come after the error."""
     for _ in range(tries):
-        if found := words():
-            return found
+        if text := words():
+            return text
         time.sleep(pause_s)
     return ""
 
@@ -160,12 +160,12 @@ class ServerSession:
         thread = threading.Thread(target=work, name="llama.cpp", daemon=True)
         thread.start()
         try:
-            while (found := queue.get()) is not None:
-                if isinstance(found, BaseException):
-                    raise EngineError(f"llama.cpp failed: {found}.") from found
-                if found.error is not None:
-                    raise EngineError(f"llama.cpp refused the request: {found.error}.")
-                yield found
+            while (chunk := queue.get()) is not None:
+                if isinstance(chunk, BaseException):
+                    raise EngineError(f"llama.cpp failed: {chunk}.") from chunk
+                if chunk.error is not None:
+                    raise EngineError(f"llama.cpp refused the request: {chunk.error}.")
+                yield chunk
         finally:
             left.set()
             thread.join()

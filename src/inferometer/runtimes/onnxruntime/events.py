@@ -84,13 +84,13 @@ def node_times(events: Sequence[ProfileEvent]) -> list[NodeTime]:
     """One run's nodes by start, each once."""
     own = list(_own_times(events))
     own.sort(key=lambda pair: pair[0].ts)  # stable: of two at the same microsecond the holder was put first
-    found: dict[str, NodeTime] = {}
+    times: dict[str, NodeTime] = {}
     for event, micros in own:
         name, details = event.name.removesuffix(_SUFFIX), event.args or Details()
-        before = found.get(name)
+        before = times.get(name)
         moved = float(details.activation_size) + float(details.output_size)
         outputs = [next(iter(entry.items())) for entry in details.output_type_shape if entry]
-        found[name] = NodeTime(
+        times[name] = NodeTime(
             name=name,
             kind=details.op_name or name,
             provider=details.provider,
@@ -99,7 +99,7 @@ def node_times(events: Sequence[ProfileEvent]) -> list[NodeTime]:
             dtype=outputs[0][0] if outputs else None,
             shapes=tuple(tuple(shape) for _, shape in outputs),
         )
-    return list(found.values())
+    return list(times.values())
 
 
 def _own_times(events: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, int]]:

@@ -55,23 +55,23 @@ def map_fusion(original: Topology, optimised: Topology) -> Fusion:
     claimed: dict[str, str] = {}
     for kernel in optimised.nodes:
         roots = [makers[name] for name in kernel.outputs if name in makers]
-        whole = any(name in strange for name in kernel.inputs)
-        found = [name for name in _between(kernel, roots, before, whole=whole) if name not in constant]
-        if not found and kernel.kind not in _REORDERS and not any(name in makers for name in kernel.outputs):
+        renamed = any(name in strange for name in kernel.inputs)
+        nodes = [name for name in _between(kernel, roots, before, renamed=renamed) if name not in constant]
+        if not nodes and kernel.kind not in _REORDERS and not any(name in makers for name in kernel.outputs):
             same = named.get(_stem(kernel.engine_name))
-            found = [same.name] if same is not None and same.name not in constant else []
-        for name in found:
+            nodes = [same.name] if same is not None and same.name not in constant else []
+        for name in nodes:
             claimed.setdefault(name, kernel.engine_name)
     return Fusion(layers=_grouped(original, optimised, claimed))
 
 
 def _between(
-    kernel: NodeRow, roots: Sequence[NodeRow], before: Mapping[str, Sequence[NodeRow]], *, whole: bool
+    kernel: NodeRow, roots: Sequence[NodeRow], before: Mapping[str, Sequence[NodeRow]], *, renamed: bool
 ) -> list[str]:
     """Original nodes from which the kernel's results come. `before` says which nodes make what a node needs.
 
-    Unless the `whole` of them is asked for, only those on a way from the kernel's own inputs: others were merged with
-    their like, and their result is taken from elsewhere.
+    Only those on a way from the kernel's own inputs: others were merged with their like, and their result is taken from
+    elsewhere. All of them where inputs were `renamed`, because then no such way is known.
     """
     behind: dict[str, NodeRow] = {}
     waiting = list(roots)
@@ -80,7 +80,7 @@ def _between(
         if node.name not in behind:
             behind[node.name] = node
             waiting.extend(before[node.name])
-    if not whole:
+    if not renamed:
         keep = {root.name for root in roots} | _reached(behind, set(kernel.inputs))
         behind = {name: node for name, node in behind.items() if name in keep}
     return [name for name, node in behind.items() if node.kind not in _NOTHING or node.kind == kernel.kind]
@@ -88,14 +88,14 @@ def _between(
 
 def _reached(nodes: Mapping[str, NodeRow], tensors: set[str]) -> set[str]:
     """Nodes that depend on the tensors, within the set."""
-    known, found = set(tensors), set[str]()
+    known, reached = set(tensors), set[str]()
     for _ in nodes:
-        fresh = {name for name, node in nodes.items() if name not in found and known.intersection(node.inputs)}
+        fresh = {name for name, node in nodes.items() if name not in reached and known.intersection(node.inputs)}
         if not fresh:
             break
-        found |= fresh
+        reached |= fresh
         known.update(output for name in fresh for output in nodes[name].outputs)
-    return found
+    return reached
 
 
 def _stem(name: str) -> str:
@@ -105,13 +105,13 @@ def _stem(name: str) -> str:
 
 def constant_nodes(topology: Topology) -> frozenset[str]:
     """Nodes that depend on nothing but what the file stores."""
-    fixed, found = set(topology.stored) - set(topology.inputs), set[str]()
+    fixed, constant = set(topology.stored) - set(topology.inputs), set[str]()
     for node in topology.nodes:
         free = bool(node.inputs) and all(name in fixed for name in node.inputs) and node.kind not in _RANDOM
         if node.kind == "Constant" or (free and not node.results):
-            found.add(node.name)
+            constant.add(node.name)
             fixed.update(node.outputs)
-    return frozenset(found)
+    return frozenset(constant)
 
 
 def _grouped(original: Topology, optimised: Topology, claimed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

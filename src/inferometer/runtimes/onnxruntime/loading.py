@@ -78,13 +78,13 @@ def _file(path: Path) -> Path:
             raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.")
         return path
     known = [path / name for name in ("model.onnx", "decoder_model_merged.onnx", "onnx/model.onnx")]
-    found = [file for file in known if file.is_file()] or sorted(path.glob("*.onnx"))
-    if len(found) > 1 and found[0] not in known:
-        names = ", ".join(file.name for file in found)
+    candidates = [file for file in known if file.is_file()] or sorted(path.glob("*.onnx"))
+    if len(candidates) > 1 and candidates[0] not in known:
+        names = ", ".join(file.name for file in candidates)
         raise FormatError(f"The folder {str(path)!r} has several models: {names}.", remedy="Name one of them.")
-    if not found:
+    if not candidates:
         raise FormatError(f"The folder {str(path)!r} has no ONNX model.", remedy="Name the file itself.")
-    return found[0]
+    return candidates[0]
 
 
 def _readable(plan: LoadPlan) -> LoadPlan:

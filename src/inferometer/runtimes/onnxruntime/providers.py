@@ -56,13 +56,13 @@ def choose_providers(target: Target, available: Sequence[str]) -> list[tuple[str
 
 def _named(asked: Sequence[str], usable: Sequence[str]) -> list[str]:
     by_short = {name.removesuffix("ExecutionProvider").casefold(): name for name in usable}
-    found = []
+    chosen = []
     for name in asked:
         full = by_short.get(name.removesuffix("ExecutionProvider").casefold())
         if full is None:
             raise UnknownNameError("execution provider", name, usable, listing=f"Here: {', '.join(usable)}.")
-        found.append(full)
-    return found
+        chosen.append(full)
+    return chosen
 
 
 def _of_unit(asked: str, usable: Sequence[str]) -> list[str]:

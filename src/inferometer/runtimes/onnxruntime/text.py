@@ -95,14 +95,14 @@ class DecoderSession:
         ends = frozenset() if request.ignore_end else end_tokens(self._plan.path)
         self._ready(1 + max(1, request.generate) + -(-request.depth // _DEPTH_CHUNK))
         cache, cached = self._deep(request.depth), request.depth
-        ids, made = request.prompt, 0
-        while made < max(1, request.generate):
+        ids, generated = request.prompt, 0
+        while generated < max(1, request.generate):
             start = self._now_ns()
-            logits, cache, marks = self._run(ids, cache, cached, "decode" if made else "prefill")
+            logits, cache, marks = self._run(ids, cache, cached, "decode" if generated else "prefill")
             token = int(np.argmax(logits[0, -1]))
             end = self._now_ns()
             yield Event(
-                kind="token" if made else "prefill",
+                kind="token" if generated else "prefill",
                 start_ns=start,
                 end_ns=end,
                 tokens=len(ids),
@@ -110,7 +110,7 @@ class DecoderSession:
                 ids=(token,) if request.generate else (),
                 parts=_parts(start, *marks, end),
             )
-            cached, ids, made = cached + len(ids), (token,), made + 1
+            cached, ids, generated = cached + len(ids), (token,), generated + 1
             if token in ends:
                 return
 
@@ -176,15 +176,15 @@ class DecoderSession:
             written = self._now_ns()
             session.run_with_iobinding(binding)
             ran = self._now_ns()
-            found = dict(zip(self._outputs, binding.get_outputs(), strict=True))
-            logits = found[decoder.logits.name].numpy()
+            values = dict(zip(self._outputs, binding.get_outputs(), strict=True))
+            logits = values[decoder.logits.name].numpy()
         except Exception as error:
             raise fault_of(self._plan.path, "failed to run", error) from error
         read = self._now_ns()
         if self._recorder:
             self._recorder.ran(phase)
         shaped = logits if logits.ndim == 3 else logits[:, None]
-        return shaped, [found[name] for _, name in decoder.cache], (written, ran, read)
+        return shaped, [values[name] for _, name in decoder.cache], (written, ran, read)
 
 
 def _parts(start: int, written: int, ran: int, read: int, end: int) -> dict[str, float]:

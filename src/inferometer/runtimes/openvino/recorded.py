@@ -51,15 +51,15 @@ class RecordedSession(ArraySession):
 
     def _counters(self) -> dict[str, float]:
         """Seconds by kernel; a number distinguishes those of one name."""
-        found: dict[str, float] = {}
+        seconds: dict[str, float] = {}
         for entry in self._request.get_profiling_info():
             if entry.status.name == _EXECUTED:
                 name, count = entry.node_name, 1
-                while name in found:
+                while name in seconds:
                     count += 1
                     name = f"{entry.node_name}#{count}"
-                found[name] = entry.real_time.total_seconds()
-        return found
+                seconds[name] = entry.real_time.total_seconds()
+        return seconds
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         if self._steps == self._taken:

@@ -181,21 +181,21 @@ def _flattened(value: Any, name: str = "") -> dict[str, Any]:
     if hasattr(value, "detach"):
         return {name or "output": value}
     if isinstance(value, Mapping):
-        pairs = [(str(key), each) for key, each in value.items()]
+        pairs = [(str(key), inner) for key, inner in value.items()]
     elif isinstance(value, list | tuple):
-        pairs = [(f"{name or 'output'}_{index}", each) for index, each in enumerate(value)]
+        pairs = [(f"{name or 'output'}_{index}", inner) for index, inner in enumerate(value)]
     else:
         return {}
-    found: dict[str, Any] = {}
-    for key, each in pairs:
-        found |= _flattened(each, key)
-    return found
+    tensors: dict[str, Any] = {}
+    for key, inner in pairs:
+        tensors |= _flattened(inner, key)
+    return tensors
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
     wide = tensor.float() if _numpy_dtype(tensor) == "float32" else tensor
-    found: np.ndarray[Any, Any] = wide.detach().cpu().numpy()
-    return found
+    array: np.ndarray[Any, Any] = wide.detach().cpu().numpy()
+    return array
 
 
 def _numpy_dtype(tensor: Any) -> str:

@@ -34,7 +34,7 @@ def capture_graph(
     return graph.replay, result
 
 
-def kernels_in_order(torch: Any, call: Callable[[], Any], told: Calls = ()) -> Calls:
+def kernels_in_order(torch: Any, call: Callable[[], Any], known: Calls = ()) -> Calls:
     """The device's kernels of a pass that is not captured, with their modules: as marked, or as the compiler told."""
     recorder = TraceRecorder(torch, cuda=True)
     recorder.start()
@@ -42,7 +42,7 @@ def kernels_in_order(torch: Any, call: Callable[[], Any], told: Calls = ()) -> C
         call()
         torch.cuda.synchronize()
     ((_, rows),) = recorder.stop()
-    mapped, _missed = map_calls(rows, told)
+    mapped, _missed = map_calls(rows, known)
     return [
         (name, row.layers or ((row.place,) if row.module and row.place else ()))
         for row in mapped

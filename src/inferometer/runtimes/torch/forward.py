@@ -253,9 +253,9 @@ class Static:
             self._warm(call, 1)
             self.reset()
             self._reference[phase] = kernels_in_order(self._torch, call, self._calls.get(phase, ()))
-        made: tuple[Callable[[], None], Any]
-        made = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
-        return made
+        recorded: tuple[Callable[[], None], Any]
+        recorded = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
+        return recorded
 
     def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
         ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
@@ -302,14 +302,14 @@ class Static:
         if self._instrument and phase is not None:
             names = frozenset(name for name, _ in self._model.named_modules() if name)
             with compiler_calls(names) as calls:
-                made = work()
+                result = work()
             self._calls[phase] = calls
         else:
-            made = work()
+            result = work()
         if self._place.cuda:
             self._torch.cuda.synchronize()
         self._paid[stage] = self._clock() - start
-        return made
+        return result
 
 
 def _fresh(function: Any) -> Any:
@@ -318,6 +318,6 @@ def _fresh(function: Any) -> Any:
     Otherwise every session and size would share one list of compilations, which is short.
     """
     code = function.__code__.replace(co_name=function.__name__)
-    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy

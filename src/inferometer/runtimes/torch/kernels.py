@@ -29,11 +29,11 @@ def kernels_from_rows(steps: Sequence[Sequence[TraceRow]], *, unit: str, provide
 
 def _keyed(rows: Sequence[TraceRow]) -> dict[_Key, TraceRow]:
     seen: Counter[tuple[str | None, str]] = Counter()
-    found = {}
+    keyed = {}
     for row in rows:
-        found[row.place, row.kind, seen[row.place, row.kind]] = row
+        keyed[row.place, row.kind, seen[row.place, row.kind]] = row
         seen[row.place, row.kind] += 1
-    return found
+    return keyed
 
 
 def _merged(steps: Sequence[Mapping[_Key, TraceRow]]) -> list[_Key]:
@@ -77,21 +77,21 @@ def map_calls(rows: Sequence[TraceRow], calls: Sequence[tuple[str, tuple[str, ..
     The compiler's calls are in order of execution, by the names the profiler shows; the n-th row of a name is the n-th
     call of it. Where their numbers differ nothing is claimed.
     """
-    told: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    by_name: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for name, layers in calls:
-        told[name].append(layers)
+        by_name[name].append(layers)
     shown = Counter(_compiled_name(row.root) for row in rows)
     seen: Counter[str] = Counter()
-    found, missed = [], 0
+    mapped, missed = [], 0
     for row in rows:
         name = _compiled_name(row.root)
-        if name in told and shown[name] == len(told[name]):
-            found.append(_placed(row, told[name][seen[name]]))
+        if name in by_name and shown[name] == len(by_name[name]):
+            mapped.append(_placed(row, by_name[name][seen[name]]))
             seen[name] += 1
         else:
-            found.append(row)
+            mapped.append(row)
             missed += row.kind not in {"host", "wait"} and not row.module and row.place is None
-    return found, missed
+    return mapped, missed
 
 
 def _placed(row: TraceRow, layers: tuple[str, ...]) -> TraceRow:
@@ -118,12 +118,12 @@ def align_layers(
     places = [index for index, row in enumerate(rows) if row.on_device]
     names = [rows[index].device_names[0] for index in places]
     matcher = SequenceMatcher(None, names, [name for name, _ in reference], autojunk=False)
-    found, missed = list(rows), 0
+    mapped, missed = list(rows), 0
     for _, first, last, other, end in matcher.get_opcodes():
         if last - first != end - other:
             missed += last - first
             continue
         for offset in range(last - first):
             index = places[first + offset]
-            found[index] = _placed(rows[index], reference[other + offset][1])
-    return found, missed
+            mapped[index] = _placed(rows[index], reference[other + offset][1])
+    return mapped, missed

@@ -62,10 +62,10 @@ def compiler_calls(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str,
 
 
 def _has(config: Any, key: str) -> bool:
-    found = config
+    value = config
     for part in key.split("."):
-        found = getattr(found, part, None)
-    return found is not None
+        value = getattr(value, part, None)
+    return value is not None
 
 
 def _deepest(node: Any, names: frozenset[str]) -> str | None:
@@ -80,9 +80,9 @@ def behind(name: str, nodes: Sequence[str]) -> Sequence[str]:
     return same or nodes
 
 
-def module_path(said: str, names: frozenset[str]) -> str | None:
+def module_path(expression: str, names: frozenset[str]) -> str | None:
     """`L['self']._modules['model'].layers.0` is the module `model.layers.0`, where there is one of that name."""
-    plain = re.sub(r"(?:\._modules)?\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", said)
+    plain = re.sub(r"(?:\._modules)?\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", expression)
     parts = [part for part in plain.split(".") if part]
     for start in range(len(parts)):
         path = ".".join(parts[start:])
@@ -91,11 +91,11 @@ def module_path(said: str, names: frozenset[str]) -> str | None:
     return None
 
 
-def call_name(said: str) -> str:
+def call_name(call: str) -> str:
     """The compiler's name of a call as the profiler shows it: `extern_kernels.mm:2` is `aten::mm`."""
-    name = re.sub(r":\d+$", "", said)
+    name = re.sub(r":\d+$", "", call)
     if name.startswith("extern_kernels."):
         return "aten::" + name.removeprefix("extern_kernels.")
-    if found := re.fullmatch(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?", name):
-        return f"{found[1]}::{found[2]}"
+    if match := re.fullmatch(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?", name):
+        return f"{match[1]}::{match[2]}"
     return name

@@ -59,12 +59,12 @@ class TraceRecorder:
         self._running.start()
 
     def step(self, phase: str) -> AbstractContextManager[None]:
-        found: AbstractContextManager[None] = self._mark(STEP + phase)
-        return found
+        mark: AbstractContextManager[None] = self._mark(STEP + phase)
+        return mark
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        found: AbstractContextManager[None] = self._mark(PART + name)
-        return found
+        mark: AbstractContextManager[None] = self._mark(PART + name)
+        return mark
 
     def stop(self) -> list[tuple[str, list[TraceRow]]]:
         """The phase and the rows of each step since `start`."""
@@ -122,14 +122,14 @@ def cost_per_kernel(
     """
 
     def median_s(by: TraceRecorder | NoRecorder) -> float:
-        found = []
+        seconds = []
         for _ in range(15):
             start = clock()
             with by.step("chain"):
                 step()
                 sync()
-            found.append(clock() - start)
-        return statistics.median(found)
+            seconds.append(clock() - start)
+        return statistics.median(seconds)
 
     step()
     plain = median_s(NoRecorder())

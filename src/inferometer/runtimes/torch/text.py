@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError
@@ -75,8 +76,8 @@ class Text:
         require_tokens(ids, self._vocabulary)
         with self._host.running("scoring a prompt"):
             logits = self._forward.score(self._torch.tensor([ids], device=self._host.place.device))
-            found: np.ndarray[Any, Any] = logits[0].float().cpu().numpy()
-        return found
+            scores: np.ndarray[Any, Any] = logits[0].float().cpu().numpy()
+        return scores
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         self._flush()
@@ -121,40 +122,45 @@ class Text:
         forward.settled()
 
     def _prefill(self, host_ids: Any, request: Request) -> tuple[Event, Any]:
-        clock, recorder, marks = self._clock_ns, self._recorder, self._marks
-        with self._host.running("reading the prompt"), recorder.step("prefill"):
-            start = clock()
-            with recorder.part("write"):
-                ids = host_ids.to(self._host.place.device, non_blocking=True)
-            written = clock()
-            marks.start()
-            logits = self._forward.read(ids)
-            marks.end()
-            ran = clock()
-            with recorder.part("sample"):
-                last = logits.argmax(-1, keepdim=True)
-            sampled = clock()
-            with recorder.part("read"):
-                made = last.flatten().tolist()
-            end = clock()
-        stamps = {"write": written - start, "run": ran - written, "sample": sampled - ran, "read": end - sampled}
+        device = self._host.place.device
+        with self._host.running("reading the prompt"):
+            stamps, last, ids = self._pass(
+                "prefill", self._forward.read, lambda: host_ids.to(device, non_blocking=True)
+            )
         event = Event(
-            kind="prefill", start_ns=start, end_ns=end, tokens=host_ids.numel(), context=request.depth,
-            ids=tuple(made) if request.generate else (), parts=self._parts(stamps),
+            kind="prefill", start_ns=stamps[0], end_ns=stamps[-1], tokens=host_ids.numel(), context=request.depth,
+            ids=ids if request.generate else (), parts=self._parts(stamps, written=True),
         )  # fmt: skip
         return event, last
 
     def _step(self, ids: Any, context: int) -> tuple[Event, Any]:
-        clock, recorder, marks, forward = self._clock_ns, self._recorder, self._marks, self._forward
-        with self._host.running("making a token"), recorder.step("decode"):
-            start = clock()
-            written = start
-            if forward.write_token:
+        forward = self._forward
+
+        def write() -> Any:
+            forward.write(ids)
+            return ids
+
+        with self._host.running("making a token"):
+            stamps, last, made = self._pass("decode", forward.token, write if forward.write_token else None, ids)
+        event = Event(
+            kind="token", start_ns=stamps[0], end_ns=stamps[-1], tokens=len(made), context=context, ids=made,
+            parts=self._parts(stamps, written=forward.write_token),
+        )  # fmt: skip
+        return event, last
+
+    def _pass(
+        self, phase: str, run: Callable[[Any], Any], write: Callable[[], Any] | None, ids: Any = None
+    ) -> tuple[tuple[int, ...], Any, tuple[int, ...]]:
+        """Write tokens, run the model, take the likeliest token, read it: the clock between these, and the token."""
+        clock, recorder, marks = self._clock_ns, self._recorder, self._marks
+        with recorder.step(phase):
+            start = written = clock()
+            if write is not None:
                 with recorder.part("write"):
-                    forward.write(ids)
+                    ids = write()
                 written = clock()
             marks.start()
-            logits = forward.token(ids)
+            logits = run(ids)
             marks.end()
             ran = clock()
             with recorder.part("sample"):
@@ -163,17 +169,13 @@ class Text:
             with recorder.part("read"):
                 made = last.flatten().tolist()
             end = clock()
-        stamps = {"run": ran - written, "sample": sampled - ran, "read": end - sampled}
-        if forward.write_token:
-            stamps["write"] = written - start
-        event = Event(
-            kind="token", start_ns=start, end_ns=end, tokens=len(made), context=context, ids=tuple(made),
-            parts=self._parts(stamps),
-        )  # fmt: skip
-        return event, last
+        return (start, written, ran, sampled, end), last, tuple(made)
 
-    def _parts(self, stamps: Mapping[str, int]) -> dict[str, float]:
-        parts = {name: ns * 1e-9 for name, ns in stamps.items()}
+    def _parts(self, stamps: tuple[int, ...], *, written: bool) -> dict[str, float]:
+        seconds = [(after - before) * 1e-9 for before, after in pairwise(stamps)]
+        parts = dict(zip(("write", "run", "sample", "read"), seconds, strict=True))
+        if not written:
+            del parts["write"]
         device_s = self._marks.seconds()
         return parts if device_s is None else {**parts, "device": device_s}
 
@@ -188,8 +190,8 @@ class Text:
             self._forward.fill(ids[:, start : start + _CHUNK])
 
     def _flush(self) -> None:
-        found = self._recorder.stop()
-        self._pending += [(phase, list(self._forward.mapped(phase, rows))) for phase, rows in found]
+        recorded = self._recorder.stop()
+        self._pending += [(phase, list(self._forward.mapped(phase, rows))) for phase, rows in recorded]
 
     def _ends(self) -> tuple[int, ...]:
         end = self._config.get_text_config().eos_token_id

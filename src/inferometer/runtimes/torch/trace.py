@@ -70,31 +70,31 @@ class TraceRow:
 
 def calls_of(events: Iterable[Mapping[str, Any]]) -> list[Call]:
     """The complete events of a trace, in order of their start."""
-    found = []
+    calls = []
     for event in events:
         if event.get("ph") != "X" or event.get("cat") not in _HOST | _DEVICE:
             continue
         args = event.get("args") or {}
         start = round(event["ts"] * 1000)
-        found.append(
+        calls.append(
             Call(
                 name=event["name"], category=event["cat"], start_ns=start, end_ns=start + round(event["dur"] * 1000),
                 thread=(event.get("pid"), event.get("tid")), correlation=args.get("correlation"),
                 shapes=_shapes(args.get("Input Dims")), dtype=_dtype(args.get("Input type")),
             )
         )  # fmt: skip
-    return sorted(found, key=lambda call: (call.start_ns, -call.end_ns))
+    return sorted(calls, key=lambda call: (call.start_ns, -call.end_ns))
 
 
 def _shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
     """Of the tensors among an op's inputs; a list of tensors counts each."""
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     for dim in dims or ():
         if isinstance(dim, list) and dim and all(isinstance(size, int) for size in dim):
-            found.append(tuple(dim))
+            shapes.append(tuple(dim))
         elif isinstance(dim, list) and dim and isinstance(dim[0], list):
-            found += [tuple(inner) for inner in dim if inner]
-    return tuple(found)
+            shapes += [tuple(inner) for inner in dim if inner]
+    return tuple(shapes)
 
 
 def _dtype(types: Any) -> str | None:
@@ -137,16 +137,16 @@ def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Tr
 
 def _ordered(rows: Iterator[TraceRow]) -> list[TraceRow]:
     """The host time of one place is one row, where the place first appears."""
-    found: list[TraceRow] = []
+    ordered: list[TraceRow] = []
     at: dict[tuple[Any, ...], int] = {}
     for row in rows:
         key = (row.place, row.module, row.kind)
         if row.kind in {"host", "wait"} and key in at:
-            found[at[key]] = replace(found[at[key]], host_ns=found[at[key]].host_ns + row.host_ns)
+            ordered[at[key]] = replace(ordered[at[key]], host_ns=ordered[at[key]].host_ns + row.host_ns)
             continue
-        at.setdefault(key, len(found))
-        found.append(row)
-    return found
+        at.setdefault(key, len(ordered))
+        ordered.append(row)
+    return ordered
 
 
 def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[TraceRow]:
@@ -161,13 +161,13 @@ def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, mo
             taken += child.ns
             inner += _rows(child, child.name.removeprefix(PART), device, module=False)
         elif child.category in _RUNTIME:
-            found = list(_launched(child, place, device, module=module))
-            taken += sum(row.host_ns for row in found if not row.on_device)
-            inner += found
+            rows = list(_launched(child, place, device, module=module))
+            taken += sum(row.host_ns for row in rows if not row.on_device)
+            inner += rows
         elif _is_op(child):
-            found = _op_rows(child, place, device, module=module)
-            taken += sum(row.host_ns for row in found)
-            inner += found
+            rows = _op_rows(child, place, device, module=module)
+            taken += sum(row.host_ns for row in rows)
+            inner += rows
         else:
             taken += child.ns
             inner += _rows(child, place, device, module=module)
@@ -210,21 +210,21 @@ def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *,
     """The ops inside a call that work, the call's own time given to the longest of them. None work: no rows."""
     working = list(_working(root))
     if not working:
-        found = _inside(root, device)
-        if not found.device and not found.wait_ns:
+        inside = _inside(root, device)
+        if not inside.device and not inside.wait_ns:
             return []
         working = [root]
     spare = root.ns - sum(call.ns for call in working)
     longest = max(working, key=lambda call: call.ns)
     rows, waited = [], 0
     for call in working:
-        found = _inside(call, device)
-        waited += found.wait_ns
+        inside = _inside(call, device)
+        waited += inside.wait_ns
         rows.append(
             TraceRow(
                 place=place, module=module, kind=call.name, root=root.name, shapes=call.shapes, dtype=call.dtype,
-                host_ns=max(0, call.ns - found.wait_ns + (spare if call is longest else 0)),
-                device_ns=tuple(ran.ns for ran in found.device), device_names=tuple(ran.name for ran in found.device),
+                host_ns=max(0, call.ns - inside.wait_ns + (spare if call is longest else 0)),
+                device_ns=tuple(ran.ns for ran in inside.device), device_names=tuple(ran.name for ran in inside.device),
             )
         )  # fmt: skip
     if waited:
@@ -251,16 +251,16 @@ def _working(call: Call) -> Iterator[Call]:
 
 
 def _inside(call: Call, device: Mapping[int, list[Call]]) -> _Found:
-    found = _Found()
+    inside = _Found()
     pending = [call]
     while pending:
-        each = pending.pop()
-        pending += each.children
-        if each.category in _RUNTIME:
-            found.device += device.get(each.correlation or -1, ())
-            found.wait_ns += each.ns if each.name.endswith(_WAITS) else 0
-    found.device.sort(key=lambda ran: ran.start_ns)
-    return found
+        inner = pending.pop()
+        pending += inner.children
+        if inner.category in _RUNTIME:
+            inside.device += device.get(inner.correlation or -1, ())
+            inside.wait_ns += inner.ns if inner.name.endswith(_WAITS) else 0
+    inside.device.sort(key=lambda ran: ran.start_ns)
+    return inside
 
 
 @cache

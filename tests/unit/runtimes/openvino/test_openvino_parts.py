@@ -12,8 +12,8 @@ from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 from inferometer.runtimes.openvino.adopt import adopt
 from inferometer.runtimes.openvino.counters import Means, Reading, mean_between
 from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
+from inferometer.runtimes.openvino.faults import engine_words, fault_of
 from inferometer.runtimes.openvino.names import listed_layers, own_names
-from inferometer.runtimes.openvino.words import engine_words, op_named
 
 # light SqueezeNet as OpenVINO 2026.4.1 names it: n0 is a Conv with a bias, n65 a Softmax in three pieces
 CONSUMERS = {
@@ -162,6 +162,9 @@ NO_RANK = (
 
 def test_the_engines_words_are_shortened_and_the_op_is_named():
     assert engine_words(NO_RULE) == "No conversion rule found for operations: my.ops.Frob"
-    assert op_named(engine_words(NO_RULE)) == "my.ops.Frob"
-    assert op_named(NO_RANK) == "Conv (node 'decoder/Conv_output_0')"
-    assert op_named("nothing of the kind") is None
+    for words, about in (
+        (NO_RULE, " at my.ops.Frob:"),
+        (NO_RANK, " at Conv (node 'decoder/Conv_output_0'):"),
+        ("no", ":"),
+    ):
+        assert f"OpenVINO refused 'm.onnx'{about}" in str(fault_of(Path("m.onnx"), "refused", RuntimeError(words)))
