@@ -109,7 +109,7 @@ def topology_of(model: Any, given: Mapping[str, str] | None = None) -> Topology:
 
 @dataclass(slots=True, kw_only=True)
 class _Names:
-    """Names as the file has them, told apart: by the nodes around them, and then by a number."""
+    """Names as the file has them, made unique by the nodes around them, and then by a number."""
 
     given: Mapping[str, str]
     shown: dict[str, str] = field(default_factory=dict)  # by the engine's name

@@ -66,7 +66,7 @@ def is_padded(op: Op) -> bool:
 
 
 def attention_path(op: Op, path: str) -> str | None:
-    """How a runtime of a path (flash, masked …) attends here: as it says with a cache, `padded` where it must mask.
+    """How a runtime with a path (flash, masked …) attends here: by that path with a cache, `padded` where it must mask.
 
     None is a fused kernel without a mask, as for the patches of an image.
     """

@@ -51,7 +51,7 @@ class Polynomial:
         return cls({(name,): 1})
 
     def _scaled(self, factor: Any) -> Polynomial:
-        """Times a number that is not 0: no term goes away, so none is looked at."""
+        """Times a number that is not 0: no term goes away, so none is checked."""
         scaled = Polynomial.__new__(Polynomial)
         scaled.terms = {monomial: value * factor for monomial, value in self.terms.items()}
         return scaled

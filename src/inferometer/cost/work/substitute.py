@@ -30,7 +30,7 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
 
 @dataclass(slots=True)
 class _Names:
-    """Each dimension and tensor is looked at once: graphs pass the same values from op to op.
+    """Each dimension and tensor is replaced once: graphs pass the same values from op to op.
 
     Values are recognised by their identity, and kept, so that no other value gets the same one.
     """

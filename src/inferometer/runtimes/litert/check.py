@@ -1,4 +1,4 @@
-"""Whether LiteRT's profiler can be read here. A release nobody tried may crash: it is tried in a process of its own."""
+"""Whether LiteRT's profiler can be read here. An untried release may crash, so it is tried in its own process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def profiling_works(
     release: Callable[[], str] | None = None,
     command: Sequence[str] = (sys.executable, "-m", "inferometer.runtimes.litert.check"),
 ) -> str | None:
-    """None where it works, else why not, in words."""
+    """None where it works, else the reason why not."""
     library = library_path()
     if library is None:
         return "LiteRT came without its library of C functions."
@@ -56,7 +56,7 @@ def _tried(command: Sequence[str], release: str) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a model once with the profiler on: 0 where it told of something that took time."""
+    """Run a model once with the profiler on: 0 where it recorded something that took time."""
     model, threads, *sizes = arguments
     library = library_path()
     if library is None:

@@ -32,7 +32,7 @@ class ProfilerEvent:
 def kernel_events(events: Sequence[ProfilerEvent]) -> list[ProfilerEvent]:
     """What ran, each once: kernels of delegates, and operators that no delegate took.
 
-    A delegate's own event holds its kernels, which come right after it; without any it is told as a whole.
+    A delegate's own event holds its kernels, which come right after it; without any it is reported as a whole.
     """
     kernels: list[ProfilerEvent] = []
     kinds = {OPERATOR, DELEGATE_INTERNAL, DELEGATE_KERNEL}

@@ -78,7 +78,7 @@ class PlainSession:
     ) -> None:
         self._interpreter: Any = interpreter
         self._inputs, self._outputs = self._tensors()
-        details = interpreter._get_ops_details()  # noqa: SLF001 - the interpreter tells its operators nowhere else
+        details = interpreter._get_ops_details()  # noqa: SLF001 - the interpreter lists its operators nowhere else
         self.operators = operators_of(details, self._names())
         self.partitions = partitions_of(details, self.operators)
         counts = placed(self.operators, details, self._has_memory)

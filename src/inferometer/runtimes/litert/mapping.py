@@ -1,8 +1,9 @@
 """Which operators of the file XNNPACK's kernels stand for.
 
-XNNPACK names what it runs by its own words and tells no operators, but it keeps their order. So the two lists are laid
-side by side: as many kernels as possible get an operator of a fitting type, in order. Operators left over that XNNPACK
-fuses into their neighbour (a ReLU into a convolution, a padding into what follows) are added to its kernel.
+XNNPACK has its own names for what it runs and does not say which operators they are, but it keeps their order. So the
+two lists are laid side by side: as many kernels as possible get an operator of a fitting type, in order. Operators left
+over that XNNPACK fuses into their neighbour (a ReLU into a convolution, a padding into what follows) are added to its
+kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# XNNPACK's word, without types and sizes → operators of TFLite it can be. The first that fits.
+# XNNPACK's name, without types and sizes → operators of TFLite it can be. The first that fits.
 FITTING: tuple[tuple[str, frozenset[str]], ...] = tuple(
     (pattern, frozenset(types.split()))
     for pattern, types in (

@@ -1,4 +1,4 @@
-"""The file's operators, as the interpreter tells them."""
+"""The file's operators, as the interpreter lists them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _DELEGATE = "DELEGATE"
-# They unpack a constant, or are answered when the model is loaded: engines do them once.
+# They unpack a constant, or are computed when the model is loaded: engines do them once.
 _ONCE = frozenset({"DENSIFY"})
 
 

@@ -30,7 +30,7 @@ class FileTensor:
 
 
 def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[FileTensor, ...]:
-    """From what the interpreter says of its inputs or outputs. Two of one name are told apart by their number."""
+    """From the interpreter's details of its inputs or outputs. A number distinguishes two of one name."""
     names = [str(detail["name"]) for detail in details]
     tensors = []
     for detail, name in zip(details, names, strict=True):

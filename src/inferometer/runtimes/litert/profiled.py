@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inferometer.runtimes.litert.interpreter import PlainSession
     from inferometer.runtimes.litert.ports import FileTensor
 
-_NOTE = "Kernels are XNNPACK's, timed by LiteRT's profiler in whole microseconds; operators are told by their order."
+_NOTE = "Kernels are XNNPACK's, timed by LiteRT's profiler in whole microseconds; their order says which operators."
 _FRESH = (
     "The sizes of this model's results are decided while it runs, and LiteRT's compiled model runs such a model once: "
     "each instrumented step is a first run, and the results are the interpreter's."
@@ -29,7 +29,7 @@ _FRESH = (
 
 
 def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: Callable[[], float]) -> ProfiledSession:
-    """`plain` is the same file in the interpreter, which knows its operators. Passes are run to see that it works."""
+    """`plain` is the same file in the interpreter, which knows its operators. Two passes show whether it works."""
     library = library_path()
     if library is None:
         raise EngineError("LiteRT came without its library of C functions.")

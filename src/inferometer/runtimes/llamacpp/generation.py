@@ -60,7 +60,7 @@ class _Tokens:
 
 
 class DirectSession:
-    """A TextSession. With several sequences each reads the same prompt; events tell of one of them.
+    """A TextSession. With several sequences each reads the same prompt; events are those of one of them.
 
     A step with B sequences makes B tokens, and counts one: the time between two tokens of a sequence is what it is.
     """
@@ -207,7 +207,7 @@ class DirectSession:
         self._library.llama_memory_clear(self._memory, _YES)
 
     def check_nodes(self) -> str | None:
-        """Why nodes cannot be told, or None. It runs a token with the watch on."""
+        """Why nodes cannot be timed, or None. It runs a token with the watch on."""
         if self._watch is None:
             return f"{self._library.label} does not show where its callback is set"
         self._steps.begin("check")

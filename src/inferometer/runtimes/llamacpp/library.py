@@ -100,7 +100,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class Library:
-    """The functions, under their own names, and the layouts that were found. `lines` are what the engine said last."""
+    """The functions, under their own names, and the layouts found. `lines` are what the engine logged last."""
 
     def __init__(self, parts: Sequence[Any], *, label: str) -> None:
         self.label = label
@@ -163,7 +163,7 @@ class Library:
             self.llama_log_set(*self._before)
 
     def _logging(self) -> tuple[int | None, int | None]:
-        """Who has the log now. Releases that cannot tell have their own, which prints."""
+        """Who has the log now. A release that cannot say has its own, which prints."""
         if self._log_get is None:
             return None, None
         callback, argument = ctypes.c_void_p(), ctypes.c_void_p()

@@ -41,7 +41,7 @@ _WEIGHT = re.compile(r"(?P<stem>.+)\.(?:weight|bias|scale|input_scale|scales)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a node reads. `key` tells it from another of the same name within one pass."""
+    """What a node reads. `key` distinguishes it from another of the same name within one pass."""
 
     name: str
     key: int = 0

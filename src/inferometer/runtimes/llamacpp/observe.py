@@ -20,7 +20,7 @@ _SOURCES, _PARAMETERS = 10, 64  # GGML_MAX_SRC, and GGML_MAX_OP_PARAMS in bytes
 
 
 class Watch:
-    """Nodes of the pass that is running. `broken` says why nodes cannot be told here, once one pass has been seen.
+    """Nodes of the pass that is running. `broken` says why nodes cannot be timed here, once one pass has been seen.
 
     The clock is read last before the engine goes on and first when it comes back. Views are left together with the
     node that follows them: they compute nothing, and a stop at each would cost more than they do.

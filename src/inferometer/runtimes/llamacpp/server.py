@@ -1,7 +1,7 @@
 """A language model through the server xllamacpp has inside, called in process: no socket, and a stream of text chunks.
 
 It is the door where llama.cpp's functions cannot be called, or where what a service would show is the question. It
-tells no token ids and no kernels, and holds back a token that ends within a character.
+gives no token ids and no kernels, and holds back a token that ends within a character.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def open_server(
         seconds = clock() - start
     notes = ["Timed through llama.cpp's server, in process: a queue and JSON lie between it and the engine."]
     if target.instrument:
-        notes.append("The time of each node is not known: the server does not tell it.")
+        notes.append("The time of each node is not known: the server does not report it.")
     opened = Opened(
         stages=(Stage(name="load", seconds=seconds),),
         versions={"xllamacpp": version("xllamacpp")},

@@ -104,7 +104,7 @@ def _readable(plan: LoadPlan) -> LoadPlan:
 
 
 def _newest_ir() -> int | None:
-    """The engine tells it only when it refuses a model of a version far ahead."""
+    """The engine names it only when it refuses a model, so it is given one of a version far ahead."""
     impossible = bytes([8, 120, 58, 0, 66, 2, 16, 17])  # IR version 120, an empty graph, operator set 17
     try:
         ort.InferenceSession(impossible, _quiet(), providers=[CPU])
@@ -188,7 +188,7 @@ def opened_of(plan: LoadPlan, session: Any, stages: tuple[Stage, ...]) -> Opened
 
 
 def _placed(session: Any) -> dict[str, int]:
-    """Nodes by provider, before fusion; empty where the engine is too old to tell."""
+    """Nodes by provider, before fusion; empty where the engine is too old to report it."""
     ask = getattr(session, "get_provider_graph_assignment_info", None)
     if ask is None:
         return {}

@@ -29,7 +29,7 @@ _REMOTE = frozenset({"AzureExecutionProvider"})  # calls a service; runs no node
 
 
 def unit_of(provider: str) -> str:
-    """cpu, gpu or npu. A provider that is not known runs on the CPU as far as can be said."""
+    """cpu, gpu or npu. A provider that is not known is taken to run on the CPU."""
     if provider in _ALSO_GPU:
         return "gpu"
     return next((unit for unit, names in _UNITS.items() if provider in names), "cpu")

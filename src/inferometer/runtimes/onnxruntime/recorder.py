@@ -1,6 +1,6 @@
 """An engine's session with its profiler on: it says what ran, run by run.
 
-The engine writes its profile once, when told to end it, and keeps a million events at most. So a session is replaced by
+The engine writes its profile once, when profiling ends, and keeps a million events at most. So a session is replaced by
 a fresh one after each reading, and before the events would be too many; the first run in a fresh one is not counted.
 """
 
@@ -31,7 +31,7 @@ _DTYPES = {"float": "float32", "double": "float64"}
 
 
 class ProfileRecorder:
-    """Owns the session that is profiled. Who runs it says so with `ran`, and rebinds when `ready` gives another."""
+    """Owns the session that is profiled. The caller reports runs with `ran`, and rebinds when `ready` gives another."""
 
     def __init__(self, plan: LoadPlan, *, clock: Clock = time.perf_counter) -> None:
         self._folder = TemporaryDirectory(prefix="inferometer-")

@@ -27,7 +27,7 @@ from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
 Array = np.ndarray[Any, Any]
 Nanoseconds = Callable[[], int]
 _DEPTH_CHUNK = 256  # tokens read at once into the cache before the prompt: their logits are not kept
-_SEVEN = 7  # steps through the vocabulary, so that the tokens of a depth differ
+_STRIDE = 7  # through the vocabulary, so that the tokens of a depth differ
 
 
 def open_text(
@@ -119,13 +119,13 @@ class DecoderSession:
         cache = self._empty()
         for start in range(0, depth, _DEPTH_CHUNK):
             count = min(_DEPTH_CHUNK, depth - start)
-            ids = [(1 + _SEVEN * (start + place)) % self.vocabulary for place in range(count)]
+            ids = [(1 + _STRIDE * (start + place)) % self.vocabulary for place in range(count)]
             _, cache, _ = self._run(ids, cache, start, SKIP)
         return cache
 
     def score(self, ids: tuple[int, ...]) -> Array:
-        whole = Request(prompt=ids, generate=0)
-        require_request(whole, vocabulary=self.vocabulary, room=self._target.context)
+        request = Request(prompt=ids, generate=0)
+        require_request(request, vocabulary=self.vocabulary, room=self._target.context)
         pieces = [(token,) for token in ids] if self._decoder.last_only else [ids]
         self._ready(len(pieces))
         cache, rows, cached = self._empty(), [], 0

@@ -55,7 +55,7 @@ def _give(original: Topology, listed: Iterable[str], kernel_of: dict[str, str], 
         if before and node.name not in kernel_of:
             kernel_of[node.name] = max(before, key=order.__getitem__)
     for node in original.nodes:
-        if node.inside in kernel_of:  # the engine tells of a branch or a loop as a whole
+        if node.inside in kernel_of:  # the engine reports a branch or a loop as a whole
             kernel_of.setdefault(node.name, kernel_of[node.inside])
 
 

@@ -40,7 +40,7 @@ class Arrays:
         self._step: Callable[[], Any] | None = None
         self._placed: dict[str, Any] = {}
         self._stages: tuple[Stage, ...] = ()
-        self._calls: Calls = ()  # that the compiler told of, or those of a step before it was captured
+        self._calls: Calls = ()  # listed by the compiler, or those of a step before it was captured
         self._said: dict[str, None] = {}
         self._pending: list[list[TraceRow]] = []
         self._out: Any = None

@@ -35,7 +35,7 @@ def capture_graph(
 
 
 def kernels_in_order(torch: Any, call: Callable[[], Any], known: Calls = ()) -> Calls:
-    """The device's kernels of a pass that is not captured, with their modules: as marked, or as the compiler told."""
+    """The device's kernels of a pass that is not captured, with their modules: as marked, or as the compiler says."""
     recorder = TraceRecorder(torch, cuda=True)
     recorder.start()
     with recorder.step("pass"):

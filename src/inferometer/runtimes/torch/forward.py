@@ -97,7 +97,7 @@ class Static:
         self._decode: Any = None
         self._replay: Callable[[], None] | None = None  # of a decode step
         self._logits: Any = None
-        self._calls: dict[str, Calls] = {}  # that the compiler told of, by phase
+        self._calls: dict[str, Calls] = {}  # listed by the compiler, by phase
         self._reference: dict[str, Calls] = {}  # of a pass before it was captured, by phase
         self._paid: dict[str, float] = {}
         self._said: dict[str, None] = {}
@@ -135,7 +135,7 @@ class Static:
         self._graphs = self._compilations()
 
     def settled(self) -> None:
-        """A generation has ended: say so where a step had to compile once more, for its time is no step's."""
+        """A generation has ended: note where a step had to compile once more, for its time is no step's."""
         more = self._compilations() - self._graphs
         if more:
             self._said[f"{more} graphs were compiled again inside a generation; its slowest steps hold that time."] = (
@@ -179,7 +179,7 @@ class Static:
         return self._made(score)(ids)
 
     def mapped(self, phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
-        """Rows with the modules that the compiler, or the run before the capture, tells of."""
+        """Rows with the modules that the compiler, or the run before the capture, recorded."""
         if phase in self._reference:
             mapped, missed = align_layers(rows, self._reference[phase])
         else:
@@ -248,7 +248,7 @@ class Static:
             call()
 
     def _recorded(self, stage: str, phase: str, call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """A pass as a CUDA graph. What the modules' kernels are is seen before, for a replay does not tell."""
+        """A pass as a CUDA graph. Which kernels are whose is recorded before: a replay does not show modules."""
         if self._instrument:
             self._warm(call, 1)
             self.reset()

@@ -72,7 +72,7 @@ def _kernel(key: _Key, rows: Sequence[TraceRow | None], unit: str, provider: str
 
 
 def map_calls(rows: Sequence[TraceRow], calls: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[TraceRow], int]:
-    """Rows with the layers the compiler says its calls stand for, and how many kernels it did not tell of.
+    """Rows with the layers the compiler says its calls stand for, and how many kernels it did not mention.
 
     The compiler's calls are in order of execution, by the names the profiler shows; the n-th row of a name is the n-th
     call of it. Where their numbers differ nothing is claimed.

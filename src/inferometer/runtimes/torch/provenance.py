@@ -1,4 +1,4 @@
-"""Which modules a fused kernel stands for, as torch's compiler tells while it compiles.
+"""Which modules a fused kernel stands for, as torch's compiler records while it compiles.
 
 Its graph keeps the module of each node (`nn_module_stack`), and its provenance tracking the nodes of each kernel, in
 the order of the calls. Both are the compiler's internals: where a version lacks them, kernels have no layer and a note
@@ -46,8 +46,8 @@ def compiler_calls(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str,
         modules.update({node.name: path for node in graph.nodes if (path := _deepest(node, names))})
 
     def keep_calls(_code: str) -> None:
-        told: Mapping[str, list[str]] = getattr(debug, "_inductor_triton_kernel_to_post_grad_node_info", {})
-        for kernel, nodes in told.items():
+        nodes_of: Mapping[str, list[str]] = getattr(debug, "_inductor_triton_kernel_to_post_grad_node_info", {})
+        for kernel, nodes in nodes_of.items():
             name = call_name(kernel)
             most = Counter(modules[node] for node in behind(name, nodes) if node in modules).most_common()
             calls.append((name, tuple(module for module, _ in most)))

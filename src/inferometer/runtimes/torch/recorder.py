@@ -41,7 +41,7 @@ class NoRecorder:
 
 
 class TraceRecorder:
-    """Records from `start` to `stop`. What runs outside a step is not looked at."""
+    """Records from `start` to `stop`. What runs outside a step is ignored."""
 
     on = True
 
@@ -116,7 +116,7 @@ def cost_per_kernel(
     marks: AbstractContextManager[None] = _NOTHING,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Seconds that recording adds for each kernel it tells of, measured on a chain of trivial ones.
+    """Seconds that recording adds for each kernel that it records, measured on a chain of trivial ones.
 
     Medians of the same chain without and with the recorder (and the marks), over the number of its rows.
     """

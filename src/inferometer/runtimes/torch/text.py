@@ -1,4 +1,4 @@
-"""A language model as a session: it reads a prompt, makes tokens, and tells what each took."""
+"""A language model as a session: it reads a prompt, makes tokens, and times each of them."""
 
 from __future__ import annotations
 
