@@ -114,8 +114,8 @@ class Text:
         ends = () if request.ignore_end else self._ends()
         context = request.depth + len(prompt)
         for _ in range(request.generate - 1):
-            if any(each in ends for each in event.ids):
-                return
+            if any(token in ends for token in event.ids):
+                break
             event, last = self._step(last, context)
             context += 1
             yield event
