@@ -10,7 +10,6 @@ from importlib.resources import files
 import pytest
 
 from inferometer.readers.huggingface.graph import graph_from_config
-from inferometer.readers.parameters import active_parameters
 
 FOLDER = files("inferometer.catalog") / "data" / "models"
 ROWS = {
@@ -119,12 +118,12 @@ def test_models_beside_the_catalog(name):
 @pytest.mark.parametrize("name", SPARSE)
 def test_a_mixture_has_the_published_number_of_active_parameters(name):
     graph = graph_from_config(ROWS[name]["config"], name=name)
-    assert active_parameters(graph) == number(ROWS[name]["active_parameters"])
+    assert graph.active_parameters == number(ROWS[name]["active_parameters"])
 
 
 def test_a_dense_model_uses_all_of_its_parameters():
     graph = graph_from_config(ROWS["llama-3.1-8b"]["config"], name="llama-3.1-8b")
-    assert active_parameters(graph) == graph.parameters
+    assert graph.active_parameters == graph.parameters
 
 
 def test_at_least_forty_models_are_held_to_their_counts():

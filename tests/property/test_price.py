@@ -9,16 +9,19 @@ from hypothesis import strategies as st
 
 from inferometer.catalog.engines import engines, runtime_effects
 from inferometer.core import Block, Device, Graph, Link, Memory, Parallel, Precision, Sourced, Workload
-from inferometer.cost import footprint
+from inferometer.cost import footprint, graph_work
 from inferometer.cost.memory.residency import residency_of
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import place
 from inferometer.cost.predict import predict_graph
+from inferometer.cost.price.step import over_rows
 from inferometer.cost.work.polynomial import Polynomial
 from inferometer.cost.work.prepare import Terms, prepare, quantities_of
-from unit.cost.decoders import BF16, at, decoder
+from inferometer.cost.work.substitute import with_sizes
+from unit.cost.decoders import BF16, at, decoder, tensor, tokens
 from unit.cost.estimates import estimate_op
 from unit.cost.examples import EXAMPLES
+from unit.cost.examples import op as make_op
 
 RATES = st.floats(1e9, 1e16)
 SECONDS = st.floats(1e-9, 1e-2)
@@ -28,6 +31,7 @@ PLANS = st.sampled_from([Parallel(), Parallel(tp=2), Parallel(tp=4, pp=2), Paral
 SIZES = st.fixed_dictionaries(
     {"batch": st.integers(1, 9), "query": st.integers(1, 300), "context": st.integers(0, 300)}
 )
+FIXED = {"encoder": 50, "image": 16}  # sizes that prepared graphs have as numbers
 briefly = settings(max_examples=60, deadline=None)
 
 
@@ -146,8 +150,8 @@ def test_every_kind_of_op_has_a_price_that_holds_together(example, device, runti
 @settings(max_examples=25, deadline=None)
 @given(chosen=st.lists(st.sampled_from(EXAMPLES), min_size=1, max_size=6), many=st.lists(SIZES, min_size=1, max_size=4))
 def test_polynomials_say_what_the_rules_say(runtime, chosen, many):
-    graph = Graph(name="any", blocks=(Block(name="any", ops=tuple(chosen), count=2),))
-    terms = Terms(precision=BF16, effects=runtime_effects(runtime), fixed={"encoder": 50, "image": 16})
+    graph = with_sizes(Graph(name="any", blocks=(Block(name="any", ops=tuple(chosen), count=2),)), FIXED)
+    terms = Terms(precision=BF16, effects=runtime_effects(runtime))
     prepared = prepare(graph, place(graph, Parallel()), terms)
     sizes = {name: np.array([each[name] for each in many]) for name in many[0]} | {"logits": 1}
     together = prepared.quantities(sizes)
@@ -157,16 +161,33 @@ def test_polynomials_say_what_the_rules_say(runtime, chosen, many):
             alone = quantities_of(row, binding, terms.effects)
             for name in ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "flops", "bytes"):
                 assert getattr(together, name)[number, column] == pytest.approx(alone.get(name, 0), abs=1e-6), name
+        work, counts = graph_work(graph, binding), sum(prepared.counts(once=once) for once in (False, True))
+        if not any(op.kind == "collective" for op in chosen):  # priced by their message, not by their work
+            assert over_rows(counts, together.flops)[column] == pytest.approx(work.total_flops)
+            assert over_rows(counts, together.bytes)[column] == pytest.approx(work.bytes)
+
+
+LOOSE_CACHE = make_op("copy", [tensor("past.{}", 2, 10, 64, role="kv"), tokens("new", 64)], [tokens("y", 64)])
+GRAPHS = st.builds(
+    lambda ops, count: with_sizes(Graph(name="any", blocks=(Block(name="any", ops=tuple(ops), count=count),)), FIXED),
+    st.lists(st.sampled_from([*EXAMPLES, LOOSE_CACHE]), min_size=1, max_size=6),
+    st.integers(1, 4),
+)
 
 
 @briefly
-@given(graph=decoders(), batch=st.integers(1, 9), query=st.integers(1, 300), context=st.integers(0, 3000))
-def test_memory_made_ready_is_the_footprint(graph, batch, query, context):
-    sizes = {"batch": batch, "query": query, "context": context, "logits": 1}
-    found = residency_of(graph, place(graph, Parallel()), Terms(precision=BF16, effects=runtime_effects("ideal"))).use(
-        sizes
-    )
-    assert found.total_bytes == pytest.approx(footprint(graph, at(**sizes)).peak_bytes)
+@given(graph=decoders() | GRAPHS, many=st.lists(SIZES, min_size=1, max_size=4))
+def test_prepared_memory_is_the_footprint(graph, many):
+    terms = Terms(precision=BF16, effects=runtime_effects("ideal"))
+    residency = residency_of(graph, place(graph, Parallel()), terms)
+    sizes = {name: np.array([each[name] for each in many]) for name in many[0]} | {"logits": np.ones(len(many), int)}
+    together = residency.use(sizes)
+    for column, each in enumerate(many):
+        alone, memory = residency.use({**each, "logits": 1}), footprint(graph, at(**each, logits=1))
+        for name in ("weights_bytes", "kv_bytes", "state_bytes", "activations_bytes", "workspace_bytes"):
+            assert getattr(alone, name) == pytest.approx(getattr(memory, name)), name
+            assert np.broadcast_to(getattr(together, name), len(many))[column] == pytest.approx(getattr(alone, name))
+        assert residency.kv_bytes_per_token == memory.kv_bytes_per_token
 
 
 @given(

@@ -11,6 +11,7 @@ from inferometer.cost import footprint, graph_work, work_of
 from inferometer.cost.exact import ceil_log2, larger, smaller
 from inferometer.cost.memory.liveness import live_bytes
 from inferometer.cost.work.rules.attention import causal_pairs, mutual_pairs
+from inferometer.cost.work.substitute import with_sizes
 from unit.cost.decoders import LLAMA_3_1_8B, at, attend
 from unit.cost.examples import EXAMPLES, IDS
 
@@ -78,6 +79,16 @@ def test_the_work_of_a_graph_is_the_sum_of_its_ops(chosen, sizes, repeats):
     graph = Graph(name="any", blocks=(Block(name="any", ops=tuple(chosen), count=repeats),))
     parts = [repeats * work_of(op, at(**sizes)) for op in chosen]
     assert counts(graph_work(graph, at(**sizes))) == counts(sum(parts, graph_work(Graph(name="", blocks=()), at())))
+
+
+@every_example
+@briefly
+@given(sizes=SIZES, names=st.sets(st.sampled_from(["batch", "query", "context", "encoder", "image"])))
+def test_a_graph_with_sizes_put_in_has_the_same_work(example, sizes, names):
+    graph = Graph(name="any", blocks=(Block(name="any", ops=(example,)),))
+    bound = with_sizes(graph, {name: sizes[name] for name in names})
+    assert graph_work(bound, at(**sizes)) == graph_work(graph, at(**sizes))
+    assert bound.symbols.isdisjoint(names)
 
 
 @given(query=SIDES, context=LENGTHS, window=st.none() | SIDES)

@@ -147,6 +147,20 @@ class Graph:
         )
 
     @property
+    def active_parameters(self) -> int:
+        """All parameters but those of the experts that a token is not routed to.
+
+        Routers, shared experts and the whole embedding count: a dense model's active parameters are all of them. (Some
+        authors leave the embedding out, because a token reads one row of it; their figures are smaller by the table.)
+        """
+        idle = 0
+        for block, op in self.ops():
+            if op.kind == "moe_experts":
+                experts, chosen = op["experts"], op["top_k"]
+                idle += block.count * (op.parameters // experts) * max(experts - chosen, 0)
+        return self.parameters - idle
+
+    @property
     def symbols(self) -> frozenset[str]:
         """The sizes a workload must bind."""
         ends = (tensor.symbols for tensor in (*self.inputs, *self.outputs))

@@ -1,4 +1,4 @@
-"""Numbers from outside are looked at once, before anything is computed with them: NaN would pass every comparison."""
+"""Numbers from outside are checked once, before anything is computed with them: NaN would pass every comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from inferometer.errors import DomainError
 def require_finite(value: Any, name: str) -> None:
     """Every number inside a value is finite and not below 0, or the error says which one is not. `name` is the value's.
 
-    What may be below 0 is no rate, size, time or price, and none of it is asked for here.
+    Rates, sizes, times and prices are never below 0, and devices, runtimes and calibrations hold nothing else.
     """
     if isinstance(value, float) and not (isfinite(value) and value >= 0):
         raise DomainError(f"{name} is {value!r}.", remedy="Give a number of 0 or more, or leave it out.")

@@ -21,16 +21,16 @@ def request_times(
 ) -> dict[str, float | None]:
     """`latency`, `ttft`, `tpot` and `e2e` in seconds; None for those that the request does not have."""
     seconds: dict[str, float] = {phase.name: getattr(phase, end) for phase in phases}
-    found: dict[str, float | None] = dict.fromkeys(("latency", "ttft", "tpot", "e2e"))
+    times: dict[str, float | None] = dict.fromkeys(("latency", "ttft", "tpot", "e2e"))
     if "forward" in seconds:
-        return {**found, "latency": seconds["forward"] * (options.steps or 1)}
+        return {**times, "latency": seconds["forward"] * (options.steps or 1)}
     if "prefill" in seconds:
-        found["ttft"] = sum(seconds[name] for name in _TO_FIRST if name in seconds)
+        times["ttft"] = sum(seconds[name] for name in _TO_FIRST if name in seconds)
     if "decode" in seconds:
-        found["tpot"] = _step(seconds, options.speculative)
-    if found["ttft"] is not None and workload.generate:
-        found["e2e"] = found["ttft"] + (workload.generate - 1) * (found["tpot"] or 0.0)
-    return found
+        times["tpot"] = _step(seconds, options.speculative)
+    if times["ttft"] is not None and workload.generate:
+        times["e2e"] = times["ttft"] + (workload.generate - 1) * (times["tpot"] or 0.0)
+    return times
 
 
 def _step(seconds: Mapping[str, float], drafting: Speculative | None) -> float:
@@ -53,8 +53,8 @@ def phase_repeats(phases: Iterable[Phase], workload: Workload, options: Options)
     steps = 1.0
     if workload.generate and any(phase.name == "prefill" for phase in phases):
         steps = workload.generate - 1.0
-    found = {"forward": float(options.steps or 1), "encode": 1.0, "prefill": 1.0, "decode": steps}
+    repeats = {"forward": float(options.steps or 1), "encode": 1.0, "prefill": 1.0, "decode": steps}
     if options.speculative is not None:
         rounds = steps / tokens_gained(options.speculative)
-        found |= {"decode": rounds, "draft": rounds * options.speculative.length}
-    return found
+        repeats |= {"decode": rounds, "draft": rounds * options.speculative.length}
+    return repeats

@@ -31,22 +31,22 @@ def hourly_price(device: Device, devices: int, place: Place) -> HourlyPrice | No
     if place.usd_per_hour is not None:
         return HourlyPrice(usd_per_hour=place.usd_per_hour, note=f"{place.usd_per_hour:g} USD/h as given.")
     if place.instance is not None:
-        return _price(places.instance(place.instance), device, devices, spot=place.spot, asked=True)
+        return _price(places.instance(place.instance), device, devices, spot=place.spot, named=True)
     offers = (_price(entry, device, devices, spot=place.spot) for entry in places.instances_with(device.name))
     return min((offer for offer in offers if offer), key=lambda offer: offer.usd_per_hour, default=None)
 
 
 def _price(
-    entry: Instance, device: Device, devices: int, *, spot: bool = False, asked: bool = False
+    entry: Instance, device: Device, devices: int, *, spot: bool = False, named: bool = False
 ) -> HourlyPrice | None:
-    if asked and entry.device != device.name:
+    if named and entry.device != device.name:
         raise DomainError(
             f"The instance {entry.name} has {entry.device}, and {device.name} was asked for.",
             remedy="Name an instance with that device, or give the price.",
         )
     price = entry.spot_usd_per_hour if spot else entry.usd_per_hour
     if price is None:
-        if asked:
+        if named:
             raise DomainError(f"The {'spot' if spot else 'on-demand'} price of {entry.name} is not known.")
         return None
     share = float(price) * devices / entry.count

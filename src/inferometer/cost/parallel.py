@@ -1,9 +1,9 @@
-"""A graph on several devices: which share of each op a device does, and what they must tell each other.
+"""A graph on several devices: which share of each op a device does, and what the devices send each other.
 
 Tensor parallelism follows the data, as Megatron does by hand: a product of whole inputs is split by its outputs, what
 reads a split tensor stays split, and a product of split inputs ends in a sum over the devices (all-reduce). Experts are
 spread over `ep` devices, to which their rows travel and back (all-to-all). Pipeline stages hand the stream of
-activations on. Data-parallel replicas share the batch and tell each other nothing.
+activations on. Data-parallel replicas share the batch and send each other nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ WHOLE = Scale()
 
 @frozen
 class Message:
-    """What devices tell each other after an op. `count` is per step where it differs from the op's own."""
+    """What devices send each other after an op. `count` is per step where it differs from the op's own."""
 
     function: str
     tensor: Tensor
@@ -66,7 +66,7 @@ def replica_batch(batch: int, parallel: Parallel) -> int:
 
 
 def require_plan(graph: Graph, parallel: Parallel) -> None:
-    """Refuse plans that cannot be: heads, experts or layers that do not divide."""
+    """Refuse plans that are impossible: heads, experts or layers that do not divide."""
     for _, op in graph.ops():
         if op.kind == "attention" and parallel.tp > 1:
             _require_heads(op, parallel.tp)
@@ -201,14 +201,14 @@ class _Split:
 def _normed_names(block: Block) -> frozenset[str]:
     """Outputs that a norm over their whole width reads, as they are or through views: they are kept whole."""
     source: dict[str, str] = {}
-    found: set[str] = set()
+    names: set[str] = set()
     for op in block.ops:
         if op.kind == "view" and op.inputs:
             root = source.get(op.inputs[0].name, op.inputs[0].name)
             source |= {tensor.name: root for tensor in op.outputs}
         if op.kind == "norm" and op.inputs and op.get("features") == op.inputs[0].shape[-1]:
-            found.add(source.get(op.inputs[0].name, op.inputs[0].name))
-    return frozenset(found)
+            names.add(source.get(op.inputs[0].name, op.inputs[0].name))
+    return frozenset(names)
 
 
 def _gather_outputs(graph: Graph, placed: list[list[Placed]], split: _Split) -> None:
@@ -216,11 +216,11 @@ def _gather_outputs(graph: Graph, placed: list[list[Placed]], split: _Split) -> 
     names = {tensor.name for tensor in graph.outputs if split.states.get(tensor.name)}
     for ops in placed:
         for number, entry in enumerate(ops):
-            found = next((tensor for tensor in entry.op.outputs if tensor.name in names), None)
-            if found is not None:
-                message = Message(function="all_gather", tensor=found, devices=split.parallel.tp)
+            output = next((tensor for tensor in entry.op.outputs if tensor.name in names), None)
+            if output is not None:
+                message = Message(function="all_gather", tensor=output, devices=split.parallel.tp)
                 ops[number] = replace(entry, messages=(*entry.messages, message))
-                names.discard(found.name)
+                names.discard(output.name)
 
 
 def _hand_on(graph: Graph, placed: list[list[Placed]], parallel: Parallel) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
     from inferometer.cost.price.plan import Plan
     from inferometer.cost.price.step import Step
-    from inferometer.cost.ready import Ready
+    from inferometer.cost.ready import ReadyGraph
 
 LOOSE = 2.0  # a constant that was measured elsewhere
 
@@ -78,7 +78,7 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
 
 
 def outside_notes(name: str, step: Step) -> list[str]:
-    """What to say of ops that are larger or smaller than any that the calibration measured, where they matter."""
+    """Notes on ops that are larger or smaller than any that the calibration measured, where they matter."""
     far = step.outside()
     if not far:
         return []
@@ -93,12 +93,12 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
     )
     flops, moved, sent = (_sums(values) for values in (quantities.flops, quantities.bytes, quantities.link))
     bounds, origins, unit = bound_names(priced), plan.rates_in(phase).origins, plan.device.unit
-    found = []
+    ops = []
     for entry in plan.prepared.entries:
         row, count = entry.row, entry.count
         if rows[row].once != once:
             continue
-        found.append(
+        ops.append(
             OpTime(
                 name=entry.name, kind=entry.kind, block=entry.block, count=count, unit=unit,
                 time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
@@ -107,14 +107,14 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
                 origin=origins[row],
             )
         )  # fmt: skip
-    return found
+    return ops
 
 
 def _sums(values: Any, times: float = 1.0) -> list[float]:
     """Each row over all columns."""
     total = values[:, 0] if values.shape[1] == 1 else values.sum(axis=1)
-    found: list[float] = (total if times == 1 else times * total).tolist()
-    return found
+    sums: list[float] = (total if times == 1 else times * total).tolist()
+    return sums
 
 
 def _rated(name: str) -> str:
@@ -144,7 +144,7 @@ def _energy(step: Step, site: Site, time_s: float, once_s: float, work: tuple[fl
     return float(site.devices * site.power.joules(time_s=time_s, computing_s=site.busy * computing, waiting_s=idle))
 
 
-def load_phase(ready: Ready, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:
+def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:
     """From storage to memory to the device, once: the weights of all devices from one storage, each its own link.
 
     The two may overlap, so the low end is the longer of them at its best and the high end their sum at its worst.

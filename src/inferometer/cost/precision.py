@@ -1,7 +1,7 @@
 """Number formats: what is stored in which, and which arithmetic an op is computed in on a device.
 
 A format that the device has no peak for is an error that names those it has, unless the runtime says in what arithmetic
-it computes such numbers; then that is used, and said.
+it computes such numbers; then that is used, with a note.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph, Op, Tensor
 
-UNSTATED = "f32"  # what a model is in that names no format
+UNSTATED = "f32"  # of a model that names no format
 
 
 @frozen
 class Arithmetic:
-    """The format an op is computed in, or None where its arithmetic counts nothing, and what is to be said of it."""
+    """The format an op is computed in (None: it computes nothing), with a note where it is not the one asked for."""
 
     name: str | None
     note: str | None = None
@@ -48,16 +48,18 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     wanted = stored if _has_rule(effects, op.kind, stored) else key
     where = device.unit if f"{device.unit}:{wanted}" in effects.arithmetic else op.kind
     candidates = effects.candidates(where, wanted)
-    found = next((name for name in candidates if name in device.peaks), None)
-    if found is None:
+    computed_in = next((name for name in candidates if name in device.peaks), None)
+    if computed_in is None:
         raise _no_peak(device, effects, wanted, candidates)
-    if found == wanted:
-        return Arithmetic(name=found)
+    if computed_in == wanted:
+        return Arithmetic(name=computed_in)
     if candidates[0] == wanted:
         return Arithmetic(
-            name=found, note=f"{device.name} has no {wanted} peak: {effects.name} computes it in {found}."
+            name=computed_in, note=f"{device.name} has no {wanted} peak: {effects.name} computes it in {computed_in}."
         )
-    return Arithmetic(name=found, note=f"{op.kind} ops of {wanted} are computed in {found} by {effects.name}.")
+    return Arithmetic(
+        name=computed_in, note=f"{op.kind} ops of {wanted} are computed in {computed_in} by {effects.name}."
+    )
 
 
 def _no_peak(device: Device, effects: RuntimeEffects, wanted: str, candidates: tuple[str, ...]) -> DomainError:

@@ -35,7 +35,7 @@ from inferometer.cost.phases import (
     phase_of,
     site_of,
 )
-from inferometer.cost.ready import Ready, make_ready
+from inferometer.cost.ready import ReadyGraph, make_ready
 from inferometer.cost.request import completed, decode_context, prefill_steps
 from inferometer.errors import DomainError
 from inferometer.version import __version__
@@ -57,21 +57,21 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
     options: Options | None = None,
     now: Callable[[], str] | None = None,
 ) -> Profile:
-    """Predict a model on a device. What cannot be is an error; what is not known is said in the provenance's notes."""
-    effects, chosen = require_effects(runtime), options or Options()
-    asked = completed(graph, workload or Workload(), chosen)
+    """Predict a model on a device. The impossible is an error; what is not known is in the notes of the provenance."""
+    effects, options = require_effects(runtime), options or Options()
+    workload = completed(graph, workload or Workload(), options)
     ready = make_ready(
-        graph, device, effects=effects, workload=asked, options=chosen, calibration=_covering(calibration, effects)
+        graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
     )
-    job = _Job(ready=ready, device=device, effects=effects, workload=asked, options=chosen, notes=[*ready.notes])
+    job = _Job(ready=ready, device=device, effects=effects, workload=workload, options=options, notes=[*ready.notes])
     phases = job.phases()
     summary = job.headline(phases)
     return Profile(
         kind="predicted",
         model=_facts(ready),
-        device=DeviceFacts(name=device.name, title=device.title, count=asked.parallel.devices),
+        device=DeviceFacts(name=device.name, title=device.title, count=workload.parallel.devices),
         runtime=effects.name,
-        workload=replace(asked, precision=ready.layout.precision),
+        workload=replace(workload, precision=ready.layout.precision),
         phases=tuple(phases),
         summary=summary,
         provenance=Provenance(
@@ -97,7 +97,7 @@ def _covering(calibration: Calibration | None, effects: RuntimeEffects) -> Calib
     return calibration
 
 
-def _facts(ready: Ready) -> ModelFacts:
+def _facts(ready: ReadyGraph) -> ModelFacts:
     return ModelFacts(
         name=ready.graph.name,
         parameters=ready.layout.parameters,
@@ -110,9 +110,9 @@ def _facts(ready: Ready) -> ModelFacts:
 
 @dataclass(slots=True)
 class _Job:
-    """One prediction under way; `notes` collects what must be said of it."""
+    """One prediction under way; `notes` collects what a reader of it should know."""
 
-    ready: Ready
+    ready: ReadyGraph
     device: Device
     effects: RuntimeEffects
     workload: Workload
@@ -129,32 +129,32 @@ class _Job:
         site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
         load, notes = load_phase(self.ready, self.device, site, self.options)
         self.notes += notes
-        found = [load]
+        phases = [load]
         first = first_run_phase(self.effects)
         if first is not None:
-            found.append(first)
-        self._say(site)
+            phases.append(first)
+        self._note_assumptions(site)
         if not self.ready.generative:
-            found.append(self._run("forward", self._forward_sizes(), site))
-            return found
-        return [*found, *self._generation(site)]
+            phases.append(self._run("forward", self._forward_sizes(), site))
+            return phases
+        return [*phases, *self._generation(site)]
 
     def _generation(self, site: Site) -> list[Phase]:
-        found: list[Phase] = []
+        phases: list[Phase] = []
         host, workload = self.options.host, self.workload
         if workload.prompt is not None:
             if host.tokenise_s_per_token is not None:
-                found.append(constant_phase("tokenise", host.tokenise_s_per_token * workload.prompt * workload.batch))
+                phases.append(constant_phase("tokenise", host.tokenise_s_per_token * workload.prompt * workload.batch))
             if self.ready.layout.encodes:
-                found.append(self._run("encode", self._prefill_sizes(), site))
-            found.append(self._run("prefill", self._prefill_sizes(), site))
+                phases.append(self._run("encode", self._prefill_sizes(), site))
+            phases.append(self._run("prefill", self._prefill_sizes(), site))
         if workload.context is not None or (workload.generate or 0) > 1:
-            found += self._decode(site)
+            phases += self._decode(site)
         if host.sampling_s is not None:
-            found.append(constant_phase("sampling", host.sampling_s))
+            phases.append(constant_phase("sampling", host.sampling_s))
         if host.detokenise_s_per_token is not None and workload.generate:
-            found.append(constant_phase("detokenise", host.detokenise_s_per_token * workload.batch))
-        return found
+            phases.append(constant_phase("detokenise", host.detokenise_s_per_token * workload.batch))
+        return phases
 
     def _decode(self, site: Site) -> list[Phase]:
         sizes = {
@@ -194,7 +194,7 @@ class _Job:
         query, context = np.array(steps).T
         return {"batch": self.batch, "query": query, "context": context, "logits": np.eye(len(steps))[-1]}
 
-    def _say(self, site: Site) -> None:
+    def _note_assumptions(self, site: Site) -> None:
         if site.power is not None and site.power.bound and site.energy is None:
             self.notes.append(f"Energy is the power limit of {self.device.name} times the time: an upper bound.")
         parallel = self.workload.parallel
@@ -242,13 +242,13 @@ class _Job:
             return None
         if joules is None:
             raise DomainError(
-                f"The energy of {self.ready.graph.name} on {self.device.name} is not known, so no battery's life is.",
+                f"The energy of {self.ready.graph.name} on {self.device.name} is not known, nor is a battery's life.",
                 remedy="Give --joules-per-flop and --joules-per-byte, or a device with a power figure.",
             )
         return float(battery_seconds(battery, joules, 0.0 if power is None else power.idle_w))
 
     def findings(self, summary: Headline) -> tuple[Finding, ...]:
-        """That it does not fit is the one thing that makes the times hypothetical."""
+        """A model that does not fit: its times are hypothetical."""
         if summary.fits is not False:
             return ()
         capacity = capacity_of(self.device) or 0.0

@@ -57,7 +57,7 @@ class Layout:
 
 
 @frozen
-class Ready:
+class ReadyGraph:
     """A layout on a device."""
 
     layout: Layout
@@ -91,17 +91,19 @@ def make_ready(  # noqa: PLR0913 - what a prediction depends on
     workload: Workload,
     options: Options,
     calibration: Calibration | None = None,
-) -> Ready:
-    """The same arguments give the same value, without the work. Graphs are told apart by identity: keep them."""
+) -> ReadyGraph:
+    """The same arguments give the same value, without the work. Graphs are recognised by identity: keep them."""
     layout = make_layout(graph, effects=effects, workload=workload, options=options)
     return on_device(layout, device, options=options, calibration=calibration)
 
 
-def on_device(layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None) -> Ready:
-    """As `make_ready`, for a layout that is there."""
+def on_device(
+    layout: Layout, device: Device, *, options: Options, calibration: Calibration | None = None
+) -> ReadyGraph:
+    """As `make_ready`, for a layout that already exists."""
     key = (id(layout), device.name, options.overlap, options.link and options.link.name, id(calibration))
 
-    def make() -> Ready:
+    def make() -> ReadyGraph:
         effects = layout.prepared.effects
         named = {device.name: device, effects.name: effects, "the calibration": calibration, "the link": options.link}
         for name, part in named.items():
@@ -114,7 +116,7 @@ def on_device(layout: Layout, device: Device, *, options: Options, calibration: 
             link=options.link,
             overlap=options.overlap,
         )
-        return Ready(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))
+        return ReadyGraph(layout=layout, plan=plan, notes=(*plan.notes, *layout.notes))
 
     return _plans.get_or_make(key, (layout, device, calibration, options.link), make)
 
@@ -159,15 +161,13 @@ def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped
         if options.overrides:
             sized = with_overrides(sized, options.overrides)
         cut, offloaded = _offloaded(sized, options.offload)
-        unknown = unknown_sizes(cut, Binding(sizes={**fixed, **dict.fromkeys(SYMBOLIC)}))
-        parameters = cut.parameters
         return _Shaped(
             graph=cut,
             offloaded=offloaded,
-            parameters=parameters,
-            active_parameters=parameters - _idle(cut),
+            parameters=cut.parameters,
+            active_parameters=cut.active_parameters,
             uncovered=_uncovered(cut),
-            unknown=unknown,
+            unknown=unknown_sizes(cut, Binding()),
             memo=Memo(),
         )
 
@@ -184,7 +184,6 @@ def _layout(
     terms = Terms(
         precision=precision,
         effects=effects,
-        fixed=fixed,
         stages=parallel.pp,
         offloaded=shaped.offloaded,
         memo=shaped.memo,
@@ -218,15 +217,6 @@ def _layout(
     )
 
 
-def _idle(graph: Graph) -> int:
-    """Parameters of experts that a token does not visit."""
-    idle = 0
-    for block, op in graph.ops():
-        if op.kind == "moe_experts":
-            idle += block.count * op.parameters * (op["experts"] - op["top_k"]) // op["experts"]
-    return idle
-
-
 def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
     if graph.precision is not None or (asked.weights and asked.activations):
         return ()
@@ -234,12 +224,12 @@ def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
 
 
 def _uncovered(graph: Graph) -> tuple[str, ...]:
-    found = coverage(graph)
-    if not found.uncovered:
+    covered = coverage(graph)
+    if not covered.uncovered:
         return ()
-    kinds = ", ".join(sorted({entry.source_type or entry.kind for entry in found.uncovered}))
-    missing = found.ops - found.covered
-    return (f"{missing} of {found.ops} ops are not in the prediction, because their work is not known: {kinds}.",)
+    kinds = ", ".join(sorted({entry.source_type or entry.kind for entry in covered.uncovered}))
+    missing = covered.ops - covered.covered
+    return (f"{missing} of {covered.ops} ops are not in the prediction, because their work is not known: {kinds}.",)
 
 
 def _offloaded(graph: Graph, offload: Offload | None) -> tuple[Graph, frozenset[tuple[int, int]]]:

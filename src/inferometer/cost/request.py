@@ -1,4 +1,4 @@
-"""What is asked of a model: completed where it is left open, refused where the model cannot do it, and as steps.
+"""A request to a model: filled in where it is left open, refused where the model cannot do it, and cut into steps.
 
 A decoder that reads the prompt itself has it in its own cache. Where an encoder reads it, the prompt lies in the cache
 of cross-attention, which every step reads and none makes longer; the decoder's own cache begins with a start token.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Options
 
-PROMPT, GENERATE = 512, 128  # where nothing is asked for, as llama-bench does
+PROMPT, GENERATE = 512, 128  # where nothing is asked for: the defaults of llama-bench
 
 
 def encodes_prompt(graph: Graph) -> bool:

@@ -21,7 +21,6 @@ from inferometer.core.profile import ModelFacts
 from inferometer.cost.memory.footprint import footprint
 from inferometer.errors import FormatError, InferometerError
 from inferometer.plugins import load_all
-from inferometer.readers.parameters import active_parameters
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
 from inferometer.runtimes.base import Ready
@@ -207,7 +206,7 @@ def facts_of(prepared: Prepared, workload: Workload, sizes: Mapping[str, int]) -
         ModelFacts(
             name=graph.name,
             parameters=graph.parameters,
-            active_parameters=active_parameters(graph),
+            active_parameters=graph.active_parameters,
             weight_bytes=int(held.weights_bytes),
             kv_bytes_per_token=int(held.kv_bytes_per_token) if is_generative(graph) else None,
             architecture=graph.architecture,

@@ -4,8 +4,8 @@
 statistics, memory and power belong to `bench` and `measure`, so that every engine is measured by the same code.
 
 A `Session` runs a model that takes arrays and gives arrays. A `TextSession` runs a language model and keeps its cache.
-Both are opened twice: plain for the truth, and with `Target.instrument` for the shape, where the engine's own timers
-are on and `kernels` tells what it ran.
+Both are opened twice: plain, for times that nothing disturbs, and with `Target.instrument`, for how they divide among
+kernels: the engine's own timers are on, and `kernels` lists what it ran.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Capabilities:
     """What can be asked of an engine. `units` are the kinds of unit it can run on: cpu, gpu, npu."""
 
     units: tuple[str, ...] = ("cpu",)
-    per_op: bool = True  # an instrumented session tells the time of each kernel
+    per_op: bool = True  # an instrumented session reports the time of each kernel
     perturbs: bool = False  # … by running node by node, which the plain session does not
     arrays: bool = True  # opens models that take and give arrays
     text: bool = False  # opens language models that generate
@@ -117,13 +117,13 @@ class Opened:
 class Kernel:
     """Something the engine ran as one piece: a node of the model, or several fused, or one of the engine's own.
 
-    `layers` names the nodes of the model it stands for, as the file names them; empty where the engine does not tell.
+    `layers` names the nodes of the model it stands for, as the file names them; empty where the engine does not say.
     One that is the engine's `own` stands for none: it lays out or converts what these layers take or give.
     One sample a step, host clock; `device_s` beside it where the device has a clock of its own.
     """
 
     name: str
-    kind: str  # the engine's word for it: Conv, FusedConv, Reorder
+    kind: str  # as the engine calls it: Conv, FusedConv, Reorder
     samples_s: tuple[float, ...]
     unit: str = "cpu"
     layers: tuple[str, ...] = ()
@@ -305,7 +305,7 @@ def require_format(runtime: Runtime, target: Target) -> None:
 
 
 def require_choices(runtime: Runtime, target: Target) -> None:
-    """What an engine does not let one choose is refused: it would be ignored, and the numbers be of something else."""
+    """Refuse what the engine does not let one choose: ignored, it would leave the numbers of something else."""
     can = runtime.capabilities
     for word, asked, known, without in (
         ("precision", target.precision, can.precision, "It computes in the types of the file."),

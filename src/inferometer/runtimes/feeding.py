@@ -1,4 +1,4 @@
-"""Whether what is fed to a model fits its inputs."""
+"""Whether what is given to a model fits it: arrays for its inputs, a request to a language model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from inferometer.runtimes.base import Port
+    from inferometer.runtimes.base import Port, Request
 
 
 def require_fitting(ports: Sequence[Port], inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -20,9 +20,9 @@ def require_fitting(ports: Sequence[Port], inputs: Mapping[str, np.ndarray[Any, 
     missing = [name for name in names if name not in inputs]
     extra = [name for name in inputs if name not in names]
     if missing or extra:
-        words = [f"{', '.join(map(repr, missing))} missing"] if missing else []
-        words += [f"{', '.join(map(repr, extra))} not among them"] if extra else []
-        raise DomainError(f"The model takes the inputs {', '.join(map(repr, names))}: {'; '.join(words)}.")
+        problems = [f"{', '.join(map(repr, missing))} missing"] if missing else []
+        problems += [f"{', '.join(map(repr, extra))} not among them"] if extra else []
+        raise DomainError(f"The model takes the inputs {', '.join(map(repr, names))}: {'; '.join(problems)}.")
     sizes: dict[str, int] = {}
     for port in ports:
         _require_port(port, inputs[port.name], sizes)
@@ -33,7 +33,10 @@ def _require_port(port: Port, array: np.ndarray[Any, Any], sizes: dict[str, int]
     given = f"{array.dtype.name} {list(array.shape)}"
     fits = array.dtype.name == port.dtype and array.ndim == len(port.shape)
     if not fits or not all(_matches(dim, size) for dim, size in zip(port.shape, array.shape, strict=True)):
-        raise DomainError(f"The input {port.name!r} must be {expected}, and is {given}.")
+        raise DomainError(
+            f"The input {port.name!r} must be {expected}, and is {given}.",
+            remedy="Give it in the type and the sizes of the model: nothing is converted.",
+        )
     for dim, size in zip(port.shape, array.shape, strict=True):
         if isinstance(dim, str) and dim != "?" and sizes.setdefault(dim, size) != size:
             raise DomainError(
@@ -43,3 +46,31 @@ def _require_port(port: Port, array: np.ndarray[Any, Any], sizes: dict[str, int]
 
 def _matches(dim: int | str | None, size: int) -> bool:
     return not isinstance(dim, int) or dim == size
+
+
+def require_request(request: Request, *, vocabulary: int, room: int | None) -> None:
+    """A prompt of known tokens, and a cache with `room` for everything; None where it grows."""
+    if not request.prompt:
+        raise DomainError("The prompt is empty.", remedy="Give at least one token.")
+    if request.generate < 0 or request.depth < 0:
+        raise DomainError(
+            f"{request.generate} tokens at a depth of {request.depth} were asked for; neither can be negative.",
+            remedy="Ask for 0 or more.",
+        )
+    require_tokens(request.prompt, vocabulary)
+    needed = request.depth + len(request.prompt) + request.generate
+    if room is not None and needed > room:
+        raise DomainError(
+            f"{needed} tokens were asked for ({request.depth} in the cache, {len(request.prompt)} of prompt, "
+            f"{request.generate} to generate); the context holds {room}.",
+            remedy="Ask for fewer, or for a larger context.",
+        )
+
+
+def require_tokens(ids: Sequence[int], vocabulary: int) -> None:
+    wrong = next((token for token in ids if not 0 <= token < vocabulary), None)
+    if wrong is not None:
+        raise DomainError(
+            f"The token {wrong} is outside the vocabulary of {vocabulary} (0 to {vocabulary - 1}).",
+            remedy="Give ids of this model's own tokeniser.",
+        )

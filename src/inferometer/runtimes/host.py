@@ -23,7 +23,7 @@ def default_threads(physical: int | None, usable: int | None) -> int:
 
 
 def threads_of(asked: int | None) -> int:
-    """As many as asked for; without a word, one a physical core that this process may use."""
+    """As many as asked for; by default one for each physical core that this process may use."""
     if asked is not None:
         if isinstance(asked, bool) or asked < 1:
             raise DomainError(f"The number of threads must be a whole number of 1 or more, and is {asked!r}.")
@@ -33,8 +33,8 @@ def threads_of(asked: int | None) -> int:
 
 
 @contextmanager
-def captured() -> Iterator[Callable[[], str]]:
-    """Keeps what is written to the process's stderr, by C code too; the value gives it. It is passed on nowhere."""
+def captured_stderr() -> Iterator[Callable[[], str]]:
+    """Keep what is written to the process's stderr, by C code too; the value returns it. Nothing is passed on."""
     with suppress(ValueError, OSError):
         sys.stderr.flush()
     try:
@@ -44,13 +44,13 @@ def captured() -> Iterator[Callable[[], str]]:
         return
     with tempfile.TemporaryFile() as file:
 
-        def said() -> str:
+        def written() -> str:
             file.seek(0)
             return file.read().decode(errors="replace")
 
         os.dup2(file.fileno(), 2)
         try:
-            yield said
+            yield written
         finally:
             os.dup2(kept, 2)
             os.close(kept)

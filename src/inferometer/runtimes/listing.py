@@ -23,7 +23,7 @@ def runtime_records(plugins: Iterable[Listed]) -> tuple[list[dict[str, Any]], li
 
 def _record(runtime: Runtime, plugin: Listed) -> dict[str, Any]:
     try:
-        found = runtime.probe()
+        state = runtime.probe()
         formats = sorted(runtime.formats)
     except Exception as error:
         raise PluginError(
@@ -32,6 +32,6 @@ def _record(runtime: Runtime, plugin: Listed) -> dict[str, Any]:
             remedy=f"Upgrade or uninstall {plugin.package}.",
         ) from error
     common = {"name": plugin.name, "formats": formats, "package": plugin.package}
-    if isinstance(found, Ready):
-        return {**common, "state": "ready", "version": found.version}
-    return {**common, "state": "missing", "remedy": found.remedy}
+    if isinstance(state, Ready):
+        return {**common, "state": "ready", "version": state.version}
+    return {**common, "state": "missing", "remedy": state.remedy}

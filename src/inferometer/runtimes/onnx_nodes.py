@@ -47,6 +47,14 @@ class Topology:
     outputs: tuple[str, ...]
     stored: Mapping[str, float] = field(default_factory=dict)  # tensors in the file, and their bytes
 
+    def users(self) -> dict[str, list[NodeRow]]:
+        """By tensor, the nodes that take it."""
+        users: dict[str, list[NodeRow]] = {}
+        for node in self.nodes:
+            for name in node.inputs:
+                users.setdefault(name, []).append(node)
+        return users
+
 
 def load_model(path: Path) -> Any:
     """The file without the data that lies beside it."""
@@ -101,7 +109,7 @@ def topology_of(model: Any, given: Mapping[str, str] | None = None) -> Topology:
 
 @dataclass(slots=True, kw_only=True)
 class _Names:
-    """Names as the file has them, told apart: by the nodes around them, and then by a number."""
+    """Names as the file has them, made unique by the nodes around them, and then by a number."""
 
     given: Mapping[str, str]
     shown: dict[str, str] = field(default_factory=dict)  # by the engine's name

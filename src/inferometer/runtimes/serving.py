@@ -21,12 +21,14 @@ def served(takers: Mapping[str, Sequence[str]], layers: Mapping[str, tuple[str, 
     for kernel, following in takers.items():
         for taker in following:
             makers.setdefault(taker, kernel)
-    found: dict[str, tuple[str, ...]] = {}
+    served_layers: dict[str, tuple[str, ...]] = {}
     for kernel in reversed(list(takers)):
         if not layers.get(kernel):
-            found[kernel] = next(filter(None, (layers.get(each) or found.get(each) for each in takers[kernel])), ())
+            served_layers[kernel] = next(
+                filter(None, (layers.get(taker) or served_layers.get(taker) for taker in takers[kernel])), ()
+            )
     for kernel in takers:
-        if found.get(kernel) == ():
+        if served_layers.get(kernel) == ():
             maker = makers.get(kernel, "")
-            found[kernel] = layers.get(maker) or found.get(maker, ())
-    return {kernel: names for kernel, names in found.items() if names}
+            served_layers[kernel] = layers.get(maker) or served_layers.get(maker, ())
+    return {kernel: names for kernel, names in served_layers.items() if names}

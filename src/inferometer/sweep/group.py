@@ -16,7 +16,7 @@ from inferometer.cost.memory.fit import capacity_of, reserve_of
 from inferometer.cost.money import hourly_price, million_tokens_usd
 from inferometer.cost.options import Options
 from inferometer.cost.phases import Site, site_of
-from inferometer.cost.ready import Ready
+from inferometer.cost.ready import ReadyGraph
 from inferometer.errors import DomainError
 from inferometer.sweep.points import points_of, price_points
 from inferometer.sweep.stage import Stage, absent_stage
@@ -32,7 +32,7 @@ class Member:
 
     place: int
     effects: RuntimeEffects
-    ready: Ready
+    ready: ReadyGraph
 
     @property
     def device(self) -> Device:

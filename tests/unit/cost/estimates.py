@@ -13,6 +13,7 @@ from inferometer.cost.parallel import place
 from inferometer.cost.price.plan import plan_of
 from inferometer.cost.price.price import bound_names
 from inferometer.cost.work.prepare import Terms, prepare
+from inferometer.cost.work.substitute import with_sizes
 from inferometer.cost.work.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -37,8 +38,8 @@ def estimate_op(
     """One op at the binding's sizes and formats, alone: nothing is fused with it, and no host runs ahead of it."""
     effects = replace(require_effects(runtime), fusion="none")
     graph = Graph(name=op.name, blocks=(Block(name="op", ops=(op,)),), precision=binding.precision.activations)
-    fixed = {name: size for name, size in binding.sizes.items() if name not in SYMBOLIC}
-    terms = Terms(precision=binding.precision, effects=effects, fixed=fixed)
+    graph = with_sizes(graph, {name: size for name, size in binding.sizes.items() if name not in SYMBOLIC})
+    terms = Terms(precision=binding.precision, effects=effects)
     prepared = prepare(graph, place(graph, Parallel()), terms)
     plan = plan_of(prepared, device, weights_bytes=float("inf"), calibration=calibration)
     sizes = {name: binding.sizes.get(name, 1 if name != "context" else 0) for name in SYMBOLIC}

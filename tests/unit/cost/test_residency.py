@@ -1,4 +1,4 @@
-"""Memory made ready for many sizes is the memory of `footprint`."""
+"""How several devices share memory. That one device has the memory of `footprint`: tests/property/test_price.py."""
 
 from dataclasses import replace
 
@@ -7,14 +7,15 @@ import pytest
 
 from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Block, Graph, Parallel
-from inferometer.cost import footprint
 from inferometer.cost.memory.residency import residency_of
 from inferometer.cost.parallel import place
 from inferometer.cost.work.prepare import Terms
-from unit.cost.decoders import BF16, LLAMA_3_1_8B, at, decoder, tensor, tokens
-from unit.cost.examples import cross, experts, mla, op, state
+from inferometer.cost.work.substitute import with_sizes
+from unit.cost.decoders import BF16, LLAMA_3_1_8B, decoder, tokens
+from unit.cost.examples import cross, op, state
 
 SMALL = {"hidden": 64, "heads": 4, "kv_heads": 2, "head_dim": 16, "ffn": 128, "vocab": 100}
+SCAN = op("ssm_scan", [tokens("x", 64), state("h.{}", 64, 16)], [tokens("y", 64)], inner=64, state=16)
 TERMS = Terms(precision=BF16, effects=runtime_effects("ideal"))
 
 
@@ -22,41 +23,18 @@ def graph(*ops, count=1):
     return Graph(name="graph", blocks=(Block(name="all", ops=ops, count=count),), precision="bf16")
 
 
-SCAN = op("ssm_scan", [tokens("x", 64), state("h.{}", 64, 16)], [tokens("y", 64)], inner=64, state=16)
-LOOSE = op("copy", [tensor("past.{}", 2, 10, 64, role="kv"), tokens("new", 64)], [tokens("y", 64)])
-MODELS = [
-    LLAMA_3_1_8B,
-    decoder(layers=3, windows=((32, 2),), **SMALL),
-    decoder(layers=2, tied=True, **SMALL),
-    graph(SCAN, count=4),
-    graph(experts(), count=2),
-    graph(mla(absorbed=False), count=3),
-    graph(LOOSE, count=2),
-]
-
-
 def residency(model, terms=TERMS, **plan):
     return residency_of(model, place(model, Parallel(**plan)), terms)
 
 
-@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.blocks[0].ops[0].kind)
-@pytest.mark.parametrize("sizes", [{"query": 1, "context": 100}, {"batch": 3, "query": 40, "context": 0}])
-def test_it_is_the_footprint(model, sizes):
-    sizes = {"batch": 1, "logits": 1, **sizes}
-    found, expected = residency(model).use(sizes), footprint(model, at(**sizes))
-    for name in ("weights_bytes", "kv_bytes", "state_bytes", "activations_bytes", "workspace_bytes"):
-        assert getattr(found, name) == pytest.approx(getattr(expected, name)), name
-    assert found.total_bytes == pytest.approx(expected.peak_bytes)
-
-
 def test_a_fixed_size_is_put_in():
-    model = graph(cross(cached=True), count=6)
-    found = residency(model, replace(TERMS, fixed={"encoder": 1500}))
+    model = with_sizes(graph(cross(cached=True), count=6), {"encoder": 1500})
+    found = residency(model)
     assert found.use({"batch": 1, "query": 1, "context": 0, "logits": 1}).kv_bytes == 6 * 1500 * 2 * 512 * 2
     assert found.kv_bytes_per_token == 0
 
 
-@pytest.mark.parametrize("model", MODELS[:2])
+@pytest.mark.parametrize("model", [LLAMA_3_1_8B, decoder(layers=3, windows=((32, 2),), **SMALL)])
 def test_many_workloads_at_once_are_each_workload_alone(model):
     contexts = np.array([[1, 50, 500]])
     together = residency(model).use({"batch": np.array([[1], [4]]), "query": 1, "context": contexts, "logits": 1})

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from inferometer.cost.effects import require_effects
 
 from inferometer.asking.ask import ask, model_graph
 from inferometer.catalog import device
+from inferometer.catalog.engines import require_effects
 from inferometer.catalog.files import rows_of
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Options

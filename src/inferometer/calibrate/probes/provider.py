@@ -29,7 +29,7 @@ from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.workload import Precision
 from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
 from inferometer.runtimes.base import Runtime, Target
-from inferometer.runtimes.host import captured
+from inferometer.runtimes.host import captured_stderr
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class ProbeProvider:
 
     def _run(self, probe: Probe, run: ProbeRun) -> Ran:
         """What engines write to stderr meanwhile (each start of the profiler of PyTorch, two lines) is dropped."""
-        with captured():
+        with captured_stderr():
             plain, timed = self._sessions(probe, run)
             order = order_of(self.runtime, self._target(probe, run), graph_of(probe), run.workload())
             return run_in_turns(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from inferometer.runtimes.torch.capture import captured
+from inferometer.runtimes.torch.capture import capture_graph
 
 _LEAST, _MOST = 3, 60
 
@@ -64,7 +64,7 @@ class Clock:
         if first > self.limit_s or not self.cuda:
             found = Timing(seconds=first, runs=1) if first > self.limit_s else self.wall(call)
             return Timing(seconds=found.seconds / calls, runs=found.runs)
-        replay, _ = captured(self.torch, call, warm=2)
+        replay, _ = capture_graph(self.torch, call, warm=2)
         once = self.once(replay)
         runs = self._runs(max(once, 1e-6))
         read = self.once if wall else self._between_events

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph
     from inferometer.cost.memory.residency import MemoryUse
-    from inferometer.cost.ready import Ready
+    from inferometer.cost.ready import ReadyGraph
 
-_LONGEST = 1 << 27  # where the model itself states no limit
+_LONGEST = 1 << 27  # tokens to look up to where the model itself states no limit
 
 
 @frozen
@@ -33,7 +33,7 @@ class Fit:
 
     `longest_context` is for the batch asked for, `largest_batch` for the tokens asked for; 0 says that not one fits,
     None that it has no cache to grow. `devices_at_least` shares everything evenly: no fewer can hold it, whatever the
-    plan. Capacity unknown leaves what depends on it unknown.
+    plan. Where the capacity is not known, neither is what depends on it.
     """
 
     weights_bytes: int
@@ -63,10 +63,10 @@ def fit(
 ) -> Fit:
     """The memory of a whole request: the prompt being read, and the last token being written."""
     chosen, effects = options or Options(), require_effects(runtime)
-    asked = completed(graph, workload or Workload(), chosen)
-    ready = make_ready(graph, device, effects=effects, workload=asked, options=chosen)
+    workload = completed(graph, workload or Workload(), chosen)
+    ready = make_ready(graph, device, effects=effects, workload=workload, options=chosen)
     reserve, capacity = reserve_of(effects, device), capacity_of(device)
-    use = peak_use(ready, asked, chosen)
+    use = peak_use(ready, workload, chosen)
     total = float(use.total_bytes) + reserve
 
     def holds(other: Workload) -> bool:
@@ -84,10 +84,10 @@ def fit(
         fits=None if capacity is None else total <= capacity,
         free_bytes=None if capacity is None else round(capacity - total),
         kv_bytes_per_token=ready.residency.kv_bytes_per_token,
-        longest_context=None if capacity is None else _longest(ready, asked, holds),
-        largest_batch=None if capacity is None else _largest(asked, holds),
-        devices=asked.parallel.devices,
-        devices_at_least=None if capacity is None else _devices(use, asked, reserve, capacity),
+        longest_context=None if capacity is None else _longest(ready, workload, holds),
+        largest_batch=None if capacity is None else _largest(workload, holds),
+        devices=workload.parallel.devices,
+        devices_at_least=None if capacity is None else _devices(use, workload, reserve, capacity),
     )
 
 
@@ -102,7 +102,7 @@ def reserve_of(effects: RuntimeEffects, device: Device) -> float:
     return 0.0 if reserve is None else float(reserve)
 
 
-def peak_use(ready: Ready, workload: Workload, options: Options) -> MemoryUse:
+def peak_use(ready: ReadyGraph, workload: Workload, options: Options) -> MemoryUse:
     """The larger of reading the prompt (or a chunk of it) and writing the last token."""
     graph, batch = ready.graph, replica_batch(workload.batch, workload.parallel)
 
@@ -112,30 +112,30 @@ def peak_use(ready: Ready, workload: Workload, options: Options) -> MemoryUse:
 
     if not ready.generative:
         return use(workload.prompt or 1, 0, first=True)
-    found = []
+    uses = []
     if workload.prompt is not None or workload.context is None:
         steps = prefill_steps(graph, workload, options, encodes=ready.layout.encodes)
-        found += [use(query, context, first=True) for query, context in steps[-2:]]  # the last one may be shorter
+        uses += [use(query, context, first=True) for query, context in steps[-2:]]  # the last one may be shorter
     last = last_tokens(graph, workload)
     if workload.context is not None or last > start_tokens(graph, workload):
-        found.append(use(1, last - 1, first=False))
-    return max(found, key=lambda each: each.total_bytes)
+        uses.append(use(1, last - 1, first=False))
+    return max(uses, key=lambda candidate: candidate.total_bytes)
 
 
-def _longest(ready: Ready, workload: Workload, holds: Callable[[Workload], bool]) -> int | None:
+def _longest(ready: ReadyGraph, workload: Workload, holds: Callable[[Workload], bool]) -> int | None:
     """Tokens of a sequence, read in chunks of what the workload asks for, that fit into memory."""
     if not ready.generative or not ready.residency.kv_bytes_per_token:
         return None
     limit = ready.graph.context_limit or _LONGEST
-    return _most(limit, lambda tokens: holds(replace(workload, prompt=None, generate=None, context=tokens - 1)))
+    return _largest_that(limit, lambda tokens: holds(replace(workload, prompt=None, generate=None, context=tokens - 1)))
 
 
 def _largest(workload: Workload, holds: Callable[[Workload], bool]) -> int:
-    per_replica = _most(1 << 20, lambda count: holds(replace(workload, batch=count * workload.parallel.dp)))
+    per_replica = _largest_that(1 << 20, lambda count: holds(replace(workload, batch=count * workload.parallel.dp)))
     return per_replica * workload.parallel.dp
 
 
-def _most(limit: int, holds: Callable[[int], bool]) -> int:
+def _largest_that(limit: int, holds: Callable[[int], bool]) -> int:
     """The largest number up to the limit for which it holds, 0 where it holds for none: more never needs less."""
     if not holds(1):
         return 0

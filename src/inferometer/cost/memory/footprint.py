@@ -8,10 +8,10 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Block, Graph
-from inferometer.cost.exact import larger, smaller
+from inferometer.cost.exact import larger
 from inferometer.cost.memory.liveness import live_bytes
 from inferometer.cost.work.count import unknown_sizes, with_formats
-from inferometer.cost.work.rules.attention import cached_bytes_per_token, expanded_bytes, sequences
+from inferometer.cost.work.rules.attention import cache_bytes, cached_bytes_per_token, expanded_bytes
 from inferometer.cost.work.rules.experts import hidden_bytes
 
 if TYPE_CHECKING:
@@ -94,15 +94,6 @@ def resident(graph: Graph, size_of: Callable[[Tensor], Any], *roles: str) -> Any
 
 def is_cached(op: Op) -> bool:
     return op.kind == "attention" and bool(op.get("cached"))
-
-
-def cache_bytes(op: Op, binding: Binding) -> Any:
-    """An attention's cache: the tokens there and the new ones, at most the window; an encoder's length for cross."""
-    tokens = binding.size(op.get("context", 0))
-    if not op.get("cross"):
-        tokens = tokens + binding.size(op["query"])
-        tokens = tokens if op.get("window") is None else smaller(tokens, op["window"])
-    return sequences(op, binding) * cached_bytes_per_token(op, binding) * tokens
 
 
 def _loose_cache_bytes(graph: Graph, size_of: Callable[[Tensor], Any]) -> Any:

@@ -46,7 +46,7 @@ class Inventory:
     layers: tuple[Layer, ...]
     bytes_by_format: Mapping[str, int] = field(default_factory=dict)  # weights as stored
     sizes: Mapping[str, int] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()  # what the reader had to say, such as that a file has no template
+    notes: tuple[str, ...] = ()  # of the reader, such as that a file has no template
 
 
 def inventory(graph: Graph, binding: Binding) -> Inventory:

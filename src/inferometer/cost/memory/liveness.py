@@ -6,7 +6,7 @@ across. A view is its input under another name and takes nothing. While an op ru
 
 A name may be written again (a residual stream that is `hidden` in every layer): that is a new tensor. One that no op
 makes and that is no input of the graph lives from its first reader to its last. Weights, caches and states are not
-activations; see `cost.memory`.
+activations; see `footprint`.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _made(block: Block) -> set[str]:
 
 
 def _read(block: Block) -> set[str]:
-    return {tensor.name for op in _with_inner(block.ops) for tensor in op.inputs}
+    return {tensor.name for op in block.ops for inner in op.nested() for tensor in inner.inputs}
 
 
 def _indexed(block: Block, names: set[str]) -> set[str]:
@@ -124,18 +124,11 @@ def _indexed(block: Block, names: set[str]) -> set[str]:
     return {block.full_name(name, number) for name in names if "{}" in name for number in range(block.count)}
 
 
-def _with_inner(ops: Iterable[Op]) -> Iterator[Op]:
-    for op in ops:
-        yield op
-        for body in op.get("bodies", ()):
-            yield from _with_inner(body)
-
-
 def _run(op: Op, block: Block, repetition: int, step: int, record: _Record) -> None:
     for tensor in op.inputs:
         if tensor.role in _PASSING:
             record.read(block.full_name(tensor.name, repetition), tensor, step)
-    for inner in _with_inner((op,)):
+    for inner in op.nested():
         for tensor in inner.inputs:
             record.reach(block.full_name(tensor.name, repetition), step)
     seen = record.current.get(block.full_name(op.inputs[0].name, repetition)) if op.inputs else None

@@ -14,7 +14,7 @@ from inferometer.core.binding import Binding
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
 from inferometer.cost.exact import larger
-from inferometer.cost.memory.footprint import cache_bytes, cache_growth, footprint, inner_bytes, is_cached, resident
+from inferometer.cost.memory.footprint import cache_growth, footprint, inner_bytes, is_cached, resident
 from inferometer.cost.memory.liveness import live_bytes
 from inferometer.cost.parallel import Scale, is_layer, stage_share
 from inferometer.cost.work.count import unknown_sizes
@@ -27,6 +27,7 @@ from inferometer.cost.work.polynomial import (
     spread_monomials,
 )
 from inferometer.cost.work.prepare import Terms
+from inferometer.cost.work.rules.attention import cache_bytes
 from inferometer.cost.work.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Passing:
 
     def use(self, sizes: Mapping[str, Any], *, first: bool = True) -> MemoryUse:
         """What one step needs beside the weights, its new tokens in the cache included: numbers, or arrays."""
-        binding = Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
+        binding = Binding(sizes=sizes, precision=self.terms.precision)
         timeline = self.first if first else self.later
         if timeline is None:
             return self._counted(binding)

@@ -57,13 +57,13 @@ def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
 
 def between_devices(device: Device, link: Link | None = None) -> Link:
     """The link that devices of a kind talk over: the one given, their own, or the host's bus."""
-    found = link or device.peer_link or device.host_link
-    if found is None or found.bandwidth_bytes_per_s is None:
+    chosen = link or device.peer_link or device.host_link
+    if chosen is None or chosen.bandwidth_bytes_per_s is None:
         raise DomainError(
             f"{device.name} has no link to another device whose bandwidth is known.",
             remedy="Name one of the catalog's links.",
         )
-    return found
+    return chosen
 
 
 def _bandwidth(link: Link) -> float:

@@ -27,7 +27,7 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.cost.work.collect import Row
+    from inferometer.cost.work.collect import OpRow
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class Plan:
                 floor[number] = np.maximum(floor[number], least)
         return seconds
 
-    def _message(self, row: Row, nbytes: Any) -> tuple[Any, Any]:
+    def _message(self, row: OpRow, nbytes: Any) -> tuple[Any, Any]:
         link, share = between_devices(self.device, self.link), 1.0
         prior = prior_for(self.device.unit, ("collective",))
         if prior is not None and prior.link_share is not None:
@@ -223,7 +223,7 @@ def _overheads(prepared: Prepared, device: Device, calibration: Calibration | No
     )
 
 
-def _needed(rows: tuple[Row, ...], sizes: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
+def _needed(rows: tuple[OpRow, ...], sizes: Mapping[str, Any]) -> tuple[Any, Mapping[str, Any]]:
     """1, or [rows, n] with 0 for ops that make logits in columns that need none; and sizes to count such ops with."""
     logits = sizes.get("logits", 1)
     if np.all(logits):

@@ -148,5 +148,5 @@ def bound_names(priced: Priced) -> list[Bound]:
 def _summed(values: Any, columns: int) -> list[float]:
     """Each row over all columns; one that is the same in all stands there once."""
     total = values[:, 0] * columns if values.shape[1] == 1 else values.sum(axis=1)
-    found: list[float] = total.tolist()
-    return found
+    seconds: list[float] = total.tolist()
+    return seconds

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration, Utilisation
     from inferometer.core.device import Unit
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.cost.work.collect import Collected, Row
+    from inferometer.cost.work.collect import Collected, OpRow
     from inferometer.cost.work.prepare import Quantities
 
 DATASHEET_SPREAD = 3.0  # nothing is known of how near to its peak such an op comes
@@ -128,7 +128,7 @@ def rates_of(
 
 
 def _made(
-    rows: tuple[Row, ...], effects: RuntimeEffects, unit: str, phase: str, calibration: Calibration | None
+    rows: tuple[OpRow, ...], effects: RuntimeEffects, unit: str, phase: str, calibration: Calibration | None
 ) -> Rates:
     numbers = np.zeros((len(rows), 6))
     origins: list[Origin] = []
@@ -173,7 +173,7 @@ def _made(
 
 
 def _covered(
-    number: int, row: Row, tables: tuple[Utilisation, ...], factor: float, known: dict[tuple[Dim, float], int]
+    number: int, row: OpRow, tables: tuple[Utilisation, ...], factor: float, known: dict[tuple[Dim, float], int]
 ) -> Iterator[Covered]:
     """`known` are the dimensions of the rows before, to which those of this one are added."""
     dims = _dims_on_device(row)
@@ -199,11 +199,11 @@ def _size(axis: Any, number: int, sizes: Sequence[Any], moved: Mapping[str, Any]
     return moved[axis][number] if isinstance(axis, str) else sizes[axis]
 
 
-def _launches(row: Row) -> int:
+def _launches(row: OpRow) -> int:
     return row.fused.launches if row.op_class not in FREE | {"collective"} else 0
 
 
-def _from_prior(row: Row, prior: Prior | None, factor: float) -> tuple[float, ...]:
+def _from_prior(row: OpRow, prior: Prior | None, factor: float) -> tuple[float, ...]:
     launches = _launches(row)
     if prior is None:
         spread = 0.0 if row.op_class in FREE else log(DATASHEET_SPREAD) / NINE_IN_TEN
@@ -218,13 +218,13 @@ def _from_prior(row: Row, prior: Prior | None, factor: float) -> tuple[float, ..
     )
 
 
-def shape_in(row: Row, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
+def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:
     """A row's whole shape on one device: every axis that a table may have."""
     shape = {name: binding.size(dim) * share for name, (dim, share) in _dims_on_device(row).items()}
     return shape | {name: _moved(q, name)[number] for name in _MOVED}
 
 
-def _dims_on_device(row: Row) -> dict[str, tuple[Dim, float]]:
+def _dims_on_device(row: OpRow) -> dict[str, tuple[Dim, float]]:
     """The axes that the op itself gives, each with the share of it that one device has."""
     shares = {"heads": row.scale.flops, "kv_heads": row.scale.kv}
     if row.op_class == "linear" and row.scale.flops < 1:

@@ -103,7 +103,7 @@ def _levels(levels: Sequence[Levels], points: int) -> Levels:
 
 
 def _slower(plans: Sequence[Plan], works: Sequence[Quantities], sizes: Mapping[str, Any], phase: str) -> Any:
-    """What calibrations multiply compute and memory with, [2, rows, plans · n]; None where no plan has one."""
+    """What calibrations multiply compute and memory by, [2, rows, plans · n]; None where no plan has one."""
     if not any(plan.rates_in(phase).covered for plan in plans):
         return None
     rows, points = works[0].bytes.shape

@@ -1,6 +1,6 @@
-"""How ops are told apart when they are priced: the class, which has its own utilisation, and the shape within it.
+"""How ops are classified to be priced: the class, which has its own utilisation, and the shape within it.
 
-Priors and calibrations speak of these names. A class may be told apart further by phase or path, after a dot:
+Priors and calibrations use these names. A class may be divided further by phase or path, after a dot:
 `attention.decode` is looked for before `attention`.
 """
 
@@ -45,7 +45,7 @@ def class_of(op: Op) -> str:
 
 
 def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = False) -> tuple[str, ...]:
-    """The names to look for, the most telling first. A `fused` op runs inside another's kernel."""
+    """The names to look for, the most specific first. A `fused` op runs inside another's kernel."""
     name = class_of(op)
     if fused and name == "vector":
         return (FUSED, f"{name}.{phase}", name)
@@ -66,7 +66,7 @@ def is_padded(op: Op) -> bool:
 
 
 def attention_path(op: Op, path: str) -> str | None:
-    """How a runtime of a path (flash, masked …) attends here: as it says with a cache, `padded` where it must mask.
+    """How a runtime with a path (flash, masked …) attends here: by that path with a cache, `padded` where it must mask.
 
     None is a fused kernel without a mask, as for the patches of an image.
     """
@@ -77,17 +77,17 @@ def attention_path(op: Op, path: str) -> str | None:
 
 def dims_of(op: Op) -> dict[str, Dim]:
     """The axes that the op itself gives, to be bound later; flops and bytes come from its work."""
-    found: dict[str, Dim] = {}
+    dims: dict[str, Dim] = {}
     if op.inputs and op.inputs[0].shape:
-        found["rows"] = product(op.inputs[0].shape[:-1])
-        found["in_features"] = op.inputs[0].shape[-1]
+        dims["rows"] = product(op.inputs[0].shape[:-1])
+        dims["in_features"] = op.inputs[0].shape[-1]
     if op.outputs and op.outputs[0].shape:
-        found["out_features"] = op.outputs[0].shape[-1]
-        found["elements"] = product(op.outputs[0].shape)
+        dims["out_features"] = op.outputs[0].shape[-1]
+        dims["elements"] = product(op.outputs[0].shape)
     if op.kind == "attention":
         query, context = op["query"], op.get("context", 0)
-        found |= {
-            "sequences": found["elements"] // (query * op["heads"] * op.get("value_dim", op["head_dim"])),
+        dims |= {
+            "sequences": dims["elements"] // (query * op["heads"] * op.get("value_dim", op["head_dim"])),
             "query": query,
             "keys": context if op.get("cross") else context + query,
             "heads": op["heads"],
@@ -95,5 +95,5 @@ def dims_of(op: Op) -> dict[str, Dim]:
             "head_dim": op["head_dim"],
         }
     if op.kind == "convolution":
-        found["channels"] = op["out_channels"]
-    return found
+        dims["channels"] = op["out_channels"]
+    return dims

@@ -1,4 +1,4 @@
-"""The distinct ops of a graph on a device: ops that differ in name only are one row, in whatever formats they run."""
+"""The distinct ops of a graph on a device: ops that differ only in their names are one row, whatever their formats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Row:
+class OpRow:
     """One of the distinct ops of a graph."""
 
     op: Op
@@ -46,7 +46,7 @@ class Entry:
 
 @frozen
 class Collected:
-    rows: tuple[Row, ...]
+    rows: tuple[OpRow, ...]
     entries: tuple[Entry, ...]
     repeats: tuple[Any, Any]  # how often each row runs: at every step, once a request
 
@@ -59,12 +59,12 @@ def collect(
     unknown: frozenset[str] = frozenset(),
     offloaded: frozenset[tuple[int, int]] = frozenset(),
 ) -> Collected:
-    """`unknown` are sizes that only the data tells, `offloaded` the places (block, op) whose weights lie elsewhere."""
+    """`unknown` are sizes that the data decides, `offloaded` the places (block, op) whose weights lie elsewhere."""
     collector = _Collector(unknown=unknown)
     fused = fuse(graph, effects)
     for number, block in enumerate(graph.blocks):
         for place, entry in enumerate(placed[number]):
-            row = Row(
+            row = OpRow(
                 op=entry.op,
                 op_class=class_of(entry.op),
                 fused=fused[number][place],
@@ -75,8 +75,8 @@ def collect(
             collector.add(block, row, block.count)
             for message in entry.messages:
                 op = message_op(entry.op, message)
-                told = Row(op=op, op_class="collective", fused=UNFUSED, scale=WHOLE, once=row.once)
-                collector.add(block, told, block.count if message.count is None else message.count)
+                sent = OpRow(op=op, op_class="collective", fused=UNFUSED, scale=WHOLE, once=row.once)
+                collector.add(block, sent, block.count if message.count is None else message.count)
     rows, entries = tuple(collector.rows), tuple(collector.entries)
     return Collected(rows=rows, entries=entries, repeats=_repeats(rows, entries))
 
@@ -84,11 +84,11 @@ def collect(
 @dataclass(slots=True)
 class _Collector:
     unknown: frozenset[str]
-    rows: list[Row] = field(default_factory=list)
+    rows: list[OpRow] = field(default_factory=list)
     places: dict[Any, int] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
 
-    def add(self, block: Block, row: Row, count: int) -> None:
+    def add(self, block: Block, row: OpRow, count: int) -> None:
         op = row.op
         key = (_signature(op), row.fused.launches, _names(row.fused), row.scale, row.offloaded)
         place = self.places.setdefault(key, len(self.rows))
@@ -128,8 +128,8 @@ def _names(fused: Fused) -> Any:
     return tuple(tuple(tensor.shape for tensor in side) for side in (fused.reads, fused.writes))
 
 
-def _repeats(rows: tuple[Row, ...], entries: tuple[Entry, ...]) -> tuple[Any, Any]:
-    found = np.zeros((2, len(rows)))
+def _repeats(rows: tuple[OpRow, ...], entries: tuple[Entry, ...]) -> tuple[Any, Any]:
+    repeats = np.zeros((2, len(rows)))
     for entry in entries:
-        found[int(rows[entry.row].once), entry.row] += entry.count
-    return found[0], found[1]
+        repeats[int(rows[entry.row].once), entry.row] += entry.count
+    return repeats[0], repeats[1]

@@ -1,4 +1,4 @@
-"""From a graph to its work, and to how much of the graph that work covers."""
+"""From a graph to its work at some sizes, exactly, and to how much of the graph that work covers."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def op_works(graph: Graph, binding: Binding) -> list[tuple[Block, Op, Work]]:
 
 
 def coverage(graph: Graph, binding: Binding | None = None) -> Coverage:
-    """Which ops have no rule, or sizes that only running the model would tell."""
+    """Which ops have no rule, or sizes that only running the model would show."""
     unknown = unknown_sizes(graph, binding or Binding())
     verdicts = [
         (block, op, reason) for block, outer in graph.ops() for op, reason in _verdicts(outer, unknown, inherited=None)
@@ -82,8 +82,8 @@ def with_formats(graph: Graph, binding: Binding) -> Binding:
     """The binding, with the graph's own precision where none is asked for."""
     if graph.precision is None:
         return binding
-    asked = binding.precision
-    filled = replace(asked, weights=asked.weights or graph.precision, activations=asked.activations or graph.precision)
+    precision, own = binding.precision, graph.precision
+    filled = replace(precision, weights=precision.weights or own, activations=precision.activations or own)
     return replace(binding, precision=filled)
 
 

@@ -39,7 +39,7 @@ def fuse(graph: Graph, effects: RuntimeEffects) -> list[list[Fused]]:
 
 
 def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) -> list[Fused]:
-    found = [Fused(launches=0 if op.kind in {"view", "custom"} else effects.kernels(op)) for op in block.ops]
+    fused = [Fused(launches=0 if op.kind in {"view", "custom"} else effects.kernels(op)) for op in block.ops]
     roots = _roots(block.ops)
     outside = frozenset(roots.get(name, name) for name in outside)
     for group in _groups(block.ops, effects, roots):
@@ -49,9 +49,9 @@ def _in_block(block: Block, effects: RuntimeEffects, outside: frozenset[str]) ->
             op = block.ops[index]
             inputs = tuple(tensor for tensor in op.inputs if roots.get(tensor.name, tensor.name) in known)
             outputs = tuple(tensor for tensor in op.outputs if tensor.name not in kept)
-            found[index] = Fused(launches=found[index].launches if place == 0 else 0, reads=inputs, writes=outputs)
+            fused[index] = Fused(launches=fused[index].launches if place == 0 else 0, reads=inputs, writes=outputs)
             known |= {roots.get(tensor.name, tensor.name) for tensor in (*op.inputs, *op.outputs)}
-    return found
+    return fused
 
 
 def _roots(ops: tuple[Op, ...]) -> dict[str, str]:
@@ -104,11 +104,11 @@ def _read_elsewhere(graph: Graph) -> list[frozenset[str]]:
     """For each block: names that other blocks, the graph's outputs or the next repetition read."""
     outputs = {tensor.name for tensor in graph.outputs}
     reads = [{tensor.name for op in block.ops for tensor in op.inputs} for block in graph.blocks]
-    found = []
+    elsewhere = []
     for number, block in enumerate(graph.blocks):
         others = set().union(*(names for place, names in enumerate(reads) if place != number))
-        found.append(frozenset(outputs | others | _carried(block)))
-    return found
+        elsewhere.append(frozenset(outputs | others | _carried(block)))
+    return elsewhere
 
 
 def _carried(block: Block) -> set[str]:

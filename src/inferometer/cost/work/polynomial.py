@@ -51,10 +51,10 @@ class Polynomial:
         return cls({(name,): 1})
 
     def _scaled(self, factor: Any) -> Polynomial:
-        """Times a number that is not 0: no term goes away, so none is looked at."""
-        found = Polynomial.__new__(Polynomial)
-        found.terms = {monomial: value * factor for monomial, value in self.terms.items()}
-        return found
+        """Times a number that is not 0: no term goes away, so none is checked."""
+        scaled = Polynomial.__new__(Polynomial)
+        scaled.terms = {monomial: value * factor for monomial, value in self.terms.items()}
+        return scaled
 
     def __add__(self, other: Any) -> Polynomial:
         if type(other) is int and not other:
@@ -155,11 +155,11 @@ def _divisible(terms: Mapping[Monomial, Any], factor: Any) -> bool:
 
 def monomials_of(polynomials: Iterable[Any]) -> tuple[Monomial, ...]:
     """Every product of names that occurs in polynomials and numbers, the constant first."""
-    found: dict[Monomial, None] = {(): None}
+    monomials: dict[Monomial, None] = {(): None}
     for polynomial in polynomials:
         if isinstance(polynomial, Polynomial):
-            found |= dict.fromkeys(polynomial.terms)
-    return tuple(found)
+            monomials |= dict.fromkeys(polynomial.terms)
+    return tuple(monomials)
 
 
 def coefficients(polynomials: Sequence[Any], monomials: Sequence[Monomial]) -> Any:
@@ -186,7 +186,7 @@ def spread_monomials(monomials: Sequence[Monomial], sizes: Mapping[str, Any], sh
     products = [prod((values[name] for name in monomial), start=1.0) for monomial in monomials]
     if not shape:
         return np.array(products)[:, None]
-    found = np.empty((len(monomials), prod(shape)))
+    table = np.empty((len(monomials), prod(shape)))
     for number, value in enumerate(products):
-        found[number] = value
-    return found
+        table[number] = value
+    return table

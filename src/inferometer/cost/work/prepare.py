@@ -1,7 +1,8 @@
 """A graph made ready to be priced many times: its distinct ops, and their work as polynomials in the sizes.
 
 A row's quantities are polynomials in batch, query, context and logits where its rule is one; the others are counted
-with numbers each time. Nothing here knows a device.
+with numbers each time. What it buys: the work of a workload, or of a million, is one matrix product instead of a run of
+every rule. tests/property/test_price.py holds both together. Nothing here knows a device.
 """
 
 from __future__ import annotations
@@ -17,11 +18,10 @@ from inferometer.core.binding import Binding
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, Op
-from inferometer.core.work import Work
 from inferometer.core.workload import Precision
 from inferometer.cost.exact import larger
 from inferometer.cost.work.classes import FREE, MATRIX, is_padded
-from inferometer.cost.work.collect import Collected, Entry, Row, collect
+from inferometer.cost.work.collect import Collected, Entry, OpRow, collect
 from inferometer.cost.work.count import unknown_sizes
 from inferometer.cost.work.polynomial import (
     NotPolynomialError,
@@ -32,10 +32,11 @@ from inferometer.cost.work.polynomial import (
 )
 from inferometer.cost.work.rules import work_of
 from inferometer.cost.work.rules.attention import attention_pairs, sequences
-from inferometer.cost.work.rules.streams import streams
+from inferometer.cost.work.rules.indexing import lookup
 from inferometer.cost.work.symbolic import NAMES, SYMBOLIC, Memo, SymbolicBinding, remembered
 
 if TYPE_CHECKING:
+    from inferometer.core.work import Work
     from inferometer.cost.parallel import Placed
 
 # A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
@@ -46,21 +47,20 @@ _PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", 
 
 @frozen
 class Terms:
-    """On what terms a graph is run: formats, runtime, the sizes that stay what they are, pipeline stages.
+    """On what terms a graph is run: formats, runtime, pipeline stages.
 
     `offloaded` are the places (block, op) whose weights lie elsewhere.
     """
 
     precision: Precision
     effects: RuntimeEffects
-    fixed: Mapping[str, Any] = field(default_factory=dict)
     stages: int = 1
     offloaded: frozenset[tuple[int, int]] = frozenset()
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)  # shared by all terms for a graph
 
     def symbolic(self) -> Binding:
         """A binding in which the sizes that change are names."""
-        return SymbolicBinding(sizes={**self.fixed, **NAMES}, precision=self.precision, memo=self.memo)
+        return SymbolicBinding(sizes=NAMES, precision=self.precision, memo=self.memo)
 
 
 @frozen
@@ -105,7 +105,7 @@ class Prepared:
     tables: Mapping[int, float]  # rows that look up: the bytes of their tables, of which they read no more than all
 
     @property
-    def rows(self) -> tuple[Row, ...]:
+    def rows(self) -> tuple[OpRow, ...]:
         return self.collected.rows
 
     @property
@@ -113,7 +113,7 @@ class Prepared:
         return self.collected.entries
 
     def binding(self, sizes: Mapping[str, Any]) -> Binding:
-        return Binding(sizes={**self.terms.fixed, **sizes}, precision=self.terms.precision)
+        return Binding(sizes=sizes, precision=self.terms.precision)
 
     @property
     def effects(self) -> RuntimeEffects:
@@ -132,10 +132,10 @@ class Prepared:
         if self.loose:
             binding = self.binding(sizes)
             for number, key in self.loose.items():
-                found = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
+                counted = _in_one(quantities_of(self.rows[number], binding, self.effects), key)
                 for place, name in enumerate((*self.keys, *_PARTS)):
-                    if name in found:
-                        table[place, number] = np.ravel(np.broadcast_to(found[name], shape)) if shape else found[name]
+                    if name in counted:
+                        table[place, number] = np.ravel(np.broadcast_to(counted[name], shape))
         parts = dict(zip((*self.keys, *_PARTS), table, strict=True))
         for number, most in self.tables.items():
             over = np.maximum(0.0, parts["weights"][number] - most)
@@ -145,11 +145,11 @@ class Prepared:
         return Quantities(flops_by=flops_by, **parts)
 
 
-def _in_one(found: dict[str, Any], key: str) -> dict[str, Any]:
+def _in_one(quantities: dict[str, Any], key: str) -> dict[str, Any]:
     """All operations of a loose row under one format."""
-    counted = [name for name in found if name.startswith("flops:")]
-    total = sum(found.pop(name) for name in counted)
-    return {**found, f"flops:{key}": total}
+    counted = [name for name in quantities if name.startswith("flops:")]
+    total = sum(quantities.pop(name) for name in counted)
+    return {**quantities, f"flops:{key}": total}
 
 
 def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected: Collected | None = None) -> Prepared:
@@ -158,7 +158,7 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
     if collected is None:
         unknown = unknown_sizes(graph, binding)
         collected = collect(graph, placed, terms.effects, unknown=unknown, offloaded=terms.offloaded)
-    found: list[dict[str, Any]] = []
+    by_row: list[dict[str, Any]] = []
     formats: list[tuple[str, ...]] = []
     loose, tables = {}, {}
     for number, row in enumerate(collected.rows):
@@ -170,9 +170,9 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
             loose[number] = formats[-1][0]
         elif row.op.kind == "embedding":
             tables[number] = row.scale.weights * sum(float(binding.nbytes(weight)) for weight in row.op.weights)
-        found.append(quantities or {})
+        by_row.append(quantities or {})
     keys = tuple(dict.fromkeys(f"flops:{name}" for names in formats for name in names))
-    ordered = [each.get(name, 0) for name in (*keys, *_PARTS) for each in found]
+    ordered = [of_row.get(name, 0) for name in (*keys, *_PARTS) for of_row in by_row]
     monomials = monomials_of(ordered)
     return Prepared(
         graph=graph,
@@ -187,7 +187,7 @@ def prepare(graph: Graph, placed: list[list[Placed]], terms: Terms, *, collected
     )
 
 
-def _counted(rows: tuple[Row, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[Counted, ...]:
+def _counted(rows: tuple[OpRow, ...], formats: list[tuple[str, ...]], binding: Binding) -> tuple[Counted, ...]:
     """The rows by what decides the arithmetic they are computed in; those that compute nothing are left out."""
     alike: dict[tuple[Any, ...], Counted] = {}
     for number, (row, names) in enumerate(zip(rows, formats, strict=True)):
@@ -200,7 +200,7 @@ def _counted(rows: tuple[Row, ...], formats: list[tuple[str, ...]], binding: Bin
     return tuple(alike.values())
 
 
-def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
+def _polynomials(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict[str, Any] | None:
     """The row's quantities with names for sizes; None where they are no polynomials, or the size is not bound yet."""
     try:
         return quantities_of(row, binding, effects)
@@ -208,16 +208,16 @@ def _polynomials(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[st
         return None
 
 
-def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[str, Any]:
+def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict[str, Any]:
     """A row's quantities by name, with `flops:FORMAT` for each format: plain arithmetic, as in the rules."""
     if row.part is None:
         return {}
     part = row.part
-    whole = remembered("work", part, part, binding, lambda: _work(part, binding))
+    undivided = remembered("work", part, part, binding, lambda: _work(part, binding))
     if row.op.kind == "collective":
         message = row.op.get("share", 1) * binding.nbytes(row.op.inputs[0])
         return {"link": message}
-    work = whole if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
+    work = undivided if row.scale.batch == 1 else work_of(row.part, _wider(binding, row.scale.batch))
     activations = _activations(row, work, binding)
     extra_bytes = _extra_bytes(row, work, binding, effects) + max(0, row.fused.launches - 1) * activations
     flops = {f"flops:{name}": row.scale.flops * count for name, count in work.flops.items()}
@@ -229,29 +229,23 @@ def quantities_of(row: Row, binding: Binding, effects: RuntimeEffects) -> dict[s
         "link": row.scale.weights * work.weights if row.offloaded else 0,
         "extra_bytes": extra_bytes,
         "extra_flops": _extra_flops(row, binding, effects),
-        "flops": whole.total_flops,
-        "bytes": whole.bytes,
+        "flops": undivided.total_flops,
+        "bytes": undivided.bytes,
     }
 
 
 def _work(op: Op, binding: Binding) -> Work:
-    return _looked_up(op, binding) if op.kind == "embedding" else work_of(op, binding)
-
-
-def _looked_up(op: Op, binding: Binding) -> Work:
-    """As the rule, but for the limit that no more than the whole table is read, which no polynomial can say."""
-    ids = binding.elements(op.inputs[0]) if op.inputs else None
-    if not isinstance(ids, Polynomial):
-        return work_of(op, binding)
-    rows_bytes = sum(-(-binding.nbytes(weight) // binding.size(weight.shape[0])) for weight in op.weights)
-    return Work(**streams(op, binding) | {"weights": rows_bytes * ids})
+    """As the rules count it, but for a table's limit, which no polynomial can say: `Prepared.tables` puts it back."""
+    if op.kind == "embedding" and isinstance(binding, SymbolicBinding):
+        return lookup(op, binding, lambda ids, _entries: ids)
+    return work_of(op, binding)
 
 
 def _wider(binding: Binding, times: int) -> Binding:
     return Binding(sizes={**binding.sizes, "batch": times * binding.sizes["batch"]}, precision=binding.precision)
 
 
-def _activations(row: Row, work: Work, binding: Binding) -> Any:
+def _activations(row: OpRow, work: Work, binding: Binding) -> Any:
     """Activations that move: those that the op's group does not keep to itself."""
     kept_in = sum(binding.nbytes(tensor) for tensor in dict.fromkeys(row.fused.reads) if tensor.role == "activation")
     kept_out = sum(binding.nbytes(tensor) for tensor in row.fused.writes if tensor.role == "activation")
@@ -261,7 +255,7 @@ def _activations(row: Row, work: Work, binding: Binding) -> Any:
     return moved if isinstance(moved, Polynomial) else larger(0, moved)
 
 
-def _extra_bytes(row: Row, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
+def _extra_bytes(row: OpRow, work: Work, binding: Binding, effects: RuntimeEffects) -> Any:
     """Bytes that the runtime moves beyond the op's own: an expanded cache, masks and scores, widened weights."""
     op = row.op
     if op.kind == "attention":
@@ -294,7 +288,7 @@ def _rectangle(op: Op, binding: Binding) -> Any:
     return query * (context if op.get("cross") else context + query)
 
 
-def _extra_flops(row: Row, binding: Binding, effects: RuntimeEffects) -> Any:
+def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:
     """What a path with a mask computes for pairs that the mask then drops."""
     op = row.op
     if op.kind != "attention" or effects.attention == "flash" or not op.get("cached"):

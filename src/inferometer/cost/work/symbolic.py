@@ -1,7 +1,7 @@
 """A binding in which the sizes that change are names: what work rules are run with once, instead of for every workload.
 
-A graph is prepared for each runtime and format that is asked for, and rules ask for the same tensors again and again:
-how many elements a tensor has, and what work an op is, is remembered.
+A graph is prepared for each runtime and format that is asked for, and rules ask for the same tensors again and again,
+so the elements of tensors and the work of ops are remembered.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NAMES = {name: Polynomial.symbol(name) for name in SYMBOLIC}
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What is known of a graph's tensors and ops, by identity: each stands beside its answer, so that it stays."""
+    """What is known of a graph's tensors and ops, by identity: each is kept, or its id would be reused."""
 
     elements: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    made: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
+    results: dict[Any, tuple[Any, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)  # inherits, which `frozen` does not
@@ -36,27 +36,27 @@ class SymbolicBinding(Binding):
     memo: Memo = field(default_factory=Memo, repr=False, compare=False)
 
     def elements(self, tensor: Tensor) -> Any:
-        found = self.memo.elements.get(id(tensor))
-        if found is None:
+        known = self.memo.elements.get(id(tensor))
+        if known is None:
             total: Any = 1
             for dim in sorted(tensor.shape, key=lambda dim: not isinstance(dim, int)):  # numbers first: they are quick
                 total = total * self.size(dim)
-            found = self.memo.elements[id(tensor)] = (tensor, total)
-        return found[1]
+            known = self.memo.elements[id(tensor)] = (tensor, total)
+        return known[1]
 
 
 def remembered(what: str, thing: Any, op: Op, binding: Binding, make: Callable[[], T]) -> T:
-    """What is made of a thing (an op, or a row of one), once for the formats that matter to its op."""
+    """What `make` makes of a thing (an op, or a row of one), once for the formats that matter to its op."""
     if not isinstance(binding, SymbolicBinding):
         return make()
     precision = binding.precision
     formats = (precision.activations, precision.kv, precision.weights if _stores(op) else None)
     key = (what, id(thing), formats)
-    found = binding.memo.made.get(key)
-    if found is None:
-        found = binding.memo.made[key] = (thing, make())
-    made: T = found[1]
-    return made
+    known = binding.memo.results.get(key)
+    if known is None:
+        known = binding.memo.results[key] = (thing, make())
+    value: T = known[1]
+    return value
 
 
 def _stores(op: Op) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
-from inferometer.runtimes.litert.events import Event
+from inferometer.runtimes.litert.events import ProfilerEvent
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +56,9 @@ class _Event(ctypes.Structure):
 def library_path() -> Path | None:
     spec = find_spec("ai_edge_litert")
     for place in (spec.submodule_search_locations or ()) if spec else ():
-        found = next((path for path in sorted(Path(place).glob("*LiteRt.*")) if path.suffix != ".py"), None)
-        if found is not None:
-            return found
+        library = next((path for path in sorted(Path(place).glob("*LiteRt.*")) if path.suffix != ".py"), None)
+        if library is not None:
+            return library
     return None
 
 
@@ -91,11 +91,11 @@ class Profiled:
             raise EngineError(f"LiteRT's {name} gave the status {status}.")
 
     def _make(self, name: str, destroy: str | None, *arguments: Any) -> Any:
-        found = _Pointer()
-        self._call(name, *arguments, ctypes.byref(found))
+        handle = _Pointer()
+        self._call(name, *arguments, ctypes.byref(handle))
         if destroy is not None:
-            self._made.append((destroy, found))
-        return found
+            self._made.append((destroy, handle))
+        return handle
 
     def _open(self, model: Path, threads: int, shapes: Sequence[Sequence[int]]) -> None:
         self._environment = self._make("LiteRtCreateEnvironment", "LiteRtDestroyEnvironment", 0, None)
@@ -163,8 +163,8 @@ class Profiled:
         name = f"LiteRtGetCompiledModel{kind}BufferRequirements"
         needs = self._make(name, None, self._compiled, _Size(0), _Size(place))
         given = (self._environment, ctypes.byref(ranked), needs)
-        made = self._make("LiteRtCreateManagedTensorBufferFromRequirements", "LiteRtDestroyTensorBuffer", *given)
-        return made.value
+        buffer = self._make("LiteRtCreateManagedTensorBufferFromRequirements", "LiteRtDestroyTensorBuffer", *given)
+        return buffer.value
 
     def write(self, place: int, raw: bytes) -> None:
         self._call("LiteRtGetTensorBufferSize", self._pointer(self._inputs, place), ctypes.byref(size := _Size()))
@@ -188,20 +188,20 @@ class Profiled:
         self._call("LiteRtStartProfiler", self._profiler)
         self._call("LiteRtRunCompiledModel", self._compiled, _Size(0), ins, self._inputs, outs, self._outputs)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[ProfilerEvent]:
         count = _Int()
         self._call("LiteRtGetNumProfilerEvents", self._profiler, ctypes.byref(count))
         raw = (_Event * max(1, count.value))()
         self._call("LiteRtGetProfilerEvents", self._profiler, count, raw)
         return [
-            Event(
-                tag=(each.tag or b"").decode(errors="replace"),
-                kind=each.kind,
-                elapsed_us=each.elapsed_us,
-                number=each.number,
-                subgraph=each.subgraph,
+            ProfilerEvent(
+                tag=(event.tag or b"").decode(errors="replace"),
+                kind=event.kind,
+                elapsed_us=event.elapsed_us,
+                number=event.number,
+                subgraph=event.subgraph,
             )
-            for each in raw[: count.value]
+            for event in raw[: count.value]
         ]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether LiteRT's profiler can be read here. A release nobody tried may crash: it is tried in a process of its own."""
+"""Whether LiteRT's profiler can be read here. An untried release may crash, so it is tried in its own process."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def profiling_works(
     release: Callable[[], str] | None = None,
     command: Sequence[str] = (sys.executable, "-m", "inferometer.runtimes.litert.check"),
 ) -> str | None:
-    """None where it works, else why not, in words."""
+    """None where it works, else the reason why not."""
     library = library_path()
     if library is None:
         return "LiteRT came without its library of C functions."
     missing = missing_functions(library)
     if missing:
         return f"LiteRT's library lacks {', '.join(missing[:3])}."
-    found = (release or _release)()
+    installed = (release or _release)()
     sizes = [",".join(str(dim) for dim in shape) for shape in shapes]
-    return None if found in TRIED else _tried([*command, str(model), str(threads), *sizes], found)
+    return None if installed in TRIED else _tried([*command, str(model), str(threads), *sizes], installed)
 
 
 def _release() -> str:
@@ -56,7 +56,7 @@ def _tried(command: Sequence[str], release: str) -> str | None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs a model once with the profiler on: 0 where it told of something that took time."""
+    """Run a model once with the profiler on: 0 where it recorded something that took time."""
     model, threads, *sizes = arguments
     library = library_path()
     if library is None:

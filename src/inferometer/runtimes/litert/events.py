@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.runtimes.base import Kernel
-from inferometer.runtimes.litert.mapping import Ran, layers_of
+from inferometer.runtimes.litert.mapping import Ran, layers_of_kernels
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _PREFIX = "Delegate/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class ProfilerEvent:
     """`number` is an operator's place in the graph, or a kernel's place within its delegate."""
 
     tag: str
@@ -29,30 +29,30 @@ class Event:
     subgraph: int = 0
 
 
-def kernel_events(events: Sequence[Event]) -> list[Event]:
+def kernel_events(events: Sequence[ProfilerEvent]) -> list[ProfilerEvent]:
     """What ran, each once: kernels of delegates, and operators that no delegate took.
 
-    A delegate's own event holds its kernels, which come right after it; without any it is told as a whole.
+    A delegate's own event holds its kernels, which come right after it; without any it is reported as a whole.
     """
-    found: list[Event] = []
+    kernels: list[ProfilerEvent] = []
     kinds = {OPERATOR, DELEGATE_INTERNAL, DELEGATE_KERNEL}
-    told = [event for event in events if event.kind in kinds]
-    for place, event in enumerate(told):
-        after = told[place + 1] if place + 1 < len(told) else None
+    timed = [event for event in events if event.kind in kinds]
+    for place, event in enumerate(timed):
+        after = timed[place + 1] if place + 1 < len(timed) else None
         is_parent = event.kind == OPERATOR and after is not None and after.kind != OPERATOR and "elegate" in event.tag
         if not is_parent:
-            found.append(event)
-    return found
+            kernels.append(event)
+    return kernels
 
 
-class Steps:
+class StepEvents:
     """Events of steps, one list each. What a step did not run took no time in it."""
 
     def __init__(self, operators: Sequence[Operator], partitions: Sequence[Sequence[int]] = ()) -> None:
         self._operators, self._partitions = tuple(operators), tuple(partitions)
-        self._steps: list[list[Event]] = []
+        self._steps: list[list[ProfilerEvent]] = []
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, events: Sequence[ProfilerEvent]) -> None:
         self._steps.append(kernel_events(events))
 
     def take(self) -> Mapping[str, tuple[Kernel, ...]]:
@@ -61,7 +61,7 @@ class Steps:
         if not steps:
             return {}
         rows: dict[tuple[str, int, int], list[float]] = {}
-        order: list[Event] = []
+        order: list[ProfilerEvent] = []
         for number, step in enumerate(steps):
             seen: dict[tuple[str, int], int] = {}
             for event in step:
@@ -74,9 +74,9 @@ class Steps:
                 rows[key][number] = event.elapsed_us * 1e-6
         return {"forward": self._kernels(order, list(rows.values()))}
 
-    def _kernels(self, order: Sequence[Event], samples: Sequence[Sequence[float]]) -> tuple[Kernel, ...]:
+    def _kernels(self, order: Sequence[ProfilerEvent], samples: Sequence[Sequence[float]]) -> tuple[Kernel, ...]:
         ran = _ran(order, {(operator.index, operator.type) for operator in self._operators})
-        layers = layers_of(ran, self._operators, self._partitions)
+        layers = layers_of_kernels(ran, self._operators, self._partitions)
         names: dict[str, int] = {}
         kernels = []
         for event, each, stands_for, times in zip(order, ran, layers, samples, strict=True):
@@ -94,9 +94,9 @@ class Steps:
         return tuple(kernels)
 
 
-def _ran(order: Sequence[Event], known: set[tuple[int, str]]) -> list[Ran]:
+def _ran(order: Sequence[ProfilerEvent], known: set[tuple[int, str]]) -> list[Ran]:
     """A delegate numbers its kernels from 0: where the numbers begin anew, another delegate runs."""
-    found: list[Ran] = []
+    kernels: list[Ran] = []
     delegate, before = -1, None
     for event in order:
         if event.kind != OPERATOR:
@@ -106,11 +106,11 @@ def _ran(order: Sequence[Event], known: set[tuple[int, str]]) -> list[Ran]:
         else:
             before = None
         is_told = event.kind == OPERATOR and (event.number, event.tag) in known
-        found.append(
+        kernels.append(
             Ran(
                 kind=event.tag.removeprefix(_PREFIX),
                 operator=event.number if is_told else None,
                 delegate=-1 if event.kind == OPERATOR else delegate,
             )
         )
-    return found
+    return kernels

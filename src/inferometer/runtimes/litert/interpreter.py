@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Opened, Stage
-from inferometer.runtimes.host import captured
+from inferometer.runtimes.host import captured_stderr
 from inferometer.runtimes.litert.operators import operators_of, partitions_of, placed
 from inferometer.runtimes.litert.ports import check_inputs, concrete, tensors_of
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     import numpy as np
 
     from inferometer.runtimes.base import Kernel, Target
-    from inferometer.runtimes.litert.ports import Tensor
+    from inferometer.runtimes.litert.ports import FileTensor
 
 
 def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]) -> PlainSession:
-    with captured() as said:
+    with captured_stderr() as stderr:
         try:
             start = clock()
             interpreter = _interpreter(target, threads)
@@ -36,7 +36,7 @@ def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]
             interpreter.allocate_tensors()
             compiled = clock()
         except (ValueError, RuntimeError, OSError, TypeError) as error:
-            raise refused(target.path, f"{error} {_errors(said())}") from error
+            raise refused(target.path, f"{error} {_errors(stderr())}") from error
     stages = (Stage(name="load", seconds=loaded - start), Stage(name="compile", seconds=compiled - middle))
     return PlainSession(interpreter, stages, threads, wanted=target.providers)
 
@@ -64,8 +64,8 @@ def _errors(log: str) -> str:
 
 
 def refused(path: object, words: str) -> EngineError:
-    said = " ".join(words.split()).rstrip(".") or "it gave no reason"
-    return EngineError(f"LiteRT refused {str(path)!r}: {said}.")
+    reason = " ".join(words.split()).rstrip(".") or "it gave no reason"
+    return EngineError(f"LiteRT refused {str(path)!r}: {reason}.")
 
 
 class PlainSession:
@@ -78,21 +78,21 @@ class PlainSession:
     ) -> None:
         self._interpreter: Any = interpreter
         self._inputs, self._outputs = self._tensors()
-        details = interpreter._get_ops_details()  # noqa: SLF001 - the interpreter tells its operators nowhere else
+        details = interpreter._get_ops_details()  # noqa: SLF001 - the interpreter lists its operators nowhere else
         self.operators = operators_of(details, self._names())
         self.partitions = partitions_of(details, self.operators)
-        found = placed(self.operators, details, self._has_memory)
+        counts = placed(self.operators, details, self._has_memory)
         self.opened = Opened(
             stages=stages,
             versions={"ai-edge-litert": version("ai-edge-litert")},
             inputs=tuple(tensor.port() for tensor in self._inputs),
             outputs=tuple(tensor.port() for tensor in self._outputs),
             threads=threads,
-            placed=found,
-            notes=_notes(found, len(self.operators), wanted),
+            placed=counts,
+            notes=_notes(counts, len(self.operators), wanted),
         )
 
-    def _tensors(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def _tensors(self) -> tuple[tuple[FileTensor, ...], tuple[FileTensor, ...]]:
         interpreter = self._interpreter
         return tensors_of(interpreter.get_input_details()), tensors_of(interpreter.get_output_details())
 
@@ -113,11 +113,11 @@ class PlainSession:
         return tuple(tensor.shape for tensor in self._inputs)
 
     @property
-    def inputs(self) -> tuple[Tensor, ...]:
+    def inputs(self) -> tuple[FileTensor, ...]:
         return self._inputs
 
     @property
-    def results(self) -> tuple[Tensor, ...]:
+    def results(self) -> tuple[FileTensor, ...]:
         return self._outputs
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -125,7 +125,7 @@ class PlainSession:
         check_inputs(self._inputs, inputs)
         changed = [tensor for tensor in self._inputs if tensor.shape != inputs[tensor.name].shape]
         if changed:
-            with captured():
+            with captured_stderr():
                 for tensor in changed:
                     self._interpreter.resize_tensor_input(tensor.index, list(inputs[tensor.name].shape), strict=True)
                 self._interpreter.allocate_tensors()
@@ -157,9 +157,9 @@ class PlainSession:
         self._interpreter = None
 
 
-def _notes(found: Mapping[str, int], total: int, wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _notes(counts: Mapping[str, int], total: int, wanted: tuple[str, ...]) -> tuple[str, ...]:
     if "XNNPACK" in wanted or not wanted:
-        left = total - found.get("XNNPACK", 0)
+        left = total - counts.get("XNNPACK", 0)
         if left:
             return (f"{left} of {total} operators run in the interpreter, not in XNNPACK.",)
     return ()

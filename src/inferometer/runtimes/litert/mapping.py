@@ -1,8 +1,9 @@
 """Which operators of the file XNNPACK's kernels stand for.
 
-XNNPACK names what it runs by its own words and tells no operators, but it keeps their order. So the two lists are laid
-side by side: as many kernels as possible get an operator of a fitting type, in order. Operators left over that XNNPACK
-fuses into their neighbour (a ReLU into a convolution, a padding into what follows) are added to its kernel.
+XNNPACK has its own names for what it runs and does not say which operators they are, but it keeps their order. So the
+two lists are laid side by side: as many kernels as possible get an operator of a fitting type, in order. Operators left
+over that XNNPACK fuses into their neighbour (a ReLU into a convolution, a padding into what follows) are added to its
+kernel.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# XNNPACK's word, without types and sizes → operators of TFLite it can be. The first that fits.
+# XNNPACK's name, without types and sizes → operators of TFLite it can be. The first that fits.
 FITTING: tuple[tuple[str, frozenset[str]], ...] = tuple(
     (pattern, frozenset(types.split()))
     for pattern, types in (
@@ -88,7 +89,7 @@ class Ran:
     delegate: int = 0
 
 
-def layers_of(
+def layers_of_kernels(
     ran: Sequence[Ran], operators: Sequence[Operator], partitions: Sequence[Sequence[int]] = ()
 ) -> tuple[tuple[str, ...], ...]:
     """For each of what ran, in order, the operators it stands for. `partitions` are those of each delegate."""
@@ -105,14 +106,14 @@ def layers_of(
         pairs = _aligned([_types(ran[row]) for row in rows], among)
         kernel_of |= {among[column].index: rows[row] for row, column in pairs}
     _add_fused(kernel_of, operators)
-    found: list[list[str]] = [[] for _ in ran]
+    layers: list[list[str]] = [[] for _ in ran]
     for operator in operators:
         if operator.index in kernel_of:
-            found[kernel_of[operator.index]] += [operator.name, *operator.fused]
+            layers[kernel_of[operator.index]] += [operator.name, *operator.fused]
     for row in range(1, len(ran)):  # an activation inside an operator can be a kernel of its own
-        if not found[row] and ran[row].kind.startswith(_ACTIVATION) and found[row - 1]:
-            found[row] = found[row - 1][-1:]
-    return tuple(tuple(dict.fromkeys(names)) for names in found)
+        if not layers[row] and ran[row].kind.startswith(_ACTIVATION) and layers[row - 1]:
+            layers[row] = layers[row - 1][-1:]
+    return tuple(tuple(dict.fromkeys(names)) for names in layers)
 
 
 def _add_fused(kernel_of: dict[int, int], operators: Sequence[Operator]) -> None:

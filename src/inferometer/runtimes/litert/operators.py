@@ -1,4 +1,4 @@
-"""The file's operators, as the interpreter tells them."""
+"""The file's operators, as the interpreter lists them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 _DELEGATE = "DELEGATE"
-# They unpack a constant, or are answered when the model is loaded: engines do them once.
+# They unpack a constant, or are computed when the model is loaded: engines do them once.
 _ONCE = frozenset({"DENSIFY"})
 
 
 def operators_of(details: Sequence[Mapping[str, Any]], tensors: Mapping[int, str]) -> tuple[Operator, ...]:
     """Those of the file, under the names its reader gives them; what a delegate put beside them is left out."""
-    return tuple(_operator(each, tensors) for each in details if each["op_name"] not in {_DELEGATE, *_ONCE})
+    return tuple(_operator(detail, tensors) for detail in details if detail["op_name"] not in {_DELEGATE, *_ONCE})
 
 
-def _operator(each: Mapping[str, Any], tensors: Mapping[int, str]) -> Operator:
+def _operator(detail: Mapping[str, Any], tensors: Mapping[int, str]) -> Operator:
     """An operator has no name of its own: its first output's, which lists what was fused into it after semicolons."""
-    first = next((tensors.get(int(place), "") for place in each["outputs"] if int(place) >= 0), "")
+    first = next((tensors.get(int(place), "") for place in detail["outputs"] if int(place) >= 0), "")
     name, *fused = first.split(";")
     return Operator(
-        index=int(each["index"]),
-        name=name or f"{str(each['op_name']).lower()}_{each['index']}",
-        type=str(each["op_name"]),
+        index=int(detail["index"]),
+        name=name or f"{str(detail['op_name']).lower()}_{detail['index']}",
+        type=str(detail["op_name"]),
         fused=tuple(fused),
-        inputs=tuple(int(place) for place in each["inputs"]),
-        outputs=tuple(int(place) for place in each["outputs"]),
+        inputs=tuple(int(place) for place in detail["inputs"]),
+        outputs=tuple(int(place) for place in detail["outputs"]),
     )
 
 
@@ -41,7 +41,7 @@ def placed(
     What lies between two operators of a delegate has no memory in the interpreter; what a delegate hands over is among
     its outputs.
     """
-    handed = {int(place) for each in details if each["op_name"] == _DELEGATE for place in each["outputs"]}
+    handed = {int(place) for detail in details if detail["op_name"] == _DELEGATE for place in detail["outputs"]}
     taken = sum(
         bool(handed) and any(place in handed or not has_memory(place) for place in operator.outputs if place >= 0)
         for operator in operators
@@ -53,16 +53,16 @@ def placed(
 def partitions_of(details: Sequence[Mapping[str, Any]], operators: Sequence[Operator]) -> tuple[tuple[int, ...], ...]:
     """The operators of each delegate, in order: from what it hands over back to what it is given."""
     made_by = {place: operator for operator in operators for place in operator.outputs}
-    found = []
-    for each in details:
-        if each["op_name"] == _DELEGATE:
-            given = {int(place) for place in each["inputs"]}
+    partitions = []
+    for detail in details:
+        if detail["op_name"] == _DELEGATE:
+            given = {int(place) for place in detail["inputs"]}
             inside: set[int] = set()
-            ahead = [int(place) for place in each["outputs"]]
+            ahead = [int(place) for place in detail["outputs"]]
             while ahead:
                 operator = made_by.get(ahead.pop())
                 if operator is not None and operator.index not in inside:
                     inside.add(operator.index)
                     ahead += [place for place in operator.inputs if place not in given]
-            found.append(tuple(sorted(inside)))
-    return tuple(found)
+            partitions.append(tuple(sorted(inside)))
+    return tuple(partitions)

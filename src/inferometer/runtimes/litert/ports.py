@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Port
+from inferometer.runtimes.feeding import require_fitting
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tensor:
+class FileTensor:
     """A tensor of the file. `signature` has −1 where the size is open, `shape` the size it has now."""
 
     name: str
@@ -28,23 +29,23 @@ class Tensor:
         return Port(name=self.name, dtype=self.dtype, shape=tuple(None if dim < 0 else dim for dim in self.signature))
 
 
-def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[Tensor, ...]:
-    """From what the interpreter says of its inputs or outputs. Two of one name are told apart by their number."""
-    names = [str(each["name"]) for each in details]
-    found = []
-    for each, name in zip(details, names, strict=True):
-        shape = tuple(int(dim) for dim in each["shape"])
-        signature = tuple(int(dim) for dim in each.get("shape_signature", ()))
-        found.append(
-            Tensor(
-                name=name if names.count(name) == 1 else f"{name}:{each['index']}",
-                index=int(each["index"]),
-                dtype=_dtype_name(each["dtype"]),
+def tensors_of(details: Sequence[Mapping[str, Any]]) -> tuple[FileTensor, ...]:
+    """From the interpreter's details of its inputs or outputs. A number distinguishes two of one name."""
+    names = [str(detail["name"]) for detail in details]
+    tensors = []
+    for detail, name in zip(details, names, strict=True):
+        shape = tuple(int(dim) for dim in detail["shape"])
+        signature = tuple(int(dim) for dim in detail.get("shape_signature", ()))
+        tensors.append(
+            FileTensor(
+                name=name if names.count(name) == 1 else f"{name}:{detail['index']}",
+                index=int(detail["index"]),
+                dtype=_dtype_name(detail["dtype"]),
                 shape=shape,
                 signature=signature if len(signature) == len(shape) else shape,
             )
         )
-    return tuple(found)
+    return tuple(tensors)
 
 
 def _dtype_name(dtype: Any) -> str:
@@ -54,45 +55,30 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-def concrete(tensor: Tensor, *, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
+def concrete(tensor: FileTensor, *, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape to open an input with. Open sizes have no names in the file: `NAME:AXIS` names one, else 1 and batch.
 
     A batch is asked of the first axis, where that is open.
     """
-    found = []
+    shape = []
     for axis, (dim, now) in enumerate(zip(tensor.signature, tensor.shape, strict=True)):
         asked = sizes.get(f"{tensor.name}:{axis}")
         if dim >= 0:
             if asked not in {None, dim}:
                 raise DomainError(f"Axis {axis} of the input {tensor.name!r} is {dim} in the file, not {asked}.")
-            found.append(dim)
+            shape.append(dim)
         else:
-            found.append(asked or (batch if axis == 0 and batch > 1 else max(1, now)))
-    if batch > 1 and (not found or found[0] != batch):
+            shape.append(asked or (batch if axis == 0 and batch > 1 else max(1, now)))
+    if batch > 1 and (not shape or shape[0] != batch):
         raise DomainError(
             f"A batch of {batch} was asked for; the input {tensor.name!r} is {list(tensor.signature)} in the file.",
             remedy="Use the batch of the file, or export the model with an open first axis.",
         )
-    return tuple(found)
+    return tuple(shape)
 
 
-def check_inputs(wanted: Sequence[Tensor], given: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    names = [tensor.name for tensor in wanted]
-    for name in given:
-        if name not in names:
-            raise DomainError(f"The model has no input {name!r}.", remedy=f"It has: {', '.join(names)}.")
-    for tensor in wanted:
-        if tensor.name not in given:
-            raise DomainError(f"The input {tensor.name!r} is missing.", remedy=f"It has: {', '.join(names)}.")
-        array = given[tensor.name]
-        if array.dtype.name != tensor.dtype:
-            raise DomainError(
-                f"The input {tensor.name!r} is {tensor.dtype}; {array.dtype.name} was given.",
-                remedy="Give it in the type of the file: quantised inputs are not converted.",
-            )
-        fits = len(array.shape) == len(tensor.signature) and all(
-            dim in {-1, size} and size > 0 for dim, size in zip(tensor.signature, array.shape, strict=True)
-        )
-        if not fits:
-            asked = ", ".join("any" if dim < 0 else str(dim) for dim in tensor.signature)
-            raise DomainError(f"The input {tensor.name!r} has the shape [{asked}]; {list(array.shape)} was given.")
+def check_inputs(wanted: Sequence[FileTensor], given: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    require_fitting([tensor.port() for tensor in wanted], given)
+    for name, array in given.items():
+        if not array.size:
+            raise DomainError(f"The input {name!r} has the shape {list(array.shape)}: it holds nothing.")

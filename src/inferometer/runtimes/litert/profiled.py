@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Stage
-from inferometer.runtimes.host import captured
+from inferometer.runtimes.host import captured_stderr
 from inferometer.runtimes.litert.capi import Profiled, library_path
-from inferometer.runtimes.litert.events import Steps
+from inferometer.runtimes.litert.events import StepEvents
 from inferometer.runtimes.litert.ports import check_inputs
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Kernel, Opened, Target
     from inferometer.runtimes.litert.interpreter import PlainSession
-    from inferometer.runtimes.litert.ports import Tensor
+    from inferometer.runtimes.litert.ports import FileTensor
 
-_NOTE = "Kernels are XNNPACK's, timed by LiteRT's profiler in whole microseconds; operators are told by their order."
+_NOTE = "Kernels are XNNPACK's, timed by LiteRT's profiler in whole microseconds; their order says which operators."
 _FRESH = (
     "The sizes of this model's results are decided while it runs, and LiteRT's compiled model runs such a model once: "
     "each instrumented step is a first run, and the results are the interpreter's."
@@ -29,7 +29,7 @@ _FRESH = (
 
 
 def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: Callable[[], float]) -> ProfiledSession:
-    """`plain` is the same file in the interpreter, which knows its operators. Passes are run to see that it works."""
+    """`plain` is the same file in the interpreter, which knows its operators. Two passes show whether it works."""
     library = library_path()
     if library is None:
         raise EngineError("LiteRT came without its library of C functions.")
@@ -37,7 +37,7 @@ def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: C
     def make() -> Profiled:
         return Profiled(library, target.path, threads, plain.input_shapes())
 
-    with captured() as said:
+    with captured_stderr() as stderr:
         try:
             start = clock()
             profiled = make()
@@ -45,7 +45,7 @@ def open_profiled(target: Target, plain: PlainSession, threads: int, *, clock: C
             _write(profiled, {tensor.name: _zeros(tensor) for tensor in plain.inputs}, plain.inputs)
             profiled.run()
         except EngineError as error:
-            last = [line for line in said().splitlines() if line.startswith("ERROR")]
+            last = [line for line in stderr().splitlines() if line.startswith("ERROR")]
             raise EngineError(f"{error.message} {last[-1].removeprefix('ERROR: ') if last else ''}".strip()) from error
         again = _runs(profiled)
     opened = replace(
@@ -64,18 +64,18 @@ def _runs(profiled: Profiled) -> bool:
     return True
 
 
-def _zeros(tensor: Tensor) -> np.ndarray[Any, Any]:
+def _zeros(tensor: FileTensor) -> np.ndarray[Any, Any]:
     import numpy as np  # noqa: PLC0415 - only a session needs it
 
     return np.zeros(tensor.shape, tensor.dtype)
 
 
-def _write(profiled: Profiled, given: Mapping[str, np.ndarray[Any, Any]], inputs: tuple[Tensor, ...]) -> None:
+def _write(profiled: Profiled, given: Mapping[str, np.ndarray[Any, Any]], inputs: tuple[FileTensor, ...]) -> None:
     for tensor in inputs:
         profiled.write(_place(profiled.input_names, tensor, len(inputs)), given[tensor.name].tobytes())
 
 
-def _place(names: tuple[str, ...], tensor: Tensor, count: int) -> int:
+def _place(names: tuple[str, ...], tensor: FileTensor, count: int) -> int:
     """Signatures list tensors in an order of their own."""
     if tensor.name in names:
         return names.index(tensor.name)
@@ -99,7 +99,7 @@ class ProfiledSession:
         self.opened, self._plain, self._make = opened, plain, make
         self._inputs, self._results = plain.inputs, plain.results
         self._given: Mapping[str, np.ndarray[Any, Any]] = {}
-        self._steps = Steps(plain.operators, plain.partitions)
+        self._steps = StepEvents(plain.operators, plain.partitions)
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
         profiled = self._alive()
@@ -121,7 +121,7 @@ class ProfiledSession:
         self._steps.add(profiled.events())
 
     def _renewed(self, make: Callable[[], Profiled]) -> Profiled:
-        with captured():
+        with captured_stderr():
             self._alive().close()
             self._profiled = profiled = make()
         _write(profiled, self._given, self._inputs)
@@ -130,15 +130,15 @@ class ProfiledSession:
     def outputs(self) -> Mapping[str, np.ndarray[Any, Any]]:
         import numpy as np  # noqa: PLC0415 - only a session needs it
 
-        profiled, found = self._alive(), {}
+        profiled, arrays = self._alive(), {}
         if self._make is not None:
             self._plain.step()
             return self._plain.outputs()
         for tensor in self._results:
             place = _place(profiled.output_names, tensor, len(self._results))
             size = int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize
-            found[tensor.name] = np.frombuffer(profiled.read(place, size), tensor.dtype).reshape(tensor.shape)
-        return found
+            arrays[tensor.name] = np.frombuffer(profiled.read(place, size), tensor.dtype).reshape(tensor.shape)
+        return arrays
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return self._steps.take()
@@ -150,7 +150,7 @@ class ProfiledSession:
 
     def close(self) -> None:
         if self._profiled is not None:
-            with captured():
+            with captured_stderr():
                 self._profiled.close()
             self._profiled = None
             self._plain.close()

@@ -1,4 +1,4 @@
-"""Opens a TFLite file: in LiteRT's interpreter for the truth, in its compiled model with the profiler for the shape."""
+"""Opens a TFLite file: in LiteRT's interpreter for plain times, in its compiled model with the profiler for kernels."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from inferometer.runtimes.base import Opened, Stage, Target
 from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.llamacpp.generation import DirectSession, Handles
 from inferometer.runtimes.llamacpp.observe import Watch
-from inferometer.runtimes.llamacpp.options import CACHE_TYPES, Options
+from inferometer.runtimes.llamacpp.options import CACHE_TYPES, LlamaOptions
 from inferometer.runtimes.llamacpp.placing import Devices, choose_devices, placed_by_log
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class _Plan:
     """What was decided before anything is loaded."""
 
     target: Target
-    options: Options
+    options: LlamaOptions
     threads: int
     unit: str
     devices: Devices
@@ -39,7 +39,7 @@ class _Plan:
 
 
 def open_direct(
-    target: Target, options: Options, library: Library, *, clock: Callable[[], float] = time.perf_counter
+    target: Target, options: LlamaOptions, library: Library, *, clock: Callable[[], float] = time.perf_counter
 ) -> DirectSession:
     library.llama_backend_init()
     unit, devices, layers = choose_devices(target.unit, options.layers, library.devices())
@@ -62,17 +62,17 @@ def open_direct(
             library.llama_model_free(model)
             raise
         ready = clock()
-        said = tuple(lines)
+        logged = tuple(lines)
     handles = Handles(library=library, model=model, context=context, keep=devices, watch=plan.watch)
     session = DirectSession(handles, held=held, sequences=target.batch, seed=target.seed)
-    placed, fallen = placed_by_log(said, library.llama_model_n_layer(model) + 1, unit)
+    placed, fallen = placed_by_log(logged, library.llama_model_n_layer(model) + 1, unit)
     session.opened = Opened(
         stages=(Stage(name="load", seconds=loaded - start), Stage(name="context", seconds=ready - loaded)),
         versions=_versions(library),
         threads=library.llama_n_threads(context),
         unit=unit,
         placed=placed,
-        notes=(*_notes(plan, held, session), *fallen, *_warnings(said)),
+        notes=(*_notes(plan, held, session), *fallen, *_warnings(logged)),
     )
     if options.warmup:
         session.warm_up()
@@ -93,8 +93,8 @@ def _load(library: Library, plan: _Plan) -> int:
         raise EngineError(
             f"{str(target.path)!r} has an encoder; only models that go on from a prompt are generated with here."
         )
-    found: int = model
-    return found
+    handle: int = model
+    return handle
 
 
 def _context(library: Library, plan: _Plan, model: int) -> tuple[int, int]:
@@ -143,9 +143,9 @@ def _parameters(library: Library, plan: _Plan, held: int) -> Parameters:
 
 
 def _refused(target: Target, lines: list[str]) -> EngineError:
-    said = "; ".join(line.rstrip(".") for line in lines if line) or "it gave no reason"
+    reason = "; ".join(line.rstrip(".") for line in lines if line) or "it gave no reason"
     return EngineError(
-        f"llama.cpp refused {str(target.path)!r}: {said}.",
+        f"llama.cpp refused {str(target.path)!r}: {reason}.",
         remedy="Check that the file is whole, and that this release of llama.cpp knows its architecture.",
     )
 
@@ -173,8 +173,8 @@ def _warnings(lines: tuple[str, ...]) -> list[str]:
 def _versions(library: Library) -> dict[str, str]:
     package = _PACKAGES.get(library.label, library.label)
     try:
-        found = version(package)
+        installed = version(package)
     except PackageNotFoundError:
-        found = "unknown"
+        installed = "unknown"
     features = (library.llama_print_system_info() or b"").decode().strip(" |")
-    return {package: found, **({"build": features} if features else {})}
+    return {package: installed, **({"build": features} if features else {})}

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Event, Kernel, Opened, Request
+from inferometer.runtimes.feeding import require_request
 from inferometer.runtimes.llamacpp.library import Batch, Library
-from inferometer.runtimes.llamacpp.nodes import Steps
+from inferometer.runtimes.llamacpp.nodes import StepNodes
 from inferometer.runtimes.llamacpp.observe import Watch
 
 if TYPE_CHECKING:
@@ -37,23 +38,6 @@ class Handles:
     watch: Watch | None = None
 
 
-def check_request(request: Request, *, vocabulary: int, held: int) -> None:
-    if not request.prompt:
-        raise DomainError("The prompt is empty.", remedy="Give at least one token.")
-    wrong = next((each for each in request.prompt if not 0 <= each < vocabulary), None)
-    if wrong is not None:
-        raise DomainError(f"The prompt has the token {wrong}; the vocabulary has {vocabulary} (0 to {vocabulary - 1}).")
-    if request.generate < 0 or request.depth < 0:
-        raise DomainError(f"{request.generate} tokens at a depth of {request.depth} were asked for.")
-    asked = request.depth + len(request.prompt) + request.generate
-    if asked > held:
-        raise DomainError(
-            f"{asked} tokens were asked for ({request.depth} before, {len(request.prompt)} of prompt, "
-            f"{request.generate} generated); the cache holds {held}.",
-            remedy="Open the model with a larger context.",
-        )
-
-
 class _Tokens:
     """A batch in memory of our own, filled in place."""
 
@@ -76,7 +60,7 @@ class _Tokens:
 
 
 class DirectSession:
-    """A TextSession. With several sequences each reads the same prompt; events tell of one of them.
+    """A TextSession. With several sequences each reads the same prompt; events are those of one of them.
 
     A step with B sequences makes B tokens, and counts one: the time between two tokens of a sequence is what it is.
     """
@@ -100,7 +84,7 @@ class DirectSession:
         self._library, self._context = library, handles.context
         self._held, self._sequences, self._seed = held, sequences, seed
         self._watch, self._clock = handles.watch, clock
-        self._steps = Steps()
+        self._steps = StepNodes()
         self._pending: str | None = None
         self._vocabulary = library.llama_model_get_vocab(handles.model)
         self.vocabulary: int = library.llama_vocab_n_tokens(self._vocabulary)
@@ -114,7 +98,7 @@ class DirectSession:
         self._piece = ctypes.create_string_buffer(_PIECE)
 
     def generate(self, request: Request) -> Iterator[Event]:
-        check_request(request, vocabulary=self.vocabulary, held=self._held)
+        require_request(request, vocabulary=self.vocabulary, room=self._held)
         self._alive()
         return self._generated(request)
 
@@ -223,7 +207,7 @@ class DirectSession:
         self._library.llama_memory_clear(self._memory, _YES)
 
     def check_nodes(self) -> str | None:
-        """Why nodes cannot be told, or None. It runs a token with the watch on."""
+        """Why nodes cannot be timed, or None. It runs a token with the watch on."""
         if self._watch is None:
             return f"{self._library.label} does not show where its callback is set"
         self._steps.begin("check")
@@ -243,7 +227,7 @@ class DirectSession:
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
         import numpy as np  # noqa: PLC0415 - only scores are arrays
 
-        check_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, held=self._held)
+        require_request(Request(prompt=ids, generate=0), vocabulary=self.vocabulary, room=self._held)
         self._alive()
         self._library.llama_memory_clear(self._memory, _YES)
         found = np.empty((len(ids), self.vocabulary), np.float32)

@@ -26,7 +26,6 @@ Observer = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_bool, ctype
 _Logger = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 _POINTER, _INT, _SIZE, _TEXT, _BOOL = ctypes.c_void_p, ctypes.c_int32, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_bool
 _WARNING, _ERROR = 3, 4
-_MANY_LINES = 200
 
 
 class Parameters(ctypes.Structure):
@@ -101,7 +100,7 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 
 class Library:
-    """The functions, under their own names, and the layouts that were found. `lines` are what the engine said last."""
+    """The functions, under their own names, and the layouts found. `lines` are what the engine logged last."""
 
     def __init__(self, parts: Sequence[Any], *, label: str) -> None:
         self.label = label
@@ -164,7 +163,7 @@ class Library:
             self.llama_log_set(*self._before)
 
     def _logging(self) -> tuple[int | None, int | None]:
-        """Who has the log now. Releases that cannot tell have their own, which prints."""
+        """Who has the log now. A release that cannot say has its own, which prints."""
         if self._log_get is None:
             return None, None
         callback, argument = ctypes.c_void_p(), ctypes.c_void_p()
@@ -172,9 +171,9 @@ class Library:
         return callback.value, argument.value
 
     def _log(self, level: int, text: bytes, _: int | None) -> None:
-        said = text.decode(errors="replace").strip()
-        if (level in {_WARNING, _ERROR} and said) or "offloaded" in said:
-            self.lines.append(said)
+        line = text.decode(errors="replace").strip()
+        if (level in {_WARNING, _ERROR} and line) or "offloaded" in line:
+            self.lines.append(line)
 
     def devices(self) -> tuple[tuple[str, int, int], ...]:
         """Name, kind (0 is the CPU, 1 and 2 accelerators) and handle of each device."""
@@ -187,7 +186,7 @@ class Library:
 
 def candidates() -> tuple[tuple[str, tuple[Path, ...]], ...]:
     """Packages that may have the functions, with their compiled files, in order of preference."""
-    found = []
+    packages = []
     for package, folder, patterns in (
         ("xllamacpp", "", ("xllamacpp*.so", "xllamacpp*.pyd", "xllamacpp*.dylib")),
         ("llama_cpp", "lib", ("*llama.so", "*llama.dylib", "llama.dll", "*ggml*.so", "*ggml*.dylib", "ggml*.dll")),
@@ -196,8 +195,8 @@ def candidates() -> tuple[tuple[str, tuple[Path, ...]], ...]:
         for place in (spec.submodule_search_locations or ()) if spec else ():
             files = [path for pattern in patterns for path in sorted((Path(place) / folder).glob(pattern))]
             if files:
-                found.append((package, tuple(dict.fromkeys(files))))
-    return tuple(found)
+                packages.append((package, tuple(dict.fromkeys(files))))
+    return tuple(packages)
 
 
 @cache

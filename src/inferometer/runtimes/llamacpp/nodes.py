@@ -41,7 +41,7 @@ _WEIGHT = re.compile(r"(?P<stem>.+)\.(?:weight|bias|scale|input_scale|scales)$")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """What a node reads. `key` tells it from another of the same name within one pass."""
+    """What a node reads. `key` distinguishes it from another of the same name within one pass."""
 
     name: str
     key: int = 0
@@ -62,22 +62,22 @@ class Node:
     unit: str = "cpu"
 
 
-def layers_of(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
+def layers_of_nodes(nodes: Sequence[Node]) -> tuple[tuple[str, ...], ...]:
     """For each node of one pass, the layers it stands for."""
-    found: list[tuple[str, ...]] = []
-    made: dict[str, tuple[str, ...]] = {}
+    layers: list[tuple[str, ...]] = []
+    by_name: dict[str, tuple[str, ...]] = {}
     for node in nodes:
-        found.append(_stems(node) or _weightless(node) or _inherited(node, made))
-        made[node.name] = found[-1]
+        layers.append(_stems(node) or _weightless(node) or _inherited(node, by_name))
+        by_name[node.name] = layers[-1]
     used: dict[int, int] = {}
     for place, node in enumerate(nodes):
         for source in node.sources:
             used.setdefault(source.key, place)
     for place, node in enumerate(nodes):  # a norm, and the node after it that applies its weight
         after = used.get(node.key)
-        if node.kind in _NORMS and not found[place] and after is not None and after > place:
-            found[place] = _stems(nodes[after])
-    return tuple(found)
+        if node.kind in _NORMS and not layers[place] and after is not None and after > place:
+            layers[place] = _stems(nodes[after])
+    return tuple(layers)
 
 
 def _stems(node: Node) -> tuple[str, ...]:
@@ -104,10 +104,10 @@ def _weightless(node: Node) -> tuple[str, ...]:
     return ()
 
 
-def _inherited(node: Node, made: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+def _inherited(node: Node, by_name: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     """A node without a name goes on with what an earlier one without a name made: `node_33 (reshaped)`."""
     if _ANONYMOUS.match(node.name) and node.sources:
-        return made.get(node.sources[0].name.partition(" (")[0], ())
+        return by_name.get(node.sources[0].name.partition(" (")[0], ())
     return ()
 
 
@@ -126,7 +126,7 @@ class _Row:
     samples: dict[int, float] = field(default_factory=dict)
 
 
-class Steps:
+class StepNodes:
     """Times of nodes, gathered step by step. A step may be several passes: a long prompt is read in pieces."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class Steps:
     def add(self, phase: str, passed: Iterable[tuple[Node, float]]) -> None:
         """A pass of the step that was begun last."""
         entries = list(passed)
-        layers = layers_of([node for node, _ in entries])
+        layers = layers_of_nodes([node for node, _ in entries])
         rows, step = self._rows.setdefault(phase, {}), self._steps[phase]
         seen: dict[str, int] = {}
         for (node, seconds), stands_for in zip(entries, layers, strict=True):
@@ -149,9 +149,9 @@ class Steps:
 
     def take(self) -> Mapping[str, tuple[Kernel, ...]]:
         """By phase, and begin anew. A node that a step did not have took no time in it."""
-        found = {phase: self._kernels(rows, self._steps[phase]) for phase, rows in self._rows.items()}
+        kernels = {phase: self._kernels(rows, self._steps[phase]) for phase, rows in self._rows.items()}
         self._rows, self._steps = {}, {}
-        return found
+        return kernels
 
     @staticmethod
     def _kernels(rows: Mapping[tuple[str, int], _Row], steps: int) -> tuple[Kernel, ...]:

@@ -20,7 +20,7 @@ _SOURCES, _PARAMETERS = 10, 64  # GGML_MAX_SRC, and GGML_MAX_OP_PARAMS in bytes
 
 
 class Watch:
-    """Nodes of the pass that is running. `broken` says why nodes cannot be told here, once one pass has been seen.
+    """Nodes of the pass that is running. `broken` says why nodes cannot be timed here, once one pass has been seen.
 
     The clock is read last before the engine goes on and first when it comes back. Views are left together with the
     node that follows them: they compute nothing, and a stop at each would cost more than they do.
@@ -37,9 +37,9 @@ class Watch:
         self.callback = Observer(self._observe)
 
     def address(self) -> int:
-        found = ctypes.cast(self.callback, ctypes.c_void_p).value
-        assert found is not None  # noqa: S101 - a function that exists has an address
-        return found
+        address = ctypes.cast(self.callback, ctypes.c_void_p).value
+        assert address is not None  # noqa: S101 - a function that exists has an address
+        return address
 
     def _observe(self, tensor: int, ask: bool, _: int | None) -> bool:
         if ask:
@@ -95,8 +95,8 @@ class Watch:
         )
 
     def _dtype(self, tensor: int, fields: TensorFields) -> str:
-        found: bytes = self._library.ggml_type_name(ctypes.c_int.from_address(tensor + fields.type).value)
-        return found.decode()
+        name: bytes = self._library.ggml_type_name(ctypes.c_int.from_address(tensor + fields.type).value)
+        return name.decode()
 
 
 def _name(tensor: int, fields: TensorFields) -> str:
@@ -105,11 +105,11 @@ def _name(tensor: int, fields: TensorFields) -> str:
 
 def _free_ops(library: Library) -> frozenset[int]:
     """The numbers of the ops that compute nothing. ggml's list begins with NONE; the views come before the rope."""
-    found = set()
+    free = set()
     for number in range(_MANY_OPS):
         name = library.ggml_op_name(number).decode()
         if name in FREE:
-            found.add(number)
+            free.add(number)
         if name == "ROPE":
             break
-    return frozenset(found)
+    return frozenset(free)

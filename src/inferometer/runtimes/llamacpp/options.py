@@ -22,7 +22,7 @@ _APIS = {"auto": "auto", "direct": "direct", "server": "server"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class LlamaOptions:
     """`layers` are put on the accelerator; None: all where there is one. `api` is the door: C functions, or a server.
 
     `batch` is how many tokens of a prompt are given at once, `ubatch` how many are computed at once.
@@ -38,20 +38,20 @@ class Options:
     warmup: bool = False
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
+def parse_options(given: Mapping[str, str]) -> LlamaOptions:
     """The names are those of llama.cpp's own command line where it has one."""
     known = ("api", "type_k", "type_v", "flash_attention", "n_gpu_layers", "n_batch", "n_ubatch", "warmup")
     for name in given:
         if name not in known:
             raise UnknownNameError("option of llama.cpp", name, known, listing=f"There are: {', '.join(known)}.")
-    return Options(
+    return LlamaOptions(
         api=_choice(given, "api", _APIS, "auto"),
         type_k=_type(given, "type_k"),
         type_v=_type(given, "type_v"),
         flash=_choice(given, "flash_attention", _FLASH, "auto"),
         layers=_number(given, "n_gpu_layers", least=0),
-        batch=_number(given, "n_batch", least=1) or Options().batch,
-        ubatch=_number(given, "n_ubatch", least=1) or Options().ubatch,
+        batch=_number(given, "n_batch", least=1) or LlamaOptions().batch,
+        ubatch=_number(given, "n_ubatch", least=1) or LlamaOptions().ubatch,
         warmup=_choice(given, "warmup", _SWITCH, "off"),
     )
 

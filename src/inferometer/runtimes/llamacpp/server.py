@@ -1,7 +1,7 @@
 """A language model through the server xllamacpp has inside, called in process: no socket, and a stream of text chunks.
 
 It is the door where llama.cpp's functions cannot be called, or where what a service would show is the question. It
-tells no token ids and no kernels, and holds back a token that ends within a character.
+gives no token ids and no kernels, and holds back a token that ends within a character.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from urllib.request import urlopen
 
 from inferometer.errors import DomainError, EngineError
 from inferometer.runtimes.base import Event, Opened, Stage
-from inferometer.runtimes.host import captured, threads_of
+from inferometer.runtimes.feeding import require_request
+from inferometer.runtimes.host import captured_stderr, threads_of
 from inferometer.runtimes.llamacpp.chunks import Chunk, events_of, read_chunk
-from inferometer.runtimes.llamacpp.generation import check_request
 from inferometer.runtimes.llamacpp.placing import choose_devices
 
 if TYPE_CHECKING:
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from inferometer.runtimes.base import Kernel, Request, Target
-    from inferometer.runtimes.llamacpp.options import Options
+    from inferometer.runtimes.llamacpp.options import LlamaOptions
 
 _DEFAULT_CONTEXT = 4096
 
 
 def open_server(
-    target: Target, options: Options, reason: str, *, clock: Callable[[], float] = time.perf_counter
+    target: Target, options: LlamaOptions, reason: str, *, clock: Callable[[], float] = time.perf_counter
 ) -> ServerSession:
     import xllamacpp  # noqa: PLC0415 - the engine is imported when a model is opened
 
@@ -51,17 +51,17 @@ def open_server(
     parameters = _parameters(xllamacpp, target, options)
     parameters.n_ctx, parameters.n_gpu_layers = held, layers
     parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
-    with captured() as said:
+    with captured_stderr() as stderr:
         start = clock()
         try:
             server = xllamacpp.Server(parameters)
         except (RuntimeError, ValueError, OSError) as error:
-            words = _awaited(lambda: _errors(said())) or str(error).rstrip(".")
+            words = _awaited(lambda: _errors(stderr())) or str(error).rstrip(".")
             raise EngineError(f"llama.cpp refused {str(target.path)!r}: {words}.") from error
         seconds = clock() - start
     notes = ["Timed through llama.cpp's server, in process: a queue and JSON lie between it and the engine."]
     if target.instrument:
-        notes.append("The time of each node is not known: the server does not tell it.")
+        notes.append("The time of each node is not known: the server does not report it.")
     opened = Opened(
         stages=(Stage(name="load", seconds=seconds),),
         versions={"xllamacpp": version("xllamacpp")},
@@ -72,7 +72,7 @@ def open_server(
     return ServerSession(server, opened, held=held, seed=target.seed)
 
 
-def _parameters(engine: Any, target: Target, options: Options) -> Any:
+def _parameters(engine: Any, target: Target, options: LlamaOptions) -> Any:
     parameters = engine.CommonParams()
     parameters.model.path = str(target.path)
     parameters.n_parallel, parameters.warmup = 1, options.warmup
@@ -89,8 +89,8 @@ def _parameters(engine: Any, target: Target, options: Options) -> Any:
 def _awaited(words: Callable[[], str], *, tries: int = 50, pause_s: float = 0.01) -> str:
     """A thread of the engine's own writes its log: what it says of an error may come after the error."""
     for _ in range(tries):
-        if found := words():
-            return found
+        if text := words():
+            return text
         time.sleep(pause_s)
     return ""
 
@@ -119,7 +119,7 @@ class ServerSession:
         self.vocabulary = self._asked_vocabulary()
 
     def generate(self, request: Request) -> Iterator[Event]:
-        check_request(request, vocabulary=self.vocabulary, held=self._held)
+        require_request(request, vocabulary=self.vocabulary, room=self._held)
         self._alive()
         chosen = random.Random(self._seed)  # noqa: S311 - any tokens will do, the same each time
         before = [chosen.randrange(self.vocabulary) for _ in range(request.depth)]
@@ -160,12 +160,12 @@ class ServerSession:
         thread = threading.Thread(target=work, name="llama.cpp", daemon=True)
         thread.start()
         try:
-            while (found := queue.get()) is not None:
-                if isinstance(found, BaseException):
-                    raise EngineError(f"llama.cpp failed: {found}.") from found
-                if found.error is not None:
-                    raise EngineError(f"llama.cpp refused the request: {found.error}.")
-                yield found
+            while (chunk := queue.get()) is not None:
+                if isinstance(chunk, BaseException):
+                    raise EngineError(f"llama.cpp failed: {chunk}.") from chunk
+                if chunk.error is not None:
+                    raise EngineError(f"llama.cpp refused the request: {chunk.error}.")
+                yield chunk
         finally:
             left.set()
             thread.join()
@@ -208,5 +208,5 @@ class ServerSession:
             raise EngineError("The session is closed.", remedy="Open the model again.")
 
     def close(self) -> None:
-        with captured():
+        with captured_stderr():
             self._server = None

@@ -35,8 +35,8 @@ class Decoder:
 
 def decoder_of(inputs: Sequence[Port], outputs: Sequence[Port], *, name: str) -> Decoder:
     by_name = {port.name: port for port in inputs}
-    past = {found.groups(): port for port in inputs if (found := _PAST.fullmatch(port.name))}
-    present = {found.groups(): port.name for port in outputs if (found := _PRESENT.fullmatch(port.name))}
+    past = {match.groups(): port for port in inputs if (match := _PAST.fullmatch(port.name))}
+    present = {match.groups(): port.name for port in outputs if (match := _PRESENT.fullmatch(port.name))}
     beside = {key: by_name[key] for key in _BESIDE if key in by_name}
     known = {"input_ids", *beside, *(port.name for port in past.values())}
     strange = [port.name for port in inputs if port.name not in known]

@@ -29,7 +29,7 @@ class Details(msgspec.Struct, gc=False):
     output_type_shape: list[dict[str, list[int]]] = []
 
 
-class Event(msgspec.Struct, gc=False):
+class ProfileEvent(msgspec.Struct, gc=False):
     cat: str
     name: str
     ts: int
@@ -51,7 +51,7 @@ class NodeTime:
 
 
 @dataclass(slots=True, kw_only=True)
-class Table:
+class NodeTable:
     """Nodes of several runs in order, each with one sample a run: 0 where it did not run."""
 
     rows: dict[str, NodeTime] = field(default_factory=dict)
@@ -60,17 +60,17 @@ class Table:
     runs: int = 0
 
 
-def parse_profile(text: bytes) -> list[list[Event]]:
+def parse_profile(text: bytes) -> list[list[ProfileEvent]]:
     """The events of nodes, a list a run. What came before the first run, and after the last whole one, is left out."""
     try:
-        events = msgspec.json.decode(text, type=list[Event])
+        events = msgspec.json.decode(text, type=list[ProfileEvent])
     except msgspec.DecodeError as error:
         raise EngineError(
             f"ONNX Runtime wrote a profile that cannot be read: {error}.",
             remedy="Measure without per-op times, or with another version of onnxruntime.",
         ) from error
-    runs: list[list[Event]] = []
-    current: list[Event] = []
+    runs: list[list[ProfileEvent]] = []
+    current: list[ProfileEvent] = []
     for event in events:
         if event.cat == "Node" and event.name.endswith(_SUFFIX):
             current.append(event)
@@ -80,17 +80,17 @@ def parse_profile(text: bytes) -> list[list[Event]]:
     return runs
 
 
-def node_times(events: Sequence[Event]) -> list[NodeTime]:
+def node_times(events: Sequence[ProfileEvent]) -> list[NodeTime]:
     """One run's nodes by start, each once."""
     own = list(_own_times(events))
     own.sort(key=lambda pair: pair[0].ts)  # stable: of two at the same microsecond the holder was put first
-    found: dict[str, NodeTime] = {}
+    times: dict[str, NodeTime] = {}
     for event, micros in own:
         name, details = event.name.removesuffix(_SUFFIX), event.args or Details()
-        before = found.get(name)
+        before = times.get(name)
         moved = float(details.activation_size) + float(details.output_size)
         outputs = [next(iter(entry.items())) for entry in details.output_type_shape if entry]
-        found[name] = NodeTime(
+        times[name] = NodeTime(
             name=name,
             kind=details.op_name or name,
             provider=details.provider,
@@ -99,18 +99,20 @@ def node_times(events: Sequence[Event]) -> list[NodeTime]:
             dtype=outputs[0][0] if outputs else None,
             shapes=tuple(tuple(shape) for _, shape in outputs),
         )
-    return list(found.values())
+    return list(times.values())
 
 
-def _own_times(events: Sequence[Event]) -> list[tuple[Event, int]]:
+def _own_times(events: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, int]]:
     """Events with the time that is not within others. A holder takes those before it that started after it.
 
     The gaps between those are not its own either: they are mostly the profiler's.
     """
-    done: list[tuple[Event, int]] = []
-    open_: list[tuple[Event, list[tuple[Event, int]]]] = []  # events no holder has taken, with what they hold
+    done: list[tuple[ProfileEvent, int]] = []
+    open_: list[
+        tuple[ProfileEvent, list[tuple[ProfileEvent, int]]]
+    ] = []  # events no holder has taken, with what they hold
     for event in events:
-        held: list[tuple[Event, int]] = []
+        held: list[tuple[ProfileEvent, int]] = []
         within = 0
         if event.args is not None and event.args.op_name in _HOLDERS:
             start = len(open_)
@@ -128,7 +130,7 @@ def _own_times(events: Sequence[Event]) -> list[tuple[Event, int]]:
     return done
 
 
-def add_run(table: Table, rows: Sequence[NodeTime]) -> None:
+def add_run(table: NodeTable, rows: Sequence[NodeTime]) -> None:
     """One run more. A node that the runs before it had not stands after its neighbour in this one."""
     fresh = [row.name for row in rows if row.name not in table.rows]
     for name in fresh:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
-from inferometer.errors import EngineError, InferometerError
+from inferometer.errors import EngineError
+from inferometer.runtimes.faults import guard, op_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 _OPS = (
@@ -31,35 +31,17 @@ def engine_words(error: BaseException) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
-def op_named(words: str) -> str | None:
-    """The operator, and the node, that the message speaks of: the innermost, where one is within another."""
-    for pattern in _OPS:
-        found = list(pattern.finditer(words))
-        if found:
-            parts = found[-1].groupdict()
-            return f"{parts['op']} (node {parts['node']!r})" if parts.get("node") else parts["op"]
-    return None
-
-
-@contextmanager
-def guarded(path: Path, doing: str) -> Iterator[None]:
-    """An engine's exception becomes an EngineError; ours and the interpreter's pass."""
-    try:
-        yield
-    except (InferometerError, MemoryError):
-        raise
-    except Exception as error:  # the engine's own exceptions have no common root but this
-        raise fault_of(path, doing, error) from error
-
-
 def fault_of(path: Path, doing: str, error: Exception) -> Exception:
-    """The same for a loop that cannot afford a context manager."""
+    """What an exception means, in a sentence; for a loop that cannot afford `guarded`, too."""
     words = engine_words(error)
     if "Failed to allocate memory" in words or "bad_alloc" in words:
         return MemoryError(words)
-    op = op_named(words)
+    op = op_named(words, _OPS, which=-1)  # the innermost, where one is within another
     about = f" at {op}" if op else ""
     return EngineError(f"ONNX Runtime {doing} {str(path)!r}{about}: {words.rstrip('.')}.", remedy=_remedy(words))
+
+
+guarded = partial(guard, fault_of)
 
 
 def _remedy(words: str) -> str:

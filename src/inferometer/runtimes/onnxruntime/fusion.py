@@ -8,16 +8,14 @@ swallowed by the kernel that makes the last of its inputs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from inferometer.runtimes.serving import served
 
 if TYPE_CHECKING:
     from inferometer.runtimes.onnx_nodes import NodeRow, Topology
-
-Fate = Literal["run", "folded", "eliminated", "not run"]
 
 _LAYOUT_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
@@ -31,15 +29,13 @@ _RANDOM = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """`layers` by the name the engine prints. The rest of the original nodes were computed at load, or are gone.
+    """`layers` by the name the engine prints. Nodes in none of them were computed at load, or are gone.
 
     `serves` are the layers for which kernels of the engine's own lay tensors out anew or convert them.
     """
 
     layers: Mapping[str, tuple[str, ...]]
     serves: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    folded: frozenset[str] = frozenset()
-    eliminated: frozenset[str] = frozenset()
 
 
 def needs_layout_step(optimised: Topology) -> bool:
@@ -59,24 +55,23 @@ def map_fusion(original: Topology, optimised: Topology) -> Fusion:
     claimed: dict[str, str] = {}
     for kernel in optimised.nodes:
         roots = [makers[name] for name in kernel.outputs if name in makers]
-        whole = any(name in strange for name in kernel.inputs)
-        found = [name for name in _between(kernel, roots, before, whole=whole) if name not in constant]
-        if not found and kernel.kind not in _REORDERS and not any(name in makers for name in kernel.outputs):
+        renamed = any(name in strange for name in kernel.inputs)
+        nodes = [name for name in _between(kernel, roots, before, renamed=renamed) if name not in constant]
+        if not nodes and kernel.kind not in _REORDERS and not any(name in makers for name in kernel.outputs):
             same = named.get(_stem(kernel.engine_name))
-            found = [same.name] if same is not None and same.name not in constant else []
-        for name in found:
+            nodes = [same.name] if same is not None and same.name not in constant else []
+        for name in nodes:
             claimed.setdefault(name, kernel.engine_name)
-    folded, eliminated = _rest(original, optimised, constant, claimed)
-    return Fusion(layers=_grouped(original, optimised, claimed), folded=folded, eliminated=eliminated)
+    return Fusion(layers=_grouped(original, optimised, claimed))
 
 
 def _between(
-    kernel: NodeRow, roots: Sequence[NodeRow], before: Mapping[str, Sequence[NodeRow]], *, whole: bool
+    kernel: NodeRow, roots: Sequence[NodeRow], before: Mapping[str, Sequence[NodeRow]], *, renamed: bool
 ) -> list[str]:
     """Original nodes from which the kernel's results come. `before` says which nodes make what a node needs.
 
-    Unless the `whole` of them is asked for, only those on a way from the kernel's own inputs: others were merged with
-    their like, and their result is taken from elsewhere.
+    Only those on a way from the kernel's own inputs: others were merged with their like, and their result is taken from
+    elsewhere. All of them where inputs were `renamed`, because then no such way is known.
     """
     behind: dict[str, NodeRow] = {}
     waiting = list(roots)
@@ -85,7 +80,7 @@ def _between(
         if node.name not in behind:
             behind[node.name] = node
             waiting.extend(before[node.name])
-    if not whole:
+    if not renamed:
         keep = {root.name for root in roots} | _reached(behind, set(kernel.inputs))
         behind = {name: node for name, node in behind.items() if name in keep}
     return [name for name, node in behind.items() if node.kind not in _NOTHING or node.kind == kernel.kind]
@@ -93,14 +88,14 @@ def _between(
 
 def _reached(nodes: Mapping[str, NodeRow], tensors: set[str]) -> set[str]:
     """Nodes that depend on the tensors, within the set."""
-    known, found = set(tensors), set[str]()
+    known, reached = set(tensors), set[str]()
     for _ in nodes:
-        fresh = {name for name, node in nodes.items() if name not in found and known.intersection(node.inputs)}
+        fresh = {name for name, node in nodes.items() if name not in reached and known.intersection(node.inputs)}
         if not fresh:
             break
-        found |= fresh
+        reached |= fresh
         known.update(output for name in fresh for output in nodes[name].outputs)
-    return found
+    return reached
 
 
 def _stem(name: str) -> str:
@@ -110,37 +105,13 @@ def _stem(name: str) -> str:
 
 def constant_nodes(topology: Topology) -> frozenset[str]:
     """Nodes that depend on nothing but what the file stores."""
-    fixed, found = set(topology.stored) - set(topology.inputs), set[str]()
+    fixed, constant = set(topology.stored) - set(topology.inputs), set[str]()
     for node in topology.nodes:
         free = bool(node.inputs) and all(name in fixed for name in node.inputs) and node.kind not in _RANDOM
         if node.kind == "Constant" or (free and not node.results):
-            found.add(node.name)
+            constant.add(node.name)
             fixed.update(node.outputs)
-    return frozenset(found)
-
-
-def _rest(
-    original: Topology, optimised: Topology, constant: frozenset[str], claimed: Mapping[str, str]
-) -> tuple[frozenset[str], frozenset[str]]:
-    """Nodes that no kernel stands for: computed when the model was loaded, or gone.
-
-    A node is computed at load where its result is stored in the optimised file, or where all who use it are.
-    """
-    folded, eliminated = set(constant - claimed.keys()), set[str]()
-    users: dict[str, list[str]] = {}
-    for node in original.nodes:
-        for name in node.inputs:
-            users.setdefault(name, []).append(node.name)
-    for node in reversed(original.nodes):
-        if node.name in claimed or node.name in folded:
-            continue
-        using = [user for name in node.outputs for user in users.get(name, ())]
-        stored = any(name in optimised.stored for name in node.outputs)
-        if stored or (using and all(user in folded for user in using)):
-            folded.add(node.name)
-        else:
-            eliminated.add(node.name)
-    return frozenset(folded), frozenset(eliminated)
+    return frozenset(constant)
 
 
 def _grouped(original: Topology, optimised: Topology, claimed: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
@@ -174,18 +145,10 @@ def map_layout(before: Topology, after: Topology, fusion: Fusion) -> Fusion:
             if sources:
                 kernel_of[node.name] = max(sources, key=order.__getitem__)
     layers: dict[str, list[str]] = {kernel.engine_name: [] for kernel in after.nodes}
-    gone: set[str] = set()
     for node in before.nodes:
-        found = fusion.layers.get(node.engine_name, ())
         if node.name in kernel_of:
-            layers[kernel_of[node.name]].extend(found)
-        else:
-            gone.update(found)
-    return Fusion(
-        layers={kernel: tuple(names) for kernel, names in layers.items()},
-        folded=fusion.folded,
-        eliminated=fusion.eliminated | gone,
-    )
+            layers[kernel_of[node.name]].extend(fusion.layers.get(node.engine_name, ()))
+    return Fusion(layers={kernel: tuple(names) for kernel, names in layers.items()})
 
 
 def _same(kernel: NodeRow, named: Mapping[str, NodeRow], makers: Mapping[str, NodeRow]) -> NodeRow | None:
@@ -205,26 +168,11 @@ def _same(kernel: NodeRow, named: Mapping[str, NodeRow], makers: Mapping[str, No
 
 def with_served(optimised: Topology, fusion: Fusion) -> Fusion:
     """The same with what the engine's own kernels serve."""
-    users: dict[str, list[str]] = {}
-    for node in optimised.nodes:
-        for name in node.inputs:
-            users.setdefault(name, []).append(node.engine_name)
+    users = optimised.users()
     takers = {
-        node.engine_name: [user for name in node.outputs for user in users.get(name, ())] for node in optimised.nodes
+        node.engine_name: [user.engine_name for name in node.outputs for user in users.get(name, ())]
+        for node in optimised.nodes
     }
     own = {node.engine_name for node in optimised.nodes if node.kind in _OWN}
-    found = served(takers, fusion.layers)
-    return replace(fusion, serves={kernel: names for kernel, names in found.items() if kernel in own})
-
-
-def account(original: Topology, fusion: Fusion, ran: Iterable[str]) -> dict[str, Fate]:
-    """What became of every node of the file, given the names of the kernels that ran."""
-    done = set(ran)
-    kernel_of = {name: kernel for kernel, names in fusion.layers.items() for name in names}
-    fates: dict[str, Fate] = {}
-    for node in original.nodes:
-        if node.name in kernel_of:
-            fates[node.name] = "run" if kernel_of[node.name] in done else "not run"
-        else:
-            fates[node.name] = "folded" if node.name in fusion.folded else "eliminated"
-    return fates
+    serves = served(takers, fusion.layers)
+    return replace(fusion, serves={kernel: names for kernel, names in serves.items() if kernel in own})

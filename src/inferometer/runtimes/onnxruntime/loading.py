@@ -30,7 +30,7 @@ _EXTERNAL_FROM_BYTES = 1024  # smaller ones stay in the file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class LoadPlan:
     """How to make a session. `model` replaces the file's content where it had to be changed to be read."""
 
     path: Path
@@ -55,12 +55,12 @@ class _Mark:
         return iter(())
 
 
-def plan_of(target: Target) -> Plan:
+def load_plan(target: Target) -> LoadPlan:
     path = _file(target.path)
     if target.sizes:
         require_sizes(load_model(path), path, target.sizes)
     chosen = choose_providers(target, ort.get_available_providers())
-    plan = Plan(
+    plan = LoadPlan(
         path=path,
         threads=threads_of(target.threads),
         providers=tuple(chosen),
@@ -78,16 +78,16 @@ def _file(path: Path) -> Path:
             raise FormatError(f"There is no file {str(path)!r}.", remedy="Check the path.")
         return path
     known = [path / name for name in ("model.onnx", "decoder_model_merged.onnx", "onnx/model.onnx")]
-    found = [file for file in known if file.is_file()] or sorted(path.glob("*.onnx"))
-    if len(found) > 1 and found[0] not in known:
-        names = ", ".join(file.name for file in found)
+    candidates = [file for file in known if file.is_file()] or sorted(path.glob("*.onnx"))
+    if len(candidates) > 1 and candidates[0] not in known:
+        names = ", ".join(file.name for file in candidates)
         raise FormatError(f"The folder {str(path)!r} has several models: {names}.", remedy="Name one of them.")
-    if not found:
+    if not candidates:
         raise FormatError(f"The folder {str(path)!r} has no ONNX model.", remedy="Name the file itself.")
-    return found[0]
+    return candidates[0]
 
 
-def _readable(plan: Plan) -> Plan:
+def _readable(plan: LoadPlan) -> LoadPlan:
     """A file of a newer IR version than the engine's is read as the engine's newest, where it can be, with a note.
 
     IR versions add fields; a model that uses none of the new ones means the same under the older number.
@@ -104,7 +104,7 @@ def _readable(plan: Plan) -> Plan:
 
 
 def _newest_ir() -> int | None:
-    """The engine tells it only when it refuses a model of a version far ahead."""
+    """The engine names it only when it refuses a model, so it is given one of a version far ahead."""
     impossible = bytes([8, 120, 58, 0, 66, 2, 16, 17])  # IR version 120, an empty graph, operator set 17
     try:
         ort.InferenceSession(impossible, _quiet(), providers=[CPU])
@@ -121,7 +121,7 @@ def _quiet() -> Any:
 
 
 def load(
-    plan: Plan,
+    plan: LoadPlan,
     *,
     profile: Path | None = None,
     optimised: Path | None = None,
@@ -153,7 +153,7 @@ def load(
     return session, (Stage(name="load", seconds=mark.at - start), Stage(name="compile", seconds=end - mark.at))
 
 
-def _options(plan: Plan) -> Any:
+def _options(plan: LoadPlan) -> Any:
     options = _quiet()
     options.intra_op_num_threads = plan.threads
     options.inter_op_num_threads = 1
@@ -170,7 +170,7 @@ def _options(plan: Plan) -> Any:
     return options
 
 
-def opened_of(plan: Plan, session: Any, stages: tuple[Stage, ...]) -> Opened:
+def opened_of(plan: LoadPlan, session: Any, stages: tuple[Stage, ...]) -> Opened:
     asked = [name for name, _ in plan.providers]
     placed = _placed(session)
     got = session.get_providers()
@@ -188,7 +188,7 @@ def opened_of(plan: Plan, session: Any, stages: tuple[Stage, ...]) -> Opened:
 
 
 def _placed(session: Any) -> dict[str, int]:
-    """Nodes by provider, before fusion; empty where the engine is too old to tell."""
+    """Nodes by provider, before fusion; empty where the engine is too old to report it."""
     ask = getattr(session, "get_provider_graph_assignment_info", None)
     if ask is None:
         return {}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import onnxruntime as ort
 
 from inferometer.runtimes.onnxruntime.events import node_times, parse_profile
-from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load
+from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load
 from inferometer.runtimes.onnxruntime.providers import CPU
 
 if TYPE_CHECKING:
@@ -69,8 +69,8 @@ def _quiet(values: Iterable[float]) -> float:
     return ordered[len(ordered) // 10]
 
 
-def _plan(path: Path, threads: int) -> Plan:
-    return Plan(path=path, threads=threads, providers=((CPU, {}),), level="none")
+def _plan(path: Path, threads: int) -> LoadPlan:
+    return LoadPlan(path=path, threads=threads, providers=((CPU, {}),), level="none")
 
 
 def _chain(path: Path, count: int) -> Path:

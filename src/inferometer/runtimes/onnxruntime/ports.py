@@ -17,14 +17,14 @@ _DTYPES = {
 
 def to_port(entry: Any) -> Port:
     """From the engine's `NodeArg`: `tensor(float)` and a shape of numbers, names and nothing."""
-    found = re.fullmatch(r"tensor\((\w+)\)", entry.type)
-    if found is None:
+    match = re.fullmatch(r"tensor\((\w+)\)", entry.type)
+    if match is None:
         raise EngineError(
             f"The port {entry.name!r} is a {entry.type}; only tensors can be fed and read.",
             remedy="Export the model with tensors alone as inputs and outputs.",
         )
     shape = tuple(_dim(dim) for dim in entry.shape)
-    return Port(name=entry.name, dtype=_DTYPES.get(found[1], found[1]), shape=shape)
+    return Port(name=entry.name, dtype=_DTYPES.get(match[1], match[1]), shape=shape)
 
 
 def _dim(dim: Any) -> int | str | None:

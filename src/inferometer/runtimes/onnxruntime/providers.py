@@ -29,7 +29,7 @@ _REMOTE = frozenset({"AzureExecutionProvider"})  # calls a service; runs no node
 
 
 def unit_of(provider: str) -> str:
-    """cpu, gpu or npu. A provider that is not known runs on the CPU as far as can be said."""
+    """cpu, gpu or npu. A provider that is not known is taken to run on the CPU."""
     if provider in _ALSO_GPU:
         return "gpu"
     return next((unit for unit, names in _UNITS.items() if provider in names), "cpu")
@@ -56,13 +56,13 @@ def choose_providers(target: Target, available: Sequence[str]) -> list[tuple[str
 
 def _named(asked: Sequence[str], usable: Sequence[str]) -> list[str]:
     by_short = {name.removesuffix("ExecutionProvider").casefold(): name for name in usable}
-    found = []
+    chosen = []
     for name in asked:
         full = by_short.get(name.removesuffix("ExecutionProvider").casefold())
         if full is None:
             raise UnknownNameError("execution provider", name, usable, listing=f"Here: {', '.join(usable)}.")
-        found.append(full)
-    return found
+        chosen.append(full)
+    return chosen
 
 
 def _of_unit(asked: str, usable: Sequence[str]) -> list[str]:

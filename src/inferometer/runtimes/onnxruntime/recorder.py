@@ -1,6 +1,6 @@
 """An engine's session with its profiler on: it says what ran, run by run.
 
-The engine writes its profile once, when told to end it, and keeps a million events at most. So a session is replaced by
+The engine writes its profile once, when profiling ends, and keeps a million events at most. So a session is replaced by
 a fresh one after each reading, and before the events would be too many; the first run in a fresh one is not counted.
 """
 
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Kernel, Stage
 from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
-from inferometer.runtimes.onnxruntime.events import Table, add_run, node_times, parse_profile
+from inferometer.runtimes.onnxruntime.events import NodeTable, add_run, node_times, parse_profile
 from inferometer.runtimes.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
-from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load
+from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load
 from inferometer.runtimes.onnxruntime.overhead import Timers, measure_timers
 from inferometer.runtimes.onnxruntime.providers import unit_of
 
@@ -30,10 +30,10 @@ SKIP = ""  # the phase of runs that do not count
 _DTYPES = {"float": "float32", "double": "float64"}
 
 
-class Recorder:
-    """Owns the session that is profiled. Who runs it says so with `ran`, and rebinds when `ready` gives another."""
+class ProfileRecorder:
+    """Owns the session that is profiled. The caller reports runs with `ran`, and rebinds when `ready` gives another."""
 
-    def __init__(self, plan: Plan, *, clock: Clock = time.perf_counter) -> None:
+    def __init__(self, plan: LoadPlan, *, clock: Clock = time.perf_counter) -> None:
         self._folder = TemporaryDirectory(prefix="inferometer-")
         self._clock = clock
         model = load_model(plan.path)
@@ -42,7 +42,7 @@ class Recorder:
         self.original: Topology = topology_of(model, given)
         del model
         self.optimised, self.fusion, self.session, self.stages = self._first()
-        self._tables: dict[str, Table] = {}
+        self._tables: dict[str, NodeTable] = {}
         self._phases: list[str] = []
         self._events_a_run = max(1, len(self.optimised.nodes))
         self._ended = False
@@ -82,7 +82,7 @@ class Recorder:
         if self._phases and not self._ended:
             self._read()
         tables, self._tables = self._tables, {}
-        return {phase: kernels_of(table, self.fusion, self._weights) for phase, table in tables.items()}
+        return {phase: kernels_from_table(table, self.fusion, self._weights) for phase, table in tables.items()}
 
     @cached_property
     def _weights(self) -> Mapping[str, float]:
@@ -104,7 +104,7 @@ class Recorder:
         for phase, events in zip(phases, runs, strict=True):
             self._events_a_run = max(self._events_a_run, len(events))
             if phase != SKIP:
-                add_run(self._tables.setdefault(phase, Table()), node_times(events))
+                add_run(self._tables.setdefault(phase, NodeTable()), node_times(events))
 
     def close(self) -> None:
         if not self._ended and self.session is not None:
@@ -123,7 +123,7 @@ def _written(folder: Path, name: str) -> Topology:
     return topology_of(model, name_nodes(model))
 
 
-def kernels_of(table: Table, fusion: Fusion, weights: Mapping[str, float]) -> tuple[Kernel, ...]:
+def kernels_from_table(table: NodeTable, fusion: Fusion, weights: Mapping[str, float]) -> tuple[Kernel, ...]:
     return tuple(
         Kernel(
             name=name,

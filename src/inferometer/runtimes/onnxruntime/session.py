@@ -11,9 +11,9 @@ import onnxruntime as ort
 from inferometer.errors import DomainError
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.onnxruntime.faults import fault_of, guarded
-from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load, opened_of, plan_of
+from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load, load_plan, opened_of
 from inferometer.runtimes.onnxruntime.providers import CPU
-from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
+from inferometer.runtimes.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.runtimes.onnxruntime.text import open_text
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ Array = np.ndarray[Any, Any]
 
 def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter) -> Session | TextSession:
     del name  # one runtime is opened from here
-    plan = plan_of(target)
+    plan = load_plan(target)
     if target.text:
         return open_text(target, plan, clock=clock)
     if target.instrument:
@@ -38,7 +38,7 @@ def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter)
 class ArraySession:
     """Inputs are bound once; a step is one call of the engine."""
 
-    def __init__(self, plan: Plan, session: Any, opened: Opened) -> None:
+    def __init__(self, plan: LoadPlan, session: Any, opened: Opened) -> None:
         self._plan, self._session, self._opened = plan, session, opened
         self._fed: dict[str, Array] = {}
         self._binding: Any = None
@@ -99,8 +99,8 @@ class ArraySession:
 class RecordedSession(ArraySession):
     """The same with the engine's profiler on."""
 
-    def __init__(self, plan: Plan, *, clock: Clock) -> None:
-        self.recorder = Recorder(plan, clock=clock)
+    def __init__(self, plan: LoadPlan, *, clock: Clock) -> None:
+        self.recorder = ProfileRecorder(plan, clock=clock)
         session = self.recorder.session
         super().__init__(self.recorder.plan, session, opened_of(plan, session, self.recorder.stages))
 
@@ -132,7 +132,7 @@ class RecordedSession(ArraySession):
         self.recorder.close()
 
 
-def _device(plan: Plan) -> tuple[str, int]:
+def _device(plan: LoadPlan) -> tuple[str, int]:
     """Where arrays should lie for the first provider, as the engine names places."""
     name, settings = plan.providers[0]
     place = {"CUDAExecutionProvider": "cuda", "TensorrtExecutionProvider": "cuda", "DmlExecutionProvider": "dml"}

@@ -16,26 +16,27 @@ import onnxruntime as ort
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Event, Kernel, Opened, Request, Target
+from inferometer.runtimes.feeding import require_request
 from inferometer.runtimes.onnxruntime.decoder import Decoder, decoder_of, empty_shape, feeds
 from inferometer.runtimes.onnxruntime.faults import fault_of
-from inferometer.runtimes.onnxruntime.loading import Clock, Plan, load, opened_of
+from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load, opened_of
 from inferometer.runtimes.onnxruntime.providers import CPU
-from inferometer.runtimes.onnxruntime.recorder import SKIP, Recorder
+from inferometer.runtimes.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
 
 Array = np.ndarray[Any, Any]
 Nanoseconds = Callable[[], int]
 _DEPTH_CHUNK = 256  # tokens read at once into the cache before the prompt: their logits are not kept
-_SEVEN = 7  # steps through the vocabulary, so that the tokens of a depth differ
+_STRIDE = 7  # through the vocabulary, so that the tokens of a depth differ
 
 
 def open_text(
-    target: Target, plan: Plan, *, clock: Clock, now_ns: Nanoseconds = time.perf_counter_ns
+    target: Target, plan: LoadPlan, *, clock: Clock, now_ns: Nanoseconds = time.perf_counter_ns
 ) -> DecoderSession:
     if not target.instrument:
         session, stages = load(plan, clock=clock)
         return DecoderSession(target, plan, session, opened_of(plan, session, stages), now_ns=now_ns)
-    recorder = Recorder(plan, clock=clock)
+    recorder = ProfileRecorder(plan, clock=clock)
     opened = opened_of(plan, recorder.session, recorder.stages)
     return DecoderSession(target, recorder.plan, recorder.session, opened, recorder=recorder, now_ns=now_ns)
 
@@ -44,11 +45,11 @@ class DecoderSession:
     def __init__(  # noqa: PLR0913 - what is loaded, how, and the two clocks of it
         self,
         target: Target,
-        plan: Plan,
+        plan: LoadPlan,
         session: Any,
         opened: Opened,
         *,
-        recorder: Recorder | None = None,
+        recorder: ProfileRecorder | None = None,
         now_ns: Nanoseconds = time.perf_counter_ns,
     ) -> None:
         self._target, self._plan, self._session, self._opened = target, plan, session, opened
@@ -90,18 +91,18 @@ class DecoderSession:
         return str(self._tokeniser.decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
-        self._require(request)
+        require_request(request, vocabulary=self.vocabulary, room=self._target.context)
         ends = frozenset() if request.ignore_end else end_tokens(self._plan.path)
         self._ready(1 + max(1, request.generate) + -(-request.depth // _DEPTH_CHUNK))
         cache, cached = self._deep(request.depth), request.depth
-        ids, made = request.prompt, 0
-        while made < max(1, request.generate):
+        ids, generated = request.prompt, 0
+        while generated < max(1, request.generate):
             start = self._now_ns()
-            logits, cache, marks = self._run(ids, cache, cached, "decode" if made else "prefill")
+            logits, cache, marks = self._run(ids, cache, cached, "decode" if generated else "prefill")
             token = int(np.argmax(logits[0, -1]))
             end = self._now_ns()
             yield Event(
-                kind="token" if made else "prefill",
+                kind="token" if generated else "prefill",
                 start_ns=start,
                 end_ns=end,
                 tokens=len(ids),
@@ -109,7 +110,7 @@ class DecoderSession:
                 ids=(token,) if request.generate else (),
                 parts=_parts(start, *marks, end),
             )
-            cached, ids, made = cached + len(ids), (token,), made + 1
+            cached, ids, generated = cached + len(ids), (token,), generated + 1
             if token in ends:
                 return
 
@@ -118,13 +119,14 @@ class DecoderSession:
         cache = self._empty()
         for start in range(0, depth, _DEPTH_CHUNK):
             count = min(_DEPTH_CHUNK, depth - start)
-            ids = [(1 + _SEVEN * (start + place)) % self.vocabulary for place in range(count)]
+            ids = [(1 + _STRIDE * (start + place)) % self.vocabulary for place in range(count)]
             _, cache, _ = self._run(ids, cache, start, SKIP)
         return cache
 
     def score(self, ids: tuple[int, ...]) -> Array:
-        self._require(Request(prompt=ids, generate=0))
-        pieces = [(each,) for each in ids] if self._decoder.last_only else [ids]
+        request = Request(prompt=ids, generate=0)
+        require_request(request, vocabulary=self.vocabulary, room=self._target.context)
+        pieces = [(token,) for token in ids] if self._decoder.last_only else [ids]
         self._ready(len(pieces))
         cache, rows, cached = self._empty(), [], 0
         for piece in pieces:
@@ -174,31 +176,15 @@ class DecoderSession:
             written = self._now_ns()
             session.run_with_iobinding(binding)
             ran = self._now_ns()
-            found = dict(zip(self._outputs, binding.get_outputs(), strict=True))
-            logits = found[decoder.logits.name].numpy()
+            values = dict(zip(self._outputs, binding.get_outputs(), strict=True))
+            logits = values[decoder.logits.name].numpy()
         except Exception as error:
             raise fault_of(self._plan.path, "failed to run", error) from error
         read = self._now_ns()
         if self._recorder:
             self._recorder.ran(phase)
         shaped = logits if logits.ndim == 3 else logits[:, None]
-        return shaped, [found[name] for _, name in decoder.cache], (written, ran, read)
-
-    def _require(self, request: Request) -> None:
-        if not request.prompt:
-            raise DomainError("The prompt is empty: there is nothing to go on from.")
-        if request.generate < 0 or request.depth < 0:
-            raise DomainError(
-                f"{request.generate} tokens after {request.depth} were asked for; neither may be below 0."
-            )
-        wrong = next((each for each in request.prompt if not 0 <= each < self.vocabulary), None)
-        if wrong is not None:
-            raise DomainError(
-                f"The token {wrong} is outside the vocabulary of {self.vocabulary} (0 to {self.vocabulary - 1})."
-            )
-        needs, room = request.depth + len(request.prompt) + request.generate, self._target.context
-        if room is not None and needs > room:
-            raise DomainError(f"{needs} tokens were asked for, and the context holds {room}.")
+        return shaped, [values[name] for _, name in decoder.cache], (written, ran, read)
 
 
 def _parts(start: int, written: int, ran: int, read: int, end: int) -> dict[str, float]:

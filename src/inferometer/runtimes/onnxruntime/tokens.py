@@ -36,11 +36,11 @@ def end_tokens(model: Path) -> frozenset[int]:
     """From the configs beside the model; none where nothing says so."""
     for name in ("generation_config.json", "config.json"):
         try:
-            found = json.loads((model.parent / name).read_text()).get("eos_token_id")
+            ends = json.loads((model.parent / name).read_text()).get("eos_token_id")
         except (OSError, ValueError, AttributeError):
             continue
-        if isinstance(found, int):
-            return frozenset({found})
-        if isinstance(found, list):
-            return frozenset(each for each in found if isinstance(each, int))
+        if isinstance(ends, int):
+            return frozenset({ends})
+        if isinstance(ends, list):
+            return frozenset(token for token in ends if isinstance(token, int))
     return frozenset()

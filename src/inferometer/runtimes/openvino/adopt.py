@@ -7,14 +7,12 @@ of the last nodes in it, so a node left out belongs to the first kernel that nee
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from inferometer.runtimes.onnxruntime.fusion import Fate, constant_nodes
+from inferometer.runtimes.onnxruntime.fusion import constant_nodes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from inferometer.runtimes.onnx_nodes import Topology
 
@@ -22,16 +20,11 @@ _SHAPES = frozenset({"Shape", "Size"})
 _NO_WORK = frozenset({"Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Adoption:
-    """`layers` of each kernel in the file's order, and what became of every node."""
+def adopt(original: Topology, listed: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """The layers of each kernel in the file's order. `listed` are the kernels as they run, with the nodes they list.
 
-    layers: Mapping[str, tuple[str, ...]]
-    fates: Mapping[str, Fate]
-
-
-def adopt(original: Topology, listed: Mapping[str, tuple[str, ...]]) -> Adoption:
-    """`listed` are the kernels in order of execution, each with the nodes it lists."""
+    A node in none of them was computed when the model was loaded, or is gone.
+    """
     kernel_of: dict[str, str] = {}
     for kernel, names in listed.items():
         for name in names:
@@ -39,27 +32,22 @@ def adopt(original: Topology, listed: Mapping[str, tuple[str, ...]]) -> Adoption
     folded = _known_at_load(original) - kernel_of.keys()
     _give(original, listed, kernel_of, folded)
     layers: dict[str, list[str]] = {kernel: [] for kernel in listed}
-    fates: dict[str, Fate] = {}
     for node in original.nodes:
         if node.name in kernel_of:
             layers[kernel_of[node.name]].append(node.name)
-            fates[node.name] = "run"
-        else:
-            fates[node.name] = "folded" if node.name in folded else "eliminated"
-    return Adoption(layers={kernel: tuple(names) for kernel, names in layers.items()}, fates=fates)
+    return {kernel: tuple(names) for kernel, names in layers.items()}
 
 
 def _give(original: Topology, listed: Iterable[str], kernel_of: dict[str, str], folded: set[str]) -> None:
     """Each node left over to the first kernel after it; where none is, to the last before it."""
     order = {kernel: place for place, kernel in enumerate(listed)}
     makers = {name: node.name for node in original.nodes for name in node.outputs}
-    users: dict[str, list[str]] = {}
-    for node in original.nodes:
-        for name in node.inputs:
-            users.setdefault(name, []).append(node.name)
+    users = original.users()
     free = [node for node in original.nodes if node.name not in folded and node.kind not in _NO_WORK]
     for node in reversed(free):
-        after = {kernel_of[user] for name in node.outputs for user in users.get(name, ()) if user in kernel_of}
+        after = {
+            kernel_of[user.name] for name in node.outputs for user in users.get(name, ()) if user.name in kernel_of
+        }
         if after and node.name not in kernel_of:
             kernel_of[node.name] = min(after, key=order.__getitem__)
     for node in free:
@@ -67,16 +55,16 @@ def _give(original: Topology, listed: Iterable[str], kernel_of: dict[str, str], 
         if before and node.name not in kernel_of:
             kernel_of[node.name] = max(before, key=order.__getitem__)
     for node in original.nodes:
-        if node.inside in kernel_of:  # the engine tells of a branch or a loop as a whole
+        if node.inside in kernel_of:  # the engine reports a branch or a loop as a whole
             kernel_of.setdefault(node.name, kernel_of[node.inside])
 
 
 def _known_at_load(original: Topology) -> set[str]:
     """Nodes that need only what is stored, and the shapes of tensors: these are known once the sizes are."""
-    found = set(constant_nodes(original))
-    fixed = set(original.stored) | {name for node in original.nodes if node.name in found for name in node.outputs}
+    known = set(constant_nodes(original))
+    fixed = set(original.stored) | {name for node in original.nodes if node.name in known for name in node.outputs}
     for node in original.nodes:
         if node.kind in _SHAPES or (node.inputs and not node.results and all(name in fixed for name in node.inputs)):
-            found.add(node.name)
+            known.add(node.name)
             fixed.update(node.outputs)
-    return found
+    return known

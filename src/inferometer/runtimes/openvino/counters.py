@@ -24,13 +24,13 @@ def mean_between(before: Reading, after: Reading, *, tick_s: float = 1e-6) -> di
     count = after.steps - before.steps
     if count <= 0:
         return {}
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for name, mean_s in after.means_s.items():
         total = after.steps * (mean_s + tick_s / 2)
         earlier = before.means_s.get(name)
         spent = total - (before.steps * (earlier + tick_s / 2) if earlier is not None else 0.0)
-        found[name] = max(0.0, spent / count)
-    return found
+        means[name] = max(0.0, spent / count)
+    return means
 
 
 @dataclass(slots=True)

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 def own_names(consumers: Mapping[str, Sequence[str]], known: Mapping[str, str], *, at_most: int = 64) -> dict[str, str]:
     """By operation, the file's node. `consumers` in topological order; `known` are names that stand for a node."""
-    found: dict[str, str] = {}
+    nodes: dict[str, str] = {}
     steps: dict[str, int] = {}
     for name in reversed(list(consumers)):
         if name in known:
-            found[name], steps[name] = known[name], 0
+            nodes[name], steps[name] = known[name], 0
             continue
-        after = [each for each in consumers[name] if each in found]
+        after = [each for each in consumers[name] if each in nodes]
         nearest = min(after, key=steps.__getitem__, default=None)
         if nearest is not None and steps[nearest] < at_most:
-            found[name], steps[name] = found[nearest], steps[nearest] + 1
-    return found
+            nodes[name], steps[name] = nodes[nearest], steps[nearest] + 1
+    return nodes
 
 
-def layers_of(listed: str, own: Mapping[str, str]) -> tuple[str, ...]:
+def listed_layers(listed: str, own: Mapping[str, str]) -> tuple[str, ...]:
     """`originalLayersNames` is a list with commas; a name may hold commas too, and the longest known one is taken."""
     pieces = listed.split(",") if listed else []
     layers: dict[str, None] = {}

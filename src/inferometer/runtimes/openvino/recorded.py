@@ -9,7 +9,7 @@ from inferometer.runtimes.base import Kernel
 from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.runtimes.openvino.adopt import adopt
 from inferometer.runtimes.openvino.counters import Means, Reading
-from inferometer.runtimes.openvino.names import layers_of, own_names
+from inferometer.runtimes.openvino.names import listed_layers, own_names
 from inferometer.runtimes.openvino.session import ArraySession, _info
 from inferometer.runtimes.serving import served
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from inferometer.runtimes.base import Opened, Stage, Target
-    from inferometer.runtimes.onnxruntime.fusion import Fate
     from inferometer.runtimes.openvino.session import Clock
 
 _MEANS = "The CPU's counters are means over steps: each step's sample is the mean since the last reading."
@@ -34,7 +33,6 @@ class RecordedSession(ArraySession):
         consumers = {op.get_friendly_name(): _consumers(op) for op in self._model.get_ordered_ops()}
         known = _known(self._original) if self._original else {name: name for name in consumers}
         self._own = {**known, **own_names(consumers, known)}
-        self._fates: Mapping[str, Fate] = {}
 
     def _compile(self, stages: tuple[Stage, ...]) -> tuple[Any, Any, Opened]:
         compiled, request, opened = super()._compile(stages)
@@ -52,16 +50,16 @@ class RecordedSession(ArraySession):
                 self._samples.setdefault(name, [0.0] * (self._steps - 1 - self._taken)).append(seconds)
 
     def _counters(self) -> dict[str, float]:
-        """Seconds by kernel; those of one name are told apart by a number."""
-        found: dict[str, float] = {}
+        """Seconds by kernel; a number distinguishes those of one name."""
+        seconds: dict[str, float] = {}
         for entry in self._request.get_profiling_info():
             if entry.status.name == _EXECUTED:
                 name, count = entry.node_name, 1
-                while name in found:
+                while name in seconds:
                     count += 1
                     name = f"{entry.node_name}#{count}"
-                found[name] = entry.real_time.total_seconds()
-        return found
+                seconds[name] = entry.real_time.total_seconds()
+        return seconds
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         if self._steps == self._taken:
@@ -80,11 +78,10 @@ class RecordedSession(ArraySession):
         facts = {name: _info(ops[name]) if name in ops else {} for name in samples}
         order = sorted(samples, key=lambda name: int(facts[name].get("execOrder", len(ops))))
         listed: Mapping[str, tuple[str, ...]] = {
-            name: layers_of(facts[name].get("originalLayersNames", ""), self._own) for name in order
+            name: listed_layers(facts[name].get("originalLayersNames", ""), self._own) for name in order
         }
         if self._original is not None:
-            found = adopt(self._original, listed)
-            listed, self._fates = found.layers, found.fates
+            listed = adopt(self._original, listed)
         takers = {name: _consumers(op) for name, op in ops.items()}
         serves = {name: names for name, names in served(takers, listed).items() if _kind(facts, name) in _OWN}
         return tuple(
@@ -101,10 +98,6 @@ class RecordedSession(ArraySession):
             )
             for name in order
         )
-
-    def account(self) -> Mapping[str, Fate]:
-        """What became of each node of an ONNX file, by the kernels last read."""
-        return self._fates
 
 
 def _kind(facts: Mapping[str, Mapping[str, str]], name: str) -> str:

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import openvino as ov
 
-from inferometer.errors import DomainError, EngineError, FormatError, InferometerError
+from inferometer.errors import DomainError, FormatError
 from inferometer.runtimes.base import Opened, Port, Session, Stage, Target
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
-from inferometer.runtimes.openvino.words import engine_words, op_named
+from inferometer.runtimes.openvino.faults import fault_of, guarded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from inferometer.runtimes.base import Kernel
 
 Array = np.ndarray[Any, Any]
@@ -41,23 +37,6 @@ def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter)
 
         return RecordedSession(target, clock=clock)
     return ArraySession(target, clock=clock)
-
-
-@contextmanager
-def guarded(path: Path, doing: str) -> Iterator[None]:
-    """An engine's exception becomes an EngineError; ours and the interpreter's pass."""
-    try:
-        yield
-    except (InferometerError, MemoryError):
-        raise
-    except Exception as error:  # the engine raises RuntimeError, and Python's own kinds for wrong arguments
-        words = engine_words(str(error))
-        op = op_named(words)
-        about = f" at {op}" if op else ""
-        raise EngineError(
-            f"OpenVINO {doing} {str(path)!r}{about}: {words.rstrip('.')}.",
-            remedy="Check that the file is whole and its operators are among those OpenVINO supports.",
-        ) from error
 
 
 class ArraySession:
@@ -144,8 +123,7 @@ class ArraySession:
         try:
             request.infer(share_outputs=True)  # in this thread, and no output is copied
         except Exception as error:
-            with guarded(self._target.path, "failed to run"):
-                raise error from None
+            raise fault_of(self._target.path, "failed to run", error) from error
 
     def outputs(self) -> Mapping[str, Array]:
         if not self._fed:
@@ -175,8 +153,8 @@ def _port(entry: Any) -> Port:
 
 def _fixed(entry: Any, shape: tuple[int, ...]) -> bool:
     """Whether it is compiled for just these sizes."""
-    found = entry.get_partial_shape()
-    return bool(found.is_static) and tuple(found.to_shape()) == shape
+    compiled = entry.get_partial_shape()
+    return bool(compiled.is_static) and tuple(compiled.to_shape()) == shape
 
 
 def _sized(ports: tuple[Port, ...], target: Target) -> dict[str, tuple[int, ...]]:

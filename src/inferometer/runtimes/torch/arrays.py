@@ -11,14 +11,15 @@ import numpy as np
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Kernel, Opened, Port, Stage
-from inferometer.runtimes.torch.capture import Calls, captured, kernels_in_order
-from inferometer.runtimes.torch.kernels import align_layers, kernels_of, map_calls
-from inferometer.runtimes.torch.provenance import compiler_told
+from inferometer.runtimes.feeding import require_fitting
+from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
+from inferometer.runtimes.torch.kernels import align_layers, kernels_from_rows, map_calls
+from inferometer.runtimes.torch.provenance import compiler_calls
 
 if TYPE_CHECKING:
     from inferometer.core.engine import Execution
     from inferometer.runtimes.torch.host import Host
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 
 class Arrays:
@@ -29,7 +30,7 @@ class Arrays:
         host: Host,
         *,
         execution: Execution = "launched",
-        capture: Callable[..., tuple[Callable[[], None], Any]] = captured,
+        capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._host, self._clock, self._execution, self._capture = host, clock, execution, capture
@@ -39,9 +40,9 @@ class Arrays:
         self._step: Callable[[], Any] | None = None
         self._placed: dict[str, Any] = {}
         self._stages: tuple[Stage, ...] = ()
-        self._calls: Calls = ()  # that the compiler told of, or those of a step before it was captured
+        self._calls: Calls = ()  # listed by the compiler, or those of a step before it was captured
         self._said: dict[str, None] = {}
-        self._pending: list[list[Row]] = []
+        self._pending: list[list[TraceRow]] = []
         self._out: Any = None
 
     @property
@@ -63,12 +64,7 @@ class Arrays:
 
     def feed(self, inputs: Mapping[str, np.ndarray[Any, Any]]) -> None:
         ports, module, torch = self._host.module.inputs, self._host.module, self._host.torch
-        for port in ports:
-            check_input(port, inputs.get(port.name))
-        for name in inputs:
-            if name not in {port.name for port in ports}:
-                takes = ", ".join(port.name for port in ports)
-                raise DomainError(f"There is no input {name!r}; the model takes {takes}.", remedy="Leave it out.")
+        require_fitting(ports, inputs)
         self._check_ids(inputs)
         device, floats = self._host.place.device, _torch_float(torch, module.precision)
         placed = {}
@@ -111,7 +107,7 @@ class Arrays:
         self._flush()
         place, steps = self._host.place, self._pending
         self._pending = []
-        return {"forward": kernels_of(steps, unit=place.unit, provider=place.device)} if steps else {}
+        return {"forward": kernels_from_rows(steps, unit=place.unit, provider=place.device)} if steps else {}
 
     def close(self) -> None:
         self._recorder.stop()
@@ -136,7 +132,7 @@ class Arrays:
                 self._capture_step(call)
             elif self._recorder.on:
                 names = frozenset(name for name, _ in self._host.module.model.named_modules() if name)
-                with compiler_told(names) as self._calls:
+                with compiler_calls(names) as self._calls:
                     call()
             else:
                 call()
@@ -174,29 +170,6 @@ class Arrays:
         )
 
 
-def check_input(port: Port, array: np.ndarray[Any, Any] | None) -> None:
-    """Raises where an input is missing, or is not what the port takes."""
-    if array is None:
-        raise DomainError(f"The input {port.name!r} is missing: {port.dtype} {_said(port.shape)}.", remedy="Give it.")
-    if array.dtype.name != port.dtype:
-        raise DomainError(
-            f"The input {port.name!r} takes {port.dtype}; it was given {array.dtype.name}.",
-            remedy=f"Convert it to {port.dtype}.",
-        )
-    fits = len(array.shape) == len(port.shape) and all(
-        not isinstance(want, int) or want == have for want, have in zip(port.shape, array.shape, strict=True)
-    )
-    if not fits:
-        raise DomainError(
-            f"The input {port.name!r} takes {_said(port.shape)}; it was given {_said(array.shape)}.",
-            remedy="Give an array of that shape.",
-        )
-
-
-def _said(shape: tuple[int | str | None, ...]) -> str:
-    return "[" + ", ".join(str(size) if size is not None else "?" for size in shape) + "]"
-
-
 def _torch_float(torch: Any, precision: str) -> Any:
     return torch.bfloat16 if precision == "bf16" else None
 
@@ -208,21 +181,21 @@ def _flattened(value: Any, name: str = "") -> dict[str, Any]:
     if hasattr(value, "detach"):
         return {name or "output": value}
     if isinstance(value, Mapping):
-        pairs = [(str(key), each) for key, each in value.items()]
+        pairs = [(str(key), inner) for key, inner in value.items()]
     elif isinstance(value, list | tuple):
-        pairs = [(f"{name or 'output'}_{index}", each) for index, each in enumerate(value)]
+        pairs = [(f"{name or 'output'}_{index}", inner) for index, inner in enumerate(value)]
     else:
         return {}
-    found: dict[str, Any] = {}
-    for key, each in pairs:
-        found |= _flattened(each, key)
-    return found
+    tensors: dict[str, Any] = {}
+    for key, inner in pairs:
+        tensors |= _flattened(inner, key)
+    return tensors
 
 
 def _array(tensor: Any) -> np.ndarray[Any, Any]:
     wide = tensor.float() if _numpy_dtype(tensor) == "float32" else tensor
-    found: np.ndarray[Any, Any] = wide.detach().cpu().numpy()
-    return found
+    array: np.ndarray[Any, Any] = wide.detach().cpu().numpy()
+    return array
 
 
 def _numpy_dtype(tensor: Any) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferometer.runtimes.torch.kernels import map_calls
-from inferometer.runtimes.torch.recorder import Recorder
+from inferometer.runtimes.torch.recorder import TraceRecorder
 
 Calls = Sequence[tuple[str, tuple[str, ...]]]  # names of kernels in order, with the modules they stand for
 
 
-def captured(
+def capture_graph(
     torch: Any, call: Callable[[], Any], *, warm: int = 3, ready: Callable[[], None] = lambda: None
 ) -> tuple[Callable[[], None], Any]:
     """What replays a call, and the result that every replay writes anew. `ready` puts back what a call changes.
@@ -34,15 +34,15 @@ def captured(
     return graph.replay, result
 
 
-def kernels_in_order(torch: Any, call: Callable[[], Any], told: Calls = ()) -> Calls:
-    """The device's kernels of a pass that is not captured, with their modules: as marked, or as the compiler told."""
-    recorder = Recorder(torch, cuda=True)
+def kernels_in_order(torch: Any, call: Callable[[], Any], known: Calls = ()) -> Calls:
+    """The device's kernels of a pass that is not captured, with their modules: as marked, or as the compiler says."""
+    recorder = TraceRecorder(torch, cuda=True)
     recorder.start()
     with recorder.step("pass"):
         call()
         torch.cuda.synchronize()
     ((_, rows),) = recorder.stop()
-    mapped, _missed = map_calls(rows, told)
+    mapped, _missed = map_calls(rows, known)
     return [
         (name, row.layers or ((row.place,) if row.module and row.place else ()))
         for row in mapped

@@ -43,19 +43,19 @@ def check(target: Target, *, runtime: str, prompt: int, generate: int, repeats: 
     list(timed.generate(request))
     timed.kernels()
     seen = list(timed.generate(request))
-    found = timed.kernels()
+    kernels = timed.kernels()
     cost_s, notes = timed.cost_per_kernel_s, timed.opened.notes
     timed.close()
     return {
         "runtime": runtime, "versions": dict(opened.versions), "unit": opened.unit, "precision": opened.precision,
         "stages_s": {stage.name: stage.seconds for stage in opened.stages}, "memory_peak_bytes": peak,
         "notes": list(notes), "cost_per_kernel_s": cost_s,
-        "prefill": _phase(bare["prefill"], _of(events, "prefill"), _of(seen, "prefill"), found.get("prefill", ())),
-        "decode": _phase(bare["decode"], _of(events, "token"), _of(seen, "token"), found.get("decode", ())),
+        "prefill": _phase(bare["prefill"], _of(events, "prefill"), _of(seen, "prefill"), kernels.get("prefill", ())),
+        "decode": _phase(bare["decode"], _of(events, "token"), _of(seen, "token"), kernels.get("decode", ())),
     }  # fmt: skip
 
 
-def _bare(session: Any, request: Request, found: dict[str, list[float]]) -> None:
+def _bare(session: Any, request: Request, seconds: dict[str, list[float]]) -> None:
     host, forward = session._host, session._forward  # noqa: SLF001 - compares from inside
     torch = host.torch
     ids = torch.tensor([request.prompt], device=host.place.device).expand(host.target.batch, -1).contiguous()
@@ -65,14 +65,14 @@ def _bare(session: Any, request: Request, found: dict[str, list[float]]) -> None
         start = time.perf_counter()
         last = forward.read(ids).argmax(-1, keepdim=True)
         last.flatten().tolist()
-        found["prefill"].append(time.perf_counter() - start)
+        seconds["prefill"].append(time.perf_counter() - start)
         for _ in range(request.generate - 1):
             start = time.perf_counter()
             if forward.write_token:
                 forward.write(last)
             last = forward.token(last).argmax(-1, keepdim=True)
             last.flatten().tolist()
-            found["decode"].append(time.perf_counter() - start)
+            seconds["decode"].append(time.perf_counter() - start)
 
 
 def _of(events: list[Event], kind: str) -> list[Event]:
@@ -110,12 +110,12 @@ def _total(kernels: tuple[Kernel, ...], of: Any) -> float:
 
 def _by_layer(kernels: tuple[Kernel, ...]) -> dict[str, list[float]]:
     """Host and device seconds of each module that kernels name first."""
-    found: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+    by_layer: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for kernel in kernels:
-        place = found[kernel.layers[0] if kernel.layers else ""]
+        place = by_layer[kernel.layers[0] if kernel.layers else ""]
         place[0] += statistics.median(kernel.samples_s)
         place[1] += statistics.median(kernel.device_s or (0.0,))
-    return dict(found)
+    return dict(by_layer)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -129,8 +129,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--precision")
     given = parser.parse_args(arguments)
     target = Target(path=given.path, format=given.format, unit=given.unit, precision=given.precision, batch=given.batch)
-    found = check(target, runtime=given.runtime, prompt=given.prompt, generate=given.generate, repeats=given.repeats)
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    numbers = check(target, runtime=given.runtime, prompt=given.prompt, generate=given.generate, repeats=given.repeats)
+    sys.stdout.write(json.dumps(numbers, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -68,10 +68,10 @@ def choose_place(target: Target, torch: Any) -> Place:
     if target.unit is None:
         return there.get("cuda:0", there["cpu"])
     kind, _, index = target.unit.partition(":")
-    found = there.get("cpu" if kind == "cpu" else f"cuda:{index or 0}") if kind in {"cpu", "gpu"} else None
-    if found is None:
+    place = there.get("cpu" if kind == "cpu" else f"cuda:{index or 0}") if kind in {"cpu", "gpu"} else None
+    if place is None:
         raise _absent(target.unit, there)
-    return found
+    return place
 
 
 def _absent(asked: str, there: Mapping[str, Place]) -> EngineError:
@@ -119,16 +119,16 @@ class Threads:
 
 def versions_of(torch: Any) -> dict[str, str]:
     """What a number depends on."""
-    found = {"torch": str(torch.__version__)}
+    versions = {"torch": str(torch.__version__)}
     for package in ("transformers", "torchvision", "triton"):
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
     if torch.version.cuda and torch.cuda.is_available():
-        found["cuda"] = str(torch.version.cuda)
-        found["gpu"] = str(torch.cuda.get_device_name())
-    return found
+        versions["cuda"] = str(torch.version.cuda)
+        versions["gpu"] = str(torch.cuda.get_device_name())
+    return versions
 
 
 @contextmanager
@@ -160,8 +160,8 @@ def _out_of_memory(error: BaseException) -> bool:
 
 def refused(error: BaseException, doing: str, *, free: tuple[int, int] | None) -> EngineError:
     """The engine's words in our sentence: how much memory was asked for and free, or the op that is not there."""
-    said = str(error).strip().splitlines()
-    words = said[0] if said else type(error).__name__
+    lines = str(error).strip().splitlines()
+    words = lines[0] if lines else type(error).__name__
     if _out_of_memory(error):
         asked = re.search(r"(?:allocate|allocated?) ([\d.]+ ?(?:[KMGT]i?B|bytes))", str(error), re.IGNORECASE)
         of = f" {free[0] / 1e9:.2f} GB of {free[1] / 1e9:.2f} GB were free." if free else ""

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Stage
-from inferometer.runtimes.torch.capture import Calls, captured, kernels_in_order
+from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.runtimes.torch.engine import import_transformers
 from inferometer.runtimes.torch.kernels import align_layers, map_calls
-from inferometer.runtimes.torch.provenance import compiler_told
+from inferometer.runtimes.torch.provenance import compiler_calls
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.runtimes.torch.host import Host
     from inferometer.runtimes.torch.modules import Module
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 
 class Eager:
@@ -67,7 +67,7 @@ class Eager:
     def settled(self) -> None:
         pass
 
-    def mapped(self, _phase: str, rows: Sequence[Row]) -> Sequence[Row]:
+    def mapped(self, _phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
         return rows
 
 
@@ -84,7 +84,7 @@ class Static:
         host: Host,
         *,
         compiled: bool,
-        capture: Callable[..., tuple[Callable[[], None], Any]] = captured,
+        capture: Callable[..., tuple[Callable[[], None], Any]] = capture_graph,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._torch, self._module, self._place = host.torch, host.module, host.place
@@ -97,7 +97,7 @@ class Static:
         self._decode: Any = None
         self._replay: Callable[[], None] | None = None  # of a decode step
         self._logits: Any = None
-        self._calls: dict[str, Calls] = {}  # that the compiler told of, by phase
+        self._calls: dict[str, Calls] = {}  # listed by the compiler, by phase
         self._reference: dict[str, Calls] = {}  # of a pass before it was captured, by phase
         self._paid: dict[str, float] = {}
         self._said: dict[str, None] = {}
@@ -135,7 +135,7 @@ class Static:
         self._graphs = self._compilations()
 
     def settled(self) -> None:
-        """A generation has ended: say so where a step had to compile once more, for its time is no step's."""
+        """A generation has ended: note where a step had to compile once more, for its time is no step's."""
         more = self._compilations() - self._graphs
         if more:
             self._said[f"{more} graphs were compiled again inside a generation; its slowest steps hold that time."] = (
@@ -178,8 +178,8 @@ class Static:
 
         return self._made(score)(ids)
 
-    def mapped(self, phase: str, rows: Sequence[Row]) -> Sequence[Row]:
-        """Rows with the modules that the compiler, or the run before the capture, tells of."""
+    def mapped(self, phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
+        """Rows with the modules that the compiler, or the run before the capture, recorded."""
         if phase in self._reference:
             mapped, missed = align_layers(rows, self._reference[phase])
         else:
@@ -248,14 +248,14 @@ class Static:
             call()
 
     def _recorded(self, stage: str, phase: str, call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
-        """A pass as a CUDA graph. What the modules' kernels are is seen before, for a replay does not tell."""
+        """A pass as a CUDA graph. Which kernels are whose is recorded before: a replay does not show modules."""
         if self._instrument:
             self._warm(call, 1)
             self.reset()
             self._reference[phase] = kernels_in_order(self._torch, call, self._calls.get(phase, ()))
-        made: tuple[Callable[[], None], Any]
-        made = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
-        return made
+        recorded: tuple[Callable[[], None], Any]
+        recorded = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
+        return recorded
 
     def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
         ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
@@ -301,15 +301,15 @@ class Static:
         start = self._clock()
         if self._instrument and phase is not None:
             names = frozenset(name for name, _ in self._model.named_modules() if name)
-            with compiler_told(names) as calls:
-                made = work()
+            with compiler_calls(names) as calls:
+                result = work()
             self._calls[phase] = calls
         else:
-            made = work()
+            result = work()
         if self._place.cuda:
             self._torch.cuda.synchronize()
         self._paid[stage] = self._clock() - start
-        return made
+        return result
 
 
 def _fresh(function: Any) -> Any:
@@ -318,6 +318,6 @@ def _fresh(function: Any) -> Any:
     Otherwise every session and size would share one list of compilations, which is short.
     """
     code = function.__code__.replace(co_name=function.__name__)
-    made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    return made
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy

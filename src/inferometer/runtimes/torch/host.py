@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from inferometer.runtimes.base import Opened, Port, Stage, Target
-from inferometer.runtimes.torch.capture import captured as capture
+from inferometer.runtimes.torch.capture import capture_graph
 from inferometer.runtimes.torch.engine import Place, Threads, translated, versions_of
 from inferometer.runtimes.torch.modules import Module, seeded
-from inferometer.runtimes.torch.recorder import Recorder, Silent, cost_per_kernel, mark_modules
+from inferometer.runtimes.torch.recorder import NoRecorder, TraceRecorder, cost_per_kernel, mark_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -61,7 +61,9 @@ class Host:
 
     def __post_init__(self) -> None:
         torch, cuda = self.torch, self.place.cuda
-        self.recorder: Recorder | Silent = Recorder(torch, cuda=cuda) if self.target.instrument else Silent()
+        self.recorder: TraceRecorder | NoRecorder = (
+            TraceRecorder(torch, cuda=cuda) if self.target.instrument else NoRecorder()
+        )
         self._stack = ExitStack()
         self._stack.callback(self.threads.close)
         if self.target.instrument and not self.compiled:
@@ -112,7 +114,7 @@ class Host:
         if self._cost_s is None:
             with self.running("measuring the recorder's own cost"):
                 step, marks = self._chain(captured=captured)
-                recorder = Recorder(self.torch, cuda=self.place.cuda)
+                recorder = TraceRecorder(self.torch, cuda=self.place.cuda)
                 self._cost_s = cost_per_kernel(step, self.sync, recorder, marks=marks)
         return self._cost_s
 
@@ -131,7 +133,7 @@ class Host:
 
         if not captured:
             return ops, nullcontext()
-        replay, _ = capture(torch, ops)
+        replay, _ = capture_graph(torch, ops)
         return replay, nullcontext()
 
     def close(self) -> None:

@@ -16,27 +16,27 @@ from inferometer.runtimes.base import Kernel
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 _Key = tuple[str | None, str, int]
 
 
-def kernels_of(steps: Sequence[Sequence[Row]], *, unit: str, provider: str) -> tuple[Kernel, ...]:
+def kernels_from_rows(steps: Sequence[Sequence[TraceRow]], *, unit: str, provider: str) -> tuple[Kernel, ...]:
     """One kernel for each row that any of the steps has, in order of execution. `unit` is where devices are seen."""
     keyed = [_keyed(rows) for rows in steps]
     return tuple(_kernel(key, [step.get(key) for step in keyed], unit, provider) for key in _merged(keyed))
 
 
-def _keyed(rows: Sequence[Row]) -> dict[_Key, Row]:
+def _keyed(rows: Sequence[TraceRow]) -> dict[_Key, TraceRow]:
     seen: Counter[tuple[str | None, str]] = Counter()
-    found = {}
+    keyed = {}
     for row in rows:
-        found[row.place, row.kind, seen[row.place, row.kind]] = row
+        keyed[row.place, row.kind, seen[row.place, row.kind]] = row
         seen[row.place, row.kind] += 1
-    return found
+    return keyed
 
 
-def _merged(steps: Sequence[Mapping[_Key, Row]]) -> list[_Key]:
+def _merged(steps: Sequence[Mapping[_Key, TraceRow]]) -> list[_Key]:
     """Every key once; one that only a later step has comes after the key that it followed there."""
     after: dict[_Key | None, list[_Key]] = defaultdict(list)
     known: set[_Key] = set()
@@ -56,7 +56,7 @@ def _merged(steps: Sequence[Mapping[_Key, Row]]) -> list[_Key]:
     return order
 
 
-def _kernel(key: _Key, rows: Sequence[Row | None], unit: str, provider: str) -> Kernel:
+def _kernel(key: _Key, rows: Sequence[TraceRow | None], unit: str, provider: str) -> Kernel:
     place, kind, index = key
     first = next(row for row in rows if row is not None)
     on_device = any(row is not None and row.device_ns for row in rows)
@@ -71,30 +71,30 @@ def _kernel(key: _Key, rows: Sequence[Row | None], unit: str, provider: str) -> 
     )  # fmt: skip
 
 
-def map_calls(rows: Sequence[Row], calls: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[Row], int]:
-    """Rows with the layers the compiler says its calls stand for, and how many kernels it did not tell of.
+def map_calls(rows: Sequence[TraceRow], calls: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[TraceRow], int]:
+    """Rows with the layers the compiler says its calls stand for, and how many kernels it did not mention.
 
     The compiler's calls are in order of execution, by the names the profiler shows; the n-th row of a name is the n-th
     call of it. Where their numbers differ nothing is claimed.
     """
-    told: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+    by_name: dict[str, list[tuple[str, ...]]] = defaultdict(list)
     for name, layers in calls:
-        told[name].append(layers)
+        by_name[name].append(layers)
     shown = Counter(_compiled_name(row.root) for row in rows)
     seen: Counter[str] = Counter()
-    found, missed = [], 0
+    mapped, missed = [], 0
     for row in rows:
         name = _compiled_name(row.root)
-        if name in told and shown[name] == len(told[name]):
-            found.append(_placed(row, told[name][seen[name]]))
+        if name in by_name and shown[name] == len(by_name[name]):
+            mapped.append(_placed(row, by_name[name][seen[name]]))
             seen[name] += 1
         else:
-            found.append(row)
+            mapped.append(row)
             missed += row.kind not in {"host", "wait"} and not row.module and row.place is None
-    return found, missed
+    return mapped, missed
 
 
-def _placed(row: Row, layers: tuple[str, ...]) -> Row:
+def _placed(row: TraceRow, layers: tuple[str, ...]) -> TraceRow:
     """Named after the first of the layers it stands for."""
     kind = _compiled_name(row.kind)
     return replace(row, place=layers[0], module=True, kind=kind, layers=layers) if layers else replace(row, kind=kind)
@@ -107,7 +107,9 @@ def _compiled_name(name: str) -> str:
     return bare if head == "graph" and number.isdigit() else name
 
 
-def align_layers(rows: Sequence[Row], reference: Sequence[tuple[str, tuple[str, ...]]]) -> tuple[list[Row], int]:
+def align_layers(
+    rows: Sequence[TraceRow], reference: Sequence[tuple[str, tuple[str, ...]]]
+) -> tuple[list[TraceRow], int]:
     """Rows replayed from a graph with the layers of the same device kernels in a run that was not captured.
 
     `reference` are device kernels in order, by name. Equal stretches of the two sequences are matched, and between them
@@ -116,12 +118,12 @@ def align_layers(rows: Sequence[Row], reference: Sequence[tuple[str, tuple[str, 
     places = [index for index, row in enumerate(rows) if row.on_device]
     names = [rows[index].device_names[0] for index in places]
     matcher = SequenceMatcher(None, names, [name for name, _ in reference], autojunk=False)
-    found, missed = list(rows), 0
+    mapped, missed = list(rows), 0
     for _, first, last, other, end in matcher.get_opcodes():
         if last - first != end - other:
             missed += last - first
             continue
         for offset in range(last - first):
             index = places[first + offset]
-            found[index] = _placed(rows[index], reference[other + offset][1])
-    return found, missed
+            mapped[index] = _placed(rows[index], reference[other + offset][1])
+    return mapped, missed

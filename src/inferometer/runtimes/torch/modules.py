@@ -73,22 +73,22 @@ def config_of(path: Path) -> Mapping[str, Any]:
     beside = path.suffix == ".safetensors" or path.name.endswith(".index.json")
     file = path / "config.json" if path.is_dir() else path.parent / "config.json" if beside else path
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise FormatError(
             f"{str(path)!r} has no config that can be read: {error}.",
             remedy="Give a config.json, or a folder with one.",
         ) from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise FormatError(f"{str(file)!r} holds no JSON object.", remedy="Give a transformers config.json.")
-    return found
+    return config
 
 
 def torchvision_name(config: Mapping[str, Any]) -> str | None:
     """What torchvision calls this network: as `architecture` says, or as the catalog's row with these very values."""
-    said = str(config.get("architecture", ""))
-    if said.startswith("torchvision/"):
-        return said.removeprefix("torchvision/")
+    architecture = str(config.get("architecture", ""))
+    if architecture.startswith("torchvision/"):
+        return architecture.removeprefix("torchvision/")
     if config.get("model_type") not in _TORCHVISION:
         return None
     for row in models().values():
@@ -157,18 +157,18 @@ def _class_of(transformers: Any, config: Any, raw: Mapping[str, Any], *, text: b
     wanted = str(next(iter(raw.get("architectures") or ()), ""))
     named = getattr(transformers, wanted, None) if wanted else None
     if not text:
-        found = named or getattr(transformers, _first(autos.MODEL_MAPPING_NAMES.get(config.model_type)), None)
+        chosen = named or getattr(transformers, _first(autos.MODEL_MAPPING_NAMES.get(config.model_type)), None)
     else:
         causal = _first(autos.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type))
         fits = wanted.endswith(("ForCausalLM", "LMHeadModel")) or not wanted
-        found = (named or getattr(transformers, causal, None)) if causal and fits else None
-    if found is None:
+        chosen = (named or getattr(transformers, causal, None)) if causal and fits else None
+    if chosen is None:
         what = "as a language model that generates" if text else "as a model of arrays"
         raise EngineError(
             f"{wanted or config.model_type} cannot be opened {what} in transformers {transformers.__version__}.",
             remedy="Ask for it the other way, or name a class of transformers in `architectures`.",
         )
-    return found
+    return chosen
 
 
 def _first(names: Any) -> str:
@@ -202,8 +202,8 @@ def _materialised(torch: Any, kind: Any, config: Any, dtype: Any, device: str) -
 def _restore_rotary(model: Any, config: Any, device: str) -> None:
     """Rotary frequencies that the library's initialiser left empty, from a module built anew."""
     for module in model.modules():
-        found = getattr(module, "inv_freq", None)
-        if "Rotary" in type(module).__name__ and found is not None and not bool(found.any()):
+        frequencies = getattr(module, "inv_freq", None)
+        if "Rotary" in type(module).__name__ and frequencies is not None and not bool(frequencies.any()):
             module.inv_freq = type(module)(getattr(module, "config", config)).inv_freq.to(device)
             module.original_inv_freq = module.inv_freq
 
@@ -252,9 +252,9 @@ def _exported(target: Target, place: Place, torch: Any) -> Module:
     try:
         program = torch.export.load(str(target.path))
     except Exception as error:  # a zip that is none, a newer schema, an op that is not there
-        said = str(error).strip().splitlines() or [type(error).__name__]
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise FormatError(
-            f"torch.export cannot load {str(target.path)!r}: {said[0]}",
+            f"torch.export cannot load {str(target.path)!r}: {lines[0]}",
             remedy="Give a .pt2 file written by torch.export.",
         ) from error
     if place.cuda:

@@ -1,4 +1,4 @@
-"""Which modules a fused kernel stands for, as torch's compiler tells while it compiles.
+"""Which modules a fused kernel stands for, as torch's compiler records while it compiles.
 
 Its graph keeps the module of each node (`nn_module_stack`), and its provenance tracking the nodes of each kernel, in
 the order of the calls. Both are the compiler's internals: where a version lacks them, kernels have no layer and a note
@@ -24,7 +24,7 @@ _SETTINGS = {
 
 
 @contextmanager
-def compiler_told(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, ...]]]]:
+def compiler_calls(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, ...]]]]:
     """A list that fills, while graphs are compiled, with each kernel call and the modules (of `names`) behind it.
 
     The module with the most nodes in a kernel comes first.
@@ -46,8 +46,8 @@ def compiler_told(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, 
         modules.update({node.name: path for node in graph.nodes if (path := _deepest(node, names))})
 
     def keep_calls(_code: str) -> None:
-        told: Mapping[str, list[str]] = getattr(debug, "_inductor_triton_kernel_to_post_grad_node_info", {})
-        for kernel, nodes in told.items():
+        nodes_of: Mapping[str, list[str]] = getattr(debug, "_inductor_triton_kernel_to_post_grad_node_info", {})
+        for kernel, nodes in nodes_of.items():
             name = call_name(kernel)
             most = Counter(modules[node] for node in behind(name, nodes) if node in modules).most_common()
             calls.append((name, tuple(module for module, _ in most)))
@@ -62,10 +62,10 @@ def compiler_told(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, 
 
 
 def _has(config: Any, key: str) -> bool:
-    found = config
+    value = config
     for part in key.split("."):
-        found = getattr(found, part, None)
-    return found is not None
+        value = getattr(value, part, None)
+    return value is not None
 
 
 def _deepest(node: Any, names: frozenset[str]) -> str | None:
@@ -80,9 +80,9 @@ def behind(name: str, nodes: Sequence[str]) -> Sequence[str]:
     return same or nodes
 
 
-def module_path(said: str, names: frozenset[str]) -> str | None:
+def module_path(expression: str, names: frozenset[str]) -> str | None:
     """`L['self']._modules['model'].layers.0` is the module `model.layers.0`, where there is one of that name."""
-    plain = re.sub(r"(?:\._modules)?\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", said)
+    plain = re.sub(r"(?:\._modules)?\[['\"]?([^'\"\]]+)['\"]?\]", r".\1", expression)
     parts = [part for part in plain.split(".") if part]
     for start in range(len(parts)):
         path = ".".join(parts[start:])
@@ -91,11 +91,11 @@ def module_path(said: str, names: frozenset[str]) -> str | None:
     return None
 
 
-def call_name(said: str) -> str:
+def call_name(call: str) -> str:
     """The compiler's name of a call as the profiler shows it: `extern_kernels.mm:2` is `aten::mm`."""
-    name = re.sub(r":\d+$", "", said)
+    name = re.sub(r":\d+$", "", call)
     if name.startswith("extern_kernels."):
         return "aten::" + name.removeprefix("extern_kernels.")
-    if found := re.fullmatch(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?", name):
-        return f"{found[1]}::{found[2]}"
+    if match := re.fullmatch(r"torch\.ops\.(\w+)\.(\w+)(?:\.\w+)?", name):
+        return f"{match[1]}::{match[2]}"
     return name

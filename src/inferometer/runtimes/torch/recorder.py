@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from inferometer.runtimes.torch.trace import MODULE, PART, STEP, Row, rows_by_step
+from inferometer.runtimes.torch.trace import MODULE, PART, STEP, TraceRow, rows_by_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _NOTHING = nullcontext()
 
 
-class Silent:
+class NoRecorder:
     """What a plain session has in place of a recorder: marks nothing."""
 
     on = False
@@ -36,12 +36,12 @@ class Silent:
     def start(self) -> None:
         pass
 
-    def stop(self) -> list[tuple[str, list[Row]]]:
+    def stop(self) -> list[tuple[str, list[TraceRow]]]:
         return []
 
 
-class Recorder:
-    """Records from `start` to `stop`. What runs outside a step is not looked at."""
+class TraceRecorder:
+    """Records from `start` to `stop`. What runs outside a step is ignored."""
 
     on = True
 
@@ -59,14 +59,14 @@ class Recorder:
         self._running.start()
 
     def step(self, phase: str) -> AbstractContextManager[None]:
-        found: AbstractContextManager[None] = self._mark(STEP + phase)
-        return found
+        mark: AbstractContextManager[None] = self._mark(STEP + phase)
+        return mark
 
     def part(self, name: str) -> AbstractContextManager[None]:
-        found: AbstractContextManager[None] = self._mark(PART + name)
-        return found
+        mark: AbstractContextManager[None] = self._mark(PART + name)
+        return mark
 
-    def stop(self) -> list[tuple[str, list[Row]]]:
+    def stop(self) -> list[tuple[str, list[TraceRow]]]:
         """The phase and the rows of each step since `start`."""
         if self._running is None:
             return []
@@ -111,28 +111,28 @@ def mark_modules(torch: Any, model: Any) -> Iterator[None]:
 def cost_per_kernel(
     step: Callable[[], Any],
     sync: Callable[[], None],
-    recorder: Recorder,
+    recorder: TraceRecorder,
     *,
     marks: AbstractContextManager[None] = _NOTHING,
     clock: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Seconds that recording adds for each kernel it tells of, measured on a chain of trivial ones.
+    """Seconds that recording adds for each kernel that it records, measured on a chain of trivial ones.
 
     Medians of the same chain without and with the recorder (and the marks), over the number of its rows.
     """
 
-    def median_s(by: Recorder | Silent) -> float:
-        found = []
+    def median_s(by: TraceRecorder | NoRecorder) -> float:
+        seconds = []
         for _ in range(15):
             start = clock()
             with by.step("chain"):
                 step()
                 sync()
-            found.append(clock() - start)
-        return statistics.median(found)
+            seconds.append(clock() - start)
+        return statistics.median(seconds)
 
     step()
-    plain = median_s(Silent())
+    plain = median_s(NoRecorder())
     recorder.start()
     with marks:
         recorded = median_s(recorder)

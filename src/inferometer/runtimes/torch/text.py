@@ -1,15 +1,17 @@
-"""A language model as a session: it reads a prompt, makes tokens, and tells what each took."""
+"""A language model as a session: it reads a prompt, makes tokens, and times each of them."""
 
 from __future__ import annotations
 
 import time
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError
 from inferometer.runtimes.base import Event, Kernel, Opened, Request
+from inferometer.runtimes.feeding import require_request, require_tokens
 from inferometer.runtimes.torch.engine import import_transformers
-from inferometer.runtimes.torch.kernels import kernels_of
+from inferometer.runtimes.torch.kernels import kernels_from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.torch.forward import Eager, Static
     from inferometer.runtimes.torch.host import Host
-    from inferometer.runtimes.torch.trace import Row
+    from inferometer.runtimes.torch.trace import TraceRow
 
 _CHUNK = 2048  # tokens that are put into the cache at once before a generation
 _TOKENISERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
@@ -33,7 +35,7 @@ class Text:
         self._host, self._forward, self._clock_ns = host, forward, clock_ns
         self._config = host.module.config
         self._target, self._torch, self._recorder = host.target, host.torch, host.recorder
-        self._pending: list[tuple[str, list[Row]]] = []
+        self._pending: list[tuple[str, list[TraceRow]]] = []
         self._tokeniser: Any = None
         text = self._config.get_text_config()
         self._vocabulary = int(text.vocab_size)
@@ -67,24 +69,26 @@ class Text:
         return str(self._tokens().decode(list(ids)))
 
     def generate(self, request: Request) -> Iterator[Event]:
-        self._check(request)
+        require_request(request, vocabulary=self._vocabulary, room=self._room())
         return self._events(request)
 
     def score(self, ids: tuple[int, ...]) -> np.ndarray[Any, Any]:
-        self._check_ids(ids)
+        require_tokens(ids, self._vocabulary)
         with self._host.running("scoring a prompt"):
             logits = self._forward.score(self._torch.tensor([ids], device=self._host.place.device))
-            found: np.ndarray[Any, Any] = logits[0].float().cpu().numpy()
-        return found
+            scores: np.ndarray[Any, Any] = logits[0].float().cpu().numpy()
+        return scores
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         self._flush()
-        phases: dict[str, list[list[Row]]] = defaultdict(list)
+        phases: dict[str, list[list[TraceRow]]] = defaultdict(list)
         for phase, rows in self._pending:
             phases[phase].append(rows)
         self._pending = []
         place = self._host.place
-        return {phase: kernels_of(steps, unit=place.unit, provider=place.device) for phase, steps in phases.items()}
+        return {
+            phase: kernels_from_rows(steps, unit=place.unit, provider=place.device) for phase, steps in phases.items()
+        }
 
     def close(self) -> None:
         self._recorder.stop()
@@ -110,48 +114,53 @@ class Text:
         ends = () if request.ignore_end else self._ends()
         context = request.depth + len(prompt)
         for _ in range(request.generate - 1):
-            if any(each in ends for each in event.ids):
-                return
+            if any(token in ends for token in event.ids):
+                break
             event, last = self._step(last, context)
             context += 1
             yield event
         forward.settled()
 
     def _prefill(self, host_ids: Any, request: Request) -> tuple[Event, Any]:
-        clock, recorder, marks = self._clock_ns, self._recorder, self._marks
-        with self._host.running("reading the prompt"), recorder.step("prefill"):
-            start = clock()
-            with recorder.part("write"):
-                ids = host_ids.to(self._host.place.device, non_blocking=True)
-            written = clock()
-            marks.start()
-            logits = self._forward.read(ids)
-            marks.end()
-            ran = clock()
-            with recorder.part("sample"):
-                last = logits.argmax(-1, keepdim=True)
-            sampled = clock()
-            with recorder.part("read"):
-                made = last.flatten().tolist()
-            end = clock()
-        stamps = {"write": written - start, "run": ran - written, "sample": sampled - ran, "read": end - sampled}
+        device = self._host.place.device
+        with self._host.running("reading the prompt"):
+            stamps, last, ids = self._pass(
+                "prefill", self._forward.read, lambda: host_ids.to(device, non_blocking=True)
+            )
         event = Event(
-            kind="prefill", start_ns=start, end_ns=end, tokens=host_ids.numel(), context=request.depth,
-            ids=tuple(made) if request.generate else (), parts=self._parts(stamps),
+            kind="prefill", start_ns=stamps[0], end_ns=stamps[-1], tokens=host_ids.numel(), context=request.depth,
+            ids=ids if request.generate else (), parts=self._parts(stamps, written=True),
         )  # fmt: skip
         return event, last
 
     def _step(self, ids: Any, context: int) -> tuple[Event, Any]:
-        clock, recorder, marks, forward = self._clock_ns, self._recorder, self._marks, self._forward
-        with self._host.running("making a token"), recorder.step("decode"):
-            start = clock()
-            written = start
-            if forward.write_token:
+        forward = self._forward
+
+        def write() -> Any:
+            forward.write(ids)
+            return ids
+
+        with self._host.running("making a token"):
+            stamps, last, made = self._pass("decode", forward.token, write if forward.write_token else None, ids)
+        event = Event(
+            kind="token", start_ns=stamps[0], end_ns=stamps[-1], tokens=len(made), context=context, ids=made,
+            parts=self._parts(stamps, written=forward.write_token),
+        )  # fmt: skip
+        return event, last
+
+    def _pass(
+        self, phase: str, run: Callable[[Any], Any], write: Callable[[], Any] | None, ids: Any = None
+    ) -> tuple[tuple[int, ...], Any, tuple[int, ...]]:
+        """Write tokens, run the model, take the likeliest token, read it: the clock between these, and the token."""
+        clock, recorder, marks = self._clock_ns, self._recorder, self._marks
+        with recorder.step(phase):
+            start = written = clock()
+            if write is not None:
                 with recorder.part("write"):
-                    forward.write(ids)
+                    ids = write()
                 written = clock()
             marks.start()
-            logits = forward.token(ids)
+            logits = run(ids)
             marks.end()
             ran = clock()
             with recorder.part("sample"):
@@ -160,17 +169,13 @@ class Text:
             with recorder.part("read"):
                 made = last.flatten().tolist()
             end = clock()
-        stamps = {"run": ran - written, "sample": sampled - ran, "read": end - sampled}
-        if forward.write_token:
-            stamps["write"] = written - start
-        event = Event(
-            kind="token", start_ns=start, end_ns=end, tokens=len(made), context=context, ids=tuple(made),
-            parts=self._parts(stamps),
-        )  # fmt: skip
-        return event, last
+        return (start, written, ran, sampled, end), last, tuple(made)
 
-    def _parts(self, stamps: Mapping[str, int]) -> dict[str, float]:
-        parts = {name: ns * 1e-9 for name, ns in stamps.items()}
+    def _parts(self, stamps: tuple[int, ...], *, written: bool) -> dict[str, float]:
+        seconds = [(after - before) * 1e-9 for before, after in pairwise(stamps)]
+        parts = dict(zip(("write", "run", "sample", "read"), seconds, strict=True))
+        if not written:
+            del parts["write"]
         device_s = self._marks.seconds()
         return parts if device_s is None else {**parts, "device": device_s}
 
@@ -185,40 +190,17 @@ class Text:
             self._forward.fill(ids[:, start : start + _CHUNK])
 
     def _flush(self) -> None:
-        found = self._recorder.stop()
-        self._pending += [(phase, list(self._forward.mapped(phase, rows))) for phase, rows in found]
+        recorded = self._recorder.stop()
+        self._pending += [(phase, list(self._forward.mapped(phase, rows))) for phase, rows in recorded]
 
     def _ends(self) -> tuple[int, ...]:
         end = self._config.get_text_config().eos_token_id
         return tuple(end) if isinstance(end, list | tuple) else () if end is None else (int(end),)
 
-    def _check(self, request: Request) -> None:
-        if not request.prompt:
-            raise DomainError("The prompt is empty; a generation starts from at least one token.", remedy="Give one.")
-        if request.generate < 0 or request.depth < 0:
-            raise DomainError(
-                f"A generation of {request.generate} tokens at depth {request.depth} was asked for; neither can be "
-                "negative.", remedy="Ask for 0 or more.",
-            )  # fmt: skip
-        self._check_ids(request.prompt)
-        needed = request.depth + len(request.prompt) + request.generate
+    def _room(self) -> int | None:
+        """Tokens that a sequence may have: the context asked for, or the model's table of positions."""
         limits = (self._target.context, self._learned_positions())
-        limit = min((each for each in limits if each is not None), default=None)
-        if limit is not None and needed > limit:
-            raise DomainError(
-                f"{needed} tokens were asked for ({request.depth} in the cache, {len(request.prompt)} of prompt, "
-                f"{request.generate} to make); the context holds {limit}.",
-                remedy="Ask for fewer, or for a larger context.",
-            )
-
-    def _check_ids(self, ids: tuple[int, ...]) -> None:
-        wrong = [each for each in ids if not 0 <= each < self._vocabulary]
-        if wrong:
-            raise DomainError(
-                f"Token {wrong[0]} is outside the vocabulary, which goes from 0 to {self._vocabulary - 1} "
-                f"({self._vocabulary} tokens).",
-                remedy="Give ids of this model's own tokeniser.",
-            )
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _learned_positions(self) -> int | None:
         """A table of positions cannot be read past its end; computed positions can."""

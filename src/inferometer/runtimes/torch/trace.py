@@ -52,7 +52,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TraceRow:
     """A piece of one step. `root` is the op the module called, `kind` the one inside it that works."""
 
     place: str | None  # the module (empty for the model itself), or the part of a step; None outside both
@@ -70,31 +70,31 @@ class Row:
 
 def calls_of(events: Iterable[Mapping[str, Any]]) -> list[Call]:
     """The complete events of a trace, in order of their start."""
-    found = []
+    calls = []
     for event in events:
         if event.get("ph") != "X" or event.get("cat") not in _HOST | _DEVICE:
             continue
         args = event.get("args") or {}
         start = round(event["ts"] * 1000)
-        found.append(
+        calls.append(
             Call(
                 name=event["name"], category=event["cat"], start_ns=start, end_ns=start + round(event["dur"] * 1000),
                 thread=(event.get("pid"), event.get("tid")), correlation=args.get("correlation"),
                 shapes=_shapes(args.get("Input Dims")), dtype=_dtype(args.get("Input type")),
             )
         )  # fmt: skip
-    return sorted(found, key=lambda call: (call.start_ns, -call.end_ns))
+    return sorted(calls, key=lambda call: (call.start_ns, -call.end_ns))
 
 
 def _shapes(dims: Any) -> tuple[tuple[int, ...], ...]:
     """Of the tensors among an op's inputs; a list of tensors counts each."""
-    found: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...]] = []
     for dim in dims or ():
         if isinstance(dim, list) and dim and all(isinstance(size, int) for size in dim):
-            found.append(tuple(dim))
+            shapes.append(tuple(dim))
         elif isinstance(dim, list) and dim and isinstance(dim[0], list):
-            found += [tuple(inner) for inner in dim if inner]
-    return tuple(found)
+            shapes += [tuple(inner) for inner in dim if inner]
+    return tuple(shapes)
 
 
 def _dtype(types: Any) -> str | None:
@@ -125,7 +125,7 @@ def steps_of(calls: Sequence[Call]) -> list[tuple[str, Call]]:
     return sorted(steps, key=lambda step: step[1].start_ns)
 
 
-def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Row]]]:
+def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[TraceRow]]]:
     """The phase and the rows of each step, in order."""
     calls = calls_of(events)
     device: dict[int, list[Call]] = defaultdict(list)
@@ -135,23 +135,23 @@ def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Ro
     return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps_of(calls)]
 
 
-def _ordered(rows: Iterator[Row]) -> list[Row]:
+def _ordered(rows: Iterator[TraceRow]) -> list[TraceRow]:
     """The host time of one place is one row, where the place first appears."""
-    found: list[Row] = []
+    ordered: list[TraceRow] = []
     at: dict[tuple[Any, ...], int] = {}
     for row in rows:
         key = (row.place, row.module, row.kind)
         if row.kind in {"host", "wait"} and key in at:
-            found[at[key]] = replace(found[at[key]], host_ns=found[at[key]].host_ns + row.host_ns)
+            ordered[at[key]] = replace(ordered[at[key]], host_ns=ordered[at[key]].host_ns + row.host_ns)
             continue
-        at.setdefault(key, len(found))
-        found.append(row)
-    return found
+        at.setdefault(key, len(ordered))
+        ordered.append(row)
+    return ordered
 
 
-def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[Row]:
+def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[TraceRow]:
     """Rows of a mark or of one of the engine's wrappers: its own host time first, then what ran inside it."""
-    inner: list[Row] = []
+    inner: list[TraceRow] = []
     taken = 0
     for child in call.children:
         if child.name.startswith(MODULE):
@@ -161,18 +161,18 @@ def _rows(call: Call, place: str | None, device: Mapping[int, list[Call]], *, mo
             taken += child.ns
             inner += _rows(child, child.name.removeprefix(PART), device, module=False)
         elif child.category in _RUNTIME:
-            found = list(_launched(child, place, device, module=module))
-            taken += sum(row.host_ns for row in found if not row.on_device)
-            inner += found
+            rows = list(_launched(child, place, device, module=module))
+            taken += sum(row.host_ns for row in rows if not row.on_device)
+            inner += rows
         elif _is_op(child):
-            found = _op_rows(child, place, device, module=module)
-            taken += sum(row.host_ns for row in found)
-            inner += found
+            rows = _op_rows(child, place, device, module=module)
+            taken += sum(row.host_ns for row in rows)
+            inner += rows
         else:
             taken += child.ns
             inner += _rows(child, place, device, module=module)
     if call.ns > taken:
-        yield Row(place=place, module=module, kind="host", root="host", host_ns=call.ns - taken)
+        yield TraceRow(place=place, module=module, kind="host", root="host", host_ns=call.ns - taken)
     yield from inner
 
 
@@ -180,13 +180,13 @@ def _is_op(call: Call) -> bool:
     return call.category == "cpu_op" and ("::" in call.name or call.name.startswith(_FUSED))
 
 
-def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[Row]:
+def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> Iterator[TraceRow]:
     """A call of the device's runtime that no op made: a wait, or the launch of a graph and all that it replays."""
     if call.name.endswith(_WAITS):
-        yield Row(place=None, module=False, kind="wait", root="wait", host_ns=call.ns)
+        yield TraceRow(place=None, module=False, kind="wait", root="wait", host_ns=call.ns)
         return
     for ran in sorted(device.get(call.correlation or -1, ()), key=lambda ran: ran.start_ns):
-        yield Row(
+        yield TraceRow(
             place=place, module=module, kind=_short(ran.name), root=_short(ran.name), host_ns=ran.ns,
             device_ns=(ran.ns,), device_names=(ran.name,), on_device=True,
         )  # fmt: skip
@@ -206,29 +206,29 @@ class _Found:
     wait_ns: int = 0
 
 
-def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> list[Row]:
+def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *, module: bool) -> list[TraceRow]:
     """The ops inside a call that work, the call's own time given to the longest of them. None work: no rows."""
     working = list(_working(root))
     if not working:
-        found = _inside(root, device)
-        if not found.device and not found.wait_ns:
+        inside = _inside(root, device)
+        if not inside.device and not inside.wait_ns:
             return []
         working = [root]
     spare = root.ns - sum(call.ns for call in working)
     longest = max(working, key=lambda call: call.ns)
     rows, waited = [], 0
     for call in working:
-        found = _inside(call, device)
-        waited += found.wait_ns
+        inside = _inside(call, device)
+        waited += inside.wait_ns
         rows.append(
-            Row(
+            TraceRow(
                 place=place, module=module, kind=call.name, root=root.name, shapes=call.shapes, dtype=call.dtype,
-                host_ns=max(0, call.ns - found.wait_ns + (spare if call is longest else 0)),
-                device_ns=tuple(ran.ns for ran in found.device), device_names=tuple(ran.name for ran in found.device),
+                host_ns=max(0, call.ns - inside.wait_ns + (spare if call is longest else 0)),
+                device_ns=tuple(ran.ns for ran in inside.device), device_names=tuple(ran.name for ran in inside.device),
             )
         )  # fmt: skip
     if waited:
-        rows.append(Row(place=None, module=False, kind="wait", root="wait", host_ns=waited))
+        rows.append(TraceRow(place=None, module=False, kind="wait", root="wait", host_ns=waited))
     return rows
 
 
@@ -251,16 +251,16 @@ def _working(call: Call) -> Iterator[Call]:
 
 
 def _inside(call: Call, device: Mapping[int, list[Call]]) -> _Found:
-    found = _Found()
+    inside = _Found()
     pending = [call]
     while pending:
-        each = pending.pop()
-        pending += each.children
-        if each.category in _RUNTIME:
-            found.device += device.get(each.correlation or -1, ())
-            found.wait_ns += each.ns if each.name.endswith(_WAITS) else 0
-    found.device.sort(key=lambda ran: ran.start_ns)
-    return found
+        inner = pending.pop()
+        pending += inner.children
+        if inner.category in _RUNTIME:
+            inside.device += device.get(inner.correlation or -1, ())
+            inside.wait_ns += inner.ns if inner.name.endswith(_WAITS) else 0
+    inside.device.sort(key=lambda ran: ran.start_ns)
+    return inside
 
 
 @cache

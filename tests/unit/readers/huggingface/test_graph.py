@@ -5,7 +5,6 @@ import pytest
 from inferometer.core.dims import Symbol, evaluate
 from inferometer.core.graph import KINDS
 from inferometer.readers.huggingface.graph import graph_from_config
-from inferometer.readers.parameters import active_parameters
 from unit.readers.huggingface.examples import DEEPSEEK, GEMMA3, LLAMA, MIXTRAL, RESNET, VIT
 
 
@@ -121,7 +120,7 @@ def test_experts_are_one_stack_that_the_router_chooses_from():
 
 def test_a_token_leaves_the_experts_idle_that_it_is_not_routed_to():
     made = graph(MIXTRAL)
-    assert made.parameters - active_parameters(made) == 4 * 6 * 3 * 64 * 96
+    assert made.parameters - made.active_parameters == 4 * 6 * 3 * 64 * 96
 
 
 def test_latent_attention_caches_one_vector_a_token():

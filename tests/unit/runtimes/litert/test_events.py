@@ -2,16 +2,16 @@
 
 import pytest
 
-from inferometer.runtimes.litert.events import Event, Steps, kernel_events
+from inferometer.runtimes.litert.events import ProfilerEvent, StepEvents, kernel_events
 from inferometer.runtimes.litert.mapping import Operator
 
 RECORDED = [
-    Event(tag="LiteRT::Run[buffer registration]", kind=1, elapsed_us=119, number=0),
-    Event(tag="Invoke", kind=1, elapsed_us=519706, number=0),
-    Event(tag="Static Reshape (NC)", kind=8, elapsed_us=42, number=0),
-    Event(tag="Constant Pad (ND, X32)", kind=8, elapsed_us=8059, number=1),
-    Event(tag="EXPAND_DIMS", kind=2, elapsed_us=5, number=2),
-    Event(tag="Convolution (NHWC, F32) IGEMM", kind=8, elapsed_us=35553, number=0),
+    ProfilerEvent(tag="LiteRT::Run[buffer registration]", kind=1, elapsed_us=119, number=0),
+    ProfilerEvent(tag="Invoke", kind=1, elapsed_us=519706, number=0),
+    ProfilerEvent(tag="Static Reshape (NC)", kind=8, elapsed_us=42, number=0),
+    ProfilerEvent(tag="Constant Pad (ND, X32)", kind=8, elapsed_us=8059, number=1),
+    ProfilerEvent(tag="EXPAND_DIMS", kind=2, elapsed_us=5, number=2),
+    ProfilerEvent(tag="Convolution (NHWC, F32) IGEMM", kind=8, elapsed_us=35553, number=0),
 ]
 OPERATORS = [
     Operator(index=0, name="shape", type="RESHAPE", inputs=(0,), outputs=(1,)),
@@ -22,7 +22,7 @@ OPERATORS = [
 
 
 def test_kernels_are_those_of_delegates_and_of_the_interpreter():
-    steps = Steps(OPERATORS, [(0, 1), (3,)])
+    steps = StepEvents(OPERATORS, [(0, 1), (3,)])
     steps.add(RECORDED)
     kernels = steps.take()["forward"]
     assert [(kernel.name, kernel.layers, kernel.provider) for kernel in kernels] == [
@@ -36,14 +36,14 @@ def test_kernels_are_those_of_delegates_and_of_the_interpreter():
 
 
 def test_a_delegates_own_event_is_not_counted_beside_its_kernels():
-    parent = Event(tag="TfLiteXNNPackDelegate", kind=2, elapsed_us=100, number=9)
-    child = Event(tag="Delegate/Add (ND)", kind=4, elapsed_us=90, number=0)
+    parent = ProfilerEvent(tag="TfLiteXNNPackDelegate", kind=2, elapsed_us=100, number=9)
+    child = ProfilerEvent(tag="Delegate/Add (ND)", kind=4, elapsed_us=90, number=0)
     assert kernel_events([parent, child]) == [child]
     assert kernel_events([parent]) == [parent]
 
 
 def test_each_step_is_a_sample_and_what_did_not_run_took_no_time():
-    steps = Steps(OPERATORS, [(0, 1), (3,)])
+    steps = StepEvents(OPERATORS, [(0, 1), (3,)])
     steps.add(RECORDED)
     steps.add(RECORDED[:-1])
     assert [len(kernel.samples_s) for kernel in steps.take()["forward"]] == [2] * 4
@@ -53,8 +53,8 @@ def test_each_step_is_a_sample_and_what_did_not_run_took_no_time():
 
 
 def test_two_kernels_of_one_operator_have_two_names():
-    steps = Steps(OPERATORS[3:])
-    steps.add([RECORDED[-1], Event(tag="Clamp (NC)", kind=8, elapsed_us=3, number=1)])
+    steps = StepEvents(OPERATORS[3:])
+    steps.add([RECORDED[-1], ProfilerEvent(tag="Clamp (NC)", kind=8, elapsed_us=3, number=1)])
     assert [(kernel.name, kernel.layers) for kernel in steps.take()["forward"]] == [
         ("conv", ("conv",)),
         ("conv#2", ("conv",)),
@@ -62,7 +62,7 @@ def test_two_kernels_of_one_operator_have_two_names():
 
 
 def test_an_operator_of_another_number_than_its_type_has_is_not_believed():
-    steps = Steps(OPERATORS)
-    steps.add([Event(tag="EXPAND_DIMS", kind=2, elapsed_us=5, number=3)])
+    steps = StepEvents(OPERATORS)
+    steps.add([ProfilerEvent(tag="EXPAND_DIMS", kind=2, elapsed_us=5, number=3)])
     (kernel,) = steps.take()["forward"]
     assert kernel.layers == ()

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.runtimes.litert.mapping import Operator, Ran, layers_of
+from inferometer.runtimes.litert.mapping import Operator, Ran, layers_of_kernels
 
 
 def chain(*types):
@@ -25,7 +25,7 @@ CONV, DEPTHWISE, POINTWISE = (
 
 def test_the_beginning_of_a_face_detector():
     operators = chain("CONV_2D", "RELU", "DEPTHWISE_CONV_2D", "CONV_2D", "ADD", "RELU", "DEPTHWISE_CONV_2D")
-    found = layers_of(kernels(CONV, DEPTHWISE, POINTWISE, "Add (ND)", "Clamp (NC)", DEPTHWISE), operators)
+    found = layers_of_kernels(kernels(CONV, DEPTHWISE, POINTWISE, "Add (ND)", "Clamp (NC)", DEPTHWISE), operators)
     assert found == (
         ("conv_2d_0", "relu_1"), ("depthwise_conv_2d_2",), ("conv_2d_3",), ("add_4",), ("relu_5",),
         ("depthwise_conv_2d_6",),
@@ -33,31 +33,31 @@ def test_the_beginning_of_a_face_detector():
 
 
 def test_an_activation_within_an_operator_can_be_a_kernel_of_its_own():
-    found = layers_of(kernels("Add (ND)", "Clamp (NC)", CONV), chain("ADD", "CONV_2D"))
+    found = layers_of_kernels(kernels("Add (ND)", "Clamp (NC)", CONV), chain("ADD", "CONV_2D"))
     assert found == (("add_0",), ("add_0",), ("conv_2d_1",))
 
 
 def test_a_padding_is_part_of_what_reads_it_and_a_reshape_of_what_it_reads():
-    found = layers_of(kernels(CONV, "Softmax (NC, F32)"), chain("PAD", "CONV_2D", "RESHAPE", "SOFTMAX"))
+    found = layers_of_kernels(kernels(CONV, "Softmax (NC, F32)"), chain("PAD", "CONV_2D", "RESHAPE", "SOFTMAX"))
     assert found == (("pad_0", "conv_2d_1", "reshape_2"), ("softmax_3",))
 
 
 def test_a_kernel_of_the_engines_own_stands_for_nothing():
-    assert layers_of(kernels("Frobnicate (NC)", CONV), chain("CONV_2D")) == ((), ("conv_2d_0",))
+    assert layers_of_kernels(kernels("Frobnicate (NC)", CONV), chain("CONV_2D")) == ((), ("conv_2d_0",))
 
 
 def test_an_operator_the_engine_names_is_that_operator():
     operators = chain("CONV_2D", "MIRROR_PAD", "CONV_2D")
     ran = [Ran(kind=CONV), Ran(kind="MIRROR_PAD", operator=1), Ran(kind=CONV, delegate=1)]
-    assert layers_of(ran, operators, [(0,), (2,)]) == (("conv_2d_0",), ("mirror_pad_1",), ("conv_2d_2",))
+    assert layers_of_kernels(ran, operators, [(0,), (2,)]) == (("conv_2d_0",), ("mirror_pad_1",), ("conv_2d_2",))
 
 
 def test_each_delegate_looks_among_its_own_operators():
     """They ran in another order than the file has them."""
     operators = chain("CONV_2D", "CONV_2D")
     ran = [Ran(kind=CONV, delegate=0), Ran(kind=CONV, delegate=1)]
-    assert layers_of(ran, operators, [(1,), (0,)]) == (("conv_2d_1",), ("conv_2d_0",))
-    assert layers_of(ran, operators) == (("conv_2d_0",), ("conv_2d_1",))
+    assert layers_of_kernels(ran, operators, [(1,), (0,)]) == (("conv_2d_1",), ("conv_2d_0",))
+    assert layers_of_kernels(ran, operators) == (("conv_2d_0",), ("conv_2d_1",))
 
 
 TYPES = {"CONV_2D": CONV, "ADD": "Add (ND)", "SOFTMAX": "Softmax", "MAX_POOL_2D": "Max Pooling (NHWC, F32)"}
@@ -66,13 +66,13 @@ TYPES = {"CONV_2D": CONV, "ADD": "Add (ND)", "SOFTMAX": "Softmax", "MAX_POOL_2D"
 @given(st.lists(st.sampled_from(sorted(TYPES)), max_size=30), st.data())
 def test_where_every_operator_runs_as_a_kernel_each_finds_its_own(types, data):
     operators = chain(*types)
-    assert layers_of(kernels(*(TYPES[each] for each in types)), operators) == tuple(
+    assert layers_of_kernels(kernels(*(TYPES[each] for each in types)), operators) == tuple(
         (operator.name,) for operator in operators
     )
 
 
 @given(st.lists(st.sampled_from(sorted(TYPES)), max_size=20), st.lists(st.sampled_from(sorted(TYPES)), max_size=20))
 def test_no_operator_is_given_to_two_kernels_that_fit_it(ran, types):
-    found = layers_of(kernels(*(TYPES[each] for each in ran)), chain(*types))
+    found = layers_of_kernels(kernels(*(TYPES[each] for each in ran)), chain(*types))
     named = [name for names in found for name in names]
     assert len(named) == len(set(named))

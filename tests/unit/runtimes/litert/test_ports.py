@@ -1,10 +1,12 @@
+import re
+
 import numpy as np
 import pytest
 
 from inferometer.errors import DomainError
-from inferometer.runtimes.litert.ports import Tensor, check_inputs, concrete, tensors_of
+from inferometer.runtimes.litert.ports import FileTensor, check_inputs, concrete, tensors_of
 
-OPEN = Tensor(name="x", index=0, dtype="int8", shape=(1, 4), signature=(-1, 4))
+OPEN = FileTensor(name="x", index=0, dtype="int8", shape=(1, 4), signature=(-1, 4))
 
 
 def test_tensors_are_told_as_the_file_names_them():
@@ -16,7 +18,7 @@ def test_tensors_are_told_as_the_file_names_them():
         "shape_signature": np.array([-1, 4]),
     }
     (found,) = tensors_of([detail])
-    assert found == Tensor(name="x", index=3, dtype="uint8", shape=(1, 4), signature=(-1, 4))
+    assert found == FileTensor(name="x", index=3, dtype="uint8", shape=(1, 4), signature=(-1, 4))
     assert found.port().shape == (None, 4)
     assert [each.name for each in tensors_of([detail, {**detail, "index": 5}])] == ["x:3", "x:5"]
 
@@ -28,16 +30,16 @@ def test_open_sizes_are_what_was_asked_for():
     with pytest.raises(DomainError, match="4 in the file, not 6"):
         concrete(OPEN, batch=1, sizes={"x:1": 6})
     with pytest.raises(DomainError, match="batch of 2"):
-        concrete(Tensor(name="y", index=0, dtype="int8", shape=(1, 4), signature=(1, 4)), batch=2, sizes={})
+        concrete(FileTensor(name="y", index=0, dtype="int8", shape=(1, 4), signature=(1, 4)), batch=2, sizes={})
 
 
 def test_quantised_inputs_are_given_in_their_own_type():
     check_inputs([OPEN], {"x": np.zeros((7, 4), np.int8)})
-    with pytest.raises(DomainError, match="int8; float32"):
+    with pytest.raises(DomainError, match=r"must be int8 \[\?, 4\], and is float32"):
         check_inputs([OPEN], {"x": np.zeros((1, 4), np.float32)})
 
 
 @pytest.mark.parametrize("shape", [(1, 5), (1, 4, 1), (0, 4), ()])
 def test_a_shape_that_does_not_fit_is_named(shape):
-    with pytest.raises(DomainError, match=r"\[any, 4\]"):
+    with pytest.raises(DomainError, match=re.escape(str(list(shape)))):
         check_inputs([OPEN], {"x": np.zeros(shape, np.int8)})

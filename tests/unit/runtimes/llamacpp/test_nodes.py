@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.runtimes.llamacpp.nodes import Node, Source, Steps, layers_of
+from inferometer.runtimes.llamacpp.nodes import Node, Source, StepNodes, layers_of_nodes
 
 
 def node(name, kind, *sources, key=0, **more):
@@ -37,7 +37,7 @@ RECORDED = [
 
 @pytest.mark.parametrize(("given", "expected"), RECORDED, ids=[f"{each.name} {each.kind}" for each, _ in RECORDED])
 def test_a_node_names_its_layer(given, expected):
-    assert layers_of([given]) == (expected,)
+    assert layers_of_nodes([given]) == (expected,)
 
 
 def test_a_norm_belongs_to_the_weight_that_is_applied_to_it():
@@ -48,18 +48,18 @@ def test_a_norm_belongs_to_the_weight_that_is_applied_to_it():
         key=8,
         sources=(Source(name="norm-0", key=7), Source(name="blk.0.attn_norm.weight", key=9)),
     )
-    assert layers_of([norm, scaled]) == (("blk.0.attn_norm",), ("blk.0.attn_norm",))
+    assert layers_of_nodes([norm, scaled]) == (("blk.0.attn_norm",), ("blk.0.attn_norm",))
 
 
 def test_a_node_without_a_name_goes_on_with_what_made_its_source():
-    found = layers_of(
+    found = layers_of_nodes(
         [node("node_33", "FLASH_ATTN_EXT", "Qcur-2 (permuted)"), node("node_36", "MUL_MAT", "node_33 (reshaped)")]
     )
     assert found == (("blk.2.attn",), ("blk.2.attn",))
 
 
 def test_each_step_is_a_sample_and_pieces_of_a_prompt_are_one():
-    steps = Steps()
+    steps = StepNodes()
     steps.begin("prefill")
     steps.add("prefill", [(node("a", "MUL"), 1.0), (node("a", "ROPE"), 2.0)])
     steps.add("prefill", [(node("a", "MUL"), 10.0), (node("a", "ROPE"), 20.0)])
@@ -72,7 +72,7 @@ def test_each_step_is_a_sample_and_pieces_of_a_prompt_are_one():
 
 
 def test_bytes_are_what_is_read_and_written_where_all_of_it_is():
-    steps = Steps()
+    steps = StepNodes()
     steps.begin("decode")
     weight = Source(name="blk.0.attn_q.weight", dtype="q4_1", nbytes=200)
     whole = Node(name="q", kind="MUL_MAT", sources=(weight, Source(name="x", nbytes=10)), nbytes=20, dtype="f32")

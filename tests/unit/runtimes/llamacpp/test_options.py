@@ -1,11 +1,11 @@
 import pytest
 
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.runtimes.llamacpp.options import CACHE_TYPES, Options, parse_options
+from inferometer.runtimes.llamacpp.options import CACHE_TYPES, LlamaOptions, parse_options
 
 
 def test_nothing_asked_is_the_engines_own_default():
-    assert parse_options({}) == Options()
+    assert parse_options({}) == LlamaOptions()
 
 
 def test_everything_can_be_asked():
@@ -13,7 +13,7 @@ def test_everything_can_be_asked():
         "api": "server", "type_k": "Q8_0", "type_v": "bf16", "flash_attention": "on", "n_gpu_layers": "0",
         "n_batch": "64", "n_ubatch": "32", "warmup": "on",
     })  # fmt: skip
-    assert found == Options(
+    assert found == LlamaOptions(
         api="server", type_k="q8_0", type_v="bf16", flash=1, layers=0, batch=64, ubatch=32, warmup=True
     )
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.errors import EngineError
-from inferometer.runtimes.onnxruntime.events import NodeTime, Table, add_run, node_times, parse_profile
+from inferometer.runtimes.onnxruntime.events import NodeTable, NodeTime, add_run, node_times, parse_profile
 
 CPU = "CPUExecutionProvider"
 
@@ -91,7 +91,7 @@ def test_a_profile_that_is_cut_short_is_an_error_of_the_engine():
 
 
 def test_a_node_that_did_not_run_has_a_sample_of_nothing():
-    table = Table()
+    table = NodeTable()
     add_run(table, [row("a", 1.0), row("then", 2.0), row("z", 3.0)])
     add_run(table, [row("a", 1.5), row("else", 4.0), row("z", 3.5)])
     assert table.samples_s == {"a": [1.0, 1.5], "then": [2.0, 0.0], "z": [3.0, 3.5], "else": [0.0, 4.0]}
@@ -108,7 +108,7 @@ def row(name, seconds):
     )
 )
 def test_every_node_has_one_sample_a_run_and_the_totals_stay(runs):
-    table = Table()
+    table = NodeTable()
     for run in runs:
         add_run(table, [row(name, seconds) for name, seconds in run])
     assert table.runs == len(runs)

@@ -11,7 +11,7 @@ from inferometer.runtimes.base import Port, Target
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.host import default_threads, threads_of
 from inferometer.runtimes.onnxruntime.decoder import decoder_of, empty_shape, feeds
-from inferometer.runtimes.onnxruntime.faults import engine_words, fault_of, op_named
+from inferometer.runtimes.onnxruntime.faults import engine_words, fault_of
 from inferometer.runtimes.onnxruntime.ports import to_port
 from inferometer.runtimes.onnxruntime.providers import CPU, choose_providers, placement_notes, unit_of
 from inferometer.runtimes.onnxruntime.tokens import end_tokens, load_tokeniser
@@ -122,10 +122,13 @@ IR = (
 
 
 def test_the_op_is_named_where_the_message_names_one():
-    assert op_named(NO_KERNEL) == "Conv (node 'cv')"
-    assert op_named(NO_OP) == "my.ops:Frob"
-    assert op_named(IN_STEP) == "LSTM (node 'rnn/LSTM')"
-    assert op_named(IR) is None
+    for words, about in (
+        (NO_KERNEL, " at Conv (node 'cv'):"),
+        (NO_OP, " at my.ops:Frob:"),
+        (IN_STEP, " at LSTM (node 'rnn/LSTM'):"),
+        (IR, ":"),
+    ):
+        assert f"ONNX Runtime refused 'm.onnx'{about}" in str(fault_of(Path("m.onnx"), "refused", Exception(words)))
 
 
 def test_the_engines_own_files_are_left_out_of_its_words():

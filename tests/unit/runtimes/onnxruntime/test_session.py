@@ -18,7 +18,6 @@ pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: onnxruntime is not in
 onnx = pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")
 
 from inferometer.runtimes.onnxruntime import recorder, runtime  # noqa: E402 - only with the engine
-from inferometer.runtimes.onnxruntime.fusion import account  # noqa: E402 - as above
 from inferometer.runtimes.onnxruntime.overhead import measure_timers, timers_from  # noqa: E402 - as above
 
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
@@ -280,19 +279,18 @@ def test_a_loops_body_has_its_own_rows_within_the_loops_time(tmp_path, opened):
         ("nudenet", "320n.onnx", {"images": (1, 3, 320, 320)}),
     ],
 )
-def test_every_node_of_a_real_file_is_accounted_for(opened, package, pattern, inputs):
+def test_every_heavy_node_of_a_real_file_is_in_a_kernel(opened, package, pattern, inputs):
     session = opened(packaged(package, pattern), instrument=True)
     session.feed({name: np.ones(shape, np.float32) for name, shape in inputs.items()})
     session.step()
     kernels = session.kernels()["forward"]
-    fates = account(session.recorder.original, session.recorder.fusion, [kernel.name for kernel in kernels])
     heavy = {"Conv", "Gemm", "MatMul", "BatchNormalization", "ConvTranspose"}
-    assert {fates[node.name] for node in session.recorder.original.nodes if node.kind in heavy} == {"run"}
     assert all(kernel.layers for kernel in kernels)
     own = {kernel.kind for kernel in kernels if kernel.own}
     assert own <= {"ReorderInput", "ReorderOutput", "Reshape", "Transpose"}
     layers = [layer for kernel in kernels if not kernel.own for layer in kernel.layers]
     assert len(layers) == len(set(layers))
+    assert {node.name for node in session.recorder.original.nodes if node.kind in heavy} <= set(layers)
 
 
 # Language models

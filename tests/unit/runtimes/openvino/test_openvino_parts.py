@@ -12,8 +12,8 @@ from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 from inferometer.runtimes.openvino.adopt import adopt
 from inferometer.runtimes.openvino.counters import Means, Reading, mean_between
 from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
-from inferometer.runtimes.openvino.names import layers_of, own_names
-from inferometer.runtimes.openvino.words import engine_words, op_named
+from inferometer.runtimes.openvino.faults import engine_words, fault_of
+from inferometer.runtimes.openvino.names import listed_layers, own_names
 
 # light SqueezeNet as OpenVINO 2026.4.1 names it: n0 is a Conv with a bias, n65 a Softmax in three pieces
 CONSUMERS = {
@@ -32,13 +32,13 @@ def test_a_piece_with_a_made_up_name_belongs_to_the_node_it_leads_to():
 
 def test_a_fused_kernel_lists_its_nodes_once():
     own = {**KNOWN, **own_names(CONSUMERS, KNOWN)}
-    assert layers_of("n0/WithoutBiases,n0,n1", own) == ("n0", "n1")
-    assert layers_of("", own) == ()
-    assert layers_of("Reorder_1", own) == ()
+    assert listed_layers("n0/WithoutBiases,n0,n1", own) == ("n0", "n1")
+    assert listed_layers("", own) == ()
+    assert listed_layers("Reorder_1", own) == ()
 
 
 def test_a_name_with_a_comma_is_still_a_name():
-    assert layers_of("a,b,c", {"a,b": "first", "c": "second"}) == ("first", "second")
+    assert listed_layers("a,b,c", {"a,b": "first", "c": "second"}) == ("first", "second")
 
 
 def node(name, kind, inputs, outputs):
@@ -59,13 +59,12 @@ def test_a_convolution_whose_name_was_lost_is_in_the_kernel_that_lists_its_norm(
         stored="w s",
     )
     found = adopt(original, {"Reorder": (), "Multiply_9004": ("n1", "n2"), "n3": ("n3",)})
-    assert found.layers == {"Reorder": (), "Multiply_9004": ("n0", "n1", "n2"), "n3": ("n3",)}
-    assert set(found.fates.values()) == {"run"}
+    assert found == {"Reorder": (), "Multiply_9004": ("n0", "n1", "n2"), "n3": ("n3",)}
 
 
 def test_the_end_of_a_model_is_in_the_last_kernel_before_it():
     original = graph(node("a", "MatMul", "x w", "b"), node("c", "Softmax", "b", "y"), stored="w")
-    assert adopt(original, {"k": ("a",)}).layers == {"k": ("a", "c")}
+    assert adopt(original, {"k": ("a",)}) == {"k": ("a", "c")}
 
 
 def test_shapes_are_known_at_load_and_views_cost_nothing():
@@ -78,8 +77,7 @@ def test_shapes_are_known_at_load_and_views_cost_nothing():
         stored="i",
     )
     found = adopt(original, {"relu": ("relu",), "exp": ("exp",)})
-    assert found.fates == {"shape": "folded", "half": "folded", "relu": "run", "view": "eliminated", "exp": "run"}
-    assert found.layers == {"relu": ("relu",), "exp": ("exp",)}
+    assert found == {"relu": ("relu",), "exp": ("exp",)}
 
 
 def test_running_means_become_the_mean_since_the_last_reading():
@@ -164,6 +162,9 @@ NO_RANK = (
 
 def test_the_engines_words_are_shortened_and_the_op_is_named():
     assert engine_words(NO_RULE) == "No conversion rule found for operations: my.ops.Frob"
-    assert op_named(engine_words(NO_RULE)) == "my.ops.Frob"
-    assert op_named(NO_RANK) == "Conv (node 'decoder/Conv_output_0')"
-    assert op_named("nothing of the kind") is None
+    for words, about in (
+        (NO_RULE, " at my.ops.Frob:"),
+        (NO_RANK, " at Conv (node 'decoder/Conv_output_0'):"),
+        ("no", ":"),
+    ):
+        assert f"OpenVINO refused 'm.onnx'{about}" in str(fault_of(Path("m.onnx"), "refused", RuntimeError(words)))

@@ -82,7 +82,6 @@ def test_a_fused_kernel_stands_for_all_its_nodes(tmp_path, opened):
     session.step()
     kernels = session.kernels()["forward"]
     assert ("conv", "norm", "relu") in [kernel.layers for kernel in kernels]
-    assert set(session.account().values()) == {"run"}
     assert any("means" in note for note in session.opened.notes)
 
 
@@ -134,6 +133,5 @@ def test_every_heavy_node_of_a_real_file_is_in_a_kernel(opened):
     session.step()
     kernels = session.kernels()["forward"]
     assert {kernel.kind for kernel in kernels if not kernel.layers} <= {"Reorder"}
-    fates = session.account()
-    heavy = [node.name for node in session._original.nodes if node.kind in {"Conv", "Relu", "Concat", "MaxPool"}]
-    assert {fates[name] for name in heavy} == {"run"}
+    heavy = {node.name for node in session._original.nodes if node.kind in {"Conv", "Relu", "Concat", "MaxPool"}}
+    assert heavy <= {layer for kernel in kernels for layer in kernel.layers}

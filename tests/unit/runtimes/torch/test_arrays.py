@@ -115,7 +115,7 @@ def test_a_token_outside_the_vocabulary_is_refused_before_the_device_sees_it(ope
 
 
 def test_a_wrong_image_is_refused_with_both_shapes(opened):
-    with pytest.raises(DomainError, match=r"\[batch, 3, 32, 32\]; it was given \[2, 3, 16, 16\]"):
+    with pytest.raises(DomainError, match=r"\[batch, 3, 32, 32\], and is float32 \[2, 3, 16, 16\]"):
         opened("vit").feed({"pixel_values": np.zeros((2, 3, 16, 16), np.float32)})
 
 

@@ -12,7 +12,7 @@ from inferometer.errors import EngineError
 from inferometer.runtimes.base import Missing, Target
 from inferometer.runtimes.torch import eager, lacks_cuda
 from inferometer.runtimes.torch.arrays import Arrays
-from inferometer.runtimes.torch.capture import captured
+from inferometer.runtimes.torch.capture import capture_graph
 from inferometer.runtimes.torch.forward import Eager, Static
 from inferometer.runtimes.torch.session import open_session
 from unit.runtimes.torch.configs import ARRAYS, TEXT, written
@@ -100,7 +100,7 @@ def test_a_captured_module_of_arrays_reads_new_inputs_where_it_was_captured(open
 def test_a_capture_warms_up_and_leaves_everything_ready():
     said = []
     engine = type("Torch", (), {"cuda": Cuda()})()
-    replay, result = captured(
+    replay, result = capture_graph(
         engine, lambda: said.append("call") or len(said), warm=2, ready=lambda: said.append("ready")
     )
     assert said == ["ready", "call", "ready", "call", "ready", "call"]

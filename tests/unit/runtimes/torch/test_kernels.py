@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.runtimes.torch.kernels import align_layers, kernels_of, map_calls
-from inferometer.runtimes.torch.trace import Row, rows_by_step
+from inferometer.runtimes.torch.kernels import align_layers, kernels_from_rows, map_calls
+from inferometer.runtimes.torch.trace import TraceRow, rows_by_step
 from unit.runtimes.torch.documents import eager_step, replayed_step
 
 
 def row(kind, place="a", ns=1000, **others):
-    return Row(place=place, module=place is not None, kind=kind, root=kind, host_ns=ns, **others)
+    return TraceRow(place=place, module=place is not None, kind=kind, root=kind, host_ns=ns, **others)
 
 
 def rows_of(document):
@@ -19,7 +19,7 @@ def rows_of(document):
 
 def test_a_kernel_has_a_sample_for_each_step():
     steps = [[row("aten::mm", ns=1000)], [row("aten::mm", ns=3000)]]
-    (kernel,) = kernels_of(steps, unit="gpu", provider="cuda:0")
+    (kernel,) = kernels_from_rows(steps, unit="gpu", provider="cuda:0")
     assert kernel.samples_s == (1000 * 1e-9, 3000 * 1e-9)
     assert (kernel.name, kernel.kind, kernel.layers) == ("a/aten::mm", "aten::mm", ("a",))
     assert (kernel.unit, kernel.provider, kernel.device_s) == ("cpu", "cpu", None)
@@ -27,18 +27,20 @@ def test_a_kernel_has_a_sample_for_each_step():
 
 def test_what_a_step_did_not_run_took_no_time_in_it():
     steps = [[row("x"), row("z")], [row("x"), row("y"), row("z")]]
-    kernels = kernels_of(steps, unit="cpu", provider="cpu")
+    kernels = kernels_from_rows(steps, unit="cpu", provider="cpu")
     assert [kernel.kind for kernel in kernels] == ["x", "y", "z"]
     assert kernels[1].samples_s == (0.0, 1000 * 1e-9)
 
 
 def test_device_time_stands_beside_the_host_time():
-    (kernel,) = [k for k in kernels_of([rows_of(eager_step())], unit="gpu", provider="cuda:0") if k.kind == "aten::mm"]
+    (kernel,) = [
+        k for k in kernels_from_rows([rows_of(eager_step())], unit="gpu", provider="cuda:0") if k.kind == "aten::mm"
+    ]
     assert (kernel.unit, kernel.provider, kernel.device_s) == ("gpu", "cuda:0", (12_500 * 1e-9,))
 
 
 def test_the_model_itself_and_what_is_outside_it_have_no_layer():
-    kernels = kernels_of([[row("host", place=""), row("host", place=None)]], unit="cpu", provider="cpu")
+    kernels = kernels_from_rows([[row("host", place=""), row("host", place=None)]], unit="cpu", provider="cpu")
     assert [(kernel.name, kernel.layers) for kernel in kernels] == [("(model)/host", ()), ("step/host", ())]
 
 
@@ -48,7 +50,7 @@ def test_the_compiler_tells_the_layers_of_its_kernels():
     found, missed = map_calls(rows, told)
     assert [each.layers for each in found] == [("l.0.norm", "l.0"), ("l.0.q",), ("l.1.norm",)]
     assert missed == 0
-    names = [kernel.name for kernel in kernels_of([found], unit="cpu", provider="cpu")]
+    names = [kernel.name for kernel in kernels_from_rows([found], unit="cpu", provider="cpu")]
     assert names == ["l.0.norm/cpp_fused_add_1", "l.0.q/aten::mm", "l.1.norm/cpp_fused_add_1"]
 
 
@@ -86,7 +88,7 @@ KINDS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_
 @given(st.lists(KINDS, min_size=1, max_size=4))
 def test_no_time_is_lost_and_every_name_is_one_kernel(steps):
     rows = [[row(kind, place, ns=index + 1) for index, (place, kind) in enumerate(step)] for step in steps]
-    kernels = kernels_of(rows, unit="cpu", provider="cpu")
+    kernels = kernels_from_rows(rows, unit="cpu", provider="cpu")
     assert len({kernel.name for kernel in kernels}) == len(kernels)
     assert all(len(kernel.samples_s) == len(steps) for kernel in kernels)
     for index, step in enumerate(rows):
@@ -96,5 +98,5 @@ def test_no_time_is_lost_and_every_name_is_one_kernel(steps):
 
 @given(KINDS)
 def test_the_order_of_one_step_is_kept(step):
-    kernels = kernels_of([[row(kind, place) for place, kind in step]], unit="cpu", provider="cpu")
+    kernels = kernels_from_rows([[row(kind, place) for place, kind in step]], unit="cpu", provider="cpu")
     assert [(kernel.layers[0], kernel.kind) for kernel in kernels] == step

@@ -109,11 +109,14 @@ def test_depth_lies_in_the_cache_and_is_no_event(opened):
     assert session._forward._cache.get_seq_length() == 27
 
 
-def test_a_generation_ends_at_the_end_of_text_where_it_is_asked_to(opened):
+def test_a_generation_ends_at_the_end_of_text_where_it_is_asked_to(opened, monkeypatch):
     session = opened()
     made = [event.ids[0] for event in session.generate(Request(prompt=PROMPT, generate=6))]
     session._config.eos_token_id = made[2]
+    settled = []
+    monkeypatch.setattr(session._forward, "settled", lambda: settled.append(True))
     ended = [event.ids[0] for event in session.generate(Request(prompt=PROMPT, generate=6, ignore_end=False))]
+    assert settled  # what was compiled meanwhile is noted, however the generation ends
     assert ended == made[: made.index(made[2]) + 1]
 
 

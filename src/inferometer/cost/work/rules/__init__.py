@@ -1,4 +1,4 @@
-"""The work rules: one plain function for each op kind, from an op and the sizes it is looked at with to its `Work`.
+"""The work rules: one plain function for each op kind, from an op and a binding of its sizes to its `Work`.
 
 Every rule takes ints or numpy arrays for its sizes. Ints give exact ints; arrays give one answer for each element (bind
 float64 arrays where a product may pass 2⁶³). Conventions that hold in all of them:

@@ -138,6 +138,15 @@ def cached_bytes_per_token(op: Op, binding: Binding) -> int:
     return both
 
 
+def cache_bytes(op: Op, binding: Binding) -> Any:
+    """Bytes in this op's cache after the step: its new tokens included, at most a window; for cross an encoder's."""
+    query, context, window = _sizes(op, binding)
+    tokens = context if op.get("cross") else context + query
+    if window is not None and not op.get("cross"):
+        tokens = smaller(tokens, window)
+    return sequences(op, binding) * tokens * cached_bytes_per_token(op, binding)
+
+
 def expanded_bytes(op: Op, binding: Binding) -> Any:
     """Bytes of the keys and values that naive MLA makes again from the cached latents."""
     return binding.format(op.inputs[0]).nbytes(_expanded_elements(op, binding))

@@ -39,12 +39,12 @@ def collective(op: Op, binding: Binding) -> Work:
     """
     function = op["function"]
     moved = streams(op, binding)
-    whole = sum(binding.nbytes(t) for t in (op.outputs if function == "all_gather" else op.inputs))
+    nbytes = sum(binding.nbytes(t) for t in (op.outputs if function == "all_gather" else op.inputs))
     rounds = 2 if function == "all_reduce" else 1
     flops = {}
     if function in {"all_reduce", "reduce_scatter"}:
         flops = {binding.arithmetic(op): _to_others(sum(binding.elements(t) for t in op.inputs), op)}
-    return Work(flops=flops, **moved | {"link": rounds * _to_others(whole, op)})
+    return Work(flops=flops, **moved | {"link": rounds * _to_others(nbytes, op)})
 
 
 def _to_others(amount: Any, op: Op) -> Any:

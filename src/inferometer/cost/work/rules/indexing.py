@@ -1,10 +1,11 @@
 """Ops that address: they read or write the places that indices name."""
 
+from collections.abc import Callable
 from typing import Any
 
 from inferometer.core.binding import Binding
 from inferometer.core.dims import product
-from inferometer.core.graph import Op, Tensor
+from inferometer.core.graph import Op
 from inferometer.core.work import Work
 from inferometer.cost.exact import ceil_log2, larger, smaller
 from inferometer.cost.work.rules.attention import SOFTMAX_FLOPS
@@ -20,19 +21,21 @@ def embedding(op: Op, binding: Binding) -> Work:
     is read once when all are. Scales stored beside the table are read by the same rows. Without an input (positions
     that count up) the outputs say how many rows there are.
     """
+    return lookup(op, binding, smaller)
+
+
+def lookup(op: Op, binding: Binding, at_most: Callable[[Any, Any], Any]) -> Work:
+    """An embedding's work, where `at_most` says how many of so many rows are read of a table with so many entries."""
     table = op.weights[0]
     if op.inputs:
         ids = binding.elements(op.inputs[0])
     else:
         ids = binding.elements(op.outputs[0]) // binding.size(product(table.shape[1:]))
-    gathered = sum(_rows_bytes(weight, ids, binding) for weight in op.weights)
+    gathered: Any = 0
+    for weight in op.weights:
+        entries = binding.size(weight.shape[0])
+        gathered = gathered + -(-binding.nbytes(weight) // entries) * at_most(ids, entries)
     return Work(**streams(op, binding) | {"weights": gathered})
-
-
-def _rows_bytes(table: Tensor, count: Any, binding: Binding) -> Any:
-    entries = binding.size(table.shape[0])
-    row = -(-binding.nbytes(table) // entries)
-    return row * smaller(count, entries)
 
 
 @rule("gather")

@@ -1,8 +1,16 @@
-"""The engine's messages, shortened to what they say."""
+"""The engine's exceptions in our sentences, shortened to what they say."""
 
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import TYPE_CHECKING
+
+from inferometer.errors import EngineError
+from inferometer.runtimes.faults import guard, op_named
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _NOISE = re.compile(r"^(Exception from |Check '.*' failed at |FrontEnd API failed with |Summary:|Model wasn't fully)")
 _OPS = (
@@ -21,10 +29,14 @@ def engine_words(text: str) -> str:
     return " ".join(kept) or " ".join(text.split()) or "no reason given"
 
 
-def op_named(words: str) -> str | None:
-    for pattern in _OPS:
-        found = pattern.search(words)
-        if found:
-            parts = found.groupdict()
-            return f"{parts['op']} (node {parts['node']!r})" if parts.get("node") else parts["op"]
-    return None
+def fault_of(path: Path, doing: str, error: Exception) -> EngineError:
+    words = engine_words(str(error))
+    op = op_named(words, _OPS, which=0)  # it lists all that went wrong
+    about = f" at {op}" if op else ""
+    return EngineError(
+        f"OpenVINO {doing} {str(path)!r}{about}: {words.rstrip('.')}.",
+        remedy="Check that the file is whole and its operators are among those OpenVINO supports.",
+    )
+
+
+guarded = partial(guard, fault_of)
