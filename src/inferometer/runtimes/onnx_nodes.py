@@ -99,7 +99,7 @@ def name_nodes(model: Any) -> dict[str, str]:
 
 
 def topology_of(model: Any, given: Mapping[str, str] | None = None) -> Topology:
-    """The nodes of a model after `name_nodes`, which said what was `given`."""
+    """The nodes of a model after `name_nodes`, which returned the names that were `given`."""
     names = _Names(given=given or {})
     rows = tuple(_row(node, names.unique(prefix, node.name), outer) for node, prefix, outer in names.walk(model.graph))
     stored = dict(_stored(model.graph))

@@ -75,7 +75,7 @@ class Profiled:
 
     def __init__(self, library: Path, model: Path, threads: int, shapes: Sequence[Sequence[int]]) -> None:
         self._library = ctypes.CDLL(str(library))
-        self._made: list[tuple[str, Any]] = []
+        self._handles: list[tuple[str, Any]] = []
         self._memory: Any = ctypes.CDLL(None)
         self._free = _Free(lambda place: self._memory.free(_Pointer(place)))
         self._memory.strdup.restype = _Pointer
@@ -94,7 +94,7 @@ class Profiled:
         handle = _Pointer()
         self._call(name, *arguments, ctypes.byref(handle))
         if destroy is not None:
-            self._made.append((destroy, handle))
+            self._handles.append((destroy, handle))
         return handle
 
     def _open(self, model: Path, threads: int, shapes: Sequence[Sequence[int]]) -> None:
@@ -205,6 +205,6 @@ class Profiled:
         ]
 
     def close(self) -> None:
-        while self._made:
-            destroy, handle = self._made.pop()
+        while self._handles:
+            destroy, handle = self._handles.pop()
             getattr(self._library, destroy)(handle)

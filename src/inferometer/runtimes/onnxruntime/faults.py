@@ -25,7 +25,7 @@ _WHERE = re.compile(r"\S*/onnxruntime_src/\S+ .*?\) (?=[A-Z])")  # the engine's 
 
 
 def engine_words(error: BaseException) -> str:
-    """What the engine said, without its own file names and repetitions, on one line."""
+    """The message without the engine's own file names and repetitions, on one line."""
     text = _HEAD.sub("", str(error).strip())
     text = _WHERE.sub("", _LOAD.sub("", text))
     return " ".join(text.split()) or type(error).__name__

@@ -41,13 +41,13 @@ class Arrays:
         self._placed: dict[str, Any] = {}
         self._stages: tuple[Stage, ...] = ()
         self._calls: Calls = ()  # listed by the compiler, or those of a step before it was captured
-        self._said: dict[str, None] = {}
+        self._noted: dict[str, None] = {}
         self._pending: list[list[TraceRow]] = []
         self._out: Any = None
 
     @property
     def opened(self) -> Opened:
-        return self._host.opened(stages=self._stages, notes=tuple(self._said), outputs=self._ports())
+        return self._host.opened(stages=self._stages, notes=tuple(self._noted), outputs=self._ports())
 
     @property
     def cost_per_kernel_s(self) -> float | None:
@@ -120,7 +120,7 @@ class Arrays:
         for _, rows in self._recorder.stop():
             mapped, missed = mapping(rows, self._calls) if mapping else (rows, 0)
             if missed:
-                self._said[f"{missed} kernels could not be traced to modules; they have no layer."] = None
+                self._noted[f"{missed} kernels could not be traced to modules; they have no layer."] = None
             self._pending.append(mapped)
 
     def _prepare(self, call: Callable[[], Any]) -> None:

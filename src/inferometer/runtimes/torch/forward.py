@@ -100,7 +100,7 @@ class Static:
         self._calls: dict[str, Calls] = {}  # listed by the compiler, by phase
         self._reference: dict[str, Calls] = {}  # of a pass before it was captured, by phase
         self._paid: dict[str, float] = {}
-        self._said: dict[str, None] = {}
+        self._noted: dict[str, None] = {}
         self._graphs = 0
         self._token = self._torch.zeros((self._batch, 1), dtype=self._torch.long, device=self._place.device)
         self._position = self._torch.zeros_like(self._token)
@@ -114,7 +114,7 @@ class Static:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(self._said)
+        return tuple(self._noted)
 
     @property
     def captured(self) -> bool:
@@ -138,7 +138,7 @@ class Static:
         """A generation has ended: note where a step had to compile once more, for its time is no step's."""
         more = self._compilations() - self._graphs
         if more:
-            self._said[f"{more} graphs were compiled again inside a generation; its slowest steps hold that time."] = (
+            self._noted[f"{more} graphs were compiled again inside a generation; its slowest steps hold that time."] = (
                 None
             )
 
@@ -176,7 +176,7 @@ class Static:
         def score(ids: Any) -> Any:
             return self._model(input_ids=ids, use_cache=False).logits
 
-        return self._made(score)(ids)
+        return self._maybe_compiled(score)(ids)
 
     def mapped(self, phase: str, rows: Sequence[TraceRow]) -> Sequence[TraceRow]:
         """Rows with the modules that the compiler, or the run before the capture, recorded."""
@@ -185,10 +185,10 @@ class Static:
         else:
             mapped, missed = map_calls(rows, self._calls.get(phase, ()))
         if missed:
-            self._said[f"{missed} kernels of {phase} could not be traced to modules; they have no layer."] = None
+            self._noted[f"{missed} kernels of {phase} could not be traced to modules; they have no layer."] = None
         return mapped
 
-    def _made(self, function: Any, *, dynamic: bool | None = False) -> Any:
+    def _maybe_compiled(self, function: Any, *, dynamic: bool | None = False) -> Any:
         return self._torch.compile(_fresh(function), dynamic=dynamic) if self._compiled else function
 
     def _positions(self, ids: Any) -> Any:
@@ -213,14 +213,16 @@ class Static:
             return self._pass(ids, positions)
 
         # An integer that grows with each token (a sliding window has one) must not mean one more compilation.
-        self._decode = partial(self._made(decode, dynamic=False if plain else None), self._token, self._position)
+        self._decode = partial(
+            self._maybe_compiled(decode, dynamic=False if plain else None), self._token, self._position
+        )
         if self._compiled:
             self._timed("compile decode", "decode", lambda: self._warm(self._decode, 1 if plain else 3))
         if self._captures():
             self._replay, self._logits = self._recorded("capture", "decode", self._decode)
-            self._said["Decode steps are replayed from a CUDA graph."] = None
+            self._noted["Decode steps are replayed from a CUDA graph."] = None
         elif self._place.cuda:
-            self._said["A sliding window's cache is not captured in a CUDA graph; decode steps are launched."] = None
+            self._noted["A sliding window's cache is not captured in a CUDA graph; decode steps are launched."] = None
         self.reset()
 
     def _static_cache(self, capacity: int) -> Any:
@@ -259,7 +261,7 @@ class Static:
 
     def _prepare_prefill(self, prompt: int, *, deep: bool) -> None:
         ids = self._torch.zeros((self._batch, prompt), dtype=self._torch.long, device=self._place.device)
-        run = self._made(
+        run = self._maybe_compiled(
             self._unmasked_prompt() if self._compiled and self._unwindowed() and not deep else self._prompt()
         )
         if self._compiled:
