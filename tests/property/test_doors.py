@@ -20,7 +20,7 @@ from inferometer.asking.files import SHIPPED, files_in, own_folder, read_calibra
 from inferometer.catalog import device
 from inferometer.cli.predict import command
 from inferometer.errors import InferometerError
-from inferometer.explain.judging import judge
+from inferometer.explain.judging import judge_profile
 from inferometer.verbs import gains
 from unit.hub.samples import hub
 
@@ -91,7 +91,9 @@ def by_sweep(model, on, calibrated, asked):
 def beside_a_measurement(profile):
     """The prediction that a measured profile of the same question is judged by, phase by phase."""
     bare = replace(profile, kind="measured", judged_by=None)
-    judged, _ = judge(bare, device(profile.device.name), graph=ask(profile.model.name, on=profile.device.name).graph)
+    judged, _ = judge_profile(
+        bare, device(profile.device.name), graph=ask(profile.model.name, on=profile.device.name).graph
+    )
     return {phase.name: phase.predicted_s for phase in judged.phases if phase.predicted_s is not None}
 
 

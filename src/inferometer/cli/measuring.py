@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from inferometer.bench.loop import Step
     from inferometer.bench.plan import Plan
-    from inferometer.measure.run import Asked, Measured
+    from inferometer.measure.run import Measured, MeasureRequest
     from inferometer.store.recording import RunRecorder
 
 _LIST = "N,…"
@@ -93,15 +93,15 @@ class MeasuringOptions(TypedDict):
 
 def measurement_from(
     model: str, options: MeasuringOptions, *, command: str | None = None, words: str | None = None
-) -> Asked:
+) -> MeasureRequest:
     """The measurement that the options ask for."""
     from inferometer.core.workload import Workload
     from inferometer.measure.isolate import Limits
-    from inferometer.measure.run import Asked
+    from inferometer.measure.run import MeasureRequest
 
     prompts, generates = numbers(options["prompt"], "prompt"), numbers(options["generate"], "generate")
     depths, memory = numbers(options["depth"], "depth"), options["memory_limit"]
-    return Asked(
+    return MeasureRequest(
         model=model,
         runtime=options["runtime"],
         workload=Workload(

@@ -44,7 +44,7 @@ _FILE_NAME = re.compile(r"named '(.+)' in the file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class MeasureRequest:
     """How a model is to be measured. `cases` are lengths of a language model, in place of the workload's."""
 
     model: str
@@ -92,24 +92,24 @@ class Measured:
             raise GateError(f"The measurement was disturbed {environment.reasons[0]}")
 
 
-def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Path | None = None) -> Measured:
+def measure_model(request: MeasureRequest, *, progress: Progress | None = None, folder: Path | None = None) -> Measured:
     """Measure. What was measured before it ended early is kept; nothing measured at all is an error."""
-    runtime = runtime_named(asked.runtime) if asked.runtime else choose_runtime(asked.model, asked.unit)
-    prepared = _prepared(asked, runtime, folder)
-    asked = _in_our_names(asked, prepared.graph)
-    workload = _completed(asked, prepared)
-    facts, binding = facts_of(prepared, workload, asked.sizes)
-    order = _order(asked, runtime, prepared, binding, workload)
-    raw = isolated(order, limits=asked.limits, progress=progress)
-    _require_something(raw, asked, runtime)
+    runtime = runtime_named(request.runtime) if request.runtime else choose_runtime(request.model, request.unit)
+    prepared = _prepared(request, runtime, folder)
+    request = _in_our_names(request, prepared.graph)
+    workload = _completed(request, prepared)
+    facts, binding = facts_of(prepared, workload, request.sizes)
+    order = _order(request, runtime, prepared, binding, workload)
+    raw = isolated(order, limits=request.limits, progress=progress)
+    _require_something(raw, request, runtime)
     subject = Subject(
         graph=prepared.graph,
-        workload=replace(workload, precision=_stored(binding.precision, asked, prepared)),
+        workload=replace(workload, precision=_stored(binding.precision, request, prepared)),
         runtime=runtime.name,
-        sizes=asked.sizes,
-        facts=replace(facts, name=_model_name(asked.model, prepared)),
+        sizes=request.sizes,
+        facts=replace(facts, name=_model_name(request.model, prepared)),
         notes=(*prepared.notes, *mixture_note(prepared.graph)),
-        command=asked.command,
+        command=request.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
     profiles = tuple(_titled(assemble(_of_case(subject, case, raw), raw, case=case)) for case in cases)
@@ -118,14 +118,14 @@ def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Pat
         graph=prepared.graph,
         raw=raw,
         complete=raw.ended == "done",
-        sizes=asked.sizes,
-        strict=asked.strict,
+        sizes=request.sizes,
+        strict=request.strict,
     )
 
 
-def _stored(precision: Precision, asked: Asked, prepared: Prepared) -> Precision:
+def _stored(precision: Precision, request: MeasureRequest, prepared: Prepared) -> Precision:
     """With the weights' format as the file has it; where the file is ours it has the one that was asked for."""
-    given = asked.workload.precision.weights or prepared.precision or main_format(prepared.graph)
+    given = request.workload.precision.weights or prepared.precision or main_format(prepared.graph)
     return replace(precision, weights=given or precision.weights)
 
 
@@ -164,7 +164,7 @@ def choose_runtime(model: str, unit: str | None = None) -> Runtime:
 
 
 def verified(
-    asked: Asked, reference: str, *, tolerance: Tolerance | None = None, model: str | None = None
+    request: MeasureRequest, reference: str, *, tolerance: Tolerance | None = None, model: str | None = None
 ) -> Verification:
     """Run the model, or `model` in its place, once more on the reference runtime, and compare what came out.
 
@@ -174,10 +174,10 @@ def verified(
     truth = runtime_named(reference)
     require_ready(truth)
     short = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
-    runtime = asked.runtime or choose_runtime(asked.model, asked.unit).name
-    mine = replace(asked, runtime=runtime, plan=short, shape=False, guarded=False)
+    runtime = request.runtime or choose_runtime(request.model, request.unit).name
+    mine = replace(request, runtime=runtime, plan=short, shape=False, guarded=False)
     right = replace(
-        mine, model=model or asked.model, runtime=reference, weights="f32", providers=(), optimisation=None,
+        mine, model=model or request.model, runtime=reference, weights="f32", providers=(), optimisation=None,
         precision="f32" if "f32" in truth.capabilities.precision else None, options={},
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
@@ -188,7 +188,7 @@ def verified(
     return found
 
 
-def _compared(mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | None) -> Verification:
+def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None) -> Verification:
     from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
 
     ran = [_outputs(each, folder / name) for each, name in ((mine, "mine"), (right, "right"))]
@@ -200,7 +200,7 @@ def _compared(mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | No
 
 
 def _with_cause(
-    found: Verification, mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | None
+    found: Verification, mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None
 ) -> Verification:
     """Where the two part only in the last layer, that is said: it turns rounding into another answer."""
     from inferometer.measure.cut import without_last  # noqa: PLC0415 - only a failure asks
@@ -222,39 +222,39 @@ def _with_cause(
     return replace(found, reason=reason)
 
 
-def _outputs(asked: Asked, folder: Path) -> Raw:
-    runtime = runtime_named(asked.runtime or "")
-    prepared = _prepared(asked, runtime, None, same=True)
-    asked = _in_our_names(asked, prepared.graph)
-    workload = _completed(asked, prepared)
-    _, binding = facts_of(prepared, workload, asked.sizes)
-    order = replace(_order(asked, runtime, prepared, binding, workload), outputs=folder)
-    raw = isolated(order, limits=asked.limits)
+def _outputs(request: MeasureRequest, folder: Path) -> Raw:
+    runtime = runtime_named(request.runtime or "")
+    prepared = _prepared(request, runtime, None, same=True)
+    request = _in_our_names(request, prepared.graph)
+    workload = _completed(request, prepared)
+    _, binding = facts_of(prepared, workload, request.sizes)
+    order = replace(_order(request, runtime, prepared, binding, workload), outputs=folder)
+    raw = isolated(order, limits=request.limits)
     if "outputs" not in raw.kept:
-        raise _failure(raw, asked, runtime)
+        raise _failure(raw, request, runtime)
     return raw
 
 
-def _prepared(asked: Asked, runtime: Runtime, folder: Path | None, *, same: bool = False) -> Prepared:
+def _prepared(request: MeasureRequest, runtime: Runtime, folder: Path | None, *, same: bool = False) -> Prepared:
     place = folder or cache_folder() / "models"
     making = Making(
         folder=place,
-        weights=asked.weights,
-        sizes=asked.sizes,
-        seed=asked.seed,
+        weights=request.weights,
+        sizes=request.sizes,
+        seed=request.seed,
         same=same,
-        image=asked.workload.image,
+        image=request.workload.image,
     )
-    return prepare(asked.model, runtime, making)
+    return prepare(request.model, runtime, making)
 
 
-def _completed(asked: Asked, prepared: Prepared) -> Workload:
-    workload = asked.workload
+def _completed(request: MeasureRequest, prepared: Prepared) -> Workload:
+    workload = request.workload
     if prepared.precision is not None and workload.precision.activations is None:
         made = Precision(weights=prepared.precision, activations=prepared.precision)
         workload = replace(workload, precision=made)
     if not prepared.text:
-        _require_no_text(asked, prepared)
+        _require_no_text(request, prepared)
         return workload
     limit = prepared.graph.context_limit
     prompt = workload.prompt or min(PROMPT, (limit or 2 * PROMPT) // 2)
@@ -269,20 +269,20 @@ def _completed(asked: Asked, prepared: Prepared) -> Workload:
     return replace(workload, prompt=prompt, generate=generate)
 
 
-def _in_our_names(asked: Asked, graph: Graph) -> Asked:
+def _in_our_names(request: MeasureRequest, graph: Graph) -> MeasureRequest:
     """A size may be given by the name that the file has for it."""
     told = {ours: _FILE_NAME.fullmatch(words) for ours, words in graph.metadata.get("symbols", {}).items()}
     named = {found[1]: ours for ours, found in told.items() if found}
-    return replace(asked, sizes={named.get(name, name): size for name, size in asked.sizes.items()})
+    return replace(request, sizes={named.get(name, name): size for name, size in request.sizes.items()})
 
 
-def _require_no_text(asked: Asked, prepared: Prepared) -> None:
+def _require_no_text(request: MeasureRequest, prepared: Prepared) -> None:
     """What is asked of a generation is not dropped in silence where there is none."""
     given = {
-        "--text": asked.words,
-        "--generate": asked.workload.generate,
-        "--depth": asked.workload.context,
-        "several lengths": asked.cases or None,
+        "--text": request.words,
+        "--generate": request.workload.generate,
+        "--depth": request.workload.context,
+        "several lengths": request.cases or None,
     }
     for name, value in given.items():
         if value is not None:
@@ -292,42 +292,44 @@ def _require_no_text(asked: Asked, prepared: Prepared) -> None:
             )
 
 
-def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding, workload: Workload) -> Order:
+def _order(
+    request: MeasureRequest, runtime: Runtime, prepared: Prepared, binding: Binding, workload: Workload
+) -> Order:
     text: tuple[TextOrder, ...] = ()
     if prepared.text:
         first = TextOrder(
             prompt=workload.prompt or PROMPT,
             generate=workload.generate or 0,
             depth=workload.context or 0,
-            words=asked.words,
+            words=request.words,
         )
-        text = asked.cases or (first,)
+        text = request.cases or (first,)
     target = Target(
         path=prepared.path,
         format=prepared.format,
         text=prepared.text,
-        threads=asked.threads,
-        unit=asked.unit,
-        providers=asked.providers,
-        precision=asked.precision,
-        optimisation=asked.optimisation,
+        threads=request.threads,
+        unit=request.unit,
+        providers=request.providers,
+        precision=request.precision,
+        optimisation=request.optimisation,
         context=max((case.prompt + case.generate + case.depth for case in text), default=None),
         batch=workload.batch,
-        seed=asked.seed,
-        options=asked.options,
+        seed=request.seed,
+        options=request.options,
     )
     return Order(
-        runtime=asked.runtime or runtime.name,
+        runtime=request.runtime or runtime.name,
         target=target,
-        plan=asked.plan or (_TEXT_PLAN if text else _ARRAY_PLAN),
+        plan=request.plan or (_TEXT_PLAN if text else _ARRAY_PLAN),
         text=text,
         shapes=_shapes(prepared.graph, binding),
         sizes={name: int(size) for name, size in binding.sizes.items()},
         limits=index_limits(prepared.graph),
-        inputs=asked.inputs,
-        shape=asked.shape,
-        guarded=asked.guarded,
-        seed=asked.seed,
+        inputs=request.inputs,
+        shape=request.shape,
+        guarded=request.guarded,
+        seed=request.seed,
     )
 
 
@@ -356,24 +358,24 @@ def _model_name(model: str, prepared: Prepared) -> str:
     return prepared.graph.name if os.sep in model or Path(model).suffix else model
 
 
-def _require_something(raw: Raw, asked: Asked, runtime: Runtime) -> None:
+def _require_something(raw: Raw, request: MeasureRequest, runtime: Runtime) -> None:
     """Partial results are results; none at all is an error with the engine's words."""
     something = raw.clean is not None or any(not each.first for each in raw.generations)
     if raw.ended == "done" or something:
         return
     if raw.ended == "stopped":
         raise KeyboardInterrupt
-    raise _failure(raw, asked, runtime)
+    raise _failure(raw, request, runtime)
 
 
-def _failure(raw: Raw, asked: Asked, runtime: Runtime) -> InferometerError:
+def _failure(raw: Raw, request: MeasureRequest, runtime: Runtime) -> InferometerError:
     if raw.ended == "refused":
         return EngineError(raw.error or "The model was refused.", remedy=raw.remedy)
     lines = [line for line in raw.log.splitlines() if line.strip()][-_WORDS:]
     words = "".join(f"\n    {line}" for line in lines)
     told = f". What it printed last:{words}\nThen:" if words else ":"
     return EngineError(
-        f"{asked.model!r} could not be measured on {runtime.title}{told} {raw.error or raw.ended}",
+        f"{request.model!r} could not be measured on {runtime.title}{told} {raw.error or raw.ended}",
         remedy=remedy_of(raw),
     )
 

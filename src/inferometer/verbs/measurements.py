@@ -10,7 +10,7 @@ from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.measure.child import runtime_named
 from inferometer.measure.isolate import Limits
-from inferometer.measure.run import Asked, Measured, measure_model, verified
+from inferometer.measure.run import Measured, MeasureRequest, measure_model, verified
 from inferometer.runtimes.base import require_ready
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     `shape=False` leaves the layers out; `guarded=False` does not look whether the machine is quiet, and `strict`
     refuses a measurement that was disturbed.
     """
-    asked = Asked(
+    asked = MeasureRequest(
         model=model,
         runtime=runtime,
         workload=Workload(batch=batch, prompt=prompt, generate=generate, context=context, image=image),
@@ -100,7 +100,7 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
     seed: int = 0,
 ) -> Verification:
     """Compare what a model gives on one runtime with what it, or the same model in another file, gives on another."""
-    asked = Asked(
+    asked = MeasureRequest(
         model=model,
         runtime=runtime,
         workload=Workload(batch=batch, prompt=prompt, generate=generate, image=image),
@@ -114,7 +114,7 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
 
 
 def measure_and_judge(  # noqa: PLR0913 - what may be asked beside the measurement
-    asked: Asked,
+    asked: MeasureRequest,
     *,
     predict: bool = True,
     on: str | Device | None = None,
@@ -139,7 +139,7 @@ def measure_and_judge(  # noqa: PLR0913 - what may be asked beside the measureme
     return measured
 
 
-def _checked(asked: Asked, reference: str, model: str | None) -> Verification:
+def _checked(asked: MeasureRequest, reference: str, model: str | None) -> Verification:
     try:
         return verified(asked, reference, model=model)
     except InferometerError as error:
@@ -157,10 +157,10 @@ def _device_and_roof(on: str | Device | None) -> tuple[Device, Roof | None]:
 def _judged(profile: Profile, measured: Measured, device: Device, roof: Roof | None) -> Profile:
     """A model that cannot be predicted is still measured: the profile says why it stands alone."""
     from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - only predictions need it
-    from inferometer.explain.judging import judge  # noqa: PLC0415 - as above
+    from inferometer.explain.judging import judge_profile  # noqa: PLC0415 - as above
     from inferometer.measure.beside import remarks  # noqa: PLC0415 - as above
 
-    judged, notes = judge(profile, device, graph=measured.graph, roof=roof, sizes=measured.sizes)
+    judged, notes = judge_profile(profile, device, graph=measured.graph, roof=roof, sizes=measured.sizes)
     cores = detect_host().cpu.physical_cores if device.name == "local" else None
     provenance = judged.provenance
     if provenance is None:
