@@ -27,7 +27,7 @@ from inferometer.calibrate.probes.texts import TextRun, run_texts
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.measure.child import runtime_named
-from inferometer.measure.prepare import Making, Prepared, prepare
+from inferometer.measure.prepare import PreparedModel, SyntheticWeights, prepare_model
 from inferometer.runtimes.base import Target
 from inferometer.settings import cache_folder
 
@@ -98,8 +98,8 @@ def measured(want: Wanted, options: argparse.Namespace, pace: Pace, guard: Guard
     mark, before, look = guard.mark(), os.getloadavg()[0], guard.before()
     runtime = runtime_named(options.runtime)
     sizes = {} if want.image is None else {"image": want.image}
-    making = Making(folder=options.models, weights=want.weights, sizes=sizes)
-    prepared = prepare(want.model, runtime, making)
+    making = SyntheticWeights(folder=options.models, weights=want.weights, sizes=sizes)
+    prepared = prepare_model(want.model, runtime, making)
     if want.generate is None:
         found, versions = forward(want, options, pace, prepared)
     else:
@@ -116,7 +116,7 @@ def measured(want: Wanted, options: argparse.Namespace, pace: Pace, guard: Guard
     return [{**common, "statistic": STATISTICS[line["steady"] > 0], **line} for line in found]
 
 
-def forward(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Prepared) -> tuple[Any, Any]:
+def forward(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: PreparedModel) -> tuple[Any, Any]:
     runtime = runtime_named(options.runtime)
     target = Target(path=prepared.path, format=prepared.format, threads=options.threads, batch=want.batch)
     workload = Workload(batch=want.batch, prompt=want.prompt, image=want.image)
@@ -135,7 +135,7 @@ def forward(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Pre
     return [line], dict(ran.versions)
 
 
-def generation(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Prepared) -> tuple[Any, Any]:
+def generation(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: PreparedModel) -> tuple[Any, Any]:
     runtime = runtime_named(options.runtime)
     held = (want.prompt or 1) + (want.generate or 0) + want.depth + 8
     target = Target(path=prepared.path, format=prepared.format, text=True, threads=options.threads, context=held)

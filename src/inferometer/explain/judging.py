@@ -17,7 +17,7 @@ from inferometer.errors import InferometerError
 from inferometer.explain.case import case_of
 from inferometer.explain.findings import findings_of
 from inferometer.explain.gains import pricer, unpriced
-from inferometer.measure.beside import beside
+from inferometer.measure.beside import with_prediction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def judge_profile(
     except InferometerError as error:
         return _with_findings(judged, None, unpriced), (*notes, *basis.notes, f"There is no prediction: {error}")
     if profile.kind == "measured":
-        judged = beside(judged, predicted, graph)
+        judged = with_prediction(judged, predicted, graph)
     return _with_findings(judged, predicted, pricer(question, predicted)), (*notes, *basis.notes)
 
 

@@ -1,6 +1,7 @@
 """Advice put to the test: with an engine whose times are known, and with a real one."""
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +20,9 @@ from inferometer.core.profile import ModelFacts
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, EngineError, InferometerError
 from inferometer.explain.trying import require_ours, same_request, try_changes, with_change
-from inferometer.measure.assemble import Subject, assemble
+from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.isolate import isolated
-from inferometer.measure.order import Order
+from inferometer.measure.order import MeasureOrder
 from inferometer.measure.run import MeasureRequest
 from inferometer.report.explanations import trial_table
 from inferometer.runtimes.base import Capabilities, Target
@@ -34,7 +35,7 @@ SLOW, FAST = (("a", "Conv", 2e-3),), (("a", "Conv", 5e-4),)
 
 @pytest.fixture(autouse=True)
 def _fakes_in_the_child(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
 
 
 def finding(*changes, gain=None, **more):
@@ -55,7 +56,7 @@ def fake_measure(tmp_path):
             optimisation=asked.optimisation, sizes={"batch": asked.workload.batch}, options=asked.options,
         )  # fmt: skip
         raw = isolated(
-            Order(
+            MeasureOrder(
                 runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape,
                 shapes={"x": (asked.workload.batch, 3)},
             )
@@ -63,8 +64,10 @@ def fake_measure(tmp_path):
         if raw.ended != "done":
             raise EngineError(raw.error or raw.ended)
         graph = Graph(name="m", blocks=())
-        subject = Subject(graph=graph, workload=asked.workload, runtime="fake", sizes={}, facts=ModelFacts(name="m"))
-        return assemble(subject, raw)
+        subject = MeasuredSubject(
+            graph=graph, workload=asked.workload, runtime="fake", sizes={}, facts=ModelFacts(name="m")
+        )
+        return assemble_profile(subject, raw)
 
     return measure, asked_for
 

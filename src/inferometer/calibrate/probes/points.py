@@ -19,7 +19,7 @@ from inferometer.catalog.engines import require_effects
 from inferometer.cost.options import Options
 from inferometer.cost.ready import make_ready
 from inferometer.measure.correct import correct
-from inferometer.measure.layers import layers_of
+from inferometer.measure.layers import graph_layers
 from inferometer.measure.ops import measured_ops
 from inferometer.readers.sizes import bind
 
@@ -98,7 +98,7 @@ def rates_of(device: Device, formats: Collection[str]) -> dict[str, float]:
 def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: Ran) -> tuple[OpTime, ...]:
     """The kernels as ops of the graph; with what is in no kernel they add up to the clean step."""
     known = {name: size for name, size in sizes.items() if name in graph.symbols}
-    layers = layers_of(graph, bind(graph, workload, known))
+    layers = graph_layers(graph, bind(graph, workload, known))
     total = sum(sum(kernel.device_s or kernel.samples_s) for kernel in ran.kernels)
     corrected = correct(
         ran.kernels,

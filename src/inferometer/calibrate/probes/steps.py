@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, cast
 from inferometer.bench.plan import Plan
 from inferometer.calibrate.probes.pace import Pace, Timed, nearly, quiet, steady, steady_seconds
 from inferometer.core.dims import evaluate
-from inferometer.measure.arrays import feed
+from inferometer.measure.arrays import feed_session
 from inferometer.measure.inputs import index_limits
-from inferometer.measure.order import Order
+from inferometer.measure.order import MeasureOrder
 from inferometer.readers.sizes import bind
 from inferometer.runtimes.base import Kernel
 
@@ -101,7 +101,7 @@ def _reading(kernel: Kernel, good: Sequence[int], steps: int) -> Kernel:
     return replace(kernel, samples_s=chosen(kernel.samples_s), device_s=device)
 
 
-def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload) -> Order:
+def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload) -> MeasureOrder:
     """What a session is fed: the shapes of the workload, random numbers, and ids the tables have."""
     binding = bind(graph, workload)
     shapes = {
@@ -109,7 +109,7 @@ def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload)
         for tensor in graph.inputs
         if tensor.symbols <= binding.sizes.keys()
     }
-    return Order(
+    return MeasureOrder(
         runtime=runtime.name,
         target=target,
         plan=Plan(),
@@ -119,8 +119,8 @@ def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload)
     )
 
 
-def fed(order: Order, session: Any) -> Session:
+def fed(order: MeasureOrder, session: Any) -> Session:
     """The session with its inputs in place."""
     found = cast("Session", session)
-    feed(order, found)
+    feed_session(order, found)
     return found
