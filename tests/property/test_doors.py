@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import inferometer as im
-from inferometer.accuracy.cases import Case, case_graph
+from inferometer.accuracy.cases import AccuracyCase, case_graph
 from inferometer.accuracy.judge import ask_like
 from inferometer.asking.ask import ask
 from inferometer.asking.files import SHIPPED, files_in, own_folder, read_calibration, write_calibration
@@ -143,7 +143,7 @@ def test_the_hub_answers_as_the_command_does(client, on):
 
 def test_the_accuracy_page_judges_what_predict_answers():
     path = next(path for path in files_in([SHIPPED]) if path.name.startswith("nvidia-h200-torch-compile"))
-    case = Case(
+    case = AccuracyCase(
         model="llama-3.2-1b", device="nvidia-h200", runtime="torch-compile", dtype="bf16", phase="decode", batch=2,
         context=1024, seconds=1.0, source="a test",
     )  # fmt: skip
