@@ -19,7 +19,7 @@ from inferometer.accuracy.cases import AccuracyCase, Peer, case_graph, family_of
 from inferometer.asking.ask import ask
 from inferometer.asking.calibrations import by_weights, choose
 from inferometer.asking.files import SHIPPED
-from inferometer.calibrate.fitting.assemble import Subject, whole_steps
+from inferometer.calibrate.fitting.assemble import CalibrationSubject, whole_steps
 from inferometer.calibrate.fitting.bounds import bounded, unbounded
 from inferometer.calibrate.fitting.steps import whole_fit
 from inferometer.catalog import device as device_named
@@ -130,7 +130,7 @@ def without_model(calibration: Calibration, train: Sequence[AccuracyCase], model
     }
     if not others or not alone:
         return None
-    subject = Subject(
+    subject = CalibrationSubject(
         device=device_named(calibration.device),
         runtime=require_effects(calibration.runtime),
         dtype=calibration.dtype,
