@@ -26,7 +26,7 @@ from inferometer.bench.plan import Plan
 from inferometer.importers.detect import import_file
 from inferometer.measure.child import runtime_named
 from inferometer.measure.inputs import make_inputs
-from inferometer.measure.run import Asked, measure_model
+from inferometer.measure.run import MeasureRequest, measure_model
 from inferometer.runtimes.base import Target
 
 # Layers, their width, and whether the layers' sum is held to the target: where a node takes less than a tenth of what
@@ -143,7 +143,7 @@ def slope_figure(folder):
 
 def profiled(path, **others):
     plan = Plan(runs=RUNS, seconds=0.5, seconds_at_most=5.0)
-    asked = Asked(model=str(path), runtime="onnxruntime", threads=1, plan=plan, guarded=False, **others)
+    asked = MeasureRequest(model=str(path), runtime="onnxruntime", threads=1, plan=plan, guarded=False, **others)
     return measure_model(asked).profile
 
 
@@ -211,11 +211,13 @@ def overhead_figure(path):
     """All the time a profile takes beyond loading, against the time of the clean runs in it."""
     plan = Plan(runs=30, seconds=3.0, seconds_at_most=10.0)
     start = time.perf_counter()
-    found = measure_model(Asked(model=str(path), runtime="onnxruntime", threads=1, plan=plan, guarded=False))
+    found = measure_model(MeasureRequest(model=str(path), runtime="onnxruntime", threads=1, plan=plan, guarded=False))
     wall = time.perf_counter() - start
     start = time.perf_counter()
     once = Plan(runs=1, seconds=0.0, warmup=0, calls=1)
-    measure_model(Asked(model=str(path), runtime="onnxruntime", threads=1, plan=once, guarded=False, shape=False))
+    measure_model(
+        MeasureRequest(model=str(path), runtime="onnxruntime", threads=1, plan=once, guarded=False, shape=False)
+    )
     loading = time.perf_counter() - start
     clean = sum(found.raw.clean.samples_s) * found.raw.clean.calls
     ratio = (wall - loading) / clean

@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from inferometer.bench.guard import Guard
-from inferometer.calibrate.probes.pace import Pace
-from inferometer.calibrate.probes.steps import fed, order_of, run_plain
-from inferometer.calibrate.probes.texts import TextRun, run_texts
+from inferometer.calibrate.probes.pace import MachinePace
+from inferometer.calibrate.probes.steps import fed, order_of, run_in_turns
+from inferometer.calibrate.probes.texts import run_texts
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.measure.child import runtime_named
-from inferometer.measure.prepare import Making, Prepared, prepare
+from inferometer.measure.order import TextOrder
+from inferometer.measure.prepare import PreparedModel, SyntheticWeights, prepare_model
 from inferometer.runtimes.base import Target
 from inferometer.settings import cache_folder
 
@@ -93,13 +94,13 @@ def wanted_for(runtime: str) -> list[Wanted]:
     return seen + [Wanted(model=model, batch=b, prompt=n) for model, runs in TEXTS.items() for b, n in runs]
 
 
-def measured(want: Wanted, options: argparse.Namespace, pace: Pace, guard: Guard) -> list[dict[str, Any]]:
+def measured(want: Wanted, options: argparse.Namespace, pace: MachinePace, guard: Guard) -> list[dict[str, Any]]:
     """The lines of one case: one a phase."""
     mark, before, look = guard.mark(), os.getloadavg()[0], guard.before()
     runtime = runtime_named(options.runtime)
     sizes = {} if want.image is None else {"image": want.image}
-    making = Making(folder=options.models, weights=want.weights, sizes=sizes)
-    prepared = prepare(want.model, runtime, making)
+    making = SyntheticWeights(folder=options.models, weights=want.weights, sizes=sizes)
+    prepared = prepare_model(want.model, runtime, making)
     if want.generate is None:
         found, versions = forward(want, options, pace, prepared)
     else:
@@ -116,13 +117,13 @@ def measured(want: Wanted, options: argparse.Namespace, pace: Pace, guard: Guard
     return [{**common, "statistic": STATISTICS[line["steady"] > 0], **line} for line in found]
 
 
-def forward(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Prepared) -> tuple[Any, Any]:
+def forward(want: Wanted, options: argparse.Namespace, pace: MachinePace, prepared: PreparedModel) -> tuple[Any, Any]:
     runtime = runtime_named(options.runtime)
     target = Target(path=prepared.path, format=prepared.format, threads=options.threads, batch=want.batch)
     workload = Workload(batch=want.batch, prompt=want.prompt, image=want.image)
     with closing(runtime.open(target)) as session:
-        ran = run_plain(
-            fed(order_of(runtime, target, prepared.graph, workload), session), pace,
+        ran = run_in_turns(
+            fed(order_of(runtime, target, prepared.graph, workload), session), None, pace,
             limit_s=options.seconds, threads=options.threads,
         )  # fmt: skip
     line = {
@@ -135,12 +136,14 @@ def forward(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Pre
     return [line], dict(ran.versions)
 
 
-def generation(want: Wanted, options: argparse.Namespace, pace: Pace, prepared: Prepared) -> tuple[Any, Any]:
+def generation(
+    want: Wanted, options: argparse.Namespace, pace: MachinePace, prepared: PreparedModel
+) -> tuple[Any, Any]:
     runtime = runtime_named(options.runtime)
     held = (want.prompt or 1) + (want.generate or 0) + want.depth + 8
     target = Target(path=prepared.path, format=prepared.format, text=True, threads=options.threads, context=held)
     with closing(runtime.open(target)) as session:
-        run = TextRun(prompt=want.prompt or 1, generate=want.generate or 0, depth=want.depth)
+        run = TextOrder(prompt=want.prompt or 1, generate=want.generate or 0, depth=want.depth)
         ran = run_texts(session, run, pace, limit_s=options.seconds, threads=options.threads)
     lines = [
         {
@@ -168,7 +171,7 @@ def main() -> None:
     known = _known(options.out, waiting)
     kept.update(known)
     end = time.monotonic() + 60 * options.minutes
-    guard, pace = Guard(), Pace()
+    guard, pace = Guard(), MachinePace()
     pace.learn(2.0)
     while time.monotonic() < end:
         left = [want for want in waiting if want not in kept or any(line["disturbed"] for line in kept[want])]

@@ -175,7 +175,7 @@ def said(result, code, *words):
         (["nosuch.onnx"], ["no file or folder 'nosuch.onnx'", "Check the path"]),
         (["resnet5"], ["no model named 'resnet5'", "Did you mean resnet50"]),
         (["relu.onnx", "--runtime", "onnxrutime"], ["no runtime named 'onnxrutime'", "Did you mean onnxruntime?"]),
-        (["relu.onnx", "--runtime", "litert"], ["of the format onnx", "litert opens tflite", "onnxruntime"]),
+        (["relu.onnx", "--runtime", "litert"], ["has the format onnx", "litert opens tflite", "onnxruntime"]),
         (["relu.onnx", "--runtime", "troubled:NOPE"], ["'troubled:NOPE' cannot be loaded", "MODULE:ATTRIBUTE"]),
         (["relu.onnx", "--prompt", "x"], ["--prompt is 'x'", "whole numbers"]),
         (["relu.onnx", "--size", "height=3"], ["no size 'height'", "Its sizes"]),
@@ -267,7 +267,7 @@ def test_an_engine_that_dies_early_is_told_with_what_it_printed(inferometer, rel
 
 def test_an_engine_that_hangs_is_ended_at_the_timeout(inferometer, relu):
     result = troubled(inferometer, relu, "--option", "trouble=hang", "--option", "at=2", "--timeout", "2 s")
-    said(result, 2, "Nothing was heard of it for 2 s", "--timeout")
+    said(result, 2, "It reported nothing for 2 s", "--timeout")
 
 
 def test_an_engine_that_eats_the_memory_is_ended_at_the_limit(inferometer, relu):

@@ -5,14 +5,14 @@ from functools import cache
 import pytest
 
 from inferometer.accuracy.cases import read_cases, read_peers
-from inferometer.accuracy.judge import ask_like, judge, peer_errors, standing
+from inferometer.accuracy.judge import ask_like, error_summary, judge_cases, peer_errors
 from inferometer.asking.calibrations import calibration_for
 
 
 @cache
 def judged(runtime, phase):
     cases = [case for case in read_cases() if case.device == "nvidia-h200" and case.runtime == runtime]
-    found, refused = judge(cases)
+    found, refused = judge_cases(cases)
     assert refused == ()
     return [each for each in found if each.case.phase == phase]
 
@@ -27,7 +27,7 @@ def judged(runtime, phase):
     ],
 )
 def test_language_models_that_no_fit_has_seen_are_predicted(runtime, phase, n, median, p90):
-    found = standing(judged(runtime, phase))
+    found = error_summary(judged(runtime, phase))
     assert found["n"] >= n
     assert found["median"] <= median
     assert found["p90"] <= p90
@@ -45,7 +45,7 @@ def test_language_models_that_no_fit_has_seen_are_predicted(runtime, phase, n, m
 )
 def test_eight_in_ten_intervals_hold_and_are_narrow(runtime, phase, width):
     """Those of compiled decoding hold always, so they are wider than they need be: no upper end is asked for here."""
-    found = standing(judged(runtime, phase))
+    found = error_summary(judged(runtime, phase))
     assert found["covered"] >= 0.75
     assert found["width"] <= width
 
@@ -53,13 +53,13 @@ def test_eight_in_ten_intervals_hold_and_are_narrow(runtime, phase, width):
 def test_models_measured_after_the_fit_are_predicted_no_worse():
     late = [each for each in judged("torch-compile", "decode") if "2026-11-15" in each.case.source]
     assert {each.case.model for each in late} == {"llama-3.2-3b", "phi-3-mini", "qwen2.5-7b"}
-    assert standing(late)["median"] <= 0.05
-    assert standing(late)["p90"] <= 0.10
+    assert error_summary(late)["median"] <= 0.05
+    assert error_summary(late)["p90"] <= 0.10
 
 
 def test_images_and_encoders_are_predicted_roughly():
     """Ops count as they do alone. ResNet-50 in f32 at small batches is 1.5 times off."""
-    found = standing(judged("torch-graph", "forward"))
+    found = error_summary(judged("torch-graph", "forward"))
     assert found["n"] >= 24
     assert found["median"] <= 0.15
     assert found["p90"] <= 0.50

@@ -9,14 +9,14 @@ from functools import cache
 import pytest
 
 from inferometer.accuracy.cases import family_of, read_cases
-from inferometer.accuracy.judge import judge, standing
+from inferometer.accuracy.judge import error_summary, judge_cases
 
 DEVICE = "intel-emerald-rapids-1-vcpu"
 
 
 @cache
 def judged(runtime):
-    found, refused = judge([case for case in read_cases() if (case.device, case.runtime) == (DEVICE, runtime)])
+    found, refused = judge_cases([case for case in read_cases() if (case.device, case.runtime) == (DEVICE, runtime)])
     assert refused == ()
     assert {each.how for each in found} == {"held out"}
     return found
@@ -33,7 +33,7 @@ def test_there_are_cases_of_every_family():
     ("runtime", "median", "p90", "width"), [("onnxruntime", 0.08, 0.20, 0.35), ("llamacpp", 0.12, 0.22, 0.50)]
 )
 def test_models_that_no_fit_has_seen_are_predicted(runtime, median, p90, width):
-    found = standing(judged(runtime))
+    found = error_summary(judged(runtime))
     assert found["median"] <= median
     assert found["p90"] <= p90
     assert found["covered"] >= 0.70

@@ -5,14 +5,14 @@ import pytest
 import inferometer as im
 from inferometer.catalog import device
 from inferometer.core.finding import CODES, SEVERITIES
-from inferometer.explain.findings import FINDERS, find
-from inferometer.explain.pages import PARTS, page, pages
+from inferometer.explain.findings import FINDERS, findings_of
+from inferometer.explain.pages import PARTS, finding_page, pages
 from inferometer.readers.resolve import read
 from unit.explain.explain_cases import PAIRS, case_of, explain, told_padding
 
 
 def codes_of(profile, on):
-    return {finding.code for finding in find(case_of(profile, on))}
+    return {finding.code for finding in findings_of(case_of(profile, on))}
 
 
 def test_every_code_has_a_finder_a_page_and_a_pair_of_profiles():
@@ -40,7 +40,7 @@ def test_it_is_not_found_where_it_nearly_is(code):
 
 @pytest.mark.parametrize("code", sorted(CODES))
 def test_a_page_says_all_of_it(code):
-    found = page(code)
+    found = finding_page(code)
     for part in ("what", *PARTS):
         words = getattr(found, part)
         assert words.endswith("."), f"{code}: {part}"

@@ -10,7 +10,7 @@ import pytest
 from golden.packaged import packaged
 from inferometer.bench.plan import Plan
 from inferometer.core.workload import Workload
-from inferometer.measure.run import Asked, measure_model, verified
+from inferometer.measure.run import MeasureRequest, measure_model, verify_against
 from inferometer.synth import synthesise
 
 QUICK = Plan(warmup=1, runs=3, seconds=0.0, seconds_at_most=10.0, retries=0)
@@ -51,7 +51,7 @@ def need(runtime):
 
 
 def measured(model, runtime, **asked):
-    found = measure_model(Asked(model=str(model), runtime=runtime, plan=QUICK, guarded=False, **asked))
+    found = measure_model(MeasureRequest(model=str(model), runtime=runtime, plan=QUICK, guarded=False, **asked))
     assert found.complete, found.raw.error
     return found.profile
 
@@ -122,7 +122,7 @@ def test_a_softmax_that_magnifies_rounding_is_told_from_a_wrong_layer():
     need("onnxruntime")
     need("openvino")
     model = str(packaged("onnx", "onnx", f"{LIGHT}light_squeezenet.onnx"))
-    found = verified(Asked(model=model, runtime="openvino"), "onnxruntime")
+    found = verify_against(MeasureRequest(model=model, runtime="openvino"), "onnxruntime")
     assert found.status == "verified" or "Softmax 'n65', takes is right" in found.reason
 
 
@@ -133,12 +133,12 @@ def test_onnx_runtime_and_torch_say_the_same_of_the_same_weights(tmp_path):
     first = synthesise(LLAMA, tmp_path / "m.onnx", seed=5).path
     same = synthesise(LLAMA, tmp_path / "same", format="safetensors", seed=5).path
     other = synthesise(LLAMA, tmp_path / "other", format="safetensors", seed=6).path
-    asked = Asked(model=str(first), runtime="onnxruntime", workload=Workload(prompt=12, generate=4))
-    found = verified(asked, "torch-eager", model=str(same))
+    asked = MeasureRequest(model=str(first), runtime="onnxruntime", workload=Workload(prompt=12, generate=4))
+    found = verify_against(asked, "torch-eager", model=str(same))
     assert found.status == "verified", found.reason
     assert found.top_1 == 1.0
     assert abs(found.nll_drift) < 1e-3
-    assert verified(asked, "torch-eager", model=str(other)).status == "failed"
+    assert verify_against(asked, "torch-eager", model=str(other)).status == "failed"
 
 
 @pytest.mark.slow
@@ -151,8 +151,8 @@ def test_a_config_has_the_same_weights_on_every_runtime(tmp_path):
     folder = Path(tmp_path / "gguf")
     folder.mkdir()
     gguf = synthesise(config, folder / "m.gguf", seed=5, weights="f32").path
-    asked = Asked(model=str(gguf), runtime="llamacpp", threads=1, workload=Workload(prompt=12, generate=4))
-    found = verified(asked, "onnxruntime", model=str(made))
+    asked = MeasureRequest(model=str(gguf), runtime="llamacpp", threads=1, workload=Workload(prompt=12, generate=4))
+    found = verify_against(asked, "onnxruntime", model=str(made))
     assert found.status == "verified", found.reason
 
 
@@ -162,6 +162,6 @@ def test_openvino_gives_what_onnx_runtime_gives(file):
     need("onnxruntime")
     need("openvino")
     model = packaged("rapidocr-onnxruntime", "rapidocr_onnxruntime", file)
-    asked = Asked(model=str(model), runtime="openvino", sizes=OCR, precision="f32")
-    found = verified(asked, "onnxruntime")
+    asked = MeasureRequest(model=str(model), runtime="openvino", sizes=OCR, precision="f32")
+    found = verify_against(asked, "onnxruntime")
     assert found.status == "verified", found.reason

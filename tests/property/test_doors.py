@@ -13,14 +13,14 @@ import pytest
 from click.testing import CliRunner
 
 import inferometer as im
-from inferometer.accuracy.cases import Case, case_graph
+from inferometer.accuracy.cases import AccuracyCase, case_graph
 from inferometer.accuracy.judge import ask_like
 from inferometer.asking.ask import ask
 from inferometer.asking.files import SHIPPED, files_in, own_folder, read_calibration, write_calibration
 from inferometer.catalog import device
 from inferometer.cli.predict import command
 from inferometer.errors import InferometerError
-from inferometer.explain.judging import judge
+from inferometer.explain.judging import judge_profile
 from inferometer.verbs import gains
 from unit.hub.samples import hub
 
@@ -91,7 +91,9 @@ def by_sweep(model, on, calibrated, asked):
 def beside_a_measurement(profile):
     """The prediction that a measured profile of the same question is judged by, phase by phase."""
     bare = replace(profile, kind="measured", judged_by=None)
-    judged, _ = judge(bare, device(profile.device.name), graph=ask(profile.model.name, on=profile.device.name).graph)
+    judged, _ = judge_profile(
+        bare, device(profile.device.name), graph=ask(profile.model.name, on=profile.device.name).graph
+    )
     return {phase.name: phase.predicted_s for phase in judged.phases if phase.predicted_s is not None}
 
 
@@ -141,7 +143,7 @@ def test_the_hub_answers_as_the_command_does(client, on):
 
 def test_the_accuracy_page_judges_what_predict_answers():
     path = next(path for path in files_in([SHIPPED]) if path.name.startswith("nvidia-h200-torch-compile"))
-    case = Case(
+    case = AccuracyCase(
         model="llama-3.2-1b", device="nvidia-h200", runtime="torch-compile", dtype="bf16", phase="decode", batch=2,
         context=1024, seconds=1.0, source="a test",
     )  # fmt: skip

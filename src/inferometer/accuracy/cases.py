@@ -1,8 +1,8 @@
-"""Measured cases that predictions are tried on, and what other tools say of the same: data, one JSON object a line.
+"""Measured cases that predictions are tested on, and other tools' predictions of them: one JSON object per line.
 
-A case names the model, the device, the runtime, the format and the sizes, the seconds that were measured, which
-statistic they are, and where they come from. Its `role` says what it is for: `test` cases were never used to fit
-anything; a `train` case was, so that it counts only where its whole model was left out of the fit.
+A case names the model, device, runtime, format and sizes, the measured seconds, which statistic they are, and their
+source. Its `role` says what it is for: `test` cases were never used in a fit; a `train` case was, so it counts only if
+its model is left out of the fit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class AccuracyCase:
     model: str
     device: str
     runtime: str
@@ -39,21 +39,21 @@ class Case:
     prompt: int | None = None
     context: int | None = None
     image: int | None = None
-    weights: str | None = None  # their format, where it is another than that of the activations
+    weights: str | None = None  # their format, if it differs from the activations'
     statistic: str = "median"
     samples: int | None = None
     least_s: float | None = None
     threads: int | None = None
     role: str = "test"
-    used_for: tuple[str, ...] = ()  # what else its time was looked at for: `priors`
+    used_for: tuple[str, ...] = ()  # what else its time was used for: `priors`
 
     @property
     def query(self) -> int:
         return 1 if self.phase == "decode" else self.prompt or 1
 
     @property
-    def asked(self) -> dict[str, Any]:
-        """What a user would ask `predict` for."""
+    def ask_arguments(self) -> dict[str, Any]:
+        """What a user would give to `predict`."""
         sizes = {"context": self.context, "prompt": 1} if self.phase == "decode" else {"prompt": self.prompt}
         if self.phase == "prefill":
             sizes["generate"] = 0
@@ -64,14 +64,14 @@ class Case:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What a peer's prediction is matched by."""
+        """Matches a peer's prediction with its cases."""
         length = self.context if self.phase == "decode" else self.prompt
         return self.model, self.device, self.phase, self.batch, length
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Another tool's prediction. It knows no runtime, so it stands beside every case of the same sizes."""
+    """Another tool's prediction. It knows no runtime, so it is compared with every case of the same sizes."""
 
     peer: str
     model: str
@@ -86,10 +86,10 @@ class Peer:
         return self.model, self.device, self.phase, self.batch, self.length
 
 
-def read_cases(folder: Path = CASES) -> tuple[Case, ...]:
-    """Every case of a folder: its files but those of peers."""
+def read_cases(folder: Path = CASES) -> tuple[AccuracyCase, ...]:
+    """Every case in a folder's files, those of peers left out."""
     paths = sorted(path for path in folder.glob("*.jsonl") if not path.name.startswith("peers"))
-    return tuple(case for path in paths for case in _lines(path, Case))
+    return tuple(case for path in paths for case in _lines(path, AccuracyCase))
 
 
 def read_peers(folder: Path = CASES) -> tuple[Peer, ...]:
@@ -102,12 +102,12 @@ def _lines(path: Path, kind: type[T]) -> Iterable[T]:
             try:
                 yield msgspec.json.decode(line, type=kind)
             except msgspec.DecodeError as error:
-                raise FormatError(f"Line {number} of {path} is no {kind.__name__.casefold()}: {error}.") from None
+                raise FormatError(f"Line {number} of {path} is not a valid row: {error}.") from None
 
 
 @cache
 def case_graph(name: str) -> Graph:
-    """The model without a limit on its window: what was measured beyond it was measured with a longer one."""
+    """The model without a limit on its window: cases beyond the limit were measured with a longer window."""
     from inferometer.readers.resolve import read  # noqa: PLC0415 - only predictions need a reader
 
     return replace(read(name), context_limit=None)
@@ -115,7 +115,7 @@ def case_graph(name: str) -> Graph:
 
 @cache
 def family_of(model: str) -> str:
-    """What kind of model it is: by what it is made of."""
+    """What kind of model it is, judged by its ops."""
     kinds = {op.kind for _, op in case_graph(model).ops()}
     cached = any(op.kind == "attention" and op.get("cached") for _, op in case_graph(model).ops())
     if cached:
@@ -125,8 +125,8 @@ def family_of(model: str) -> str:
     return "vision transformer" if "convolution" in kinds else "encoder"
 
 
-def step_of_case(case: Case) -> StepPoint:
-    """The case as something a fit can be made from."""
+def step_of_case(case: AccuracyCase) -> StepPoint:
+    """The case as a point that a fit can use."""
     return StepPoint(
         model=case.model,
         phase=case.phase,

@@ -1,9 +1,9 @@
-"""EdgeProfiler's closed form (arXiv:2506.09061), as published, for comparison.
+"""EdgeProfiler's closed form (arXiv:2506.09061), as published, for comparison in tests and benchmarks.
 
-`docs/edgeprofiler.md` says, point by point, what is wrong in it and what ours says instead.
+`docs/edgeprofiler.md` says, point by point, what is wrong in it and what this package does instead.
 
-Six integers describe a model and five rates a machine. Everything is for "a token", and every token pays for loading
-the weights. Nothing else in this package uses it.
+Six integers describe a model and five rates a machine. Everything is per token, and every token pays for loading the
+weights. Nothing else in this package uses it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from inferometer.errors import DomainError, UnknownNameError
 from inferometer.formulas.energy import edgeprofiler_energy
 from inferometer.formulas.memory import arithmetic_intensity
 
-PRECISIONS = {"FP32": 4, "FP16": 2, "INT8": 1}  # bytes a number
+PRECISIONS = {"FP32": 4, "FP16": 2, "INT8": 1}  # bytes per number
 
-# Shares of each peak that it takes as reached, whatever runs.
+# The share of each peak that it assumes, whatever runs.
 COMPUTE_SHARE, MEMORY_SHARE, STORAGE_SHARE, TRANSFER_SHARE, NETWORK_SHARE = 0.7, 0.6, 0.8, 0.7, 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeModel:
-    """The six integers; the sixth is the bytes of a number."""
+    """The six integers; the last is the bytes per number."""
 
     layers: int
     hidden: int
@@ -40,7 +40,7 @@ class EdgeModel:
 
     @property
     def parameters(self) -> int:
-        """4·L·H² + 2·L·H·I + 2·V·H: four square projections, an MLP of two matrices, two tables of words."""
+        """4·L·H² + 2·L·H·I + 2·V·H: four square projections, an MLP of two matrices, two embedding tables."""
         layer = 4 * self.hidden**2 + 2 * self.hidden * self.intermediate
         return self.layers * layer + 2 * self.vocab * self.hidden
 
@@ -60,7 +60,7 @@ class EdgeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeHardware:
-    """Peaks in operations and bytes a second, as its tables give them."""
+    """Peaks in operations and bytes per second, as the paper's tables give them."""
 
     name: str
     flops_per_s: float
@@ -90,7 +90,7 @@ HARDWARE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeProfile:
-    """What it says of one token."""
+    """Its prediction for one token."""
 
     parameters: int
     flops: int

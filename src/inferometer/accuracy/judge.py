@@ -1,8 +1,8 @@
-"""How true predictions are: measured cases predicted as a user would, and the errors counted.
+"""How accurate predictions are: measured cases, predicted as a user would, and their errors.
 
-A case whose model was used to fit its calibration is predicted by one that was fitted again without that model; where
-that cannot be, it is `seen` and counted apart. The error of a case is |predicted / measured − 1|, its bias the
-logarithm of the ratio, and an interval covers it where the measured time lies inside.
+A case whose model was used to fit its calibration is predicted with one fitted again without that model; if that is
+impossible, the case is `seen` and counted apart. The error of a case is |predicted / measured − 1|, its bias the
+logarithm of the ratio, and an interval covers it if the measured time lies inside.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from inferometer.accuracy.cases import Case, Peer, case_graph, family_of, step_of_case
+from inferometer.accuracy.cases import AccuracyCase, Peer, case_graph, family_of, step_of_case
 from inferometer.asking.ask import ask
 from inferometer.asking.calibrations import by_weights, choose
 from inferometer.asking.files import SHIPPED
-from inferometer.calibrate.fitting.assemble import Subject, whole_steps
+from inferometer.calibrate.fitting.assemble import CalibrationSubject, whole_steps
 from inferometer.calibrate.fitting.bounds import bounded, unbounded
 from inferometer.calibrate.fitting.steps import whole_fit
 from inferometer.catalog import device as device_named
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.profile import Profile
 
-Standing = dict[str, Any]
-_MOSTLY = 0.5
+ErrorSummary = dict[str, Any]
+_MOSTLY = 0.5  # of a prediction's time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """A case and its prediction. `how` is `held out`, `left out` (its model was, in a refit), `seen` or `priors`.
 
-    A case that class priors were made from is `seen` where its time comes mostly from them.
+    A case that class priors were made from is `seen` if most of its predicted time comes from them.
     """
 
-    case: Case
+    case: AccuracyCase
     time_s: float
     low_s: float
     high_s: float
@@ -64,59 +64,64 @@ class Judged:
 
     @property
     def width(self) -> float:
-        """Of the interval, over the prediction."""
+        """The interval's width over the prediction."""
         return (self.high_s - self.low_s) / self.time_s
 
 
-def judge(
-    cases: Sequence[Case],
+def judge_cases(
+    cases: Sequence[AccuracyCase],
     *,
     priors: bool = False,
     folders: Sequence[Path] = (),
     shipped: Path | None = SHIPPED,
     watch: Callable[[int, int], None] | None = None,
 ) -> tuple[tuple[Judged, ...], tuple[str, ...]]:
-    """Every case predicted, and why some could not be. `priors` takes the datasheet and class priors alone."""
-    kept: dict[Any, Calibration | None] = {}
-    found, refused = [], []
+    """Predict every case; and say why some could not be. `priors` uses the datasheet and class priors alone."""
+    calibrations: dict[Any, Calibration | None] = {}
+    judged, refused = [], []
     for number, case in enumerate(cases):
         if watch is not None:
             watch(number, len(cases))
         try:
-            calibration, how = (None, "priors") if priors else _calibration(case, cases, kept, (folders, shipped))
-            found.append(_judged(case, calibration, how))
+            calibration, how = (
+                (None, "priors") if priors else _calibration(case, cases, calibrations, (folders, shipped))
+            )
+            judged.append(_judged(case, calibration, how))
         except InferometerError as error:
             refused.append(f"{case.model} on {case.device}, {case.phase}: {error.message}")
-    return tuple(found), tuple(dict.fromkeys(refused))
+    return tuple(judged), tuple(dict.fromkeys(refused))
 
 
 def _calibration(
-    case: Case, cases: Sequence[Case], kept: dict[Any, Calibration | None], places: tuple[Any, Any]
+    case: AccuracyCase,
+    cases: Sequence[AccuracyCase],
+    calibrations: dict[Any, Calibration | None],
+    places: tuple[Any, Any],
 ) -> tuple[Calibration | None, str]:
     key = _key(case)
-    if key not in kept:
-        kept[key] = choose(*key, folders=places[0], shipped=places[1]).calibration
-    whole = kept[key]
-    if whole is None:
+    if key not in calibrations:
+        calibrations[key] = choose(*key, folders=places[0], shipped=places[1]).calibration
+    calibration = calibrations[key]
+    if calibration is None:
         return None, "priors"
-    if case.model not in whole.fitted_on:
-        return whole, "held out"
+    if case.model not in calibration.fitted_on:
+        return calibration, "held out"
     without = (*key, case.model)
-    if without not in kept:
-        train = [each for each in cases if _key(each) == key and each.role == "train"]
-        kept[without] = without_model(whole, train, case.model)
-    refit = kept[without]
-    return (whole, "seen") if refit is None else (refit, "left out")
+    if without not in calibrations:
+        train = [other for other in cases if _key(other) == key and other.role == "train"]
+        calibrations[without] = without_model(calibration, train, case.model)
+    refit = calibrations[without]
+    return (calibration, "seen") if refit is None else (refit, "left out")
 
 
-def _key(case: Case) -> tuple[str, str, str]:
-    """The device, the runtime and the format that a calibration is looked for by."""
+def _key(case: AccuracyCase) -> tuple[str, str, str]:
+    """The device, runtime and format that a calibration is chosen by."""
     stored = case.weights if by_weights(case.runtime) else None
     return case.device, case.runtime, stored or case.dtype
 
 
-def without_model(calibration: Calibration, train: Sequence[Case], model: str) -> Calibration | None:
-    """The calibration fitted again from the steps of the other models; None where there are none of them."""
+def without_model(calibration: Calibration, train: Sequence[AccuracyCase], model: str) -> Calibration | None:
+    """The calibration fitted again from the steps of the other models; None if there are none."""
     others = [case for case in train if case.model != model]
     alone = {
         name.removeprefix("alone."): value.value
@@ -125,7 +130,7 @@ def without_model(calibration: Calibration, train: Sequence[Case], model: str) -
     }
     if not others or not alone:
         return None
-    subject = Subject(
+    subject = CalibrationSubject(
         device=device_named(calibration.device),
         runtime=require_effects(calibration.runtime),
         dtype=calibration.dtype,
@@ -137,7 +142,7 @@ def without_model(calibration: Calibration, train: Sequence[Case], model: str) -
     return bounded(whole_fit(steps, alone).applied_to(bare, source="refit", date=calibration.created[:10]))
 
 
-def _judged(case: Case, calibration: Calibration | None, how: str) -> Judged:
+def _judged(case: AccuracyCase, calibration: Calibration | None, how: str) -> Judged:
     profile = ask_like(case, calibration)
     phase = profile.phase(case.phase)
     if phase is None or phase.low_s is None or phase.high_s is None:
@@ -152,51 +157,53 @@ def _judged(case: Case, calibration: Calibration | None, how: str) -> Judged:
     return Judged(case=case, time_s=phase.time_s, low_s=phase.low_s, high_s=phase.high_s, how=how, by_kind=kinds)
 
 
-def ask_like(case: Case, calibration: Calibration | None) -> Profile:
-    """The prediction that a user of `predict` gets, with this calibration or none."""
+def ask_like(case: AccuracyCase, calibration: Calibration | None) -> Profile:
+    """The prediction that a user of `predict` would get, with this calibration or without one."""
     question = ask(
         case_graph(case.model), on=case.device, runtime=case.runtime, calibration=calibration, calibrated=False,
-        **case.asked,
+        **case.ask_arguments,
     )  # fmt: skip
     return question.answer()
 
 
-def by_group(judged: Sequence[Judged], group: Callable[[Judged], tuple[str, ...]]) -> dict[tuple[str, ...], Standing]:
-    """Errors counted in groups, in the order of their names."""
+def by_group(
+    judged: Sequence[Judged], group: Callable[[Judged], tuple[str, ...]]
+) -> dict[tuple[str, ...], ErrorSummary]:
+    """The error summary of each group, in the order of their names."""
     groups: dict[tuple[str, ...], list[Judged]] = defaultdict(list)
-    for each in judged:
-        groups[group(each)].append(each)
-    return {name: standing(groups[name]) for name in sorted(groups)}
+    for prediction in judged:
+        groups[group(prediction)].append(prediction)
+    return {name: error_summary(groups[name]) for name in sorted(groups)}
 
 
-def standing(judged: Sequence[Judged]) -> Standing:
-    """n, median and 90th percentile of the error, bias, coverage and median relative width of the 80 % intervals."""
+def error_summary(judged: Sequence[Judged]) -> ErrorSummary:
+    """n, the error's median and 90th percentile, bias, and the 80 % intervals' coverage and median relative width."""
     if not judged:
         return {"n": 0}
-    errors = np.array([each.error for each in judged])
+    errors = np.array([prediction.error for prediction in judged])
     return {
         "n": len(judged),
         "median": float(np.median(errors)),
         "p90": float(np.quantile(errors, 0.9)),
-        "bias": exp(float(np.mean([each.bias for each in judged]))) - 1,
-        "covered": float(np.mean([each.covered for each in judged])),
-        "width": float(np.median([each.width for each in judged])),
+        "bias": exp(float(np.mean([prediction.bias for prediction in judged]))) - 1,
+        "covered": float(np.mean([prediction.covered for prediction in judged])),
+        "width": float(np.median([prediction.width for prediction in judged])),
     }
 
 
-def peer_errors(judged: Sequence[Judged], peers: Sequence[Peer]) -> list[Standing]:
-    """Each peer's errors on the cases that it has, and ours on those same cases."""
+def peer_errors(judged: Sequence[Judged], peers: Sequence[Peer]) -> list[ErrorSummary]:
+    """Each peer's errors on the cases it predicts, and ours on the same cases."""
     ours: dict[Any, list[Judged]] = defaultdict(list)
-    for each in judged:
-        ours[each.case.key].append(each)
+    for prediction in judged:
+        ours[prediction.case.key].append(prediction)
     groups: dict[tuple[str, str, str], list[tuple[float, Judged]]] = defaultdict(list)
     for peer in peers:
-        for each in ours.get(peer.key, ()):
-            groups[peer.peer, each.case.phase, each.case.runtime].append((peer.seconds, each))
-    found = []
+        for prediction in ours.get(peer.key, ()):
+            groups[peer.peer, prediction.case.phase, prediction.case.runtime].append((peer.seconds, prediction))
+    rows = []
     for (name, phase, runtime), pairs in sorted(groups.items()):
-        theirs = np.array([abs(seconds / each.case.seconds - 1) for seconds, each in pairs])
-        found.append(
+        theirs = np.array([abs(seconds / prediction.case.seconds - 1) for seconds, prediction in pairs])
+        rows.append(
             {
                 "peer": name,
                 "phase": phase,
@@ -204,36 +211,44 @@ def peer_errors(judged: Sequence[Judged], peers: Sequence[Peer]) -> list[Standin
                 "n": len(pairs),
                 "median": float(np.median(theirs)),
                 "p90": float(np.quantile(theirs, 0.9)),
-                "ours": float(np.median([each.error for _, each in pairs])),
+                "ours": float(np.median([prediction.error for _, prediction in pairs])),
             }
         )
-    return found
+    return rows
 
 
 def groups_of(what: str) -> Callable[[Judged], tuple[str, ...]]:
-    """How cases are grouped: by phase and runtime, by `family`, by `model`, or by the kind of op that is longest."""
+    """A grouping of cases: by `family`, by `model`, by the longest kind of `op`, or else by device and phase."""
     if what == "family":
-        return lambda each: (family_of(each.case.model), each.case.runtime)
+        return lambda prediction: (family_of(prediction.case.model), prediction.case.runtime)
     if what == "model":
-        return lambda each: (each.case.model, each.case.runtime)
+        return lambda prediction: (prediction.case.model, prediction.case.runtime)
     if what == "op":
-        return lambda each: (max(each.by_kind, key=lambda kind: each.by_kind[kind]), each.case.runtime)
-    return lambda each: (each.case.device, each.case.runtime, each.case.phase, each.case.weights or each.case.dtype)
+        return lambda prediction: (
+            max(prediction.by_kind, key=lambda kind: prediction.by_kind[kind]),
+            prediction.case.runtime,
+        )
+    return lambda prediction: (
+        prediction.case.device,
+        prediction.case.runtime,
+        prediction.case.phase,
+        prediction.case.weights or prediction.case.dtype,
+    )
 
 
 def chart_rows(judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Cases as the chart takes them."""
+    """Cases as rows of the chart."""
     return [
         {
-            "model": each.case.model,
-            "runtime": each.case.runtime,
-            "phase": each.case.phase,
-            "batch": each.case.batch,
-            "length": each.case.prompt or each.case.context or each.case.image,
-            "measured_s": each.case.seconds,
-            "predicted_s": each.time_s,
-            "low_s": each.low_s,
-            "high_s": each.high_s,
+            "model": prediction.case.model,
+            "runtime": prediction.case.runtime,
+            "phase": prediction.case.phase,
+            "batch": prediction.case.batch,
+            "length": prediction.case.prompt or prediction.case.context or prediction.case.image,
+            "measured_s": prediction.case.seconds,
+            "predicted_s": prediction.time_s,
+            "low_s": prediction.low_s,
+            "high_s": prediction.high_s,
         }
-        for each in judged
+        for prediction in judged
     ]

@@ -1,4 +1,4 @@
-"""The accuracy page's sections: who is judged how, in plain rows for the report."""
+"""The accuracy page's sections as plain rows for the report."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from inferometer.accuracy.cases import read_cases, read_peers
-from inferometer.accuracy.judge import Judged, by_group, groups_of, judge, peer_errors
-from inferometer.accuracy.left_out import device_standings, leave_devices_out, unseen
+from inferometer.accuracy.judge import Judged, by_group, groups_of, judge_cases, peer_errors
+from inferometer.accuracy.left_out import device_errors, leave_devices_out, unseen
 from inferometer.accuracy.targets import against_aims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class AccuracyFindings:
     """Everything that the page shows."""
 
     judged: tuple[Judged, ...]
@@ -26,18 +26,18 @@ class Findings:
     peers: list[dict[str, Any]]
 
 
-def findings() -> Findings:
+def accuracy_findings() -> AccuracyFindings:
     """All shipped cases, predicted with the shipped calibrations and with priors alone."""
     cases = read_cases()
-    judged, _ = judge(cases)
-    alone, _ = judge(cases, priors=True)
+    judged, _ = judge_cases(cases)
+    alone, _ = judge_cases(cases, priors=True)
     devices, _ = leave_devices_out(cases)
 
-    def grouped(what: str, those: tuple[Judged, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
+    def grouped(what: str, cases_judged: tuple[Judged, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
         names = groups_of(what)
-        return by_group(those, lambda each: (*names(each), each.how))
+        return by_group(cases_judged, lambda prediction: (*names(prediction), prediction.how))
 
-    return Findings(
+    return AccuracyFindings(
         judged=judged,
         priors=alone,
         aims=against_aims(judged, unseen(devices)),
@@ -45,6 +45,6 @@ def findings() -> Findings:
         by_family=grouped("family", judged),
         by_op=grouped("op", judged),
         priors_by_phase=grouped("phase", alone),
-        devices_left_out=device_standings(devices),
+        devices_left_out=device_errors(devices),
         peers=peer_errors(judged, read_peers()),
     )

@@ -1,7 +1,7 @@
-"""What predictions aim at, and whether they reach it: rows of aims over groups of cases.
+"""How accurate predictions should be, and whether they are: an aim for each group of cases.
 
-An aim is met where the median and the 90th percentile of the errors are, and the share of cases that the intervals
-cover: intervals that hold always are too wide.
+An aim is met if the errors' median and 90th percentile are low enough, and if the intervals cover neither too few cases
+nor too many: intervals that always hold are too wide.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inferometer.accuracy.judge import Judged, standing
+from inferometer.accuracy.judge import Judged, error_summary
 from inferometer.catalog import device
 
 
@@ -24,12 +24,16 @@ class Aim:
 
 
 def _gpu(runtime: str, phase: str) -> Callable[[Judged], bool]:
-    return lambda each: (each.case.device, each.case.runtime, each.case.phase) == ("nvidia-h200", runtime, phase)
+    return lambda judged: (
+        (judged.case.device, judged.case.runtime, judged.case.phase) == ("nvidia-h200", runtime, phase)
+    )
 
 
 def _cpu(runtime: str) -> Callable[[Judged], bool]:
-    """Cases that a calibration speaks of: a datasheet alone has an aim of its own."""
-    return lambda each: each.case.runtime == runtime and each.how != "priors" and device(each.case.device).unit == "cpu"
+    """Cases with a calibration: a datasheet alone has an aim of its own."""
+    return lambda judged: (
+        judged.case.runtime == runtime and judged.how != "priors" and device(judged.case.device).unit == "cpu"
+    )
 
 
 AIMS = (
@@ -43,19 +47,19 @@ PRIORS_AIM = Aim(what="datasheet and priors alone, each device left out", median
 
 
 def against_aims(judged: Sequence[Judged], priors: Sequence[Judged]) -> list[dict[str, Any]]:
-    """Each aim that there are cases for, with what is reached. Cases that a fit or a prior has seen do not count."""
-    unseen, alone = ([each for each in those if each.how != "seen"] for those in (judged, priors))
-    rows = [_row(aim, [each for each in unseen if aim.holds(each)]) for aim in AIMS]
+    """Each aim that has cases, with what is reached. Cases that a fit or a prior has seen do not count."""
+    unseen, alone = ([prediction for prediction in cases if prediction.how != "seen"] for cases in (judged, priors))
+    rows = [_row(aim, [prediction for prediction in unseen if aim.holds(prediction)]) for aim in AIMS]
     rows.append(_row(PRIORS_AIM, alone))
     return [row for row in rows if row["n"]]
 
 
 def _row(aim: Aim, judged: Sequence[Judged]) -> dict[str, Any]:
-    found = standing(judged)
-    if not found["n"]:
-        return {"what": aim.what, **found}
+    row = error_summary(judged)
+    if not row["n"]:
+        return {"what": aim.what, **row}
     least, most = aim.covered
     near = f"≤ {aim.median:.0%}" + ("" if aim.p90 is None else f", ≤ {aim.p90:.0%}")
-    met = found["median"] <= aim.median and (aim.p90 is None or found["p90"] <= aim.p90)
-    met = met and least <= found["covered"] <= most
-    return {"what": aim.what, **found, "aim": f"{near}, {least:.0%} to {most:.0%} covered", "met": met}
+    met = row["median"] <= aim.median and (aim.p90 is None or row["p90"] <= aim.p90)
+    met = met and least <= row["covered"] <= most
+    return {"what": aim.what, **row, "aim": f"{near}, {least:.0%} to {most:.0%} covered", "met": met}

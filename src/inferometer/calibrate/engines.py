@@ -1,4 +1,4 @@
-"""Engines on a CPU made ready for a calibration: probe models to run through them, and who disturbs meanwhile."""
+"""Preparing an engine on a CPU for a calibration: probe models to run, and a guard that reports disturbances."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from inferometer.runtimes.base import Runtime, require_ready
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from inferometer.calibrate.fitting.points import Point
+    from inferometer.calibrate.fitting.points import OpPoint
     from inferometer.core.engine import Probing
 
-PROBED = "f32"  # that probes which take arrays are made in
-_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 5.0  # after a case that was disturbed, longer each time
-_LOOKS = 6  # at a machine that is not quiet, before it is refused: some seconds
+PROBED = "f32"  # the format of probes that take arrays
+_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 5.0  # after a disturbed case, longer each time
+_LOOKS = 6  # at a machine that is not quiet, before it is refused: a few seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
-    """What is calibrated. For a runtime that is calibrated by its weights `dtype` is their format."""
+class ProbedEngine:
+    """What is calibrated. If a runtime is calibrated by weight format, `dtype` is that format."""
 
     runtime: Runtime
     device: Device
@@ -39,8 +39,8 @@ class Engine:
     limit_s: float = 0.6
 
 
-def engine_provider(engine: Engine, known: Sequence[Point] = ()) -> ProbeProvider | DecoderProvider:
-    """The provider, its ceilings measured or taken from beside the journal. `known` points are those it has."""
+def engine_provider(engine: ProbedEngine, known: Sequence[OpPoint] = ()) -> ProbeProvider | DecoderProvider:
+    """The provider, with ceilings from beside the journal or measured now. `known` points are the journal's."""
     require_ready(engine.runtime)
     probing = engine_named(engine.runtime.name).calibrated[engine.device.unit]
     if probing == "decoders":
@@ -50,7 +50,7 @@ def engine_provider(engine: Engine, known: Sequence[Point] = ()) -> ProbeProvide
         )  # fmt: skip
     if engine.dtype != PROBED:
         raise DomainError(
-            f"{engine.runtime.title} was to be calibrated in {engine.dtype}; its probe models are made in {PROBED}.",
+            f"{engine.runtime.title} cannot be calibrated in {engine.dtype}: its probe models are in {PROBED}.",
             remedy=f"Leave out --dtype, or give --dtype {PROBED}.",
         )
     return probe_provider(
@@ -60,7 +60,7 @@ def engine_provider(engine: Engine, known: Sequence[Point] = ()) -> ProbeProvide
 
 
 def _opener(probing: Probing) -> Opener | None:
-    """PyTorch has no file of a network that none of its libraries builds: those probes are made in the process."""
+    """PyTorch opens no file of a network that its libraries do not build: those probes are built in the process."""
     if probing != "modules":
         return None
     from inferometer.calibrate.torch.graphs import open_probe  # noqa: PLC0415 - only who runs torch needs it
@@ -68,18 +68,18 @@ def _opener(probing: Probing) -> Opener | None:
     return open_probe
 
 
-def require_quiet(guard: Guard, looks: int = _LOOKS) -> None:
-    """Look until nothing disturbs, a few times at most; then refuse, and say why."""
+def require_quiet_machine(guard: Guard, looks: int = _LOOKS) -> None:
+    """Look a few times until nothing disturbs the machine; otherwise raise, and say what does."""
     disturbances = guard.before(retries=looks).disturbances
     if disturbances:
         raise EngineError(
-            f"The machine is not quiet: {'; '.join(each.found for each in disturbances)}.",
+            f"The machine is not quiet: {'; '.join(disturbance.found for disturbance in disturbances)}.",
             remedy=disturbances[0].remedy or "Calibrate when nothing else runs, or give --no-guard.",
         )
 
 
 def disturbed_by(guard: Guard, sleep: Callable[[float], None] = time.sleep) -> Callable[[], str | None]:
-    """Each call says what disturbed since the one before, or None. What passes by itself is waited for, in the call."""
+    """Each call returns what disturbed since the last one, or None. After a disturbance it waits for it to pass."""
     mark, often = guard.mark(), 0
 
     def look() -> str | None:
@@ -89,11 +89,11 @@ def disturbed_by(guard: Guard, sleep: Callable[[float], None] = time.sleep) -> C
         if disturbances:
             sleep(min(_LONGEST_PAUSE_S, _PAUSE_S * often))
         mark = guard.mark()
-        return "; ".join(each.found for each in disturbances) or None
+        return "; ".join(disturbance.found for disturbance in disturbances) or None
 
     return look
 
 
 def circumstances(guard: Guard) -> dict[str, str]:
-    """The machine in words, for the calibration's file."""
+    """The machine described in words, for the calibration's file."""
     return {name: str(value) for name, value in host_record(guard.host).items()}

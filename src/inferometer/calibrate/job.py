@@ -1,4 +1,4 @@
-"""A calibration from start to end: the provider of a runtime, the run, the fit, the file."""
+"""A calibration from start to end: a provider for the runtime, the run, the fit, the file."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.asking.files import write_calibration
-from inferometer.calibrate.fitting.assemble import Subject, assemble
-from inferometer.calibrate.run import Journal, Outcome, Progress, Provider, calibrate_with
+from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.calibrate.run import (
+    CalibrationJournal,
+    CalibrationOutcome,
+    CalibrationProgress,
+    Provider,
+    calibrate_with,
+)
 from inferometer.catalog.engines import engine, engines
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
@@ -22,15 +28,15 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
 
 LEAST_BUDGET_S = 1.0
-_CASES = 240  # times that what one case may run fits into the budget: opening and making it take as long
-_ROUNDS = 6
-_FITTING = 0.06  # of the budget that the last fit takes, at most
+_CASES = 240  # the budget over the time that one case may run: making and opening it take as long again
+_ROUNDS = 6  # of all cases, on a CPU: its pace drifts
+_FITTING = 0.06  # of the budget: the most that the last fit takes
 _LOOK_S = 10.0  # between two looks at who else uses a GPU
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What is to be calibrated. `folder` keeps journals and, where `out` names no file, the calibrations."""
+    """What to calibrate. `folder` keeps the journals, and the calibrations unless `out` names a file."""
 
     device: Device
     runtime: str
@@ -40,25 +46,25 @@ class Job:
     out: Path | None = None
     fresh: bool = False
     threads: int | None = None  # of a CPU; see `default_threads`
-    guarded: bool = True  # look whether others disturb
+    guarded: bool = True  # watch for disturbances
 
     def __post_init__(self) -> None:
         if not self.budget_s >= LEAST_BUDGET_S:
             raise DomainError(f"A budget of {self.budget_s:g} s measures nothing.", remedy="Give 30 s or more.")
 
     @property
-    def journal(self) -> Journal:
-        """Another number of threads is another machine, with a journal of its own."""
+    def journal(self) -> CalibrationJournal:
+        """Each number of threads has a journal of its own, as if it were another machine."""
         named = f"{self.device.name}-{self.runtime}-{self.dtype}"
         many = "" if self.threads is None else f"-{self.threads}-threads"
-        return Journal(folder=self.folder / "journals" / f"{named}{many}")
+        return CalibrationJournal(folder=self.folder / "journals" / f"{named}{many}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """An engine that is ready to be measured. `disturbed` says why the machine is not fit now, or None.
+class PreparedEngine:
+    """An engine that is ready to be measured. `disturbed` returns what disturbs the machine now, or None.
 
-    Making it ready took `spent_s` of the budget: its ceilings are measured first.
+    Preparing it took `spent_s` of the budget: its ceilings are measured first.
     """
 
     provider: Provider
@@ -66,42 +72,42 @@ class Prepared:
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     disturbed: Callable[[], str | None] | None = None
-    device: Device | None = None  # with what the engine itself showed of its peaks
+    device: Device | None = None  # with the peaks that the engine reached
     threads: int | None = None
-    rounds: int = 1  # that everything is measured in, where time is left
+    rounds: int = 1  # of measuring everything, if time is left
     release: Callable[[], None] = lambda: None  # called when all is measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    outcome: Outcome
+class CalibrationResult:
+    outcome: CalibrationOutcome
     calibration: Calibration | None = None
     path: Path | None = None
 
 
-def default_runtime(device: Device) -> str:
-    """What is calibrated where nothing is said: the first for GPUs or for arrays, which runs most kinds of model."""
+def default_calibration_runtime(device: Device) -> str:
+    """The runtime calibrated by default: the first for GPUs or for arrays, which runs most kinds of model."""
     use = "gpu" if device.unit == "gpu" else "arrays"
     return next(name for name, described in engines().items() if use in described.first_for)
 
 
 def default_dtype(device: Device, runtime: str) -> str:
-    """The engine's own: of one that is calibrated by weights, their format."""
+    """The engine's own format (the weights', if it is calibrated by weight format), otherwise the device's."""
     wide = "bf16" if device.unit == "gpu" and "bf16" in device.peaks else "f32"
     return engine(runtime).calibrated_in or wide
 
 
-def default_threads(device: Device, asked: int | None) -> int | None:
-    """As many as asked for, else those an engine takes by itself; a GPU has no say in it."""
+def calibration_threads(device: Device, threads: int | None) -> int | None:
+    """As many as given, otherwise those that an engine uses by itself; on a GPU, only if given."""
     if device.unit != "cpu":
-        return asked
+        return threads
     from inferometer.runtimes.host import threads_of  # noqa: PLC0415 - only an engine on a CPU has threads
 
-    return threads_of(asked)
+    return threads_of(threads)
 
 
-def prepare(job: Job, *, clock: Callable[[], float] = time.monotonic) -> Prepared:
-    """The engine of a runtime, made ready for the kind of probe that its descriptor names for the unit."""
+def prepare_engine(job: Job, *, clock: Callable[[], float] = time.monotonic) -> PreparedEngine:
+    """Prepare a runtime's engine for the kind of probe that its descriptor names for the unit."""
     described, unit = engine(job.runtime), job.device.unit
     if unit not in described.calibrated:
         able = [name for name, other in engines().items() if unit in other.calibrated]
@@ -112,24 +118,24 @@ def prepare(job: Job, *, clock: Callable[[], float] = time.monotonic) -> Prepare
     return _kernels(job, described.effects) if described.calibrated[unit] == "kernels" else _probed(job, clock)
 
 
-def _probed(job: Job, clock: Callable[[], float]) -> Prepared:
+def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     from inferometer.asking.calibrations import present_here  # noqa: PLC0415 - as above
     from inferometer.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
     from inferometer.calibrate.engines import (  # noqa: PLC0415 - as above
-        Engine,
+        ProbedEngine,
         circumstances,
         disturbed_by,
         engine_provider,
-        require_quiet,
+        require_quiet_machine,
     )
     from inferometer.calibrate.probes.host_readings import HostReadings  # noqa: PLC0415 - as above
     from inferometer.calibrate.probes.provider import CEILINGS  # noqa: PLC0415 - as above
     from inferometer.calibrate.together import Together  # noqa: PLC0415 - as above
     from inferometer.measure.child import runtime_named  # noqa: PLC0415 - as above
 
-    begun = clock()
-    threads = job.threads or default_threads(job.device, None) or 1
-    probed = Engine(
+    started = clock()
+    threads = job.threads or calibration_threads(job.device, None) or 1
+    probed = ProbedEngine(
         runtime=runtime_named(job.runtime),
         device=job.device,
         dtype=job.dtype,
@@ -139,15 +145,15 @@ def _probed(job: Job, clock: Callable[[], float]) -> Prepared:
     )
     guard = Guard()
     if job.guarded:
-        require_quiet(guard)
+        require_quiet_machine(guard)
     if job.fresh:
         job.journal.clear()
         (job.journal.folder / CEILINGS).unlink(missing_ok=True)
     provider = engine_provider(probed, job.journal.points())
-    beside = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
-    return Prepared(
-        provider=Together(provider, beside),
-        spent_s=clock() - begun,
+    readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
+    return PreparedEngine(
+        provider=Together(provider, readings),
+        spent_s=clock() - started,
         versions=present_here(job.runtime).versions,
         environment=circumstances(guard),
         disturbed=disturbed_by(guard) if job.guarded else None,
@@ -158,7 +164,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> Prepared:
     )
 
 
-def _kernels(job: Job, effects: RuntimeEffects) -> Prepared:
+def _kernels(job: Job, effects: RuntimeEffects) -> PreparedEngine:
     from inferometer.calibrate.torch.provider import (  # noqa: PLC0415 - only torch needs it
         now_and_then,
         others_on,
@@ -174,7 +180,7 @@ def _kernels(job: Job, effects: RuntimeEffects) -> Prepared:
     if reason is not None:
         raise EngineError(f"The GPU is shared: {reason}.", remedy="Calibrate when nothing else runs on it.")
     versions, environment = torch_environment(torch)
-    return Prepared(
+    return PreparedEngine(
         provider=torch_provider(torch, job.device, effects, job.dtype, limit_s=max(0.5, min(3.0, job.budget_s / 60))),
         versions=versions,
         environment=environment,
@@ -184,12 +190,12 @@ def _kernels(job: Job, effects: RuntimeEffects) -> Prepared:
 
 def calibrate(
     job: Job,
-    prepared: Prepared,
+    prepared: PreparedEngine,
     *,
-    watch: Callable[[Progress], None] | None = None,
+    watch: Callable[[CalibrationProgress], None] | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
-) -> Result:
-    """Measure, fit and write. An interrupted run keeps what it measured and writes nothing."""
+) -> CalibrationResult:
+    """Measure, fit and write. An interrupted run keeps its journal and writes no calibration."""
     if job.fresh:
         job.journal.clear()
     left_s = (1 - _FITTING) * job.budget_s - prepared.spent_s
@@ -205,8 +211,8 @@ def calibrate(
     finally:
         prepared.release()
     if outcome.interrupted:
-        return Result(outcome=outcome)
-    subject = Subject(
+        return CalibrationResult(outcome=outcome)
+    subject = CalibrationSubject(
         device=prepared.device or job.device,
         runtime=engine(job.runtime).effects,
         dtype=job.dtype,
@@ -215,6 +221,6 @@ def calibrate(
         environment=prepared.environment,
         threads=prepared.threads or job.threads,
     )
-    made = assemble(subject, outcome.points, outcome.steps)
-    path = write_calibration(made, job.out or job.folder)
-    return Result(outcome=outcome, calibration=made, path=path)
+    calibration = assemble_calibration(subject, outcome.points, outcome.steps)
+    path = write_calibration(calibration, job.out or job.folder)
+    return CalibrationResult(outcome=outcome, calibration=calibration, path=path)

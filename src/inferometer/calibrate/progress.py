@@ -1,4 +1,4 @@
-"""What is shown while a calibration runs: a bar, what is measured now, and the time that is left."""
+"""What a running calibration shows: a bar, what it measures now, and the time left."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.calibrate.run import Progress
+    from inferometer.calibrate.run import CalibrationProgress
 
 _BAR = 24
 _REDRAW_S = 0.1
 _WORDS = 44
 
 
-def line_of(progress: Progress) -> str:
-    """One line: how far, how long still, what now."""
+def line_of(progress: CalibrationProgress) -> str:
+    """One line: how far it is, how long it will take, what it measures."""
     share = min(1.0, progress.spent_s / progress.budget_s) if progress.budget_s > 0 else 1.0
     full = round(_BAR * share)
     left = max(0.0, progress.budget_s - progress.spent_s)
@@ -25,16 +25,16 @@ def line_of(progress: Progress) -> str:
     return f"{bar} {share:4.0%}  {left:4.0f} s left  {progress.done} of {progress.of}  {progress.current[:_WORDS]}"
 
 
-def drawn(
+def progress_bar(
     stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-) -> Callable[[Progress], None] | None:
-    """A line that is drawn over again; None where nobody would see it."""
+) -> Callable[[CalibrationProgress], None] | None:
+    """Draws a line over and over; None if the stream is not a terminal."""
     target = stream or sys.stderr
     if not target.isatty():
         return None
     last = float("-inf")
 
-    def draw(progress: Progress) -> None:
+    def draw(progress: CalibrationProgress) -> None:
         nonlocal last
         if clock() - last < _REDRAW_S:
             return

@@ -1,8 +1,8 @@
-"""The run of a calibration: which case to measure next, until the time is spent.
+"""The run of a calibration: choosing what to measure next until the time is spent.
 
-The scheduler knows no engine. A provider says what can be measured (`candidates`) and measures one (`measure`); after
-each the next is taken where the fit is least certain for the share of time such ops have. Everything measured is in
-the journal before the next begins, so a run that was interrupted goes on where it was.
+The scheduler knows no engine. A provider lists what can be measured (`candidates`) and measures one (`measure`). The
+next one is where the fit is least certain, weighted by how much of a model's time such ops take. Every result is in the
+journal before the next measurement begins, so an interrupted run resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from pathlib import Path
 from typing import Protocol
 
 from inferometer.calibrate.fitting.fit import Fitted, class_for, doubts, fit_points
-from inferometer.calibrate.fitting.points import Point, StepPoint, append_points, read_points, read_steps
+from inferometer.calibrate.fitting.points import OpPoint, StepPoint, append_points, read_points, read_steps
 from inferometer.errors import EngineError, InferometerError
 
-# How much of a model's time such ops mostly take: where certainty pays.
+# How much of a model's time such ops typically take: where certainty pays.
 SHARES = {
     "linear": 1.0, "attention": 0.7, "convolution": 0.8, "vector": 0.4, "depthwise": 0.4, "indexing": 0.1,
     "matmul": 0.3, "experts": 0.5, "step": 2.0,
 }  # fmt: skip
-_REFIT = 20  # points between two fits, at most
+_REFIT = 20  # the most points between two fits
 _RETRIES = 2
 _LEAST_FLOOR_S = 1e-6
-_CASE_SHARE = 0.05  # of the budget that one case may take
-_STEP_SHARE = 0.5  # of the time that goes into whole models, where there are any
+_CASE_SHARE = 0.05  # of the budget: the most that one case may take
+_STEP_SHARE = 0.5  # of the time goes into whole models, if there are any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """Something that can be measured. `op_class` is the table it informs; `first` comes before everything else.
 
-    `seconds` is what measuring it takes at least, `floor_s` what one run of it takes at the device's peaks, and
-    `weight` how much it matters beside others of its class. Candidates of one `probe` take turns with those of others.
+    `seconds` is the least that measuring it takes, `floor_s` one run of it at the device's peaks, and `weight` how much
+    it matters within its class. Candidates of one `probe` take turns with those of others.
     """
 
     key: str
@@ -49,10 +49,10 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What came of a candidate. `runs` of 1 says that it was too slow to be repeated."""
+class CandidateResult:
+    """What a candidate gave. `runs` of 1 means that it was too slow to be repeated."""
 
-    points: tuple[Point, ...] = ()
+    points: tuple[OpPoint, ...] = ()
     steps: tuple[StepPoint, ...] = ()
     runs: int = 3
 
@@ -61,15 +61,15 @@ class Provider(Protocol):
     """Where candidates come from: kernels of an engine, or probe models run through it."""
 
     def candidates(self) -> Sequence[Candidate]:
-        """All that could be measured, in no particular order."""
+        """Everything that can be measured, in no particular order."""
 
-    def measure(self, candidate: Candidate) -> Measured:
-        """Measure one. An `InferometerError` says that this one cannot be; the others are still tried."""
+    def measure(self, candidate: Candidate) -> CandidateResult:
+        """Measure one. An `InferometerError` means that this one cannot be measured; the others are still tried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
-    """Where a run stands, for whoever watches."""
+class CalibrationProgress:
+    """How far a run is, for whoever watches."""
 
     done: int
     of: int
@@ -79,10 +79,10 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What a run has measured, with what it had before; and why candidates were left out."""
+class CalibrationOutcome:
+    """Everything measured, earlier runs included, and why candidates were skipped."""
 
-    points: tuple[Point, ...]
+    points: tuple[OpPoint, ...]
     steps: tuple[StepPoint, ...]
     done: int
     left: int
@@ -91,8 +91,8 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Journal:
-    """Two files in a folder: single ops and whole steps; and the keys of the candidates that are done."""
+class CalibrationJournal:
+    """Files in a folder: single ops, whole steps, and the keys of the candidates that are done."""
 
     folder: Path
 
@@ -104,7 +104,7 @@ class Journal:
         for path in (self.folder / "points.jsonl", self.folder / "steps.jsonl", self._done):
             path.unlink(missing_ok=True)
 
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[OpPoint, ...]:
         path = self.folder / "points.jsonl"
         return read_points(path) if path.exists() else ()
 
@@ -113,10 +113,10 @@ class Journal:
         return read_steps(path) if path.exists() else ()
 
     def done(self) -> Counter[str]:
-        """How often each was measured."""
+        """How often each candidate was measured, by key."""
         return Counter(self._done.read_text().splitlines() if self._done.exists() else ())
 
-    def add(self, candidate: Candidate, measured: Measured) -> None:
+    def add(self, candidate: Candidate, measured: CandidateResult) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         append_points(self.folder / "points.jsonl", measured.points)
         append_points(self.folder / "steps.jsonl", measured.steps)
@@ -126,17 +126,18 @@ class Journal:
 
 def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, how long, who watches
     provider: Provider,
-    journal: Journal,
+    journal: CalibrationJournal,
     *,
     budget_s: float,
-    watch: Callable[[Progress], None] | None = None,
+    watch: Callable[[CalibrationProgress], None] | None = None,
     disturbed: Callable[[], str | None] | None = None,
     rounds: int = 1,
     clock: Callable[[], float] = time.monotonic,
-) -> Outcome:
-    """Measure until the budget is spent or nothing is left. `disturbed` says why the machine is not quiet, or None.
+) -> CalibrationOutcome:
+    """Measure until the budget is spent or nothing is left. `disturbed` returns what disturbs the machine, or None.
 
-    With several `rounds` all is measured again where time is left: a machine's pace drifts, and the middle counts.
+    With several `rounds`, everything is measured again while time is left: a machine's pace drifts, and the median
+    counts.
     """
     run = _Run(provider=provider, journal=journal, budget_s=budget_s, rounds=rounds, clock=clock, begun=clock())
     run.take_up()
@@ -148,7 +149,7 @@ def calibrate_with(  # noqa: PLR0913 - the seams: what is measured, where to, ho
             run.measure(candidate, disturbed)
     except KeyboardInterrupt:
         interrupted = True
-    return Outcome(
+    return CalibrationOutcome(
         points=tuple(run.points),
         steps=tuple(run.steps),
         done=run.done,
@@ -163,12 +164,12 @@ class _Run:
     """One run under way."""
 
     provider: Provider
-    journal: Journal
+    journal: CalibrationJournal
     budget_s: float
     rounds: int
     clock: Callable[[], float]
     begun: float
-    points: list[Point] = field(default_factory=list)
+    points: list[OpPoint] = field(default_factory=list)
     steps: list[StepPoint] = field(default_factory=list)
     all: dict[str, Candidate] = field(default_factory=dict)
     waiting: dict[str, Candidate] = field(default_factory=dict)
@@ -182,89 +183,92 @@ class _Run:
     done: int = 0
 
     def take_up(self) -> None:
-        """What an earlier run has left, and what is still to do."""
+        """Load what an earlier run measured, and find what is still to do."""
         before = self.journal.done()
         self.points, self.steps = list(self.journal.points()), list(self.journal.steps())
-        self.all = {each.key: each for each in self.provider.candidates()}
+        self.all = {candidate.key: candidate for candidate in self.provider.candidates()}
         self.times = Counter({key: times for key, times in before.items() if key in self.all})
         self._begin_round()
         self.done = before.total()
 
     def _begin_round(self) -> None:
-        """What has been measured least often, unless that is often enough."""
-        often = min((self.times[key] for key in self.all), default=self.rounds)
-        if often < self.rounds:
-            self.waiting = {key: each for key, each in self.all.items() if self.times[key] == often}
+        """Queue what has been measured least often, unless that is often enough."""
+        least_often = min((self.times[key] for key in self.all), default=self.rounds)
+        if least_often < self.rounds:
+            self.waiting = {key: candidate for key, candidate in self.all.items() if self.times[key] == least_often}
 
     def left_s(self) -> float:
         return self.budget_s - (self.clock() - self.begun)
 
-    def progress(self, candidate: Candidate) -> Progress:
+    def progress(self, candidate: Candidate) -> CalibrationProgress:
         spent = self.clock() - self.begun
         total = self.done + len(self.waiting)
-        return Progress(done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=candidate.key)
+        return CalibrationProgress(
+            done=self.done, of=total, spent_s=spent, budget_s=self.budget_s, current=candidate.key
+        )
 
     def next(self) -> Candidate | None:
-        """The one that is worth most: doubt times share of time, over what measuring it takes."""
+        """The candidate that is worth most: doubt times share of time, over the cost of measuring it."""
         if not self.waiting:
             self._begin_round()
         left = self.left_s()
-        fitting = [each for each in self.waiting.values() if self._cost(each) <= min(left, self._most(each))]
+        waiting = self.waiting.values()
+        fitting = [candidate for candidate in waiting if self._cost(candidate) <= min(left, self._most(candidate))]
         if not fitting or left <= 0:
             return None
-        urgent = [each for each in fitting if each.first]
+        urgent = [candidate for candidate in fitting if candidate.first]
         if urgent:
             return urgent[0]
         self._refit()
-        ops = [each for each in fitting if not _is_step(each)]
-        steps = [each for each in fitting if _is_step(each)]
+        ops = [candidate for candidate in fitting if not _is_step(candidate)]
+        steps = [candidate for candidate in fitting if _is_step(candidate)]
         fitting = steps if steps and (not ops or self.on_steps_s < _STEP_SHARE * (self.clock() - self.begun)) else ops
-        best = [self._best_of(name, fitting) for name in sorted({each.op_class for each in fitting})]
+        best = [self._best_of(name, fitting) for name in sorted({candidate.op_class for candidate in fitting})]
         return max(best, key=lambda pair: pair[0])[1]
 
     def _most(self, candidate: Candidate) -> float:
         return max(2.0, (3 if _is_step(candidate) else 1) * _CASE_SHARE * self.budget_s)
 
     def _cost(self, candidate: Candidate) -> float:
-        """What measuring it will take, from the slowest of its class so far: slow formats are not met twice."""
+        """What measuring it will take, judging by the slowest of its class so far: no slow format surprises twice."""
         return max(candidate.seconds, 3 * self.pace.get(candidate.op_class, 0.0) * candidate.floor_s)
 
     def _refit(self) -> None:
         if self.fitted_at < 0 or len(self.points) - self.fitted_at >= max(1, min(_REFIT, len(self.points) // 10)):
-            found = fit_points([point for point in self.points if point.floor_s > 0])
-            self.fitted = {each.table.op_class: each for each in found}
+            fits = fit_points([point for point in self.points if point.floor_s > 0])
+            self.fitted = {fit.table.op_class: fit for fit in fits}
             self.fitted_at = len(self.points)
 
     def _best_of(self, name: str, fitting: list[Candidate]) -> tuple[tuple[float, str], Candidate]:
-        """The best of a class with its worth. The first of a class is its smallest, which shows how slow the rest are.
+        """The best of a class, with its worth. A class starts with its smallest, which shows how slow the rest are.
 
-        Classes that have had many turns wait, so that none is left out by one that cannot be made certain.
+        Classes that had many turns wait, so that one that never becomes certain does not crowd out the others.
         """
-        ours = [each for each in fitting if each.op_class == name]
+        ours = [candidate for candidate in fitting if candidate.op_class == name]
         share = SHARES.get(name, SHARES.get(name.partition(".")[0], 0.3))
         if not self.taken[name]:
-            least = min(ours, key=lambda each: (each.floor_s, each.key))
+            least = min(ours, key=lambda candidate: (candidate.floor_s, candidate.key))
             return (100 * share, least.key), least
-        known = [point for point in self.points if class_for(point) == name]
-        doubt = doubts(self.fitted.get(name), [each.axes for each in ours], known)
+        known = [point for point in self.points if class_for(point.classes) == name]
+        doubt = doubts(self.fitted.get(name), [candidate.axes for candidate in ours], known)
         turns = 1 + self.taken[name]
         worth = [
             share
-            * each.weight
+            * candidate.weight
             * float(wide)
-            / (turns * (1 + self.taken[each.probe]) * (0.05 + self._cost(each))) ** 0.5
-            for each, wide in zip(ours, doubt, strict=True)
+            / (turns * (1 + self.taken[candidate.probe]) * (0.05 + self._cost(candidate))) ** 0.5
+            for candidate, wide in zip(ours, doubt, strict=True)
         ]
         best = max(range(len(ours)), key=lambda place: worth[place])
         return (worth[best], ours[best].key), ours[best]
 
     def measure(self, candidate: Candidate, disturbed: Callable[[], str | None] | None) -> None:
-        """Measure one, again where the machine was disturbed; refuse to go on where it stays so."""
+        """Measure one, again if the machine was disturbed; raise if it stays disturbed."""
         self.waiting.pop(candidate.key)
-        begun = self.clock()
+        started = self.clock()
         for attempt in range(_RETRIES + 1):
             try:
-                found = self.provider.measure(candidate)
+                result = self.provider.measure(candidate)
             except InferometerError as error:
                 self.skipped.append(f"{candidate.key}: {error.message}")
                 del self.all[candidate.key]
@@ -274,20 +278,20 @@ class _Run:
                 break
             if attempt == _RETRIES:
                 raise EngineError(
-                    f"The machine is disturbed, and was after {_RETRIES} repetitions: {reason}.",
-                    remedy="Stop what disturbs it and run `inferometer calibrate` again: it goes on where it was.",
+                    f"The machine was disturbed, and still is after {_RETRIES} repetitions: {reason}.",
+                    remedy="Stop what disturbs it and run `inferometer calibrate` again: it resumes where it stopped.",
                 )
-        for point in found.points:
+        for point in result.points:
             slow = point.seconds / max(point.floor_s, candidate.floor_s, _LEAST_FLOOR_S)
             self.pace[candidate.op_class] = max(self.pace.get(candidate.op_class, 0.0), slow)
-        self.journal.add(candidate, found)
-        self.points += found.points
-        self.steps += found.steps
+        self.journal.add(candidate, result)
+        self.points += result.points
+        self.steps += result.steps
         self.taken[candidate.op_class] += 1
         if candidate.probe:
             self.taken[candidate.probe] += 1
         if _is_step(candidate):
-            self.on_steps_s += self.clock() - begun
+            self.on_steps_s += self.clock() - started
         self.done += 1
         self.times[candidate.key] += 1
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from inferometer.calibrate.run import Provider
 
 if TYPE_CHECKING:
-    from inferometer.calibrate.run import Candidate, Measured
+    from inferometer.calibrate.run import Candidate, CandidateResult
 
 
 @dataclass(slots=True)
 class Together:
-    """Candidates of all, each measured by the one it comes from."""
+    """Candidates of all providers, each measured by the one it comes from."""
 
     providers: tuple[Provider, ...]
     _owner: dict[str, Provider]
@@ -22,12 +22,12 @@ class Together:
         self.providers, self._owner = providers, {}
 
     def candidates(self) -> list[Candidate]:
-        found = []
+        candidates = []
         for provider in self.providers:
             for candidate in provider.candidates():
                 self._owner[candidate.key] = provider
-                found.append(candidate)
-        return found
+                candidates.append(candidate)
+        return candidates
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         return self._owner[candidate.key].measure(candidate)

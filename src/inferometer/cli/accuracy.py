@@ -70,8 +70,8 @@ def command(
     Cases that a calibration was fitted to are predicted by one fitted again without their model.
     """
     from inferometer.accuracy.cases import CASES, read_cases, read_peers
-    from inferometer.accuracy.judge import by_group, judge, peer_errors
-    from inferometer.accuracy.left_out import device_standings, leave_devices_out, unseen
+    from inferometer.accuracy.judge import by_group, judge_cases, peer_errors
+    from inferometer.accuracy.left_out import device_errors, leave_devices_out, unseen
     from inferometer.asking.files import own_folder
     from inferometer.report.accuracy import peer_table, standing_table, target_table
 
@@ -84,7 +84,7 @@ def command(
         devices, refused = leave_devices_out(cases)
         judged = unseen(devices)
     else:
-        judged, refused = judge(cases, priors=priors, folders=(own_folder(),))
+        judged, refused = judge_cases(cases, priors=priors, folders=(own_folder(),))
     for reason in refused:
         say(f"inferometer: left out {reason}")
     words = form in {"table", "md"}
@@ -93,7 +93,7 @@ def command(
 
         print_table(target_table(against_aims(judged, unseen(leave_devices_out(cases)[0])), text=words), form)
     elif left_out:
-        print_table(standing_table(device_standings(devices), _DEVICES, text=words), form)
+        print_table(standing_table(device_errors(devices), _DEVICES, text=words), form)
     elif peers:
         print_table(peer_table(peer_errors(judged, read_peers(folder or CASES)), text=words), form)
     else:
@@ -105,10 +105,10 @@ def command(
 
 def page() -> str:
     """docs/accuracy.md: every shipped case, with the shipped calibrations and with priors alone."""
-    from inferometer.accuracy.page import findings
+    from inferometer.accuracy.page import accuracy_findings
     from inferometer.report.accuracy import accuracy_page, peer_table, standing_table, target_table
 
-    found = findings()
+    found = accuracy_findings()
     return accuracy_page(
         [
             ("Aims", "", target_table(found.aims)),

@@ -10,7 +10,7 @@ from inferometer.cli.options import format_option, print_document, print_table, 
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
-    from inferometer.calibrate.job import Job, Result
+    from inferometer.calibrate.job import CalibrationResult, Job
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
 
@@ -53,12 +53,19 @@ def command(
     Stopping it with Ctrl-C keeps what it has measured; the next run goes on there.
     """
     from inferometer.asking.files import own_folder
-    from inferometer.calibrate.job import Job, calibrate, default_dtype, default_runtime, default_threads, prepare
-    from inferometer.calibrate.progress import drawn
+    from inferometer.calibrate.job import (
+        Job,
+        calibrate,
+        calibration_threads,
+        default_calibration_runtime,
+        default_dtype,
+        prepare_engine,
+    )
+    from inferometer.calibrate.progress import progress_bar
     from inferometer.units import parse_quantity
 
     device = _device(device_name, unit)
-    runtime = runtime or default_runtime(device)
+    runtime = runtime or default_calibration_runtime(device)
     job = Job(
         device=device,
         runtime=runtime,
@@ -67,11 +74,11 @@ def command(
         folder=folder or own_folder(),
         out=out,
         fresh=not resume,
-        threads=default_threads(device, threads),
+        threads=calibration_threads(device, threads),
         guarded=not no_guard,
     )
-    prepared = prepare(job)
-    bar = drawn()
+    prepared = prepare_engine(job)
+    bar = progress_bar()
     try:
         result = calibrate(job, prepared, watch=bar)
     finally:
@@ -93,7 +100,7 @@ def _device(name: str, unit: str | None) -> "Device":
     return found
 
 
-def _tell(job: "Job", result: "Result") -> None:
+def _tell(job: "Job", result: "CalibrationResult") -> None:
     outcome = result.outcome
     if outcome.interrupted:
         raise InferometerError(

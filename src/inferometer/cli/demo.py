@@ -19,14 +19,14 @@ def command(*, no_guard: bool) -> None:
     Its weights are made up at the exact shapes, so nothing is downloaded.
     """
     from inferometer.errors import MissingDependencyError
-    from inferometer.explain.explanation import document
-    from inferometer.measure.run import Asked
+    from inferometer.explain.explanation import explanation_document
+    from inferometer.measure.run import MeasureRequest
     from inferometer.report.demo import findings_part, machine_part, measured_part, predicted_part
     from inferometer.store.recording import recording
     from inferometer.verbs import explained, measure_and_judge, predict
 
     print_text(machine_part())
-    asked = Asked(model=_MEASURED, runtime=_RUNTIME, command="inferometer demo", guarded=not no_guard)
+    asked = MeasureRequest(model=_MEASURED, runtime=_RUNTIME, command="inferometer demo", guarded=not no_guard)
     say(f"\nMeasuring {_MEASURED} on {_RUNTIME} …")
     recorder = recording("demo", name=_MEASURED, kind="profile")
     try:
@@ -34,7 +34,7 @@ def command(*, no_guard: bool) -> None:
             found = measure_and_judge(asked, progress=progress)
             record(recorder, found)
         print_text(measured_part(found.profile))
-        print_text(findings_part(document(explained(found.profile))))
+        print_text(findings_part(explanation_document(explained(found.profile))))
     except MissingDependencyError as error:
         say(f"It cannot be measured here: {error}")
     profiles = [predict(_PREDICTED, on=device, prompt=512, generate=128, weights=weights) for device, weights in _CASES]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Profile
     from inferometer.explain.explanation import Explanation
     from inferometer.explain.trying import Trial
-    from inferometer.measure.run import Asked
+    from inferometer.measure.run import MeasureRequest
 
 
 @click.command("explain")
@@ -64,10 +64,10 @@ def command(what: str, device: str | None, trying: bool, store: str | None, form
 def _about(code: str, form: str) -> None:
     from dataclasses import asdict
 
-    from inferometer.explain.pages import page
+    from inferometer.explain.pages import finding_page
     from inferometer.report.explanations import page_text
 
-    plain = asdict(page(code))
+    plain = asdict(finding_page(code))
     if form == "json":
         print_document(plain)
     else:
@@ -110,7 +110,7 @@ def _tried(found: Explanation) -> tuple[Trial, ...]:
     asked = _asked(found.profile)
     runtime = runtime_named(asked.runtime or "")
 
-    def measure(order: Asked) -> Profile:
+    def measure(order: MeasureRequest) -> Profile:
         say(f"Measuring {_words(order, asked)} …")
         with progress_bar() as progress:
             return measure_model(order, progress=progress).profile
@@ -118,7 +118,7 @@ def _tried(found: Explanation) -> tuple[Trial, ...]:
     return try_changes(found.findings, asked, measure=measure, can=runtime.capabilities)
 
 
-def _words(order: Asked, base: Asked) -> str:
+def _words(order: MeasureRequest, base: MeasureRequest) -> str:
     """What is measured, by what is different."""
     names = ("threads", "optimisation", "precision", "weights", "unit", "providers", "runtime")
     told = [f"{name}={getattr(order, name)}" for name in names if getattr(order, name) != getattr(base, name)]
@@ -127,11 +127,11 @@ def _words(order: Asked, base: Asked) -> str:
     return ", ".join(told) or "the baseline"
 
 
-def _asked(profile: Profile) -> Asked:
+def _asked(profile: Profile) -> MeasureRequest:
     """The question as it was put on the command line, where that is known; else as the profile tells."""
-    from inferometer.explain.trying import asked_again
+    from inferometer.explain.trying import same_request
 
-    again = asked_again(profile)
+    again = same_request(profile)
     command_line = profile.provenance.command if profile.provenance else None
     try:
         given = _from_command(command_line or "")
@@ -147,7 +147,7 @@ def _asked(profile: Profile) -> Asked:
     return replace(given, model=model, cases=(), workload=workload, runtime=runtime, threads=threads)
 
 
-def _from_command(line: str) -> Asked | None:
+def _from_command(line: str) -> MeasureRequest | None:
     from inferometer.cli.measuring import measurement_from
     from inferometer.cli.profile import command as profile_command
 
@@ -160,10 +160,10 @@ def _from_command(line: str) -> Asked | None:
 
 
 def _document(found: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:
-    from inferometer.explain.explanation import document
+    from inferometer.explain.explanation import explanation_document
     from inferometer.explain.trying import trial_document
 
-    plain = document(found) | {"residual": _residual(found.profile)}
+    plain = explanation_document(found) | {"residual": _residual(found.profile)}
     if not trials:
         return plain
     left = [line for line in plain["next"] if not line.endswith("--try")]

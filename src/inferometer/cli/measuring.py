@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from inferometer.bench.loop import Step
     from inferometer.bench.plan import Plan
-    from inferometer.measure.run import Asked, Measured
+    from inferometer.measure.run import MeasuredRun, MeasureRequest
     from inferometer.store.recording import RunRecorder
 
 _LIST = "N,…"
@@ -93,15 +93,15 @@ class MeasuringOptions(TypedDict):
 
 def measurement_from(
     model: str, options: MeasuringOptions, *, command: str | None = None, words: str | None = None
-) -> Asked:
+) -> MeasureRequest:
     """The measurement that the options ask for."""
     from inferometer.core.workload import Workload
-    from inferometer.measure.isolate import Limits
-    from inferometer.measure.run import Asked
+    from inferometer.measure.isolate import ChildLimits
+    from inferometer.measure.run import MeasureRequest
 
     prompts, generates = numbers(options["prompt"], "prompt"), numbers(options["generate"], "generate")
     depths, memory = numbers(options["depth"], "depth"), options["memory_limit"]
-    return Asked(
+    return MeasureRequest(
         model=model,
         runtime=options["runtime"],
         workload=Workload(
@@ -123,7 +123,7 @@ def measurement_from(
         sizes=parse_sizes(options["sizes"]),
         inputs=pairs(options["inputs"], "input"),
         options=pairs(options["options"], "option"),
-        limits=Limits(
+        limits=ChildLimits(
             silence_s=_quantity("timeout", options["timeout"], "s"),
             memory_bytes=None if memory is None else int(_quantity("memory-limit", memory, "B")),
         ),
@@ -191,7 +191,7 @@ def _plan(options: MeasuringOptions) -> Plan | None:
     return plan if runs is None else replace(plan, runs=runs)
 
 
-def record(recorder: RunRecorder, found: Measured) -> None:
+def record(recorder: RunRecorder, found: MeasuredRun) -> None:
     """Into the store: the profile, what the engine printed, its memory, and each further length as a run below it."""
     recorder.keep(found.profile)
     held = found.raw.resident
@@ -205,7 +205,7 @@ def record(recorder: RunRecorder, found: Measured) -> None:
         recorder.keep_below(profile)
 
 
-def require_whole(found: Measured) -> None:
+def require_whole(found: MeasuredRun) -> None:
     """What ended early, and outputs that are wrong, are told by the exit code too."""
     from inferometer.measure.run import remedy_of
 

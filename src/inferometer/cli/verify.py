@@ -45,13 +45,13 @@ def command(
     Both get the same random inputs; the reference computes in f32. Exit code 1 where the outputs differ by more than
     is allowed.
     """
-    from inferometer.measure.run import verified
+    from inferometer.measure.run import verify_against
     from inferometer.measure.verify import Tolerance
     from inferometer.report.profiles import verification_card
 
     tolerance = Tolerance(relative=parse_quantity(relative, "1"), cosine=cosine, top_1=top_1, nll=nll)
     asked = measurement_from(model, options)
-    found = verified(asked, reference, tolerance=tolerance, model=reference_model)
+    found = verify_against(asked, reference, tolerance=tolerance, model=reference_model)
     if form == "json":
         print_document(asdict(found))
     else:

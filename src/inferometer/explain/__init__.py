@@ -1,4 +1,4 @@
 """Why it is as slow as it is, and what to do: attribution, roofline, findings, what-ifs.
 
-`judging.judge` chooses what a profile is held against, once; `explanation.explain` reads it out.
+`judging.judge_profile` chooses once what a profile is compared with; `explanation.explain` only reads the result.
 """

@@ -1,7 +1,7 @@
-"""Where the time goes: one phase or one request, split along one line at a time. Every table closes.
+"""Where the time goes: one phase or one request, split in one way at a time. Every table adds up.
 
-`whole_s = Σ rows + remainder_s`, always. A positive remainder is time that nothing claims. A negative one says that
-what is listed overlaps: ops that ran at the same time, or means beside a median.
+`whole_s = Σ rows + remainder_s`, always. A positive remainder is time that no row accounts for. A negative one means
+that the rows overlap: ops that ran at the same time, or means compared with a median.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LAYER = re.compile(r"^(.*?[._/])?\d+(?=[._/]|$)")
 
 @frozen
 class Share:
-    """`share` is of the whole; `count` the ops in it. Sums of work are None where a part of it is not known."""
+    """`share` is a fraction of the whole, `count` the number of ops. A sum of work is None if any part is unknown."""
 
     name: str
     time_s: float
@@ -36,7 +36,7 @@ class Share:
 @frozen
 class Breakdown:
     by: By
-    phase: str | None  # None is the whole request
+    phase: str | None  # None: the whole request
     whole_s: float
     rows: tuple[Share, ...]  # the largest first
     remainder_s: float
@@ -51,10 +51,10 @@ Key = Callable[[OpTime], str]
 
 
 def layer_of(op: OpTime) -> str:
-    """`layers.12` of `layers.12.mlp.up_proj`; an op outside any numbered layer stands under its block, or alone."""
-    found = _LAYER.match(op.name)
-    alone = found is not None and not (op.count > 1 and op.block)  # a prediction counts equal layers together
-    return found[0] if found and alone else op.block or op.name
+    """`layers.12` for `layers.12.mlp.up_proj`; an op outside numbered layers goes under its block, or by itself."""
+    match = _LAYER.match(op.name)
+    merged = op.count > 1 and op.block  # a prediction lists equal layers once, under the first one's name
+    return match[0] if match and not merged else op.block or op.name
 
 
 _KEYS: dict[By, Key] = {
@@ -67,23 +67,23 @@ _KEYS: dict[By, Key] = {
 
 
 def attribution(profile: Profile, *, bound: Key | None = None) -> tuple[Breakdown, ...]:
-    """Every table that the profile supports: the request by phase, then each phase with ops along every line.
+    """Every table that the profile supports: the request by phase, then each phase with ops split in every way.
 
-    `bound` names what bounds an op, where more is known of it than the profile says.
+    `bound` names what bounds an op, if the caller knows more about it than the profile says.
     """
-    found = [by_phase(profile)] if any(not phase.once for phase in profile.phases) else []
+    tables = [by_phase(profile)] if any(not phase.once for phase in profile.phases) else []
     for phase in profile.phases:
         if phase.ops:
-            found += [split(phase, by, bound if by == "bound" else None) for by in _KEYS]
+            tables += [split_phase(phase, by, bound if by == "bound" else None) for by in _KEYS]
             if (host := by_host(phase)) is not None:
-                found.append(host)
+                tables.append(host)
         if phase.parts:
-            found.append(by_parts(phase))
-    return tuple(found)
+            tables.append(by_parts(phase))
+    return tuple(tables)
 
 
-def split(phase: Phase, by: By, key: Key | None = None) -> Breakdown:
-    """One phase's ops, grouped."""
+def split_phase(phase: Phase, by: By, key: Key | None = None) -> Breakdown:
+    """One phase's ops, grouped by `by`, or by `key` if given."""
     groups: dict[str, list[OpTime]] = {}
     chosen = key or _KEYS[by]
     for op in phase.ops:
@@ -92,7 +92,7 @@ def split(phase: Phase, by: By, key: Key | None = None) -> Breakdown:
 
 
 def by_host(phase: Phase) -> Breakdown | None:
-    """Host and device: by the device's own clock where ops have it, else by the unit they ran on."""
+    """Host and device: by the device's own clock if ops have one, otherwise by the unit they ran on."""
     timed = [op for op in phase.ops if op.device_s is not None]
     if timed:
         device = fsum(min(op.device_s or 0.0, op.time_s) for op in timed)
@@ -107,27 +107,29 @@ def by_host(phase: Phase) -> Breakdown | None:
     def side(op: OpTime) -> str:
         return _UNKNOWN if op.unit is None else "host" if op.unit == "cpu" else "device"
 
-    return split(phase, "host", side)
+    return split_phase(phase, "host", side)
 
 
 def by_parts(phase: Phase) -> Breakdown:
-    """What the engine itself tells apart inside a step, such as write, run, read and sample."""
+    """The parts of a step that the engine itself reports, such as write, run, read and sample."""
     rows = [_plain(name, seconds, phase.time_s) for name, seconds in phase.parts.items()]
     return _closed("parts", phase.name, phase.time_s, rows)
 
 
 def by_phase(profile: Profile) -> Breakdown:
-    """One request: each phase as often as it runs in it. One-time costs are in no request."""
-    often = repeats(profile)
-    rows = [(phase, often[phase.name]) for phase in profile.phases if phase.name in often]
-    summed = fsum(times * phase.time_s for phase, times in rows)
+    """One request: each phase times how often it runs. One-time costs belong to no request."""
+    times_run = repeats(profile)
+    rows = [(phase, times_run[phase.name]) for phase in profile.phases if phase.name in times_run]
+    summed_s = fsum(times * phase.time_s for phase, times in rows)
     summary = profile.summary
-    whole = next((value for value in (summary.e2e_s, summary.latency_s) if value is not None and value > 0), summed)
+    request_s = next(
+        (value for value in (summary.e2e_s, summary.latency_s) if value is not None and value > 0), summed_s
+    )
     shares = [
         Share(
             name=phase.name,
             time_s=times * phase.time_s,
-            share=times * phase.time_s / whole if whole > 0 else 0.0,
+            share=times * phase.time_s / request_s if request_s > 0 else 0.0,
             count=round(times),
             flops=None if phase.flops is None else times * phase.flops,
             bytes=None if phase.bytes is None else times * phase.bytes,
@@ -136,11 +138,11 @@ def by_phase(profile: Profile) -> Breakdown:
         )
         for phase, times in rows
     ]
-    return _closed("phase", None, whole, shares)
+    return _closed("phase", None, request_s, shares)
 
 
 def repeats(profile: Profile) -> dict[str, float]:
-    """How often each phase runs in one request; one-time phases are not in it. A lone decode step runs once."""
+    """How often each phase runs in one request, one-time phases left out. A decode step without a prefill runs once."""
     apart = () if profile.kind == "predicted" else ("detokenise",)  # measured after the request
     names = [phase.name for phase in profile.phases if not phase.once and phase.name not in apart]
     steps = 1.0
@@ -169,8 +171,8 @@ def _share(name: str, ops: list[OpTime], phase: Phase) -> Share:
 
 
 def _known(values: Iterable[float | None]) -> float | None:
-    listed = list(values)
-    return None if any(value is None for value in listed) else fsum(value or 0.0 for value in listed)
+    numbers = list(values)
+    return None if any(value is None for value in numbers) else fsum(value or 0.0 for value in numbers)
 
 
 def _plain(name: str, seconds: float, whole_s: float, count: int = 1) -> Share:

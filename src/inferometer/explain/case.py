@@ -1,4 +1,4 @@
-"""What findings are looked for in: a profile, its device, its roofline, and what changes would gain."""
+"""What findings are made from: a profile, its device, its roofline, and the gains that changes would bring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
 from inferometer.explain.attribution import by_phase, repeats
 from inferometer.explain.gains import Price, unpriced
-from inferometer.explain.roofline import PhaseRoof, Roofline, roofline
+from inferometer.explain.roofline import PhaseRoof, Roofline, roofline_of
 
 if TYPE_CHECKING:
     from inferometer.asking.gains import Gain
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from inferometer.core.finding import Severity
 
 _NAMES = {"decode": "decoding", "prefill": "reading the prompt", "forward": "the forward pass", "run": "the run"}
-_MUCH = 0.1  # of a request: from here on a defect is worth a warning
+_WARNING_SHARE = 0.1  # of a request's time: a defect that takes this much is a warning
 
 
 @frozen
 class Case:
-    """`predicted` is the cost model's answer to the same question; a predicted profile is its own."""
+    """`predicted` is the cost model's answer to the same question; a predicted profile is its own prediction."""
 
     profile: Profile
     roof: Roofline
@@ -33,7 +33,7 @@ class Case:
 
     @property
     def device(self) -> Device | None:
-        """What the profile is judged by."""
+        """The device that the profile is judged by."""
         return self.profile.judged_by.device if self.profile.judged_by else None
 
     @property
@@ -43,23 +43,23 @@ class Case:
     @property
     def repeating(self) -> tuple[Phase, ...]:
         """The phases of a request that run the model, in order."""
-        often = repeats(self.profile)
-        return tuple(phase for phase in self.profile.phases if often.get(phase.name) and phase.time_s > 0)
+        times_run = repeats(self.profile)
+        return tuple(phase for phase in self.profile.phases if times_run.get(phase.name) and phase.time_s > 0)
 
     @property
     def request_s(self) -> float | None:
-        """Seconds of one request, one-time costs aside."""
-        whole = by_phase(self.profile).whole_s
-        return whole if whole > 0 else None
+        """Seconds of one request, without one-time costs."""
+        request_s = by_phase(self.profile).whole_s
+        return request_s if request_s > 0 else None
 
     @property
     def unit(self) -> str | None:
-        found = self.profile.summary.top_unit or (self.device.unit if self.device else None)
-        return found.partition(":")[0] if found else None
+        unit = self.profile.summary.top_unit or (self.device.unit if self.device else None)
+        return unit.partition(":")[0] if unit else None
 
     @property
     def threads(self) -> int | None:
-        """Of a measured run on the CPU."""
+        """Threads of a measured run on the CPU; None for any other."""
         environment = self.profile.environment
         if self.profile.kind != "measured" or environment is None or self.unit not in {None, "cpu"}:
             return None
@@ -67,7 +67,7 @@ class Case:
 
     @property
     def cpus(self) -> float | None:
-        """CPUs that a run could use: what the environment says, else the device's cores."""
+        """CPUs that a run could use: from its environment, otherwise the device's cores."""
         host = self.profile.environment.host if self.profile.environment else {}
         for key in ("usable_cpus", "logical_cores"):
             number = host.get(key)
@@ -78,7 +78,7 @@ class Case:
 
     @property
     def weight_bits(self) -> float | None:
-        """Stored bits a weight, as the file has them."""
+        """Bits per weight as stored in the file, scales included."""
         model = self.profile.model
         return 8 * model.weight_bytes / model.parameters if model.weight_bytes and model.parameters else None
 
@@ -91,27 +91,27 @@ class Case:
         return repeats(self.profile).get(phase.name, 1.0)
 
     def stake(self, phase: Phase, seconds: float) -> float:
-        """Seconds of a request, from seconds of one run of a phase."""
+        """Seconds of a request, given seconds of one run of a phase."""
         return self.times(phase) * seconds
 
     def share(self, stake_s: float) -> float:
-        whole = self.request_s
-        return stake_s / whole if whole else 0.0
+        request_s = self.request_s
+        return stake_s / request_s if request_s else 0.0
 
     def roof_of(self, phase: Phase) -> PhaseRoof | None:
         return self.roof.phase(phase.name)
 
     def regimes(self, phase: Phase) -> dict[str, float]:
-        found = self.roof_of(phase)
-        return dict(found.regimes) if found else {}
+        phase_roof = self.roof_of(phase)
+        return dict(phase_roof.regimes) if phase_roof else {}
 
     def in_regime(self, phase: Phase, regime: str) -> list[OpTime]:
-        """The phase's ops whose time is of that regime."""
+        """The phase's ops in that regime."""
         points = [point for point in self.roof.ops if point.phase == phase.name]
         return [op for op, point in zip(phase.ops, points, strict=True) if point.regime == regime]
 
     def throughput(self, change: str, phase: Phase) -> Gain | None:
-        """A priced change that also fits."""
+        """The gain of a change, or None if it does not fit into memory."""
         gain = self.price(change, phase.name)
         return None if gain is None or gain.fits is False else gain
 
@@ -119,19 +119,19 @@ class Case:
 def case_of(profile: Profile, *, predicted: Profile | None = None, price: Price = unpriced) -> Case:
     return Case(
         profile=profile,
-        roof=roofline(profile),
+        roof=roofline_of(profile),
         predicted=predicted or (profile if profile.kind == "predicted" else None),
         price=price,
     )
 
 
-def named(phase: Phase) -> str:
-    """A phase inside a sentence."""
+def phase_words(phase: Phase) -> str:
+    """The name of a phase inside a sentence."""
     return _NAMES.get(phase.name, f"the phase {phase.name}")
 
 
-def asked_of(case: Case, option: str) -> str | None:
-    """What the command line that measured it said to an option."""
+def command_option(case: Case, option: str) -> str | None:
+    """The value that an option had on the command line of the measurement."""
     line = case.profile.provenance.command if case.profile.provenance else None
     try:
         words = shlex.split(line or "")
@@ -147,29 +147,35 @@ def asked_of(case: Case, option: str) -> str | None:
 
 def graded(share: float) -> Severity:
     """A defect that takes much of a request is a warning."""
-    return "warning" if share >= _MUCH else "info"
+    return "warning" if share >= _WARNING_SHARE else "info"
 
 
 def evidence(**numbers: float | None) -> dict[str, float]:
-    """The numbers that are known, and are numbers: a document has no word for infinity."""
+    """The numbers that are known and finite: JSON cannot hold infinity or NaN."""
     return {name: float(value) for name, value in numbers.items() if value is not None and isfinite(value)}
 
 
 def faster(gain: Gain | None) -> dict[str, Any]:
-    """A priced change as a finding's gain in latency."""
+    """The gain of a change as a finding's fields: latency."""
     if gain is None:
         return {}
     return {"gain": gain.gain, "gain_low": gain.low, "gain_high": gain.high, "gain_of": "latency"}
 
 
 def more(gain: Gain | None) -> dict[str, Any]:
-    """The same in throughput: sequences, not steps."""
+    """The same for throughput: sequences per second, not steps."""
     if gain is None:
         return {}
     low, high = gain.throughput_low, gain.throughput_high
     return {"gain": gain.throughput_gain, "gain_low": low, "gain_high": high, "gain_of": "throughput"}
 
 
+def at_stake(case: Case, phase: Phase, seconds: float) -> dict[str, Any]:
+    """A finding's fields that follow from the seconds it costs in one run of a phase."""
+    stake_s = case.stake(phase, seconds)
+    return {"severity": graded(case.share(stake_s)), "phase": phase.name, "stake_s": stake_s}
+
+
 def at_most(share: float) -> float | None:
-    """The speed-up if a share of the time were gone: Amdahl's limit."""
+    """The speed-up if this share of the time disappeared: Amdahl's limit."""
     return 1 / (1 - share) if 0 <= share < 1 else None

@@ -1,4 +1,4 @@
-"""A judged profile → Explanation: where the time goes, what bounds it, what was noticed, what to do next."""
+"""A judged profile → Explanation: where the time goes, what bounds it, the findings, what to do next."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WORK = {
 
 @frozen
 class Explanation:
-    """`next` are commands to run."""
+    """`next` lists commands to run."""
 
     profile: Profile
     headline: str
@@ -57,7 +57,7 @@ def explain(profile: Profile, *, notes: tuple[str, ...] = (), name: str | None =
 
 
 def _regimes(case: Case) -> Callable[[OpTime], str]:
-    """What bounds each op, as the roofline found it; of one-time phases, as the profile says."""
+    """What bounds each op, according to the roofline; for one-time phases, according to the profile."""
     of_phase: dict[str, list[str]] = {}
     for point in case.roof.ops:
         of_phase.setdefault(point.phase, []).append(point.regime)
@@ -70,11 +70,11 @@ def _regimes(case: Case) -> Callable[[OpTime], str]:
 
 
 def _headline(case: Case) -> str:
-    """One sentence: how long, how far from the floor, what it is."""
+    """One sentence: how long it takes, how far that is from the floor, what the time is spent on."""
     profile = case.profile
     phase = profile.steady
     if phase is None:
-        return f"{profile.model.name}: no time of a run is known."
+        return f"{profile.model.name}: the profile has no time of a run."
     what = {"decode": "a token", "forward": "a forward pass", "prefill": "reading the prompt"}.get(phase.name, "a run")
     verb = "should take" if profile.kind == "predicted" else "takes"
     parts = [f"{what[0].upper()}{what[1:]} {verb} {format_quantity(phase.time_s, 's')}"]
@@ -90,40 +90,40 @@ def _headline(case: Case) -> str:
 
 def _above(floors: float) -> str:
     if floors < 1:
-        return "less than its floor"  # a roof that was measured while the machine was busy; a note says so
+        return "less than its floor"  # the roof was measured while the machine was busy; a note says so
     return f"{floors:,.0f} × its floor" if floors >= 100 else f"{floors:.2g} × its floor"
 
 
 def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterator[str]:
     profile = case.profile
     codes = {finding.code for finding in findings}
-    told = shlex.quote(name) if name else None
+    quoted = shlex.quote(name) if name else None
     if "environment.noisy" in codes:
         yield "inferometer doctor"
     ours = profile.kind == "measured" and profile.provenance and profile.provenance.tool == "inferometer profile"
-    if told and ours and any(finding.changes for finding in findings):
-        yield f"inferometer explain {told} --try"
-    if told and case.device is None:
-        yield f"inferometer explain {told} --on DEVICE"
-    changes = [finding.changes[0] for finding in findings if finding.gain is not None and _asks(finding.changes)]
+    if quoted and ours and any(finding.changes for finding in findings):
+        yield f"inferometer explain {quoted} --try"
+    if quoted and case.device is None:
+        yield f"inferometer explain {quoted} --on DEVICE"
+    changes = [finding.changes[0] for finding in findings if finding.gain is not None and _can_predict(finding.changes)]
     device = case.device.name if case.device else None
     if changes and device not in {None, "local"} and not profile.model.source:
-        asked = " ".join(f"--what-if {change}" for change in dict.fromkeys(changes))
-        yield f"inferometer predict {shlex.quote(profile.model.name)} --on {device} {asked}"
+        options = " ".join(f"--what-if {change}" for change in dict.fromkeys(changes))
+        yield f"inferometer predict {shlex.quote(profile.model.name)} --on {device} {options}"
     if profile.kind == "predicted":
         yield f"inferometer profile {shlex.quote(profile.model.name)} --predict"
     if findings:
         yield f"inferometer explain {findings[0].code}"
 
 
-def _asks(changes: tuple[str, ...]) -> bool:
-    """A change that `predict --what-if` takes."""
+def _can_predict(changes: tuple[str, ...]) -> bool:
+    """Whether the first change is one that `predict --what-if` accepts."""
     return bool(changes) and changes[0].partition("=")[0] in {"weights", "activations", "kv", "batch", "runtime"}
 
 
-def document(found: Explanation) -> dict[str, Any]:
-    """The JSON for machines; the terminal's page is drawn from it too."""
-    profile = found.profile
+def explanation_document(explanation: Explanation) -> dict[str, Any]:
+    """The JSON document; the terminal's page is rendered from it too."""
+    profile = explanation.profile
     return {
         "schema": SCHEMA,
         "kind": profile.kind,
@@ -135,14 +135,14 @@ def document(found: Explanation) -> dict[str, Any]:
             for key in ("batch", "prompt", "generate", "context", "image")
             if (value := getattr(profile.workload, key)) is not None
         },
-        "headline": found.headline,
+        "headline": explanation.headline,
         "summary": asdict(profile.summary),
         "once": [{"name": phase.name, "time_s": phase.time_s} for phase in one_time(profile)],
-        "attribution": [_table(table) for table in found.tables],
-        "roofline": _roof(found.roof),
-        "findings": [_finding(finding) for finding in found.findings],
-        "next": list(found.next),
-        "notes": list(found.notes),
+        "attribution": [_table(table) for table in explanation.tables],
+        "roofline": _roof(explanation.roof),
+        "findings": [_finding(finding) for finding in explanation.findings],
+        "next": list(explanation.next),
+        "notes": list(explanation.notes),
     }
 
 
@@ -158,7 +158,7 @@ def _table(table: Breakdown) -> dict[str, Any]:
 
 
 def _flat(value: Any) -> dict[str, Any]:
-    """A value of plain fields as a dict: thousands of them, so without `asdict`'s copying."""
+    """A value of plain fields as a dict. There are thousands, so without `asdict`'s deep copies."""
     return {name: getattr(value, name) for name in value.__slots__}
 
 
@@ -172,6 +172,6 @@ def _roof(roof: Roofline) -> dict[str, Any]:
         "peak": asdict(roof.peak) if roof.peak else None,
         "memory": asdict(roof.memory) if roof.memory else None,
         "ridge_flop_per_byte": roof.ridge,
-        "phases": [{**asdict(each.point), "regimes": dict(each.regimes)} for each in roof.phases],
+        "phases": [{**asdict(phase_roof.point), "regimes": dict(phase_roof.regimes)} for phase_roof in roof.phases],
         "ops": [_flat(point) for point in roof.ops],
     }

@@ -1,4 +1,4 @@
-"""Prices of changes, for findings: the question behind a profile asked again with one thing changed."""
+"""What a change would gain, for findings: the question behind a profile, asked again with one thing changed."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from inferometer.asking.question import Question
     from inferometer.core.profile import Profile
 
-Price = Callable[[str, str], Gain | None]  # a change and a phase; None is what cannot be priced
+Price = Callable[[str, str], Gain | None]  # (change, phase) → its gain; None if it cannot be predicted
 
 
-def unpriced(change: str, phase: str) -> Gain | None:  # noqa: ARG001 - a Price that knows nothing
+def unpriced(change: str, phase: str) -> Gain | None:  # noqa: ARG001 - the Price for a profile without a graph
     return None
 
 
-def priced(question: Question, before: Profile) -> Price:
-    """Prices of changes to a question that was answered with `before`. What cannot be is None; answers are kept."""
+def pricer(question: Question, before: Profile) -> Price:
+    """A Price for changes to `question`, whose answer is `before`. Each change is predicted once, for all phases."""
     answers: dict[str, Profile | None] = {}
 
     def price(change: str, phase: str) -> Gain | None:

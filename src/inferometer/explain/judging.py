@@ -1,7 +1,7 @@
-"""A profile judged: what it is held against is chosen once and kept with it.
+"""Judging a profile: what it is compared with is chosen once and stored with it.
 
-Judging puts the roofs, the prediction beside each op and the findings with their priced gains into the profile.
-Explaining then only reads. So a stored run is explained alike by whoever reads it, wherever.
+Judging adds the roofs, a prediction beside each op and the findings with their gains. Explaining then only reads, so a
+stored run gets the same explanation wherever it is read.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from inferometer.core.profile import JudgedBy
 from inferometer.cost.options import Options
 from inferometer.errors import InferometerError
 from inferometer.explain.case import case_of
-from inferometer.explain.findings import find
-from inferometer.explain.gains import priced, unpriced
-from inferometer.measure.beside import beside
+from inferometer.explain.findings import findings_of
+from inferometer.explain.gains import pricer, unpriced
+from inferometer.measure.beside import with_prediction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Notes = tuple[str, ...]
 
 
-def judge(
+def judge_profile(
     profile: Profile,
     device: Device | None,
     *,
@@ -39,9 +39,9 @@ def judge(
     roof: Roof | None = None,
     sizes: Mapping[str, int] | None = None,
 ) -> tuple[Profile, Notes]:
-    """The profile with what it is judged by, and what a reader should know of that.
+    """The profile with what it is judged by, and notes about that for the reader.
 
-    Without a device there are no roofs; without the graph no prediction, and gains have no price.
+    Without a device there are no roofs; without the graph there is no prediction, and changes have no gains.
     """
     if device is None or graph is None:
         judged_by = None if device is None else JudgedBy(device=device)
@@ -51,20 +51,20 @@ def judge(
     judged = replace(profile, judged_by=basis.judged_by())
     missing = _missing_calibration(profile, judged)
     if missing is not None:
-        return _with_findings(replace(profile, judged_by=profile.judged_by), None, unpriced), (*notes, missing)
+        return _with_findings(profile, None, unpriced), (*notes, missing)
     try:
         predicted = question.answer()
     except InferometerError as error:
         return _with_findings(judged, None, unpriced), (*notes, *basis.notes, f"There is no prediction: {error}")
     if profile.kind == "measured":
-        judged = beside(judged, predicted, graph)
-    return _with_findings(judged, predicted, priced(question, predicted)), (*notes, *basis.notes)
+        judged = with_prediction(judged, predicted, graph)
+    return _with_findings(judged, predicted, pricer(question, predicted)), (*notes, *basis.notes)
 
 
 def _question_behind(
     profile: Profile, graph: Graph, device: Device, *, roof: Roof | None, sizes: Mapping[str, int]
 ) -> tuple[Question, Notes]:
-    """The question that the profile answers; of an engine without a row, as an ideal one would."""
+    """The question that the profile answers. An engine without a descriptor is replaced by the ideal one."""
     runtime = engine_or_ideal(profile.runtime).name
     unknown = profile.runtime is not None and runtime != profile.runtime
     notes = (f"{profile.runtime} has no engine descriptor: it is predicted as an ideal engine.",) if unknown else ()
@@ -82,19 +82,21 @@ def _question_behind(
 
 
 def _missing_calibration(profile: Profile, judged: Profile) -> str | None:
-    """A prediction that was made with a calibration is explained with that one, or its gains have no price."""
+    """A prediction made with a calibration needs that same one to price changes: a note if it is not here."""
     wanted = profile.judged_by.calibration if profile.judged_by else None
     used = judged.judged_by.calibration if judged.judged_by else None
     if profile.kind == "measured" or wanted is None or wanted == used:
         return None
     return (
-        f"The calibration of {wanted.device} with {wanted.runtime} of {wanted.created[:10]}, which it was predicted "
-        "with, is not here: gains are not priced."
+        f"It was predicted with the calibration of {wanted.device} with {wanted.runtime} of {wanted.created[:10]}, "
+        "which is not here: gains are not priced."
     )
 
 
 def _with_findings(profile: Profile, predicted: Profile | None, price: Price) -> Profile:
-    """With what is noticed now, and what its maker noticed that is not among it."""
-    findings = find(case_of(profile, predicted=predicted, price=price))
+    """The profile with what is found now, and with its own findings of other codes."""
+    findings = findings_of(case_of(profile, predicted=predicted, price=price))
     codes = {finding.code for finding in findings}
-    return replace(profile, findings=(*findings, *(each for each in profile.findings if each.code not in codes)))
+    return replace(
+        profile, findings=(*findings, *(finding for finding in profile.findings if finding.code not in codes))
+    )

@@ -1,4 +1,4 @@
-"""A page for each code: what it is, the evidence, why it happens, what to do, and how sure that is."""
+"""A page for each finding's code: what it is, its evidence, why it happens, what to do, and how certain it is."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ PARTS = ("evidence", "why", "do", "sure")
 
 
 @frozen
-class Page:
-    """`what` is the code's own sentence; the rest are rows of `findings.toml`."""
+class FindingPage:
+    """`what` is the code's sentence in `core/finding.py`; the rest comes from `findings.toml`."""
 
     code: str
     what: str
@@ -27,18 +27,19 @@ class Page:
 
 
 @cache
-def pages() -> dict[str, Page]:
-    """Every code has a page, and no page is of a code that is not known."""
+def pages() -> dict[str, FindingPage]:
+    """Every code has a page, and every page belongs to a known code."""
     rows = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     if rows.keys() != CODES.keys():
         odd = ", ".join(sorted(rows.keys() ^ CODES.keys()))
         raise CatalogError(f"{_FILE.name} and the codes of findings do not agree: {odd}.")
     return {
-        code: Page(code=code, what=what, **{part: rows[code][part] for part in PARTS}) for code, what in CODES.items()
+        code: FindingPage(code=code, what=what, **{part: rows[code][part] for part in PARTS})
+        for code, what in CODES.items()
     }
 
 
-def page(code: str) -> Page:
+def finding_page(code: str) -> FindingPage:
     known = pages()
     if code not in known:
         raise UnknownNameError("finding", code, known)

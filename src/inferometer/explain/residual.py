@@ -1,9 +1,9 @@
-"""Explaining the residual: where a measured time that differs from its prediction comes from.
+"""Explaining the residual: why a measured time differs from its prediction.
 
-Each op of a measured profile stands beside its prediction. Summed by kind they say which kinds carry the difference.
-How the kinds compare says who is at fault: where all are off by one factor it is the device (its clock, its memory, its
-power limit); where ops that do little work and the time on no op are off, the runtime (launches, threads, fusion);
-where one kind or one layer is, what the model does there.
+Each op of a measured profile has its prediction beside it. Summed by kind, they show where the difference lies, and
+that points to a cause. If all kinds are off by one factor, it is the device (clock, memory, power limit). If it is the
+ops with little work and the time between ops, it is the runtime (launches, threads, fusion). If it is one kind or one
+layer, the model does something there that was not priced.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 Blame = Literal["device", "runtime", "model", "none"]
 _NEAR = 0.10  # a phase this near to its prediction needs no explanation
 _ALIKE = 0.15  # kinds whose logarithms of measured over predicted lie this near to each other are off alike
-_MAINLY = 0.5
-_SMALL_S = 20e-6
+_MAINLY = 0.5  # of the difference: one cause explains it
+_SMALL_S = 20e-6  # an op predicted to take less is mostly launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class KindGap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResidualStory:
-    """Of one phase: how far off, by what, and whose fault it seems."""
+    """One phase: how far off it is, where the difference lies, and its likely cause."""
 
     phase: str
     measured_s: float
@@ -52,13 +52,13 @@ class ResidualStory:
 
 def explain_residual(profile: Profile) -> tuple[ResidualStory, ...]:
     """A story for each measured phase that has a prediction beside it."""
-    found = tuple(_story(phase) for phase in profile.phases if phase.predicted_s and phase.ops)
-    if not found:
+    stories = tuple(_story(phase) for phase in profile.phases if phase.predicted_s and phase.ops)
+    if not stories:
         raise DomainError(
             f"The profile of {profile.model.name} has no prediction beside its measured ops.",
             remedy="Measure with `inferometer profile --predict`.",
         )
-    return found
+    return stories
 
 
 def _story(phase: Phase) -> ResidualStory:
@@ -78,7 +78,7 @@ def _story(phase: Phase) -> ResidualStory:
 
 
 def _kinds(phase: Phase, ops: Sequence[OpTime], gap: float) -> tuple[KindGap, ...]:
-    """Largest difference first; what no op has is a kind of its own."""
+    """The largest difference first. The time on no op is a kind of its own."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for op in ops:
         total = sums[op.kind]
@@ -87,12 +87,18 @@ def _kinds(phase: Phase, ops: Sequence[OpTime], gap: float) -> tuple[KindGap, ..
         total[2] += op.count
     covered = [sum(total[place] for total in sums.values()) for place in (0, 1)]
     sums["on no op"] = [phase.time_s - covered[0], (phase.predicted_s or 0.0) - covered[1], 0.0]
-    whole = gap if abs(gap) > 1e-15 else 1.0
-    found = [
-        KindGap(kind=kind, measured_s=got, predicted_s=due, share=(got - due) / whole, ops=int(count))
-        for kind, (got, due, count) in sums.items()
+    whole_gap = gap if abs(gap) > 1e-15 else 1.0
+    gaps = [
+        KindGap(
+            kind=kind,
+            measured_s=measured,
+            predicted_s=predicted,
+            share=(measured - predicted) / whole_gap,
+            ops=int(count),
+        )
+        for kind, (measured, predicted, count) in sums.items()
     ]
-    return tuple(sorted(found, key=lambda each: -abs(each.measured_s - each.predicted_s)))
+    return tuple(sorted(gaps, key=lambda kind_gap: -abs(kind_gap.measured_s - kind_gap.predicted_s)))
 
 
 def _blame(phase: Phase, ops: Sequence[OpTime], kinds: tuple[KindGap, ...], gap: float) -> tuple[Blame, str]:
@@ -121,7 +127,7 @@ def _blame(phase: Phase, ops: Sequence[OpTime], kinds: tuple[KindGap, ...], gap:
 
 
 def _small_share(phase: Phase, ops: Sequence[OpTime], gap: float) -> float:
-    """The share of the difference in ops whose floor is a small part of their time, and in no op at all."""
+    """The share of the difference in ops whose floor is a small part of their time, and between ops."""
     own = [op for op in ops if (op.predicted_s or 0.0) / op.count < _SMALL_S and (op.floor_s or 0.0) < 0.3 * op.time_s]
     between = (phase.time_s - sum(op.time_s for op in ops)) - (
         (phase.predicted_s or 0.0) - sum(op.predicted_s or 0.0 for op in ops)
@@ -130,20 +136,24 @@ def _small_share(phase: Phase, ops: Sequence[OpTime], gap: float) -> float:
 
 
 def _alike(kinds: tuple[KindGap, ...], time_s: float) -> bool:
-    """Whether the kinds that matter, two at least, are off by nearly one factor."""
-    large = [
-        log(each.measured_s / each.predicted_s)
-        for each in kinds
-        if each.kind != "on no op" and min(each.measured_s, each.predicted_s) > 0.05 * time_s
+    """Whether the kinds that matter, at least two, are off by nearly the same factor."""
+    log_ratios = [
+        log(gap.measured_s / gap.predicted_s)
+        for gap in kinds
+        if gap.kind != "on no op" and min(gap.measured_s, gap.predicted_s) > 0.05 * time_s
     ]
-    return len(large) > 1 and max(large) - min(large) < 2 * _ALIKE and exp(min(map(abs, large))) > 1 + _NEAR / 2
+    return (
+        len(log_ratios) > 1
+        and max(log_ratios) - min(log_ratios) < 2 * _ALIKE
+        and exp(min(map(abs, log_ratios))) > 1 + _NEAR / 2
+    )
 
 
 def _worst_layer(ops: Sequence[OpTime], kind: str) -> str:
-    """Names one layer where it alone has most of its kind's difference."""
+    """Names the layer that alone has most of its kind's difference, if there is one."""
     gaps = {op.name: op.time_s - (op.predicted_s or 0.0) for op in ops if op.kind == kind}
     if len(gaps) < 2:
         return ""
     total = sum(gaps.values())
-    name = max(gaps, key=lambda each: abs(gaps[each]))
+    name = max(gaps, key=lambda layer: abs(gaps[layer]))
     return f" (most of it in {name})" if abs(gaps[name]) > _MAINLY * abs(total) else ""

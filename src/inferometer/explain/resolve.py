@@ -1,4 +1,4 @@
-"""What a profile is of: the graph behind its model's name, and the device behind its device's."""
+"""What a profile refers to: the graph behind its model's name, and the device behind its device's name."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
 
 def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | None]:
-    """The model's graph, and why there is none.
+    """The model's graph, or None and why.
 
-    Of two that may be it, the one whose layers the profile's ops are named after. Only with `files` is the model's own
-    file read: a profile from elsewhere may name any file of this machine.
+    If there are two candidates, it is the one whose layers share more names with the profile's ops. The model's own
+    file is read only with `files`: a profile from elsewhere may name any file on this machine.
     """
     name, source = profile.model.name, profile.model.source
     sources = [source] if files and source and Path(source).exists() else []
     if row_named("models", name) is not None:
         sources.append(name)
     graphs, problems = [], []
-    for each in sources:
+    for place in sources:
         try:
-            graphs.append(model_graph(each))
+            graphs.append(model_graph(place))
         except InferometerError as error:
             problems.append(str(error))
     if not graphs:
@@ -44,9 +44,9 @@ def _shared_layers(profile: Profile, graph: Graph) -> int:
 
 
 def device_behind(profile: Profile, on: str | None = None) -> tuple[Device | None, str | None]:
-    """The device the profile is of, and why it is not known. `on` names it, else what it was judged by counts.
+    """The device of the profile, or None and why. `on` names it; otherwise it is the one the profile was judged by.
 
-    Nothing is measured here: a machine whose roof was not kept with the run has none.
+    Nothing is measured here: a machine whose roof was not stored with the run has none.
     """
     if on is not None:
         return device_named(on), None
@@ -54,7 +54,7 @@ def device_behind(profile: Profile, on: str | None = None) -> tuple[Device | Non
         return profile.judged_by.device, None
     name = profile.device.name
     if name == "local":
-        return None, "No roof of the machine was kept with it: `--on DEVICE` says which device it is."
-    if row_named("devices", name) is None:  # never a path: it would read this machine's files for a guest
-        return None, f"The catalog has no device {name!r}: `--on DEVICE` says which it is."
+        return None, "The run has no roof of its machine: name the device with `--on DEVICE`."
+    if row_named("devices", name) is None:  # never a path: a guest of the hub could then read this machine's files
+        return None, f"The catalog has no device {name!r}: name one with `--on DEVICE`."
     return device_named(name), None

@@ -1,8 +1,8 @@
-"""The roofline: what each op and each phase reaches, under what the device could give at that intensity.
+"""The roofline: what each op and each phase reaches, beside what the device could reach at that intensity.
 
 Ceilings are the device's own (datasheet, or measured on it) and a calibration's, for each number format and each level
-of memory. `attainable = min(peak, intensity × bandwidth)` with the main memory and the format the work is done in. An
-op above its roof is no error: its bytes came from a cache.
+of memory. `attainable = min(peak, intensity × bandwidth)`, with the main memory and the format used for the arithmetic.
+An op above its roof is not an error: its bytes came from a cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 Regime = Literal["compute", "memory", "link", "storage", "overhead", "unknown"]
 REGIMES: tuple[Regime, ...] = ("compute", "memory", "link", "storage", "overhead", "unknown")
-_LITTLE = 0.1  # of its time an op's work explains; a short op that is below it waits for its start
+# A short op whose floor is less than this share of its time is overhead: most of its time is the launch.
+_LITTLE = 0.1
 _SHORT_S = {"gpu": 15e-6, "npu": 50e-6, "tpu": 15e-6, "cpu": 50e-6}
 
 
@@ -40,8 +41,8 @@ class Ceiling:
 
 
 @frozen
-class Point:
-    """One op, or a whole phase. Rates are None where its work is not known, `attainable` where the roof is not."""
+class RooflinePoint:
+    """One op, or a whole phase. Rates are None if its work is unknown, `attainable…` if the roof is."""
 
     name: str
     phase: str
@@ -55,7 +56,7 @@ class Point:
     bytes_per_s: float | None = None
     attainable_flop_per_s: float | None = None
     efficiency: float | None = None  # of what is attainable at this intensity
-    floor_share: float | None = None  # the floor over the time: the floor knows what runs fused and what is cached
+    floor_share: float | None = None  # floor over time; unlike `efficiency` it accounts for fusion and caches
     compute_utilisation: float | None = None  # of the peak
     bandwidth_utilisation: float | None = None  # of the main memory
 
@@ -64,7 +65,7 @@ class Point:
 class PhaseRoof:
     """`regimes` are shares of the phase's time, and add up to 1."""
 
-    point: Point
+    point: RooflinePoint
     regimes: Mapping[str, float]
 
 
@@ -76,19 +77,19 @@ class Roofline:
     peak: Ceiling | None
     memory: Ceiling | None
     phases: tuple[PhaseRoof, ...]
-    ops: tuple[Point, ...]
+    ops: tuple[RooflinePoint, ...]
 
     @property
     def ridge(self) -> float | None:
-        """FLOP a byte above which arithmetic is what bounds."""
+        """FLOP per byte above which arithmetic is the bound."""
         return None if self.peak is None or self.memory is None else self.peak.value / self.memory.value
 
     def phase(self, name: str) -> PhaseRoof | None:
-        return next((each for each in self.phases if each.point.name == name), None)
+        return next((phase_roof for phase_roof in self.phases if phase_roof.point.name == name), None)
 
 
-def roofline(profile: Profile) -> Roofline:
-    """All phases that repeat, under the roofs that the profile is judged by. Without any, its own bounds count."""
+def roofline_of(profile: Profile) -> Roofline:
+    """All phases that repeat, under the roofs that the profile is judged by; without any, its ops' own bounds count."""
     ceilings = tuple(_ceilings(profile.judged_by, profile.device.count)) if profile.judged_by else ()
     device = profile.judged_by.device if profile.judged_by else None
     roof = Roofline(
@@ -109,10 +110,10 @@ def roofline(profile: Profile) -> Roofline:
 
 
 def regime_of(op: OpTime, roof: Roofline, *, unit: str | None, kind: str = "measured") -> Regime:
-    """What an op's time is: arithmetic, moving bytes, or the cost of running it at all.
+    """What an op's time is spent on: arithmetic, moving bytes, or the cost of running it at all.
 
-    A prediction knows. A measured op whose work explains little of its time is overhead where the op is short; a long
-    one is merely slow, and stays with what should bound it.
+    A prediction knows. A measured op whose work explains little of its time is overhead if it is short; a long one is
+    merely slow, and stays with what should bound it.
     """
     if op.bound is not None and (kind == "predicted" or op.bound in {"link", "storage", "overhead"}):
         return op.bound
@@ -160,14 +161,14 @@ def _bound_of_work(phase: Phase, roof: Roofline) -> Regime:
 
 
 def _total(phase: Phase, key: str) -> float | None:
-    whole: float | None = getattr(phase, key)
-    if whole is not None:
-        return whole
+    stated: float | None = getattr(phase, key)
+    if stated is not None:
+        return stated
     known = [value for op in phase.ops if (value := getattr(op, key)) is not None]
     return fsum(known) if known and len(known) == len(phase.ops) else None
 
 
-def _op_point(op: OpTime, phase: Phase, roof: Roofline, regime: Regime) -> Point:
+def _op_point(op: OpTime, phase: Phase, roof: Roofline, regime: Regime) -> RooflinePoint:
     return _point(op.name, phase, roof, regime, time_s=op.time_s, work=(op.flops, op.bytes, op.floor_s))
 
 
@@ -179,14 +180,14 @@ def _point(  # noqa: PLR0913 - a point is all of these
     *,
     time_s: float,
     work: tuple[float | None, float | None, float | None],
-) -> Point:
+) -> RooflinePoint:
     flops, moved, floor_s = work
     rate, flow = _rate(flops, time_s), _rate(moved, time_s)
     intensity = flops / moved if flops is not None and moved else None
     attainable = None
     if intensity is not None and roof.peak is not None and roof.memory is not None:
         attainable = min(roof.peak.value, intensity * roof.memory.value)
-    return Point(
+    return RooflinePoint(
         name=name,
         phase=phase.name,
         time_s=time_s,
@@ -213,7 +214,7 @@ def _rate(work: float | None, seconds: float) -> float | None:
 
 
 def _ceilings(judged_by: JudgedBy, count: int) -> Iterator[Ceiling]:
-    """Of all the profile's devices together: the device's own, then what a calibration reached on it."""
+    """Ceilings of all the profile's devices together: the device's own, then what a calibration reached."""
     for name, peak in judged_by.device.peaks.items():
         yield _ceiling("compute", name, peak, count)
     for memory in judged_by.device.memories:
@@ -228,8 +229,10 @@ def _ceiling(of: Literal["compute", "memory"], level: str, number: Sourced, coun
 
 
 def _peak(profile: Profile, ceilings: tuple[Ceiling, ...]) -> Ceiling | None:
-    """Of the format that the runtime computes in, as far as that is known; the only one, where there is but one."""
-    peaks = {each.level: each for each in reversed(ceilings) if each.of == "compute"}  # the device's own over others
+    """The peak of the format that the runtime computes in; if that is unknown, the only peak there is."""
+    peaks = {
+        ceiling.level: ceiling for ceiling in reversed(ceilings) if ceiling.of == "compute"
+    }  # reversed: the device's own win
     if not peaks:
         return None
     for name in _arithmetic(profile):
@@ -250,11 +253,11 @@ def _main(device: Device | None, ceilings: tuple[Ceiling, ...]) -> Ceiling | Non
     if device is None or device.memory is None:
         return None
     level = device.memory.level
-    return next((each for each in ceilings if each.of == "memory" and each.level == level), None)
+    return next((ceiling for ceiling in ceilings if ceiling.of == "memory" and ceiling.level == level), None)
 
 
 def drawn_roofs(judged_by: JudgedBy) -> Device:
-    """The device with what a calibration reached beside its own roofs, for the chart: `bf16, calibrated`."""
+    """The device with the rates a calibration reached beside its own roofs, for the chart: `bf16, calibrated`."""
     device = judged_by.device
     if not judged_by.reached:
         return device

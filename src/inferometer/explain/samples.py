@@ -1,4 +1,4 @@
-"""What the raw samples of a phase say beyond their median: growth with the context, drift, spread, tail."""
+"""What the raw samples of a phase show beyond their median: how steps grow with the context."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from inferometer.core.frozen import frozen
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
 
-_LEAST = 10
-_SURE = 0.01
+_LEAST = 10  # contexts that a trend needs
+_SURE = 0.01  # p-value below which a trend is not chance
 
 
 @frozen
 class Growth:
-    """`share` is what the step grew by over the contexts seen, of the median step."""
+    """`share` is how much steps grew from the first context to the last, as a share of the median step."""
 
     per_token_s: float
     share: float
 
 
 def growth(phase: Phase) -> Growth | None:
-    """How much longer a step is for each token in the cache: Theil–Sen over the contexts. None where it cannot tell."""
+    """How much longer a step is for each token in the cache: Theil–Sen over the contexts. None if there is no trend."""
     samples, contexts = phase.samples_s, phase.context
     if not samples or not contexts or len(samples) != len(contexts) or len(set(contexts)) < _LEAST:
         return None
@@ -37,16 +37,16 @@ def growth(phase: Phase) -> Growth | None:
     trend = drift(middles)
     if trend is None or trend.p_value > _SURE or trend.per_run <= 0 or not isfinite(trend.share):
         return None
-    steps = (len(known) - 1) / float(known[-1] - known[0])  # readings a token
+    steps = (len(known) - 1) / float(known[-1] - known[0])  # readings per token
     return Growth(per_token_s=trend.per_run * steps, share=trend.share)
 
 
 def level_samples(phase: Phase) -> tuple[float, ...]:
-    """The samples without what they grew by with the context: that is no tail and no drift."""
+    """The samples with their growth with the context taken out: it is neither a tail nor a drift."""
     samples = tuple(value for value in phase.samples_s or () if isfinite(value) and value > 0)
-    found = growth(phase)
-    if found is None or phase.context is None or len(samples) != len(phase.context):
+    trend = growth(phase)
+    if trend is None or phase.context is None or len(samples) != len(phase.context):
         return samples
     middle = sorted(phase.context)[len(phase.context) // 2]
-    level = (value - found.per_token_s * (at - middle) for value, at in zip(samples, phase.context, strict=True))
+    level = (value - trend.per_token_s * (at - middle) for value, at in zip(samples, phase.context, strict=True))
     return tuple(max(value, 1e-12) for value in level)

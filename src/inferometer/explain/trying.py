@@ -1,13 +1,14 @@
-"""Advice put to the test: the change is made, both are measured here and now, and the gain is held to the prediction.
+"""Advice put to the test: make the change, measure both here and now, and compare the gain with the prediction.
 
 The baseline is measured before and after all changes, so that a machine that gets slower meanwhile does not look like a
-gain or a loss. What the runtime cannot do on the spot is not tried, and says why.
+gain or a loss. A change that the runtime cannot make on the spot is not tried, and the trial says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.change import Change, parse_change
@@ -16,7 +17,7 @@ from inferometer.catalog.files import row_named
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.errors import DomainError, InferometerError
-from inferometer.measure.run import Asked
+from inferometer.measure.run import MeasureRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -24,13 +25,13 @@ if TYPE_CHECKING:
     from inferometer.core.finding import Finding
     from inferometer.runtimes.base import Capabilities
 
-Measure = Callable[[Asked], Profile]
+Measure = Callable[[MeasureRequest], Profile]
 OURS = "inferometer profile"
 
 
 @frozen
 class Trial:
-    """One change. `obtained` is before over after, of one item of the batch; `why` tells why it was not tried."""
+    """One change. `obtained` is before over after, per item of the batch; `why` says why it was not tried."""
 
     change: str
     code: str
@@ -50,26 +51,26 @@ class Trial:
 
 
 def require_ours(profile: Profile) -> None:
-    """Only what we measured can be measured again."""
+    """Only what `inferometer profile` measured can be measured again."""
     provenance = profile.provenance
     if profile.kind != "measured" or provenance is None or provenance.tool != OURS:
-        made = (
+        origin = (
             "a prediction" if profile.kind == "predicted" else f"from {provenance.tool if provenance else 'elsewhere'}"
         )
         raise DomainError(
-            f"--try measures again what was measured, and this profile is {made}.",
+            f"--try repeats a measurement, and this profile is {origin}.",
             remedy="Measure it first: `inferometer profile MODEL -o FILE`, then `inferometer explain FILE --try`.",
         )
 
 
-def asked_again(profile: Profile) -> Asked:
-    """The question that the profile answers, as far as it tells."""
+def same_request(profile: Profile) -> MeasureRequest:
+    """The measurement that led to the profile, as far as the profile says."""
     named = row_named("models", profile.model.name) is not None
     model = profile.model.name if named else profile.model.source
     if model is None:
-        raise DomainError(f"The profile does not tell where {profile.model.name} is.", remedy="Measure it again.")
+        raise DomainError(f"The profile does not say where {profile.model.name} is.", remedy="Measure it again.")
     environment = profile.environment
-    return Asked(
+    return MeasureRequest(
         model=model,
         runtime=profile.runtime,
         workload=replace(profile.workload, precision=type(profile.workload.precision)()),
@@ -79,30 +80,30 @@ def asked_again(profile: Profile) -> Asked:
 
 def try_changes(
     findings: Iterable[Finding],
-    asked: Asked,
+    request: MeasureRequest,
     *,
     measure: Measure,
     can: Capabilities,
     criteria: Criteria | None = None,
 ) -> tuple[Trial, ...]:
-    """Each change that a finding proposes, once, in the order of the findings."""
+    """Try each change that a finding proposes, once, in the order of the findings."""
     wanted: dict[str, Finding] = {}
     for finding in findings:
         for change in finding.changes:
             wanted.setdefault(change, finding)
-    orders: dict[str, Asked | str] = {change: changed(asked, change, can) for change in wanted}
-    if not any(isinstance(order, Asked) for order in orders.values()):
+    orders: dict[str, MeasureRequest | str] = {change: with_change(request, change, can) for change in wanted}
+    if not any(isinstance(order, MeasureRequest) for order in orders.values()):
         return tuple(_blank(change, wanted[change], why=str(orders[change])) for change in wanted)
-    before = measure(replace(asked, shape=False))
+    before = measure(replace(request, shape=False))
     after: dict[str, Profile | str] = {}
     for change, order in orders.items():
         after[change] = order if isinstance(order, str) else _measured(measure, order)
-    again = measure(replace(asked, shape=False))
+    again = measure(replace(request, shape=False))
     base = (*_items(before), *_items(again))
     return tuple(_judged(_blank(change, wanted[change]), base, after[change], criteria) for change in wanted)
 
 
-def _measured(measure: Measure, order: Asked) -> Profile | str:
+def _measured(measure: Measure, order: MeasureRequest) -> Profile | str:
     try:
         return measure(replace(order, shape=False))
     except InferometerError as error:
@@ -110,7 +111,7 @@ def _measured(measure: Measure, order: Asked) -> Profile | str:
 
 
 def _blank(change: str, finding: Finding, *, why: str | None = None) -> Trial:
-    """The prediction is of the finding's first change."""
+    """A trial before it is measured. A finding predicts only its first change."""
     first = finding.changes[0] == change
     return Trial(
         change=change,
@@ -129,19 +130,19 @@ def _judged(trial: Trial, base: Sequence[float], after: Profile | str, criteria:
     readings = _items(after)
     if refused or not base or not readings:
         return replace(trial, why=refused or "no time of a run was measured")
-    found = judge(base, readings, criteria=criteria)
-    seen = found.evidence
-    low, high = (1 / seen.high if seen.high else None), (1 / seen.low if seen.low else None)
+    outcome = judge(base, readings, criteria=criteria)
+    evidence = outcome.evidence
+    low, high = (1 / evidence.high if evidence.high else None), (1 / evidence.low if evidence.low else None)
     disturbed = after.environment.reasons if after.environment and after.environment.disturbed else ()
     return replace(
         trial,
-        before_s=_middle(base),
-        after_s=_middle(readings),
-        obtained=1 / seen.ratio,
+        before_s=median(base),
+        after_s=median(readings),
+        obtained=1 / evidence.ratio,
         low=low,
         high=high,
-        verdict=found.verdict,
-        reason=found.reason,
+        verdict=outcome.verdict,
+        reason=outcome.reason,
         as_predicted=_overlap(trial, low, high),
         notes=disturbed,
     )
@@ -154,36 +155,31 @@ def _overlap(trial: Trial, low: float | None, high: float | None) -> bool | None
 
 
 def _items(profile: Profile) -> tuple[float, ...]:
-    """Seconds of one item of the batch, in each run of the phase that repeats."""
+    """Seconds per item of the batch, in each run of the phase that repeats."""
     phase = profile.steady
     return tuple(seconds / profile.workload.batch for seconds in (phase.samples_s or ())) if phase else ()
-
-
-def _middle(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def _notes(profile: Profile) -> tuple[str, ...]:
     return profile.provenance.notes if profile.provenance else ()
 
 
-def changed(asked: Asked, text: str, can: Capabilities) -> Asked | str:
+def with_change(request: MeasureRequest, text: str, can: Capabilities) -> MeasureRequest | str:
     """The same measurement with one thing changed, or why it cannot be made here."""
     change = parse_change(text)
-    refusal = _refusal(asked, change, can)
+    refusal = _refusal(request, change, can)
     if refusal is not None:
         return refusal
     fields: dict[str, Any] = {change.key: change.value}
     if change.key == "threads":
         fields = {"threads": change.whole}
     elif change.key == "batch":
-        fields = {"workload": replace(asked.workload, batch=change.whole)}
+        fields = {"workload": replace(request.workload, batch=change.whole)}
     elif change.key == "unit":
         fields["providers"] = ()
     elif change.key == "provider":
         fields = {"providers": (change.value,), "unit": None}
-    return replace(asked, **fields)
+    return replace(request, **fields)
 
 
 _ON_THE_SPOT = frozenset({
@@ -191,22 +187,22 @@ _ON_THE_SPOT = frozenset({
 })  # fmt: skip
 
 
-def _refusal(asked: Asked, change: Change, can: Capabilities) -> str | None:
+def _refusal(request: MeasureRequest, change: Change, can: Capabilities) -> str | None:
     key, value = change.key, change.value
     reasons = {
         "threads": "this engine chooses its threads itself" if not can.threads
-        else f"it had {value} threads already" if str(asked.threads) == value else None,
+        else f"it had {value} threads already" if str(request.threads) == value else None,
         "optimisation": "this engine has no levels of graph optimisation" if value not in can.optimisation
-        # engines optimise all they can unless told otherwise
+        # the last level is the default: engines optimise all they can unless asked not to
         else f"it was measured with graph optimisation {value} already"
-        if (asked.optimisation or can.optimisation[-1]) == value else None,
-        "precision": "it was asked for already" if asked.precision == value else None,
+        if (request.optimisation or can.optimisation[-1]) == value else None,
+        "precision": "it was asked for already" if request.precision == value else None,
         "weights": f"the file has its weights: convert it to {value} with its engine's own tool, and profile that"
-        if row_named("models", asked.model) is None else None,
+        if row_named("models", request.model) is None else None,
         "unit": f"this engine does not run on {value}" if value not in can.units else None,
     }  # fmt: skip
     if key not in _ON_THE_SPOT:
-        return f"{key} is not something that an engine can be told on the spot"
+        return f"{key} cannot be changed on the spot"
     return reasons.get(key)
 
 

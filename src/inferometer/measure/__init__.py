@@ -1,1 +1,1 @@
-"""Driving a runtime: a clean run for the truth, an instrumented one for the shape, and the profile made of both."""
+"""Driving a runtime: a clean run for the true time, an instrumented one for its shape, and a profile from both."""

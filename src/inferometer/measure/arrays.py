@@ -1,4 +1,4 @@
-"""Measuring a model that takes and gives arrays: a plain session for the truth, an instrumented one for the shape."""
+"""Measuring a model that maps arrays to arrays: a plain session for the time, an instrumented one for its shape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from inferometer.bench.subject import FunctionSubject, Stopwatch, calls_for
 from inferometer.core.profile import Environment
 from inferometer.errors import EngineError
 from inferometer.measure.inputs import make_inputs
-from inferometer.measure.raw import Memory, Shape
+from inferometer.measure.raw import MemoryReadings, Shape, Tell
 from inferometer.profiler.meters import process_memory
 
 if TYPE_CHECKING:
@@ -23,57 +23,57 @@ if TYPE_CHECKING:
 
     from inferometer.bench.loop import Collected, Step
     from inferometer.bench.subject import Outcome
-    from inferometer.measure.order import Order
+    from inferometer.measure.order import MeasureOrder
     from inferometer.runtimes.base import Kernel, Runtime, Session
 
-Tell = Callable[[str, Any], None]
-
-INSTRUMENTED_SHARE = 1.0  # the instrumented steps take at most as long as the clean ones did
 _STEPS = (5, 50)  # instrumented steps, at least and at most
-_WARM = 2
-_TELL_S = 0.25
+_WARM = 2  # instrumented steps before the first that counts
+_TELL_S = 0.25  # between two reports of new samples
 _FAILED = "Try another graph optimisation level, other inputs (--input NAME=FILE.npy), or another runtime."
-_TURN = 5  # steps of each session before it is the other's turn: the first finds its data out of the caches
-# Between two runs the loop does work of its own, and the first step after it finds the caches cold. Short steps, which
-# that would lengthen by much, are taken together: one in a few is cold, as in a program that runs them in a loop.
+_TURN = 5  # steps of one session before the other's turn; the first of each turn finds cold caches and is dropped
+# Between two runs the loop does work of its own, and the first step after it finds the caches cold. That would lengthen
+# short steps by much, so several are timed at once: one in a few is cold, as in a program that runs them in a loop.
 _SHORT_S, _LONG_ENOUGH_S = 0.5e-3, 1e-3
 
 
 def measure_arrays(
-    order: Order, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
+    order: MeasureOrder, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
 ) -> None:
-    """Tell what was found as it is found: whatever happens later, it is known by then."""
+    """Report each result as soon as it is there: if the engine crashes later, the parent has it already."""
     guard = Guard() if order.guarded else NoGuard()
-    first = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
+    first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
     gauge = process_memory()
     before = gauge.read().current
     with closing(cast("Session", runtime.open(order.target))) as session:
         tell("opened", session.opened)
-        feed(order, session)
+        feed_session(order, session)
         opened = gauge.read().current
         start = clock()
         session.step()
         tell("first_s", clock() - start)
         tell("opened", session.opened)  # an engine may compile on the first step
         restarted = gauge.restart()
-        found = _clean(order, runtime, session, guard, tell)
+        clean = _clean(order, runtime, session, guard, tell)
         peak = gauge.read().peak if restarted else None
         device = getattr(session, "memory_peak_bytes", None)
-        tell("memory", Memory(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device))
-        tell("clean", found)
-        if isinstance(guard, Guard) and first is not None:
-            tell("environment", guard.environment(first, found.disturbances, guard.after(first)))
+        tell(
+            "memory",
+            MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
+        )
+        tell("clean", clean)
+        if isinstance(guard, Guard) and first_look is not None:
+            tell("environment", guard.environment(first_look, clean.disturbances, guard.after(first_look)))
         else:
             tell("environment", Environment())
         if order.outputs is not None:
             _keep(order.outputs, session, tell)
-        if order.shape and runtime.capabilities.per_op and found.samples_s:
-            seconds = sum(found.samples_s) * found.calls * INSTRUMENTED_SHARE
+        if order.shape and runtime.capabilities.per_op and clean.samples_s:
+            seconds = sum(clean.samples_s) * clean.calls  # as long as the clean steps took
             _instrumented(order, runtime, session, tell, seconds=seconds, clock=clock)
 
 
-def feed(order: Order, session: Session) -> None:
-    made = make_inputs(
+def feed_session(order: MeasureOrder, session: Session) -> None:
+    inputs = make_inputs(
         session.opened.inputs,
         sizes={**order.sizes, **order.target.sizes},
         shapes=order.shapes,
@@ -81,32 +81,32 @@ def feed(order: Order, session: Session) -> None:
         given=order.inputs,
         seed=order.seed,
     )
-    session.feed(made)
+    session.feed(inputs)
 
 
-def _clean(order: Order, runtime: Runtime, session: Session, guard: Guard | NoGuard, tell: Tell) -> Collected:
-    """The truth. A step that fails raises: an engine that fails once is not measured further."""
+def _clean(order: MeasureOrder, runtime: Runtime, session: Session, guard: Guard | NoGuard, tell: Tell) -> Collected:
+    """The clean run. A step that fails raises: an engine that failed once is not measured further."""
     calls = calls_for(order.plan.calls, order.plan.warmup)
     stopwatch = Stopwatch(session.step, calls, short_s=_SHORT_S, enough_s=_LONG_ENOUGH_S)
     subject = _Telling(subject=FunctionSubject(name=order.runtime, stopwatch=stopwatch), tell=tell)
-    (found,) = collect([subject], order.plan, watch=guard, progress=subject.progress)
-    if found.failures:
-        reason = found.failures[0].reason
+    (clean,) = collect([subject], order.plan, watch=guard, progress=subject.progress)
+    if clean.failures:
+        reason = clean.failures[0].reason
         if reason.startswith("MemoryError"):
             raise MemoryError
         raise EngineError(f"{runtime.title} failed while it ran the model: {reason.rstrip('.')}.", remedy=_FAILED)
-    return found
+    return clean
 
 
 @dataclass(slots=True, kw_only=True)
 class _Telling:
-    """A subject whose times are told a few times a second while they come: whatever ends it later, they are known."""
+    """A subject that reports its times a few times a second, so that the parent has them if the engine crashes."""
 
     subject: FunctionSubject
     tell: Tell
     clock: Callable[[], float] = time.monotonic
     new: list[float] = field(default_factory=list)
-    told: float = 0.0
+    reported: float = 0.0
 
     @property
     def name(self) -> str:
@@ -125,10 +125,10 @@ class _Telling:
         self.tell("progress", step)
         if step.stage == "warm-up":
             self.new.clear()
-        elif self.new and self.clock() - self.told >= _TELL_S:
+        elif self.new and self.clock() - self.reported >= _TELL_S:
             self.tell("samples", tuple(self.new))
             self.new.clear()
-            self.told = self.clock()
+            self.reported = self.clock()
 
 
 def _keep(folder: Path, session: Session, tell: Tell) -> None:
@@ -136,18 +136,18 @@ def _keep(folder: Path, session: Session, tell: Tell) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "outputs.npz"
-    given = session.outputs()
-    arrays: dict[str, Any] = {f"o{index}": value for index, value in enumerate(given.values())}
-    np.savez(path, names=np.array(list(given)), **arrays)
+    outputs = session.outputs()
+    arrays: dict[str, Any] = {f"o{index}": value for index, value in enumerate(outputs.values())}
+    np.savez(path, names=np.array(list(outputs)), **arrays)
     tell("kept", {"outputs": str(path)})
 
 
 def _instrumented(  # noqa: PLR0913 - both sessions, and how long
-    order: Order, runtime: Runtime, clean: Session, tell: Tell, *, seconds: float, clock: Callable[[], float]
+    order: MeasureOrder, runtime: Runtime, clean: Session, tell: Tell, *, seconds: float, clock: Callable[[], float]
 ) -> None:
-    """Steps with the engine's timers on, in turns with clean ones: whatever slows the machine meanwhile slows both."""
+    """Steps with the engine's timers on, in turns with clean ones: what slows the machine meanwhile slows both."""
     with closing(cast("Session", runtime.open(replace(order.target, instrument=True)))) as session:
-        feed(order, session)
+        feed_session(order, session)
         _timed(session, _WARM, clock)
         session.kernels()
         walls: list[float] = []

@@ -1,4 +1,4 @@
-"""Raw → Profile: phases with their statistics, ops that add up, the headline, and what a reader should know."""
+"""Raw → Profile: phases with their statistics, ops that add up, the headline, and notes for the reader."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from inferometer.core.profile import (
 )
 from inferometer.core.workload import Workload
 from inferometer.measure.correct import Corrected, correct, steady_mean
-from inferometer.measure.layers import Layers, layers_of
+from inferometer.measure.layers import Layers, graph_layers
 from inferometer.measure.ops import measured_ops
+from inferometer.measure.raw import event_seconds
 from inferometer.readers.sizes import bind
 from inferometer.version import __version__
 
@@ -36,13 +37,13 @@ if TYPE_CHECKING:
     from inferometer.measure.raw import Generation, Raw, Shape
     from inferometer.runtimes.base import Event, Kernel
 
+_SMALL = 0.05  # a share of the time above this is worth a note
 _FEW = 0.01  # … and a share of the work above this that no kernel did
-_SMALL = 0.05  # an unattributed share above this is said
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What was measured, as the readers know it. `notes` are what was done to it before: weights made up, say."""
+class MeasuredSubject:
+    """The measured model as its reader sees it. `notes` say what was done to it first: random weights, for example."""
 
     graph: Graph
     workload: Workload
@@ -53,15 +54,21 @@ class Subject:
     command: str | None = None
 
 
-def assemble(subject: Subject, raw: Raw, *, case: TextOrder | None = None, now: datetime | None = None) -> Profile:
-    """The profile of what was measured. `case` chooses one of several lengths of a language model."""
+def assemble_profile(
+    subject: MeasuredSubject, raw: Raw, *, case: TextOrder | None = None, now: datetime | None = None
+) -> Profile:
+    """The profile of a measurement. `case` chooses one of several lengths of a language model."""
     notes = [*subject.notes, *(raw.opened.notes if raw.opened else ())]
     phases = [*_once(raw)]
     if case is not None:
-        raw = replace(raw, shapes=tuple(shape for shape in raw.shapes if shape.order in {None, case}))
+        raw = replace(
+            raw,
+            shapes=tuple(shape for shape in raw.shapes if shape.order in {None, case}),
+            generations=tuple(generation for generation in raw.generations if generation.order == case),
+        )
     if raw.generations or case is not None:
-        phases += _text_phases(subject, raw, case, notes)
-        headline = _text_headline(phases, raw, case, batch=subject.workload.batch)
+        phases += _text_phases(subject, raw, notes)
+        headline = _text_headline(phases, raw, batch=subject.workload.batch)
     else:
         phases += _array_phases(subject, raw, notes)
         headline = _array_headline(phases, raw)
@@ -88,40 +95,29 @@ def assemble(subject: Subject, raw: Raw, *, case: TextOrder | None = None, now: 
 
 
 def _once(raw: Raw) -> Iterable[Phase]:
-    """Costs that are paid once are phases of their own, and in no other."""
+    """Costs paid once are phases of their own, and part of no other phase."""
     for stage in raw.opened.stages if raw.opened else ():
         yield Phase(name=stage.name, time_s=stage.seconds, statistic="single", samples_s=(stage.seconds,))
     if raw.first_s is not None:
         yield Phase(name="first_run", time_s=raw.first_s, statistic="single", samples_s=(raw.first_s,))
 
 
-def _array_phases(subject: Subject, raw: Raw, notes: list[str]) -> list[Phase]:
+def _array_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[Phase]:
     if raw.clean is None or not raw.clean.samples_s:
         return []
-    summary = summarise(raw.clean.samples_s, name="forward")
-    layers = layers_of(subject.graph, bind(subject.graph, subject.workload, subject.sizes))
-    interval = summary.median_interval
-    phase = Phase(
-        name="forward",
-        time_s=summary.median,
-        low_s=interval.low if interval else None,
-        high_s=interval.high if interval else None,
-        statistic="median",
-        samples_s=raw.clean.samples_s,
-        clean_s=summary.median,
-    )
-    return [_with_ops(phase, raw.shapes, layers, notes)]
+    layers = graph_layers(subject.graph, bind(subject.graph, subject.workload, subject.sizes))
+    return [_with_ops(_phase("forward", raw.clean.samples_s), raw.shapes, layers, notes)]
 
 
 def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list[str]) -> Phase:
-    """The phase with what ran in it; the work is the model's own, counted from its graph."""
+    """The phase with its ops. Its work is counted from the model's graph, not from what the engine ran."""
     flops, moved = (sum(getattr(layer, key) for layer in layers.by_name.values()) for key in ("flops", "bytes"))
     phase = replace(phase, flops=flops, bytes=moved)
     shape = next((shape for shape in shapes if shape.phase == phase.name), None)
     if shape is None or not shape.kernels or phase.clean_s is None:
         return phase
     phase, kernels = _on_device(phase, shape.kernels)
-    found = correct(
+    corrected = correct(
         kernels,
         clean_s=phase.time_s,
         walls_s=shape.walls_s,
@@ -129,17 +125,17 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
         cost_s=shape.cost_s,
         idle_s=shape.idle_s,
     )
-    notes += [*_said(phase, found, len(kernels)), *_own(phase, found, kernels)]
-    ops = measured_ops(kernels, found, layers)
-    notes += _left_out(phase, ops, layers)
-    return replace(phase, ops=ops, unattributed_s=found.unattributed_s)
+    notes += [*_correction_notes(phase, corrected, len(kernels)), *_own_kernel_notes(phase, corrected, kernels)]
+    ops = measured_ops(kernels, corrected, layers)
+    notes += _mismatch_notes(phase, ops, layers)
+    return replace(phase, ops=ops, unattributed_s=corrected.unattributed_s)
 
 
 def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence[Kernel]]:
-    """Where a device works beside the host, its kernels are where the time goes; the host's are a sum of their own.
+    """If a device works beside the host, the phase's ops are the device's kernels, and the host's time is one part.
 
-    The host runs ahead of the device, so the two overlap: what the clean run has beyond the device's time is the time
-    in which the device waited.
+    The host runs ahead of the device, so the two overlap: where the clean run is longer than the device's time, the
+    device waited.
     """
     device = [kernel for kernel in kernels if kernel.device_s is not None]
     if not device:
@@ -149,27 +145,27 @@ def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence
     return replace(phase, parts={**phase.parts, "host": host_s, "device": device_s}), device
 
 
-def _said(phase: Phase, found: Corrected, kernels: int) -> Iterable[str]:
+def _correction_notes(phase: Phase, corrected: Corrected, kernels: int) -> Iterable[str]:
     clean = phase.clean_s or 0.0
-    over = found.raw_s / clean - 1
+    over = corrected.raw_s / clean - 1
     if over > _SMALL:
-        cost = f"{found.cost_s * 1e6:.2g} µs of timing were taken out of each of {kernels} kernels"
-        scaled = f"times were scaled by {found.scale:.2f}"
-        done = " and ".join(words for words, so in ((cost, found.cost_s > 0), (scaled, found.scale < 1)) if so)
+        cost = f"{corrected.cost_s * 1e6:.2g} µs of timing were taken out of each of {kernels} kernels"
+        scaled = f"times were scaled by {corrected.scale:.2f}"
+        done = " and ".join(words for words, so in ((cost, corrected.cost_s > 0), (scaled, corrected.scale < 1)) if so)
         yield f"{phase.name}: the engine's timers add up to {over:.0%} more than the clean run; {done}."
-    if found.unattributed_s > _SMALL * clean:
-        yield f"{phase.name}: {found.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
+    if corrected.unattributed_s > _SMALL * clean:
+        yield f"{phase.name}: {corrected.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
 
 
-def _own(phase: Phase, found: Corrected, kernels: Sequence[Kernel]) -> Iterable[str]:
-    """What the engine does for layers on its own is time that another layout or precision would save."""
-    own = [(kernel.kind, time_s) for kernel, time_s in zip(kernels, found.times_s, strict=True) if kernel.own]
-    seconds, whole = sum(time_s for _, time_s in own), sum(found.times_s)
-    if seconds > _SMALL * whole:
+def _own_kernel_notes(phase: Phase, corrected: Corrected, kernels: Sequence[Kernel]) -> Iterable[str]:
+    """The engine's own work for a layer is time that another layout or precision would save."""
+    own = [(kernel.kind, time_s) for kernel, time_s in zip(kernels, corrected.times_s, strict=True) if kernel.own]
+    seconds, total = sum(time_s for _, time_s in own), sum(corrected.times_s)
+    if seconds > _SMALL * total:
         kinds = _most(kind for kind, _ in own)
         yield (
-            f"{phase.name}: {seconds / whole:.0%} of the time in kernels is in {len(own)} of the engine's own, which "
-            f"lay out or convert what layers take ({kinds}); each stands under its layer's name."
+            f"{phase.name}: {seconds / total:.0%} of the time in kernels is in {len(own)} of the engine's own, which "
+            f"lay out or convert a layer's inputs ({kinds}); each is listed under its layer's name."
         )
 
 
@@ -177,14 +173,14 @@ def _most(kinds: Iterable[str]) -> str:
     return ", ".join(kind for kind, _ in Counter(kinds).most_common(2))
 
 
-def _left_out(phase: Phase, ops: Sequence[OpTime], layers: Layers) -> Iterable[str]:
-    """Kernels that belong to no layer, and work that no kernel did: both are told where they are more than a little."""
+def _mismatch_notes(phase: Phase, ops: Sequence[OpTime], layers: Layers) -> Iterable[str]:
+    """Kernels that belong to no layer, and work that no kernel did, if there is more than a little of either."""
     own = [op for op in ops if op.block is None]
-    seconds, whole = sum(op.time_s for op in own), sum(op.time_s for op in ops)
-    if seconds > _SMALL * whole:
+    seconds, total = sum(op.time_s for op in own), sum(op.time_s for op in ops)
+    if seconds > _SMALL * total:
         kinds = _most(op.kind for op in own)
         yield (
-            f"{phase.name}: {seconds / whole:.0%} of the time in kernels is in {len(own)} of the engine's own, which "
+            f"{phase.name}: {seconds / total:.0%} of the time in kernels is in {len(own)} of the engine's own, which "
             f"belong to no layer of the model ({kinds})."
         )
     ran = {name for op in ops for name in (op.layers or (op.name,))}
@@ -198,31 +194,33 @@ def _left_out(phase: Phase, ops: Sequence[OpTime], layers: Layers) -> Iterable[s
         )
 
 
-def _text_phases(subject: Subject, raw: Raw, case: TextOrder | None, notes: list[str]) -> list[Phase]:
-    mine = [each for each in raw.generations if case is None or each.order == case]
-    kept, first = [each for each in mine if not each.first], [each for each in mine if each.first]
-    found: list[Phase] = []
-    if first and first[0].events:
-        seconds = _seconds(first[0].events[0])
-        found.append(Phase(name="first_run", time_s=seconds, statistic="single", samples_s=(seconds,)))
+def _text_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[Phase]:
+    kept = [generation for generation in raw.generations if not generation.first]
+    first = next((generation for generation in raw.generations if generation.first), None)
+    phases: list[Phase] = []
+    if first is not None and first.events:
+        seconds = event_seconds(first.events[0])
+        phases.append(Phase(name="first_run", time_s=seconds, statistic="single", samples_s=(seconds,)))
     if not kept:
-        return found
-    found += _timed("tokenise", [each.tokenise_s for each in kept])
-    prefills = [event for each in kept for event in each.events if event.kind == "prefill"]
+        return phases
+    phases += _timed("tokenise", [generation.tokenise_s for generation in kept])
+    prefills = [event for generation in kept for event in generation.events if event.kind == "prefill"]
     if prefills:
-        phase = _phase("prefill", [_seconds(event) for event in prefills], prefills)
+        phase = _phase("prefill", [event_seconds(event) for event in prefills], prefills)
         layers = _layers(subject, query=prefills[0].tokens, context=prefills[0].context)
-        found.append(_with_ops(phase, raw.shapes, layers, notes))
-    steps = [event for each in kept for event in each.events if event.kind == "token"]
+        phases.append(_with_ops(phase, raw.shapes, layers, notes))
+    steps = [event for generation in kept for event in generation.events if event.kind == "token"]
     if steps:
-        found.append(_decode(subject, raw, kept, steps, notes))
-    return found + _timed("detokenise", [each.detokenise_s for each in kept])
+        phases.append(_decode(subject, raw, kept, steps, notes))
+    return phases + _timed("detokenise", [generation.detokenise_s for generation in kept])
 
 
-def _decode(subject: Subject, raw: Raw, kept: Sequence[Generation], steps: Sequence[Event], notes: list[str]) -> Phase:
-    """A step is a generation's mean; its time is the median over generations. Samples are single steps, in order."""
-    means = [mean for each in kept if (mean := tpot(each)) is not None]
-    per_token = [_seconds(event) / event.tokens for event in steps for _ in range(event.tokens)]
+def _decode(
+    subject: MeasuredSubject, raw: Raw, kept: Sequence[Generation], steps: Sequence[Event], notes: list[str]
+) -> Phase:
+    """The time is the median over generations of their mean step. Samples are single steps, in order."""
+    means = [mean for generation in kept if (mean := _mean_step(generation)) is not None]
+    per_token = [event_seconds(event) / event.tokens for event in steps for _ in range(event.tokens)]
     context = [event.context + index for event in steps for index in range(event.tokens)]
     middle = round(fmean(context))
     phase = Phase(
@@ -239,18 +237,18 @@ def _decode(subject: Subject, raw: Raw, kept: Sequence[Generation], steps: Seque
     return _with_ops(phase, raw.shapes, _layers(subject, query=1, context=middle), notes)
 
 
-def tpot(generation: Generation) -> float | None:
-    """(end − first token) / (tokens − 1): what a token takes after the first."""
+def _mean_step(generation: Generation) -> float | None:
+    """Seconds per token after the first: (end − first token) / (tokens − 1)."""
     steps = [event for event in generation.events if event.kind == "token"]
     prefill = [event for event in generation.events if event.kind == "prefill"]
-    made = sum(event.tokens for event in steps)
-    if not made:
+    tokens = sum(event.tokens for event in steps)
+    if not tokens:
         return None
     start = prefill[-1].end_ns if prefill else steps[0].start_ns
-    return (steps[-1].end_ns - start) * 1e-9 / made
+    return (steps[-1].end_ns - start) * 1e-9 / tokens
 
 
-def _phase(name: str, seconds: list[float], events: Sequence[Event]) -> Phase:
+def _phase(name: str, seconds: Sequence[float], events: Sequence[Event] = ()) -> Phase:
     summary = summarise(seconds, name=name)
     interval = summary.median_interval
     return Phase(
@@ -261,13 +259,13 @@ def _phase(name: str, seconds: list[float], events: Sequence[Event]) -> Phase:
         statistic="median",
         samples_s=tuple(seconds),
         clean_s=summary.median,
-        context=tuple(event.context for event in events),
+        context=tuple(event.context for event in events) or None,
         parts=_parts(events),
     )
 
 
 def _parts(events: Sequence[Event]) -> dict[str, float]:
-    """The mean of each part over the events that tell it."""
+    """The mean of each part over the events that report it."""
     names = dict.fromkeys(name for event in events for name in event.parts)
     return {name: fmean(event.parts[name] for event in events if name in event.parts) for name in names}
 
@@ -279,14 +277,10 @@ def _timed(name: str, seconds: Iterable[float | None]) -> list[Phase]:
     return [Phase(name=name, time_s=median(known), statistic="median", samples_s=known)]
 
 
-def _layers(subject: Subject, *, query: int, context: int) -> Layers:
+def _layers(subject: MeasuredSubject, *, query: int, context: int) -> Layers:
     sizes = {"query": query, "context": context, "batch": subject.workload.batch}
     known = {name: size for name, size in sizes.items() if name in subject.graph.symbols}
-    return layers_of(subject.graph, bind(subject.graph, subject.workload, {**subject.sizes, **known}))
-
-
-def _seconds(event: Event) -> float:
-    return (event.end_ns - event.start_ns) * 1e-9
+    return graph_layers(subject.graph, bind(subject.graph, subject.workload, {**subject.sizes, **known}))
 
 
 def _array_headline(phases: Sequence[Phase], raw: Raw) -> Headline:
@@ -301,12 +295,16 @@ def _array_headline(phases: Sequence[Phase], raw: Raw) -> Headline:
     )
 
 
-def _text_headline(phases: Sequence[Phase], raw: Raw, case: TextOrder | None, *, batch: int) -> Headline:
-    kept = [each for each in raw.generations if not each.first and (case is None or each.order == case)]
+def _text_headline(phases: Sequence[Phase], raw: Raw, *, batch: int) -> Headline:
+    kept = [generation for generation in raw.generations if not generation.first]
     by_name = {phase.name: phase for phase in phases}
     prefill, decode, tokenise = by_name.get("prefill"), by_name.get("decode"), by_name.get("tokenise")
     ttft = prefill.time_s + (tokenise.time_s if tokenise else 0.0) if prefill else None
-    e2e = [(each.events[-1].end_ns - each.events[0].start_ns) * 1e-9 for each in kept if each.events]
+    e2e = [
+        (generation.events[-1].end_ns - generation.events[0].start_ns) * 1e-9
+        for generation in kept
+        if generation.events
+    ]
     step = decode.time_s if decode else None
     ops = [op for phase in (prefill, decode) if phase for op in phase.ops]
     rest = [phase.unattributed_s for phase in (prefill, decode) if phase and phase.unattributed_s is not None]
@@ -322,7 +320,7 @@ def _text_headline(phases: Sequence[Phase], raw: Raw, case: TextOrder | None, *,
 
 
 def _top_units(ops: Sequence[OpTime], raw: Raw) -> dict[str, Any]:
-    """By time and by count, which are different questions: a hundred tiny ops may stand beside one long one."""
+    """By time and by count, which may differ: a hundred tiny ops on one unit, a long one on another."""
     if not ops:
         unit = raw.opened.unit if raw.opened else None
         return {"top_unit": unit, "top_unit_by_count": unit}
@@ -335,7 +333,7 @@ def _top_units(ops: Sequence[OpTime], raw: Raw) -> dict[str, Any]:
 
 
 def _peak(raw: Raw) -> int | None:
-    """What the model took: the process at its most, less what it held before the model was opened."""
+    """Memory of the model: the process at its peak, less what it held before the model was opened."""
     memory = raw.memory
     if memory.device_peak_bytes is not None:
         return memory.device_peak_bytes
@@ -353,18 +351,20 @@ def _device(raw: Raw) -> DeviceFacts:
 
 
 def _environment(raw: Raw) -> Environment:
-    found = raw.environment or Environment()
+    environment = raw.environment or Environment()
     if raw.opened is None:
-        return found
-    told = {"placed": dict(raw.opened.placed), "memory": _memory(raw)}
-    host = {**found.host, **{name: value for name, value in told.items() if value}}
-    return replace(found, versions={**found.versions, **raw.opened.versions}, threads=raw.opened.threads, host=host)
+        return environment
+    details = {"placed": dict(raw.opened.placed), "memory": _memory(raw)}
+    host = {**environment.host, **{name: value for name, value in details.items() if value}}
+    return replace(
+        environment, versions={**environment.versions, **raw.opened.versions}, threads=raw.opened.threads, host=host
+    )
 
 
 def _memory(raw: Raw) -> dict[str, Any]:
-    """The process as a whole: before and after the model was opened, at its most, and over the steady phase."""
+    """Memory of the process: before and after the model was opened, at its peak, and over the steady phase."""
     levels = {name: getattr(raw.memory, name) for name in ("before_bytes", "opened_bytes", "peak_bytes")}
-    found: dict[str, Any] = {name: value for name, value in levels.items() if value is not None}
+    memory: dict[str, Any] = {name: value for name, value in levels.items() if value is not None}
     if raw.resident.at_s:
-        found |= {"at_s": list(raw.resident.at_s), "resident_bytes": list(raw.resident.nbytes)}
-    return found
+        memory |= {"at_s": list(raw.resident.at_s), "resident_bytes": list(raw.resident.nbytes)}
+    return memory

@@ -1,4 +1,4 @@
-"""Prediction and floor beside each measured op."""
+"""Putting the prediction and the floor beside each measured op."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime, Phase, Profile
 
-_SOME = 0.05  # of a phase's time: less is not worth a word
+_SOME = 0.05  # of a phase's time: less is not worth a remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,17 +23,17 @@ class _Expected:
     bound: Bound | None
 
 
-def beside(measured: Profile, predicted: Profile, graph: Graph) -> Profile:
+def with_prediction(measured: Profile, predicted: Profile, graph: Graph) -> Profile:
     """The measured profile with `predicted_s`, `floor_s` and the bound of each op whose layers the prediction has.
 
-    A kernel that fused several layers is held against the sum of theirs.
+    A kernel that fused several layers is compared with the sum of theirs.
     """
     phases = tuple(_phase(phase, predicted.phase(phase.name), graph) for phase in measured.phases)
     return replace(measured, phases=phases)
 
 
 def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:
-    if predicted is None or predicted.time_s <= 0:  # a load of which nothing is known is no prediction
+    if predicted is None or predicted.time_s <= 0:  # a load of 0 s is one that nothing is known about
         return phase
     expected = _by_layer(predicted, graph)
     ops = tuple(_op(op, expected) for op in phase.ops)
@@ -43,38 +43,38 @@ def _phase(phase: Phase, predicted: Phase | None, graph: Graph) -> Phase:
 
 
 def _by_layer(predicted: Phase, graph: Graph) -> Mapping[str, _Expected]:
-    """Each repetition by its own name: a prediction counts equal layers together."""
+    """Each repetition under its own name: a prediction lists equal layers once."""
     templates = {block.full_name(op.name): (block, op) for block, op in graph.ops()}
-    found: dict[str, _Expected] = {}
+    by_name: dict[str, _Expected] = {}
     for op in predicted.ops:
-        each = _Expected(time_s=op.time_s / op.count, floor_s=(op.floor_s or 0.0) / op.count, bound=op.bound)
+        expected = _Expected(time_s=op.time_s / op.count, floor_s=(op.floor_s or 0.0) / op.count, bound=op.bound)
         if op.name not in templates:
-            found[op.name] = each
+            by_name[op.name] = expected
             continue
         block, template = templates[op.name]
         for repetition in range(block.count):
-            found[block.full_name(template.name, repetition)] = each
-    return found
+            by_name[block.full_name(template.name, repetition)] = expected
+    return by_name
 
 
 def _op(op: OpTime, expected: Mapping[str, _Expected]) -> OpTime:
     known = [expected[name] for name in (op.layers or (op.name,)) if name in expected]
     if not known:
         return op
-    longest = max(known, key=lambda each: each.time_s)
+    longest = max(known, key=lambda layer: layer.time_s)
     return replace(
         op,
-        predicted_s=sum(each.time_s for each in known),
-        floor_s=sum(each.floor_s for each in known),
+        predicted_s=sum(layer.time_s for layer in known),
+        floor_s=sum(layer.floor_s for layer in known),
         bound=longest.bound,
     )
 
 
 def remarks(profile: Profile, *, cores: int | None) -> Iterator[str]:
-    """What a reader of floors should know: ops that beat theirs, and a floor of more cores than the engine had."""
+    """Remarks on floors: one that counts more cores than the engine had, and ops that beat theirs."""
     threads = profile.environment.threads if profile.environment else None
     if threads is not None and cores is not None and threads < cores:
-        yield f"The floor is of all {cores} cores; the engine had {threads} thread{'s' if threads > 1 else ''}."
+        yield f"The floor counts all {cores} cores; the engine had {threads} thread{'s' if threads > 1 else ''}."
     for phase in profile.phases:
         quick = [op for op in phase.ops if op.floor_s is not None and op.time_s < op.floor_s]
         share = sum(op.time_s for op in quick) / phase.time_s if phase.time_s > 0 else 0.0
@@ -83,7 +83,7 @@ def remarks(profile: Profile, *, cores: int | None) -> Iterator[str]:
 
 
 def _why(quick: Sequence[OpTime]) -> str:
-    """Floors count main memory, and a roof that was measured at another moment."""
+    """Floors count main memory, not caches, and use a roof that was measured at another moment."""
     memory = sum(1 for op in quick if op.bound == "memory")
     reasons = []
     if memory:

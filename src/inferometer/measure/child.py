@@ -1,7 +1,7 @@
-"""The process in which an engine runs. It may crash, hang or eat the memory: the parent lives on.
+"""The process in which an engine runs. It may crash, hang or use up the memory: the parent lives on.
 
-It reads its order from standard input and answers on what was standard output; whatever an engine prints itself goes to
-the log. Answers are pickles, each after its length: both ends are the same program.
+It reads its order from standard input and answers on what was standard output; what the engine itself prints goes to
+the log. Answers are pickles, each preceded by its length: both ends are the same program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from inferometer.plugins import load
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from inferometer.measure.order import Order
+    from inferometer.measure.order import MeasureOrder
+    from inferometer.measure.raw import Tell
     from inferometer.runtimes.base import Runtime
 
 LENGTH = struct.Struct("<Q")
@@ -28,22 +29,22 @@ _PROGRESS_S = 0.1
 
 
 def runtime_named(name: str) -> Runtime:
-    """A plug-in by its name, or `module:attribute`."""
+    """The runtime of a plug-in's name, or of `module:attribute`."""
     module, colon, attribute = name.partition(":")
     if not colon:
-        return load("inferometer.runtimes", name)  # type: ignore[no-any-return]  # what a plug-in is, its group says
+        return load("inferometer.runtimes", name)  # type: ignore[no-any-return]  # the group's contract
     try:
-        found: Runtime = getattr(import_module(module), attribute)
+        runtime: Runtime = getattr(import_module(module), attribute)
     except Exception as error:
         raise PluginError(
             f"The runtime {name!r} cannot be loaded: {type(error).__name__}: {error}.",
             remedy="Write the name of a runtime, or MODULE:ATTRIBUTE of one that Python can import.",
         ) from error
-    return found
+    return runtime
 
 
-def measure(order: Order, tell: Callable[[str, Any], None]) -> None:
-    """Do what was ordered. What goes wrong is told too."""
+def carry_out(order: MeasureOrder, tell: Tell) -> None:
+    """Measure what the order says, and report how it ended."""
     try:
         runtime = runtime_named(order.runtime)
         if order.text:
@@ -72,24 +73,24 @@ def main() -> None:
     with open(sys.argv[1], "ab", buffering=0) as log:  # noqa: PTH123 - a descriptor is wanted
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-        order: Order = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own parent's words
-        measure(order, _Teller(answers).tell)
+        order: MeasureOrder = pickle.load(sys.stdin.buffer)  # noqa: S301 - written by our own parent
+        carry_out(order, _Teller(answers).tell)
         answers.close()
     sys.stdout.flush()
-    os._exit(0)  # engines with threads of their own may never come back from an orderly end
+    os._exit(0)  # an orderly exit may hang in an engine's own threads
 
 
 class _Teller:
-    """Sends answers. Of progress a few a second are enough: telling must not disturb what is measured."""
+    """Sends answers. Progress is sent a few times a second at most: it must not disturb the measurement."""
 
     def __init__(self, answers: IO[bytes], clock: Callable[[], float] = time.monotonic) -> None:
-        self._answers, self._clock, self._told = answers, clock, 0.0
+        self._answers, self._clock, self._sent = answers, clock, 0.0
 
     def tell(self, field: str, value: Any) -> None:
         now = self._clock()
-        if field == "progress" and now - self._told < _PROGRESS_S:
+        if field == "progress" and now - self._sent < _PROGRESS_S:
             return
-        self._told = now
+        self._sent = now
         data = pickle.dumps((field, value), protocol=pickle.HIGHEST_PROTOCOL)
         self._answers.write(LENGTH.pack(len(data)) + data)
         self._answers.flush()

@@ -1,12 +1,12 @@
-"""From what an engine's timers said to times that add up to the clean run.
+"""From an engine's timers to kernel times that add up to the clean run.
 
 Timers cost time, part of it inside the very kernels they time: on small models the raw sum is far above the true
-latency. So the cost is taken out of each kernel, the kernels' share of an instrumented step is held against the clean
-run, and what is left of that is `unattributed`: the engine's own work between kernels.
+latency. So that cost is taken out of each kernel, and the kernels are scaled to their share of the clean run. The rest
+is `unattributed`: the engine's own work between kernels.
 
-Of an engine that is known to do nothing but run one kernel after another, all of a clean step but its start and end is
-in kernels. There the step itself tells what timing a kernel costs in this model, which an estimate made elsewhere
-misses: timers push the model's own data out of the caches.
+If an engine is known to do nothing but run one kernel after another, all of a clean step but its start and end is in
+kernels. Then the step itself shows what timing a kernel costs in this model. An estimate made elsewhere misses part of
+it: timers push the model's own data out of the caches.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
     from inferometer.runtimes.base import Kernel
 
-_LEAST = 0.1  # of what the timer said: a kernel shorter than the timer's own cost still took time
-_DUST = 1e-12
-_LITTLE = 0.2  # of a step: instruments that take less do not blur the kernels' share of it
-_APART = 2.0  # times that a cost in place is from its estimate at most
+_LEAST = 0.1  # of a reading: a kernel shorter than the timer's own cost still took time
+_DUST = 1e-12  # relative error of adding floating-point numbers
+_LITTLE = 0.2  # of a step: timers that take less do not blur the kernels' share of it
+_APART = 2.0  # a cost found in place is at most this factor from its estimate
 _FAR = 3.0  # a reading this many times the median was interrupted
 _TICK_S = 2e-6  # … unless it is only the clock's coarse step: timers count whole microseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrected:
-    """`times_s` stand in the kernels' order; they and `unattributed_s` add up to the clean run exactly."""
+    """`times_s` are in the kernels' order; with `unattributed_s` they add up to the clean run exactly."""
 
     times_s: tuple[float, ...]
     unattributed_s: float
-    raw_s: float  # what the timers' readings add up to, at the clean run's pace
+    raw_s: float  # the sum of the timers' readings, at the clean run's pace
     cost_s: float  # taken out of each kernel on the host's clock
-    scale: float  # what the corrected times were multiplied with to fit the clean run
+    scale: float  # factor that made the corrected times fit the clean run
 
 
 def correct(  # noqa: PLR0913 - what was read, and what is known of the instruments
@@ -52,11 +52,11 @@ def correct(  # noqa: PLR0913 - what was read, and what is known of the instrume
 ) -> Corrected:
     """Times of one step. `walls_s` are whole instrumented steps, `paired_s` clean steps taken in turns with them.
 
-    `cost_s` is what the engine's timers are estimated to cost inside a kernel's time, `idle_s` what it takes outside of
-    all kernels, where that is known.
+    `cost_s` is the estimated cost of the engine's timers inside a kernel's time, `idle_s` the time of a step outside
+    all kernels, if known.
 
-    No timer can have cost more than the steps grew by. How much of a step is in kernels is read from each instrumented
-    step itself: whatever slowed the machine meanwhile slowed both, so a busy machine does not show as unattributed.
+    Timers cannot have cost more than the steps grew by. The kernels' share of a step is read from each instrumented
+    step itself: what slowed the machine meanwhile slowed both, so a busy machine does not show as unattributed.
     """
     if not clean_s > 0:
         raise DomainError(f"The clean run must take more than 0 s, and took {clean_s!r} s.")
@@ -91,21 +91,21 @@ def _less(seconds: float, cost: float) -> float:
 
 
 def _grown(walls_s: Sequence[float], clean_s: Sequence[float]) -> float | None:
-    """What the instruments made a step longer by: the smaller of two estimates, as noise makes them large."""
+    """How much longer the timers made a step: the smaller of two estimates, since noise only enlarges them."""
     if not walls_s or not clean_s:
         return None
     by_median, by_least = median(walls_s) - median(clean_s), min(walls_s) - min(clean_s)
     return max(min(by_median, by_least), 0.0)
 
 
-def _rest(whole: float, inside: float) -> float:
-    """What is left, without the dust of adding floating-point numbers."""
-    left = whole - inside
-    return left if left > _DUST * whole else 0.0
+def _rest(clean_s: float, inside_s: float) -> float:
+    """What is left of the clean run, rounding errors aside."""
+    left_s = clean_s - inside_s
+    return left_s if left_s > _DUST * clean_s else 0.0
 
 
 def _closing(excess_s: float, kernels: int, estimated_s: float) -> float:
-    """What timing a kernel cost in these very steps, near to the estimate: the noise of a long step is far above it."""
+    """What timing a kernel cost in these very steps, kept near the estimate: a long step's noise exceeds it by far."""
     return min(max(excess_s / kernels, estimated_s / _APART), estimated_s * _APART)
 
 
@@ -117,10 +117,10 @@ def _cost(estimated_s: float | None, grown_s: float | None, kernels: int) -> flo
 
 
 def _share(kernels: Sequence[Kernel], walls_s: Sequence[float], paired_s: Sequence[float], cost: float) -> float | None:
-    """The part of a step that is in kernels; None where steps and readings do not match.
+    """The share of a step that is in kernels; None if steps and readings do not match.
 
-    Where the instruments hardly lengthened a step, each step tells its own share, whatever slowed it. Where they did,
-    the quickest step is held against the quickest clean one.
+    If the timers hardly lengthened a step, each step shows its own share, whatever slowed it. If they did, the quickest
+    step is compared with the quickest clean one.
     """
     columns = [kernel.device_s or kernel.samples_s for kernel in kernels]
     if not walls_s or any(len(column) != len(walls_s) for column in columns):
@@ -139,7 +139,7 @@ def _share(kernels: Sequence[Kernel], walls_s: Sequence[float], paired_s: Sequen
 
 
 def steady_mean(samples: Iterable[float]) -> float:
-    """The mean, with readings that were interrupted cut to the usual: a median would round to the timer's tick."""
+    """The mean, with interrupted readings capped: a median would be a whole number of the timer's ticks."""
     readings = list(samples)
     if not readings:
         return 0.0

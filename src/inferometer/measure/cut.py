@@ -1,7 +1,7 @@
-"""A model without its last layer: whether two runtimes part there, or before it.
+"""A model without its last layer, to see whether two runtimes differ only there or before it.
 
-A softmax of very large numbers gives one answer or another by their last bit. Outputs that differ then say nothing of
-the layers before it; what those give does.
+A softmax of very large numbers depends on their last bit. If its outputs differ, that says nothing about the layers
+before it; their outputs do.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ from inferometer.runtimes.onnx_nodes import load_model, name_nodes
 if TYPE_CHECKING:
     from pathlib import Path
 
-_SUFFIX = ".onnx"
-
 
 def without_last(path: Path, place: Path) -> str | None:
-    """Write to `place` the ONNX model whose outputs are what the last layer takes, and say which layer that is.
+    """Write the ONNX model without its last layer to `place`, and return that layer's name.
 
-    None where there is no one such layer: several outputs, weights beside the file, or another format.
+    None if there is no single last layer: several outputs, weights beside the file, or another format.
     """
-    if path.suffix != _SUFFIX or not path.is_file():
+    if path.suffix != ".onnx" or not path.is_file():
         return None
     try:
         model = load_model(path)
@@ -38,7 +36,7 @@ def without_last(path: Path, place: Path) -> str | None:
     if last is None or len(taken) != 1:
         return None
     graph.output[0].name = taken[0]
-    graph.output[0].type.tensor_type.ClearField("shape")  # the layer before may give another
+    graph.output[0].type.tensor_type.ClearField("shape")  # the output of the layer before may have another shape
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(model.SerializeToString())
     return f"{last.op_type} {last.name!r}"

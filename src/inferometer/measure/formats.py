@@ -1,4 +1,4 @@
-"""In which formats a file stores its weights. A quantised file mixes several: norms in f32, the head in more bits."""
+"""The formats in which a file stores its weights. A quantised file mixes several: norms in f32, a wider head."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 _MULTIPLIED = frozenset({"linear", "matmul", "convolution", "moe_experts", "recurrent"})
-_FEW = 0.01  # of the parameters: norms and biases in another format are no mixture
+_FEW = 0.01  # of the parameters: norms and biases in another format do not count as a mixture
 
 
 def main_format(graph: Graph) -> str | None:
-    """The format of most weights that are multiplied with; None where the file does not say."""
-    found = _elements(graph, _MULTIPLIED) or _elements(graph)
-    return max(found, key=found.__getitem__) if found else None
+    """The format of most weights in matrix products; None if the file does not say."""
+    counts = _elements(graph, _MULTIPLIED) or _elements(graph)
+    return max(counts, key=counts.__getitem__) if counts else None
 
 
 def mixture_note(graph: Graph) -> Iterable[str]:
-    """The shares, where more than one format has some."""
-    found = _elements(graph)
-    shares = [(name, count / sum(found.values())) for name, count in found.most_common()]
-    told = [f"{name} {share:.0%}" for name, share in shares if share >= _FEW]
-    if len(told) > 1:
-        yield f"The weights are stored as {', '.join(told)} (of the parameters)."
+    """The share of each format, if there is more than one."""
+    counts = _elements(graph)
+    shares = [(name, count / sum(counts.values())) for name, count in counts.most_common()]
+    shown = [f"{name} {share:.0%}" for name, share in shares if share >= _FEW]
+    if len(shown) > 1:
+        yield f"The weights are stored as {', '.join(shown)} (of the parameters)."
 
 
 def _elements(graph: Graph, kinds: frozenset[str] | None = None) -> Counter[str]:
-    """Parameters by format, each weight once however many ops use it."""
+    """Parameters by format. A weight counts once, however many ops use it."""
     counts: Counter[str] = Counter()
     seen: set[str] = set()
     for block, op in graph.ops():

@@ -1,4 +1,4 @@
-"""Inputs for a model nobody gave any for: random numbers at the right shapes, and integers a model can take."""
+"""Inputs for a model that was given none: random numbers of the right shapes, and integers it accepts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.core.dims import evaluate
 from inferometer.errors import DomainError, FormatError, UnknownNameError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from inferometer.core.binding import Binding
     from inferometer.core.graph import Graph
     from inferometer.runtimes.base import Port
 
     Array = np.ndarray[Any, Any]
 
-_FEW = 2  # an integer whose meaning is not known is 0 or 1: that is a valid index, flag or type everywhere
+_FEW = 2  # an integer of unknown meaning is 0 or 1: a valid index, flag or type everywhere
 _LOOKUPS = frozenset({"embedding", "gather"})
 
 
@@ -31,7 +33,7 @@ def make_inputs(  # noqa: PLR0913 - all that is known of the inputs
     given: Mapping[str, str] | None = None,
     seed: int = 0,
 ) -> dict[str, Array]:
-    """An array for each input. `shapes` fill in open ones; `given` are numbers or .npy files."""
+    """An array for each input. `shapes` fill in sizes that the file leaves open; `given` are numbers or .npy files."""
     ports, given = tuple(_closed(port, (shapes or {}).get(port.name)) for port in ports), given or {}
     names = {port.name for port in ports}
     for name in given:
@@ -47,15 +49,15 @@ def make_inputs(  # noqa: PLR0913 - all that is known of the inputs
 
 
 def _closed(port: Port, shape: tuple[int, ...] | None) -> Port:
-    """Dims that the file fixes stay; those it leaves open are the workload's."""
+    """The port with the workload's sizes in place of those that the file leaves open."""
     if shape is None or len(shape) != len(port.shape):
         return port
     pairs = zip(port.shape, shape, strict=True)
-    return replace(port, shape=tuple(dim if isinstance(dim, int) else asked for dim, asked in pairs))
+    return replace(port, shape=tuple(dim if isinstance(dim, int) else size for dim, size in pairs))
 
 
 def index_limits(graph: Graph) -> dict[str, int]:
-    """For each input that is looked up in a table: how many rows the table has."""
+    """For each input that indexes a table: how many rows the table has."""
     limits: dict[str, int] = {}
     names = {tensor.name for tensor in graph.inputs}
     for _, op in graph.ops():
@@ -66,6 +68,15 @@ def index_limits(graph: Graph) -> dict[str, int]:
             if tensor.name in names:
                 limits[tensor.name] = min(rows[0], limits.get(tensor.name, rows[0]))
     return limits
+
+
+def input_shapes(graph: Graph, binding: Binding) -> dict[str, tuple[int, ...]]:
+    """The inputs' shapes at the workload's sizes, for those whose sizes are all known."""
+    return {
+        tensor.name: tuple(int(evaluate(dim, binding.sizes)) for dim in tensor.shape)
+        for tensor in graph.inputs
+        if tensor.symbols <= binding.sizes.keys()
+    }
 
 
 def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -93,20 +104,20 @@ def _made(port: Port, shape: tuple[int, ...], limit: int | None, random: np.rand
     if kind.kind == "f":
         return random.standard_normal(shape, np.float32).astype(kind)
     raise DomainError(
-        f"The input {port.name!r} holds {port.dtype}, for which nothing can be made up.",
+        f"The input {port.name!r} holds {port.dtype}, for which no values can be generated.",
         remedy=f"Give it as a file: --input {port.name}=FILE.npy.",
     )
 
 
 def _integers(port: Port, shape: tuple[int, ...], limit: int | None, random: np.random.Generator) -> Array:
-    """Masks let everything through and positions count; what is looked up stays inside its table."""
+    """Masks are all ones, positions count up, and indices stay inside their table."""
     name = port.name.casefold()
     if "mask" in name:
         return np.ones(shape, np.int64)
     if "position" in name:
         return np.broadcast_to(np.arange(shape[-1] if shape else 1), shape)
     if np.dtype(port.dtype).itemsize == 1 and limit is None:
-        return random.integers(*_bounds(port.dtype), shape)  # a picture, or quantised numbers
+        return random.integers(*_bounds(port.dtype), shape)  # an image, or quantised numbers
     return random.integers(0, limit or _FEW, shape)
 
 
@@ -124,7 +135,7 @@ def _given(port: Port, text: str, sizes: Mapping[str, int]) -> Array:
 
 
 def _fitting(port: Port, array: Array, path: str) -> Array:
-    """What the file holds must be what the model takes: numbers of another type are not converted in silence."""
+    """The array, if the model accepts it as it is: another type is never converted silently."""
     fits = len(array.shape) == len(port.shape) and all(
         not isinstance(dim, int) or dim == size for dim, size in zip(port.shape, array.shape, strict=True)
     )

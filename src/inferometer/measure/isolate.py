@@ -1,4 +1,4 @@
-"""Running an order in a child process, and keeping all that it said, however it ends."""
+"""Running an order in a child process, and keeping everything it reports, however it ends."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import IO, TYPE_CHECKING, Any
 from inferometer.bench.loop import Collected
 from inferometer.bench.processes import Tree, kill_tree
 from inferometer.measure.child import LENGTH
-from inferometer.measure.order import Order
+from inferometer.measure.order import MeasureOrder
 from inferometer.measure.raw import Raw
-from inferometer.measure.watch import Watch, resident_of
+from inferometer.measure.watch import MemoryWatch, resident_of
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
     from inferometer.measure.raw import Ended
 
-_LOOK_S = 0.05
-_LOG_BYTES = 64_000  # of what the engine printed, the end is kept
-_GOODBYE_S = 5.0
+_LOOK_S = 0.05  # between two looks at the limits
+_LOG_BYTES = 64_000  # of what the engine printed: the end is kept
+_GOODBYE_S = 5.0  # that a child with unread answers gets to end by itself
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What ends a child. `silence_s`: no step, no load and no compilation takes that long without a word."""
+class ChildLimits:
+    """When a child is killed. `silence_s`: no load, compilation or step should take that long without a report."""
 
     silence_s: float = 600.0
     seconds: float | None = None
@@ -43,19 +43,19 @@ class Limits:
 
 
 def isolated(
-    order: Order,
+    order: MeasureOrder,
     *,
-    limits: Limits | None = None,
+    limits: ChildLimits | None = None,
     progress: Progress | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Raw:
-    """What the child said. It never raises for what the child did: `ended` and `error` tell."""
+    """What the child reported. Nothing that the child does raises here: `ended` and `error` say how it went."""
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "engine.log"
         child = _Child(order, log)
         try:
-            watch = Watch(resident_of(child.process.pid), clock)
-            raw = _listen(child, limits or Limits(), progress, watch, clock)
+            watch = MemoryWatch(resident_of(child.process.pid), clock)
+            raw = _listen(child, limits or ChildLimits(), progress, watch, clock)
             raw = replace(raw, resident=watch.series)
         finally:
             child.end()
@@ -64,7 +64,7 @@ def isolated(
 
 @dataclass(slots=True)
 class _Child:
-    order: Order
+    order: MeasureOrder
     log: Path
     process: subprocess.Popen[bytes] = field(init=False)
     answers: queue.SimpleQueue[tuple[str, Any] | None] = field(default_factory=queue.SimpleQueue)
@@ -76,7 +76,7 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is the parent's to handle: it keeps what is there
+            start_new_session=True,  # Ctrl-C must reach only the parent, which keeps what is there
         )
         threading.Thread(target=self._read, daemon=True).start()
         stdin = self.process.stdin
@@ -101,7 +101,7 @@ class _Child:
 
 
 def _answer(stream: IO[bytes]) -> tuple[str, Any] | None:
-    """The next answer; None at the end, also where it is cut off in the middle."""
+    """The next answer; None at the end, and if the answer is cut off."""
     try:
         head = stream.read(LENGTH.size)
         if len(head) < LENGTH.size:
@@ -110,13 +110,15 @@ def _answer(stream: IO[bytes]) -> tuple[str, Any] | None:
         data = stream.read(size)
         if len(data) < size:
             return None
-        answer: tuple[str, Any] = pickle.loads(data)  # noqa: S301 - our own child's words
+        answer: tuple[str, Any] = pickle.loads(data)  # noqa: S301 - written by our own child
     except (OSError, ValueError):
         return None
     return answer
 
 
-def _listen(child: _Child, limits: Limits, progress: Progress | None, watch: Watch, clock: Callable[[], float]) -> Raw:
+def _listen(
+    child: _Child, limits: ChildLimits, progress: Progress | None, watch: MemoryWatch, clock: Callable[[], float]
+) -> Raw:
     raw, tree = Raw(ended="crashed"), Tree(child.process.pid)
     begun = heard = clock()
     try:
@@ -146,8 +148,8 @@ def _listen(child: _Child, limits: Limits, progress: Progress | None, watch: Wat
         return replace(raw, ended="stopped", error="It was stopped before it was done.")
 
 
-def _follow(watch: Watch, name: str) -> None:
-    """The steady phase is from the first step, or generation, to the end of the clean run."""
+def _follow(watch: MemoryWatch, name: str) -> None:
+    """The steady phase lasts from the first step, or generation, to the end of the clean run."""
     if name in {"first_s", "generation"}:
         watch.begin()
     elif name == "memory":
@@ -168,10 +170,10 @@ def _with(raw: Raw, name: str, value: Any) -> Raw:
 
 
 def _with_partial(raw: Raw) -> Raw:
-    """What was timed of a clean run that did not come to its end is a clean run, marked as not complete."""
+    """A clean run that was cut short is a clean run of the times so far, marked as not complete."""
     if raw.clean is not None or not raw.partial_s:
         return raw
-    found = Collected(
+    clean = Collected(
         name="forward",
         samples_s=raw.partial_s,
         warmup_s=(),
@@ -184,32 +186,32 @@ def _with_partial(raw: Raw) -> Raw:
         peak_memory_bytes=None,
         disturbances=(),
     )
-    return replace(raw, clean=found)
+    return replace(raw, clean=clean)
 
 
-def _broken(limits: Limits, tree: Tree, *, silent_s: float, spent_s: float) -> tuple[Ended, str] | None:
+def _broken(limits: ChildLimits, tree: Tree, *, silent_s: float, spent_s: float) -> tuple[Ended, str] | None:
     if silent_s >= limits.silence_s:
-        return "hung", f"Nothing was heard of it for {format_quantity(limits.silence_s, 's')}: it was ended."
+        return "hung", f"It reported nothing for {format_quantity(limits.silence_s, 's')}, and was stopped."
     if limits.seconds is not None and spent_s >= limits.seconds:
-        return "hung", f"It was not done after {format_quantity(limits.seconds, 's')}, and was ended."
+        return "hung", f"It was not done after {format_quantity(limits.seconds, 's')}, and was stopped."
     if limits.memory_bytes is None:
         return None
     size = tree.nbytes()
     if size is None or size <= limits.memory_bytes:
         return None
     allowed, held = (format_quantity(number, "B") for number in (limits.memory_bytes, size))
-    return "too-big", f"It held {held} of memory where {allowed} are allowed, and was ended."
+    return "too-big", f"It held {held} of memory, {allowed} are allowed, and it was stopped."
 
 
 def _crashed(raw: Raw, child: _Child) -> Raw:
-    """The child is gone without a goodbye. Killed by the system's own guard of memory looks like any kill."""
+    """The child ended without reporting it. A kill by the system's out-of-memory killer looks like any other."""
     child.process.wait()
     code = child.process.returncode
     if code < 0:
         import signal  # noqa: PLC0415 - only a crash asks
 
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        why = " That is what the system does when its memory is used up." if name == "SIGKILL" else ""
+        why = " That is what the system does when it runs out of memory." if name == "SIGKILL" else ""
         return replace(raw, error=f"The engine's process was ended by {name}.{why}")
     return replace(raw, error=f"The engine's process ended by itself with exit code {code}.")
 

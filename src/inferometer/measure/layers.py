@@ -1,8 +1,8 @@
-"""Which layers of the model a kernel stands for.
+"""Which layers of the model a kernel computes.
 
-An engine names what it ran by the file's nodes (ONNX, TFLite), by modules (PyTorch) or by tensors (GGUF). All three
-lead to an op of the graph: by its own name, or by the name of a weight without its ending. A kernel that touches no
-weight belongs to the op of its kind in the same part of the model.
+Engines name kernels after the file's nodes (ONNX, TFLite), modules (PyTorch) or tensors (GGUF). All three lead to an op
+of the graph: by its own name, or by the name of a weight without its ending. A kernel without a weight belongs to the
+op of its kind in the same part of the model.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.cost.work.count import op_works
-from inferometer.importers.words import kind_of as engine_word
+from inferometer.importers.words import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Graph
 
-_TIED = "output"  # llama.cpp's name for the head, also where it has the embedding's weights
+_TIED = "output"  # llama.cpp's name for the head, even if it shares the embedding's weights
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
@@ -40,21 +40,22 @@ class Layer:
 class Layers:
     by_name: Mapping[str, Layer] = field(default_factory=dict)
     by_weight: Mapping[str, Layer] = field(default_factory=dict)
-    parts: Mapping[str, Mapping[str, Layer]] = field(default_factory=dict)  # by a weight's part of the model, by kind
+    # by the part of the model in a weight's name, then by kind
+    parts: Mapping[str, Mapping[str, Layer]] = field(default_factory=dict)
 
     def find(self, names: Iterable[str], kind: str) -> tuple[Layer, ...]:
-        """The layers that a kernel with these names stands for, in the order of execution."""
-        found: dict[str, Layer] = {}
+        """The layers of a kernel with these names, in the order of execution."""
+        layers: dict[str, Layer] = {}
         for name in names:
             layer = self.by_name.get(name) or self.by_weight.get(stem(name)) or self._within(name, kind)
             if layer is not None:
-                found[layer.name] = layer
-        return tuple(sorted(found.values(), key=lambda layer: layer.place))
+                layers[layer.name] = layer
+        return tuple(sorted(layers.values(), key=lambda layer: layer.place))
 
     def _within(self, name: str, kind: str) -> Layer | None:
-        """What the node lies in: `layer/Node` in our own files, `node/else/Node` in a branch that is one op to us.
+        """The layer around a node: `layer/Node` in our own files, `node/else/Node` in a branch that we read as one op.
 
-        Else the op of that kind in the same part of the model, or the part as a whole.
+        Otherwise the op of that kind in the same part of the model, or the part as a whole.
         """
         outer = name
         while (outer := outer.rpartition("/")[0]) != "":
@@ -66,7 +67,7 @@ class Layers:
 
 
 def _whole(name: str, inside: Mapping[str, Layer], kind: str) -> Layer | None:
-    """A module's own time, in none of its ops: a row of its own, in the module's block, with no work of its own."""
+    """A module's time outside its ops: a layer of its own in the module's block, without work."""
     first = min(inside.values(), key=lambda layer: layer.place, default=None)
     if first is None:
         return None
@@ -74,7 +75,7 @@ def _whole(name: str, inside: Mapping[str, Layer], kind: str) -> Layer | None:
     return Layer(name=part, kind=kind, block=first.block, place=first.place, flops=0.0, bytes=0.0)
 
 
-def layers_of(graph: Graph, binding: Binding) -> Layers:
+def graph_layers(graph: Graph, binding: Binding) -> Layers:
     by_name: dict[str, Layer] = {}
     by_weight: dict[str, Layer] = {}
     families: dict[str, set[str]] = {}
@@ -103,7 +104,7 @@ def layers_of(graph: Graph, binding: Binding) -> Layers:
 
 
 def _parts(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> dict[str, dict[str, Layer]]:
-    """For each part of the model that weights name, the first op of each kind in the ops' parts that belong to it."""
+    """For each part that weights' names have, the first op of each kind in the parts of the ops with those weights."""
     of_part: dict[str, dict[str, Layer]] = {}
     for name, layer in by_name.items():
         of_part.setdefault(name.rpartition(".")[0], {}).setdefault(layer.kind, layer)
@@ -114,28 +115,28 @@ def _parts(by_name: Mapping[str, Layer], families: Mapping[str, set[str]]) -> di
 
 
 def _places(graph: Graph) -> list[tuple[int, int]]:
-    """For each op where its block begins in the order of execution, and its place within a repetition."""
-    found: list[tuple[int, int]] = []
+    """For each op: where its block begins in the order of execution, and its place within a repetition."""
+    places: list[tuple[int, int]] = []
     start = 0
     for block in graph.blocks:
-        found += [(start, place) for place in range(len(block.ops))]
+        places += [(start, place) for place in range(len(block.ops))]
         start += block.count * len(block.ops)
-    return found
+    return places
 
 
 def stem(name: str) -> str:
-    """A weight's name without what says which of a layer's weights it is."""
+    """A weight's name without its ending: the layer's name."""
     for ending in _ENDINGS:
         if name.endswith(ending):
             return name.removesuffix(ending)
     return name
 
 
-def kind_of(engine_kind: str, layers: Sequence[Layer] = ()) -> str:
-    """The kind of the layer that does most of the work, or else what the engine's word for the kernel says."""
+def layer_kind(engine_kind: str, layers: Sequence[Layer] = ()) -> str:
+    """The kind of the layer with the most work; without layers, what the engine's word for the kernel means."""
     if layers:
         return main_layer(layers).kind
-    return engine_word(engine_kind)
+    return kind_of(engine_kind)
 
 
 def main_layer(layers: Sequence[Layer]) -> Layer:

@@ -1,6 +1,6 @@
-"""Corrected kernels as the ops of a profile: one for each layer of the model, and one for each kernel of no layer.
+"""Corrected kernels as the ops of a profile: one for each layer of the model, and one for each kernel without a layer.
 
-What an engine does on its own for a layer is an op beside it, in its block and under its name: `conv1/ReorderInput`.
+An engine's own work for a layer is an op beside it, in its block and under its name: `conv1/ReorderInput`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.core.profile import OpTime
-from inferometer.measure.layers import Layer, Layers, kind_of, main_layer
+from inferometer.measure.layers import Layer, Layers, layer_kind, main_layer
 from inferometer.runtimes.base import Kernel
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from inferometer.measure.correct import Corrected
 
-_NAMED = 3  # kernels of one layer that are named; of the others only the number is
+_NAMED = 3  # kernels that an op names; the others are only counted
 
 
 @dataclass(slots=True)
@@ -34,9 +34,9 @@ def measured_ops(kernels: Sequence[Kernel], corrected: Corrected, layers: Layers
     """In the order in which each layer's first kernel ran; their times add up as the kernels' did."""
     groups: dict[str, _Group] = {}
     for number, (kernel, seconds) in enumerate(zip(kernels, corrected.times_s, strict=True)):
-        found = layers.find(kernel.layers, kind_of(kernel.kind))
-        main = main_layer(found) if found else None
-        mine = () if kernel.own else found
+        matched = layers.find(kernel.layers, layer_kind(kernel.kind))
+        main = main_layer(matched) if matched else None
+        mine = () if kernel.own else matched
         group = groups.setdefault(_row(kernel, main, number), _Group(mine, main.block if main else None))
         if len(mine) > len(group.layers):
             group.layers = mine
@@ -46,7 +46,7 @@ def measured_ops(kernels: Sequence[Kernel], corrected: Corrected, layers: Layers
 
 
 def _row(kernel: Kernel, main: Layer | None, number: int) -> str:
-    """The row a kernel belongs to. One of no layer keeps its name; the same name twice is two rows."""
+    """The row of a kernel. One without a layer keeps its name; the number keeps equal names in rows of their own."""
     if main is not None:
         return f"{main.name}/{kernel.kind}" if kernel.own else main.name
     return kernel.layers[0] if len(kernel.layers) == 1 else f"{kernel.name}\0{number}"
@@ -56,10 +56,10 @@ def _op(name: str, group: _Group) -> OpTime:
     longest = max(range(len(group.kernels)), key=lambda index: group.times_s[index])
     kernel, layers = group.kernels[longest], group.layers
     names = () if kernel.own else kernel.layers if not layers else tuple(layer.name for layer in layers)
-    device = [sum(each.device_s) / len(each.device_s) for each in group.kernels if each.device_s]
+    device = [sum(part.device_s) / len(part.device_s) for part in group.kernels if part.device_s]
     return OpTime(
         name=name.partition("\0")[0],
-        kind=kind_of(kernel.kind, layers),
+        kind=layer_kind(kernel.kind, layers),
         time_s=sum(group.times_s),
         block=group.block,
         unit=kernel.unit,
@@ -74,7 +74,7 @@ def _op(name: str, group: _Group) -> OpTime:
 
 
 def _samples(group: _Group) -> tuple[float, ...] | None:
-    """The timers' own readings of each step, as they were: uncorrected."""
+    """The timers' readings of each step, uncorrected."""
     columns = [kernel.device_s or kernel.samples_s for kernel in group.kernels]
     if not columns or len({len(column) for column in columns}) != 1:
         return None

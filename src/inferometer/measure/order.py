@@ -1,4 +1,4 @@
-"""What a measuring child is asked to do. It travels to the child as it is, so it holds plain values only."""
+"""What a measuring child is asked to do. It is pickled for the child, so it holds plain values only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from inferometer.runtimes.base import Target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextOrder:
-    """A generation to be repeated. `words` are tokenised where they are given; else the prompt is random tokens."""
+    """A generation to repeat. The prompt is `words` if given, otherwise random tokens."""
 
     prompt: int
     generate: int
@@ -21,19 +21,19 @@ class TextOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class MeasureOrder:
     """`runtime` is a plug-in's name, or `module:attribute` for one that is not installed.
 
-    By the name of an input: `shapes` are those the workload gives it, `limits` say how many values an integer may take,
-    `inputs` are files or numbers given for some. `sizes` are the open ones by our names for them. The engine opens the
-    file as it is, open sizes and all, as a program in production does; the inputs then have these.
-    `shape` asks for the instrumented run; `outputs` is where to keep what the model gave, for verification.
+    By the name of an input: `shapes` are those of the workload, `limits` say how many values an integer may take, and
+    `inputs` are files or numbers that the user gave. `sizes` are the open sizes, by our names for them. The engine
+    opens the file as it is, open sizes included, as a program in production does; the inputs then have these sizes.
+    `shape` asks for the instrumented run; `outputs` is a folder for the model's outputs, for verification.
     """
 
     runtime: str
     target: Target
     plan: Plan
-    text: tuple[TextOrder, ...] = ()  # empty for a model that takes arrays
+    text: tuple[TextOrder, ...] = ()  # empty: the model takes arrays
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)

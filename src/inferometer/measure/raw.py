@@ -1,10 +1,10 @@
-"""What a measuring child said, before anything is made of it. Whatever it still got to say is kept if it dies."""
+"""What a measuring child reported, unprocessed. If the child dies, everything it reported before is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from inferometer.bench.loop import Collected
 from inferometer.core.profile import Environment
@@ -13,15 +13,16 @@ from inferometer.measure.watch import Resident
 from inferometer.runtimes.base import Event, Kernel, Opened
 
 Ended = Literal["done", "refused", "failed", "crashed", "hung", "too-big", "stopped"]
+Tell = Callable[[str, Any], None]  # sends the parent a field of Raw: its name and value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """The instrumented steps of one phase: what ran, and how long each whole step took with the instruments on.
+    """The instrumented steps of one phase: the kernels, and how long each whole step took with the timers on.
 
-    `paired_s` are clean steps taken in turns with them: they tell how the machine went meanwhile. `cost_s` is what the
-    engine's timers add inside each kernel's own time, `idle_s` what it takes of a step outside of all kernels. `order`
-    is the length it was made at, of a language model.
+    `paired_s` are clean steps taken in turns with them: they show how fast the machine was meanwhile. `cost_s` is what
+    the engine's timers add to each kernel's time, `idle_s` the time of a step outside all kernels. `order` is the
+    length, for a language model.
     """
 
     phase: str
@@ -34,8 +35,8 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Of the process: before the model was opened, after, and at its most while it ran; and of the accelerator."""
+class MemoryReadings:
+    """Memory of the process before the model was opened, after, and at its peak; and the accelerator's peak."""
 
     before_bytes: int | None = None
     opened_bytes: int | None = None
@@ -45,7 +46,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One answer of a language model. `first` is the first after loading; `disturbed` says by what, if it was."""
+    """One answer of a language model. `first`: the first after loading. `disturbed`: what disturbed it, if anything."""
 
     order: TextOrder
     events: tuple[Event, ...]
@@ -61,13 +62,17 @@ class Raw:
     opened: Opened | None = None
     first_s: float | None = None
     clean: Collected | None = None
-    partial_s: tuple[float, ...] = ()  # of the clean run, told while it went on: all there is where it ended early
+    partial_s: tuple[float, ...] = ()  # of the clean run, reported as it went: all there is if it ended early
     generations: tuple[Generation, ...] = ()
     shapes: tuple[Shape, ...] = ()
-    memory: Memory = field(default_factory=Memory)
+    memory: MemoryReadings = field(default_factory=MemoryReadings)
     resident: Resident = field(default_factory=Resident)
     environment: Environment | None = None
     kept: Mapping[str, str] = field(default_factory=dict)  # files the child wrote, by what is in them
     error: str | None = None
     remedy: str | None = None
     log: str = ""  # what the engine printed
+
+
+def event_seconds(event: Event) -> float:
+    return (event.end_ns - event.start_ns) * 1e-9

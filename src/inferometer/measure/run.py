@@ -1,4 +1,4 @@
-"""A model by name or path, measured on a runtime: prepared, ordered, isolated, assembled, verified."""
+"""Measuring a model on a runtime: prepare the file, run it in a child, assemble the profile, verify the outputs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING, cast
 
 from inferometer.bench.plan import Plan
 from inferometer.catalog.detect import detect_host
-from inferometer.core.dims import evaluate
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.profile import Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.request import GENERATE, PROMPT
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
-from inferometer.measure.assemble import Subject, assemble
+from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.child import runtime_named
 from inferometer.measure.formats import main_format, mixture_note
-from inferometer.measure.inputs import index_limits
-from inferometer.measure.isolate import Limits, isolated
-from inferometer.measure.order import Order, TextOrder
-from inferometer.measure.prepare import Making, Prepared, can_open, facts_of, prepare
+from inferometer.measure.inputs import index_limits, input_shapes
+from inferometer.measure.isolate import ChildLimits, isolated
+from inferometer.measure.order import MeasureOrder, TextOrder
+from inferometer.measure.prepare import PreparedModel, SyntheticWeights, can_open, facts_of, prepare_model
 from inferometer.measure.raw import Raw
 from inferometer.plugins import load_all
 from inferometer.runtimes.base import Missing, Runtime, Target, require_ready
@@ -39,13 +38,14 @@ if TYPE_CHECKING:
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
-_WORDS = 6  # of an engine's log that are shown with an error, in lines
+_LOG_LINES = 6  # of an engine's log that are shown with an error
+# How the ONNX and TFLite readers describe a symbol that the file has another name for.
 _FILE_NAME = re.compile(r"named '(.+)' in the file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """How a model is to be measured. `cases` are lengths of a language model, in place of the workload's."""
+class MeasureRequest:
+    """What to measure, and how. `cases` are lengths of a language model, in place of the workload's."""
 
     model: str
     runtime: str | None = None
@@ -62,7 +62,7 @@ class Asked:
     sizes: Mapping[str, int] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
-    limits: Limits = field(default_factory=Limits)
+    limits: ChildLimits = field(default_factory=ChildLimits)
     seed: int = 0
     shape: bool = True
     guarded: bool = True
@@ -71,14 +71,14 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """A profile for each case, in the order asked for. `complete` is False where it ended early."""
+class MeasuredRun:
+    """A profile for each case, in the order of the request. `complete` is False if the run ended early."""
 
     profiles: tuple[Profile, ...]
     graph: Graph
     raw: Raw
     complete: bool
-    sizes: Mapping[str, int] = field(default_factory=dict)  # that the user gave, by our names for them
+    sizes: Mapping[str, int] = field(default_factory=dict)  # given by the user, by our names for them
     strict: bool = False
 
     @property
@@ -86,62 +86,64 @@ class Measured:
         return self.profiles[0]
 
     def require_quiet(self) -> None:
-        """Raises where a quiet machine was asked for and was not had. What was measured is still there."""
+        """Raises if the request was strict and the machine was disturbed. The profiles are still there."""
         environment = self.raw.environment
         if self.strict and environment is not None and environment.disturbed:
             raise GateError(f"The measurement was disturbed {environment.reasons[0]}")
 
 
-def measure_model(asked: Asked, *, progress: Progress | None = None, folder: Path | None = None) -> Measured:
-    """Measure. What was measured before it ended early is kept; nothing measured at all is an error."""
-    runtime = runtime_named(asked.runtime) if asked.runtime else choose_runtime(asked.model, asked.unit)
-    prepared = _prepared(asked, runtime, folder)
-    asked = _in_our_names(asked, prepared.graph)
-    workload = _completed(asked, prepared)
-    facts, binding = facts_of(prepared, workload, asked.sizes)
-    order = _order(asked, runtime, prepared, binding, workload)
-    raw = isolated(order, limits=asked.limits, progress=progress)
-    _require_something(raw, asked, runtime)
-    subject = Subject(
+def measure_model(
+    request: MeasureRequest, *, progress: Progress | None = None, folder: Path | None = None
+) -> MeasuredRun:
+    """Measure a model. A run that ends early keeps what it measured; if that is nothing, it is an error."""
+    runtime = runtime_named(request.runtime) if request.runtime else choose_runtime(request.model, request.unit)
+    prepared = _prepared(request, runtime, folder)
+    request = _in_our_names(request, prepared.graph)
+    workload = _completed(request, prepared)
+    facts, binding = facts_of(prepared, workload, request.sizes)
+    order = _order(request, runtime, prepared, binding, workload)
+    raw = isolated(order, limits=request.limits, progress=progress)
+    _require_something(raw, request, runtime)
+    subject = MeasuredSubject(
         graph=prepared.graph,
-        workload=replace(workload, precision=_stored(binding.precision, asked, prepared)),
+        workload=replace(workload, precision=_stored(binding.precision, request, prepared)),
         runtime=runtime.name,
-        sizes=asked.sizes,
-        facts=replace(facts, name=_model_name(asked.model, prepared)),
+        sizes=request.sizes,
+        facts=replace(facts, name=_model_name(request.model, prepared)),
         notes=(*prepared.notes, *mixture_note(prepared.graph)),
-        command=asked.command,
+        command=request.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
-    profiles = tuple(_titled(assemble(_of_case(subject, case, raw), raw, case=case)) for case in cases)
-    return Measured(
+    profiles = tuple(_titled(assemble_profile(_of_case(subject, case, raw), raw, case=case)) for case in cases)
+    return MeasuredRun(
         profiles=profiles,
         graph=prepared.graph,
         raw=raw,
         complete=raw.ended == "done",
-        sizes=asked.sizes,
-        strict=asked.strict,
+        sizes=request.sizes,
+        strict=request.strict,
     )
 
 
-def _stored(precision: Precision, asked: Asked, prepared: Prepared) -> Precision:
-    """With the weights' format as the file has it; where the file is ours it has the one that was asked for."""
-    given = asked.workload.precision.weights or prepared.precision or main_format(prepared.graph)
+def _stored(precision: Precision, request: MeasureRequest, prepared: PreparedModel) -> Precision:
+    """The precision with the format that the file stores its weights in; in a file of ours, the requested one."""
+    given = request.workload.precision.weights or prepared.precision or main_format(prepared.graph)
     return replace(precision, weights=given or precision.weights)
 
 
 def _titled(profile: Profile) -> Profile:
-    """Without a look at the machine's state, at least its name."""
+    """The profile with the CPU's name as its device's title, if it has none: an unguarded run saw no machine."""
     if profile.device.title is not None:
         return profile
     return replace(profile, device=replace(profile.device, title=detect_host().cpu.model))
 
 
 def choose_runtime(model: str, unit: str | None = None) -> Runtime:
-    """The first engine of `predict`'s own order that is installed and can open the model, on this machine.
+    """The first engine, in the order that `predict` uses, that is installed here and can open the model.
 
-    A GPU is asked for by its `unit`; that of this machine is taken for a desk's.
+    `unit` asks for another unit than the CPU; the machine then ranks as a desktop.
     """
-    from inferometer.catalog.engines import ranked_engines  # noqa: PLC0415 - only where no runtime is named
+    from inferometer.catalog.engines import ranked_engines  # noqa: PLC0415 - only if no runtime is named
     from inferometer.catalog.local import local_device  # noqa: PLC0415 - as above
     from inferometer.readers.resolve import read  # noqa: PLC0415 - as above
 
@@ -163,35 +165,35 @@ def choose_runtime(model: str, unit: str | None = None) -> Runtime:
     )
 
 
-def verified(
-    asked: Asked, reference: str, *, tolerance: Tolerance | None = None, model: str | None = None
+def verify_against(
+    request: MeasureRequest, reference: str, *, tolerance: Tolerance | None = None, model: str | None = None
 ) -> Verification:
-    """Run the model, or `model` in its place, once more on the reference runtime, and compare what came out.
+    """Run the model on its runtime and on the reference runtime, and compare the outputs.
 
-    Both get the same random inputs, and the same weights where those are made up. The reference computes in f32 where
-    it can choose.
+    Both get the same random inputs, and the same weights if those are random. The reference runs `model` if given, and
+    computes in f32 if it can.
     """
-    truth = runtime_named(reference)
-    require_ready(truth)
-    short = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
-    runtime = asked.runtime or choose_runtime(asked.model, asked.unit).name
-    mine = replace(asked, runtime=runtime, plan=short, shape=False, guarded=False)
+    trusted = runtime_named(reference)
+    require_ready(trusted)
+    one_run = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
+    runtime = request.runtime or choose_runtime(request.model, request.unit).name
+    mine = replace(request, runtime=runtime, plan=one_run, shape=False, guarded=False)
     right = replace(
-        mine, model=model or asked.model, runtime=reference, weights="f32", providers=(), optimisation=None,
-        precision="f32" if "f32" in truth.capabilities.precision else None, options={},
+        mine, model=model or request.model, runtime=reference, weights="f32", providers=(), optimisation=None,
+        precision="f32" if "f32" in trusted.capabilities.precision else None, options={},
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
-        found = _compared(mine, right, place, tolerance)
-        if found.status == "failed" and model is None:
-            found = _with_cause(found, mine, right, place, tolerance)
-    return found
+        verification = _compared(mine, right, place, tolerance)
+        if verification.status == "failed" and model is None:
+            verification = _with_cause(verification, mine, right, place, tolerance)
+    return verification
 
 
-def _compared(mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | None) -> Verification:
+def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None) -> Verification:
     from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
 
-    ran = [_outputs(each, folder / name) for each, name in ((mine, "mine"), (right, "right"))]
+    ran = [_outputs(request, folder / name) for request, name in ((mine, "mine"), (right, "right"))]
     ours, theirs = (load_outputs(raw.kept["outputs"]) for raw in ran)
     computed = ran[1].opened.precision if ran[1].opened else None
     compare = compare_text if "ids" in ours else compare_arrays
@@ -200,61 +202,62 @@ def _compared(mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | No
 
 
 def _with_cause(
-    found: Verification, mine: Asked, right: Asked, folder: Path, tolerance: Tolerance | None
+    verification: Verification, mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None
 ) -> Verification:
-    """Where the two part only in the last layer, that is said: it turns rounding into another answer."""
-    from inferometer.measure.cut import without_last  # noqa: PLC0415 - only a failure asks
+    """Adds that the two differ only in the last layer, if so: it turns rounding errors into another answer."""
+    from inferometer.measure.cut import without_last  # noqa: PLC0415 - only after a failure
 
     place = folder / "cut.onnx"
     last = without_last(Path(mine.model), place)
     if last is None:
-        return found
+        return verification
     try:
         inner = _compared(replace(mine, model=str(place)), replace(right, model=str(place)), folder, tolerance)
     except InferometerError:
-        return found
+        return verification
     if inner.status != "verified":
-        return found
+        return verification
     reason = (
-        f"{found.reason}; what the last layer, {last}, takes is right to {inner.max_rel:.1g} of its largest value, "
-        f"so the layers before it agree and this one magnifies rounding"
+        f"{verification.reason}; the inputs of the last layer, {last}, are right to {inner.max_rel:.1g} of their "
+        "largest value, so the layers before it agree and this one magnifies rounding"
     )
-    return replace(found, reason=reason)
+    return replace(verification, reason=reason)
 
 
-def _outputs(asked: Asked, folder: Path) -> Raw:
-    runtime = runtime_named(asked.runtime or "")
-    prepared = _prepared(asked, runtime, None, same=True)
-    asked = _in_our_names(asked, prepared.graph)
-    workload = _completed(asked, prepared)
-    _, binding = facts_of(prepared, workload, asked.sizes)
-    order = replace(_order(asked, runtime, prepared, binding, workload), outputs=folder)
-    raw = isolated(order, limits=asked.limits)
+def _outputs(request: MeasureRequest, folder: Path) -> Raw:
+    runtime = runtime_named(request.runtime or "")
+    prepared = _prepared(request, runtime, None, same_numbers=True)
+    request = _in_our_names(request, prepared.graph)
+    workload = _completed(request, prepared)
+    _, binding = facts_of(prepared, workload, request.sizes)
+    order = replace(_order(request, runtime, prepared, binding, workload), outputs=folder)
+    raw = isolated(order, limits=request.limits)
     if "outputs" not in raw.kept:
-        raise _failure(raw, asked, runtime)
+        raise _failure(raw, request, runtime)
     return raw
 
 
-def _prepared(asked: Asked, runtime: Runtime, folder: Path | None, *, same: bool = False) -> Prepared:
-    place = folder or cache_folder() / "models"
-    making = Making(
-        folder=place,
-        weights=asked.weights,
-        sizes=asked.sizes,
-        seed=asked.seed,
-        same=same,
-        image=asked.workload.image,
+def _prepared(
+    request: MeasureRequest, runtime: Runtime, folder: Path | None, *, same_numbers: bool = False
+) -> PreparedModel:
+    weights = SyntheticWeights(
+        folder=folder or cache_folder() / "models",
+        weights=request.weights,
+        sizes=request.sizes,
+        seed=request.seed,
+        same=same_numbers,
+        image=request.workload.image,
     )
-    return prepare(asked.model, runtime, making)
+    return prepare_model(request.model, runtime, weights)
 
 
-def _completed(asked: Asked, prepared: Prepared) -> Workload:
-    workload = asked.workload
+def _completed(request: MeasureRequest, prepared: PreparedModel) -> Workload:
+    workload = request.workload
     if prepared.precision is not None and workload.precision.activations is None:
-        made = Precision(weights=prepared.precision, activations=prepared.precision)
-        workload = replace(workload, precision=made)
+        precision = Precision(weights=prepared.precision, activations=prepared.precision)
+        workload = replace(workload, precision=precision)
     if not prepared.text:
-        _require_no_text(asked, prepared)
+        _require_no_text(request, prepared)
         return workload
     limit = prepared.graph.context_limit
     prompt = workload.prompt or min(PROMPT, (limit or 2 * PROMPT) // 2)
@@ -262,124 +265,117 @@ def _completed(asked: Asked, prepared: Prepared) -> Workload:
     depth = workload.context or 0
     if limit is not None and prompt + generate + depth > limit:
         raise DomainError(
-            f"{prepared.graph.name} has a window of {limit} tokens; prompt, generation and depth would be "
+            f"{prepared.graph.name} has a window of {limit} tokens; prompt, generation and depth need "
             f"{prompt + generate + depth}.",
             remedy="Ask for fewer tokens, or for a model with a longer window.",
         )
     return replace(workload, prompt=prompt, generate=generate)
 
 
-def _in_our_names(asked: Asked, graph: Graph) -> Asked:
-    """A size may be given by the name that the file has for it."""
-    told = {ours: _FILE_NAME.fullmatch(words) for ours, words in graph.metadata.get("symbols", {}).items()}
-    named = {found[1]: ours for ours, found in told.items() if found}
-    return replace(asked, sizes={named.get(name, name): size for name, size in asked.sizes.items()})
+def _in_our_names(request: MeasureRequest, graph: Graph) -> MeasureRequest:
+    """The request with sizes by our names for them: a user may use the file's."""
+    matches = {ours: _FILE_NAME.fullmatch(words) for ours, words in graph.metadata.get("symbols", {}).items()}
+    named = {match[1]: ours for ours, match in matches.items() if match}
+    return replace(request, sizes={named.get(name, name): size for name, size in request.sizes.items()})
 
 
-def _require_no_text(asked: Asked, prepared: Prepared) -> None:
-    """What is asked of a generation is not dropped in silence where there is none."""
+def _require_no_text(request: MeasureRequest, prepared: PreparedModel) -> None:
+    """An option for generating text is an error, not ignored, if the model generates none."""
     given = {
-        "--text": asked.words,
-        "--generate": asked.workload.generate,
-        "--depth": asked.workload.context,
-        "several lengths": asked.cases or None,
+        "--text": request.words,
+        "--generate": request.workload.generate,
+        "--depth": request.workload.context,
+        "several lengths": request.cases or None,
     }
     for name, value in given.items():
         if value is not None:
             raise DomainError(
-                f"{prepared.graph.name} takes arrays on this runtime and generates no text; asked for: {name}.",
+                f"{prepared.graph.name} takes arrays on this runtime and generates no text, so {name} does not apply.",
                 remedy="Leave it out; --size, --batch, --prompt and --image set the sizes of its inputs.",
             )
 
 
-def _order(asked: Asked, runtime: Runtime, prepared: Prepared, binding: Binding, workload: Workload) -> Order:
+def _order(
+    request: MeasureRequest, runtime: Runtime, prepared: PreparedModel, binding: Binding, workload: Workload
+) -> MeasureOrder:
     text: tuple[TextOrder, ...] = ()
     if prepared.text:
         first = TextOrder(
             prompt=workload.prompt or PROMPT,
             generate=workload.generate or 0,
             depth=workload.context or 0,
-            words=asked.words,
+            words=request.words,
         )
-        text = asked.cases or (first,)
+        text = request.cases or (first,)
     target = Target(
         path=prepared.path,
         format=prepared.format,
         text=prepared.text,
-        threads=asked.threads,
-        unit=asked.unit,
-        providers=asked.providers,
-        precision=asked.precision,
-        optimisation=asked.optimisation,
+        threads=request.threads,
+        unit=request.unit,
+        providers=request.providers,
+        precision=request.precision,
+        optimisation=request.optimisation,
         context=max((case.prompt + case.generate + case.depth for case in text), default=None),
         batch=workload.batch,
-        seed=asked.seed,
-        options=asked.options,
+        seed=request.seed,
+        options=request.options,
     )
-    return Order(
-        runtime=asked.runtime or runtime.name,
+    return MeasureOrder(
+        runtime=request.runtime or runtime.name,
         target=target,
-        plan=asked.plan or (_TEXT_PLAN if text else _ARRAY_PLAN),
+        plan=request.plan or (_TEXT_PLAN if text else _ARRAY_PLAN),
         text=text,
-        shapes=_shapes(prepared.graph, binding),
+        shapes=input_shapes(prepared.graph, binding),
         sizes={name: int(size) for name, size in binding.sizes.items()},
         limits=index_limits(prepared.graph),
-        inputs=asked.inputs,
-        shape=asked.shape,
-        guarded=asked.guarded,
-        seed=asked.seed,
+        inputs=request.inputs,
+        shape=request.shape,
+        guarded=request.guarded,
+        seed=request.seed,
     )
 
 
-def _shapes(graph: Graph, binding: Binding) -> dict[str, tuple[int, ...]]:
-    """The inputs' shapes at the workload's sizes, where all of them are known."""
-    found = {}
-    for tensor in graph.inputs:
-        if tensor.symbols <= binding.sizes.keys():
-            found[tensor.name] = tuple(int(evaluate(dim, binding.sizes)) for dim in tensor.shape)
-    return found
-
-
-def _of_case(subject: Subject, case: TextOrder | None, raw: Raw) -> Subject:
-    """The lengths as they were: words have as many tokens as the tokeniser made of them."""
+def _of_case(subject: MeasuredSubject, case: TextOrder | None, raw: Raw) -> MeasuredSubject:
+    """The subject with a case's lengths; a given text has as many tokens as the tokeniser made of it."""
     if case is None:
         return subject
-    mine = (each for each in raw.generations if case.words is not None and each.order == case)
-    read = [event.tokens for each in mine for event in each.events if event.kind == "prefill"]
+    mine = (generation for generation in raw.generations if case.words is not None and generation.order == case)
+    read = [event.tokens for generation in mine for event in generation.events if event.kind == "prefill"]
     lengths = replace(
         subject.workload, prompt=read[0] if read else case.prompt, generate=case.generate, context=case.depth or None
     )
     return replace(subject, workload=lengths)
 
 
-def _model_name(model: str, prepared: Prepared) -> str:
+def _model_name(model: str, prepared: PreparedModel) -> str:
     return prepared.graph.name if os.sep in model or Path(model).suffix else model
 
 
-def _require_something(raw: Raw, asked: Asked, runtime: Runtime) -> None:
-    """Partial results are results; none at all is an error with the engine's words."""
-    something = raw.clean is not None or any(not each.first for each in raw.generations)
+def _require_something(raw: Raw, request: MeasureRequest, runtime: Runtime) -> None:
+    """Partial results are results; no result at all is an error that quotes the engine."""
+    something = raw.clean is not None or any(not generation.first for generation in raw.generations)
     if raw.ended == "done" or something:
         return
     if raw.ended == "stopped":
         raise KeyboardInterrupt
-    raise _failure(raw, asked, runtime)
+    raise _failure(raw, request, runtime)
 
 
-def _failure(raw: Raw, asked: Asked, runtime: Runtime) -> InferometerError:
+def _failure(raw: Raw, request: MeasureRequest, runtime: Runtime) -> InferometerError:
     if raw.ended == "refused":
         return EngineError(raw.error or "The model was refused.", remedy=raw.remedy)
-    lines = [line for line in raw.log.splitlines() if line.strip()][-_WORDS:]
+    lines = [line for line in raw.log.splitlines() if line.strip()][-_LOG_LINES:]
     words = "".join(f"\n    {line}" for line in lines)
-    told = f". What it printed last:{words}\nThen:" if words else ":"
+    printed = f". What it printed last:{words}\nThen:" if words else ":"
     return EngineError(
-        f"{asked.model!r} could not be measured on {runtime.title}{told} {raw.error or raw.ended}",
+        f"{request.model!r} could not be measured on {runtime.title}{printed} {raw.error or raw.ended}",
         remedy=remedy_of(raw),
     )
 
 
 def remedy_of(raw: Raw) -> str | None:
-    """What to do about a measurement that ended early."""
+    """What to do about a measurement that ended early. A SIGKILL mostly means that the memory ran out."""
     killed = raw.ended == "crashed" and "SIGKILL" in (raw.error or "")
     return _REMEDIES.get("too-big" if killed else raw.ended)
 

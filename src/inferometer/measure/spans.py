@@ -1,7 +1,7 @@
-"""A measured profile of a language model as spans, so that the dataflow view and its drawing show it.
+"""A measured profile as spans, for the dataflow view and its drawing.
 
-One generation is laid out in time: tokenise, prefill, then each step, with the kernels of the instrumented run inside
-at their corrected times. Times are those of the profile; only their places on the line are made.
+One request is laid out in time: tokenise, prefill, then each step, with the kernels of the instrumented run inside at
+their corrected times. Durations are the profile's; only the positions on the time line are made up.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime, Phase, Profile
 
 _LAYER = re.compile(r"(?:^|[._/])(?:layers?|blk|h|blocks?)[._/](\d+)(?:[._/]|$)")
-_REQUEST = ("tokenise", "encode", "prefill", "decode", "detokenise", "forward")  # what is paid once is not in it
+_REQUEST = ("tokenise", "encode", "prefill", "decode", "detokenise", "forward")  # in order; one-time costs are left out
 _SEGMENTS = ("write", "run", "read")
 
 
 def trace_of(profile: Profile) -> Trace:
-    """The phases of a request one after the other; decode once a token, as it was sampled."""
+    """The phases of a request one after the other; decode once per token, as long as that token took."""
     spans: list[Span] = []
     now = 0
     for phase in profile.phases:
@@ -36,7 +36,7 @@ def trace_of(profile: Profile) -> Trace:
 
 
 def _decode(spans: list[Span], phase: Phase, now: int) -> int:
-    """Each token's median over the generations, in the order of their contexts."""
+    """The median of each token over the generations, in the order of their contexts."""
     by_context: dict[int, list[float]] = {}
     for context, seconds in zip(phase.context or (), phase.samples_s or (), strict=False):
         by_context.setdefault(context, []).append(seconds)
@@ -68,25 +68,25 @@ def _kernel(  # noqa: PLR0913 - where and of what
     spans: list[Span], op: OpTime, place: int, end: int, *, parent: int, scale: float, phase: str, token: int | None
 ) -> int:
     until = min(place + _ns(op.time_s * scale), end)
-    found = _LAYER.search(op.name)
+    match = _LAYER.search(op.name)
     spans.append(
         Span(
-            name=_LAYER.sub(".", op.name).strip(".") if found else op.name,
+            name=_LAYER.sub(".", op.name).strip(".") if match else op.name,
             start_ns=place, end_ns=until, kind=op.kind, unit=op.unit, phase=phase, parent=parent, token=token,
-            layer=int(found.group(1)) if found else None, bytes=op.bytes, flops=op.flops,
+            layer=int(match.group(1)) if match else None, bytes=op.bytes, flops=op.flops,
         )
     )  # fmt: skip
     return until
 
 
 def _segments(phase: Phase, start: int, end: int) -> tuple[Segment, ...]:
-    found: list[Segment] = []
+    segments: list[Segment] = []
     for name in _SEGMENTS:
         if name in phase.parts:
             until = min(start + _ns(phase.parts[name]), end)
-            found.append(Segment(name=name, start_ns=start, end_ns=until))
+            segments.append(Segment(name=name, start_ns=start, end_ns=until))
             start = until
-    return tuple(found)
+    return tuple(segments)
 
 
 def _ns(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""The memory of a measuring child over time, seen from outside: looking costs the child nothing."""
+"""The memory of a measuring child over time, read from outside, so that it costs the child nothing."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MOST = 200  # points of a series, however long it is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resident:
-    """Bytes of the whole process that lay in memory, at seconds since the steady phase began."""
+    """Resident bytes of the process, at seconds since the steady phase began."""
 
     at_s: tuple[float, ...] = ()
     nbytes: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
-class Watch:
-    """Looks at most every `step_s`. A full series loses every other point, and the step doubles."""
+class MemoryWatch:
+    """Reads at most every `step_s`. A full series drops every other point, and the step doubles."""
 
     read: Callable[[], int | None]
     clock: Callable[[], float] = time.monotonic

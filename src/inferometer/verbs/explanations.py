@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inferometer.explain.explanation import Explanation, explain
-from inferometer.explain.judging import judge
+from inferometer.explain.judging import judge_profile
 from inferometer.explain.resolve import device_behind, graph_behind
 
 if TYPE_CHECKING:
@@ -25,5 +25,5 @@ def explained(profile: Profile, *, on: str | None = None, name: str | None = Non
     device, unknown = device_behind(profile, on)
     graph, unread = graph_behind(profile, files=on is not None)
     roof = roof_for(device) if device is not None and on is not None else None
-    judged, notes = judge(profile, device, graph=graph, roof=roof)
+    judged, notes = judge_profile(profile, device, graph=graph, roof=roof)
     return explain(judged, notes=tuple(filter(None, (unknown, unread, *notes))), name=name)

@@ -9,8 +9,8 @@ from inferometer.core.profile import Verification
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
 from inferometer.measure.child import runtime_named
-from inferometer.measure.isolate import Limits
-from inferometer.measure.run import Asked, Measured, measure_model, verified
+from inferometer.measure.isolate import ChildLimits
+from inferometer.measure.run import MeasuredRun, MeasureRequest, measure_model, verify_against
 from inferometer.runtimes.base import require_ready
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     inputs: Mapping[str, str] | None = None,
     engine_options: Mapping[str, str] | None = None,
     plan: Plan | None = None,
-    limits: Limits | None = None,
+    limits: ChildLimits | None = None,
     seed: int = 0,
     shape: bool = True,
     guarded: bool = True,
@@ -57,7 +57,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     `shape=False` leaves the layers out; `guarded=False` does not look whether the machine is quiet, and `strict`
     refuses a measurement that was disturbed.
     """
-    asked = Asked(
+    asked = MeasureRequest(
         model=model,
         runtime=runtime,
         workload=Workload(batch=batch, prompt=prompt, generate=generate, context=context, image=image),
@@ -71,7 +71,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
         sizes=sizes or {},
         inputs=inputs or {},
         options=engine_options or {},
-        limits=limits or Limits(),
+        limits=limits or ChildLimits(),
         seed=seed,
         shape=shape,
         guarded=guarded,
@@ -100,7 +100,7 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
     seed: int = 0,
 ) -> Verification:
     """Compare what a model gives on one runtime with what it, or the same model in another file, gives on another."""
-    asked = Asked(
+    asked = MeasureRequest(
         model=model,
         runtime=runtime,
         workload=Workload(batch=batch, prompt=prompt, generate=generate, image=image),
@@ -110,18 +110,18 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
         unit=unit,
         seed=seed,
     )
-    return verified(asked, against, model=reference_model, tolerance=tolerance)
+    return verify_against(asked, against, model=reference_model, tolerance=tolerance)
 
 
 def measure_and_judge(  # noqa: PLR0913 - what may be asked beside the measurement
-    asked: Asked,
+    asked: MeasureRequest,
     *,
     predict: bool = True,
     on: str | Device | None = None,
     reference: str | None = None,
     reference_model: str | None = None,
     progress: Progress | None = None,
-) -> Measured:
+) -> MeasuredRun:
     """Measure; then judge, and verify against a reference where one is named.
 
     What is named wrong is refused before anything is measured, and the roof is measured before the run that it judges.
@@ -139,9 +139,9 @@ def measure_and_judge(  # noqa: PLR0913 - what may be asked beside the measureme
     return measured
 
 
-def _checked(asked: Asked, reference: str, model: str | None) -> Verification:
+def _checked(asked: MeasureRequest, reference: str, model: str | None) -> Verification:
     try:
-        return verified(asked, reference, model=model)
+        return verify_against(asked, reference, model=model)
     except InferometerError as error:
         return Verification(status="unchecked", reference=reference, reason=str(error))
 
@@ -154,13 +154,13 @@ def _device_and_roof(on: str | Device | None) -> tuple[Device, Roof | None]:
     return device, roof_for(device, fresh=True)
 
 
-def _judged(profile: Profile, measured: Measured, device: Device, roof: Roof | None) -> Profile:
+def _judged(profile: Profile, measured: MeasuredRun, device: Device, roof: Roof | None) -> Profile:
     """A model that cannot be predicted is still measured: the profile says why it stands alone."""
     from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - only predictions need it
-    from inferometer.explain.judging import judge  # noqa: PLC0415 - as above
+    from inferometer.explain.judging import judge_profile  # noqa: PLC0415 - as above
     from inferometer.measure.beside import remarks  # noqa: PLC0415 - as above
 
-    judged, notes = judge(profile, device, graph=measured.graph, roof=roof, sizes=measured.sizes)
+    judged, notes = judge_profile(profile, device, graph=measured.graph, roof=roof, sizes=measured.sizes)
     cores = detect_host().cpu.physical_cores if device.name == "local" else None
     provenance = judged.provenance
     if provenance is None:

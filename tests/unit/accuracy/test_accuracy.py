@@ -4,15 +4,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inferometer.accuracy.cases import CASES, Case, Peer, family_of, read_cases, read_peers, step_of_case
+from inferometer.accuracy.cases import CASES, AccuracyCase, Peer, family_of, read_cases, read_peers, step_of_case
 from inferometer.accuracy.judge import (
     Judged,
     ask_like,
     by_group,
     chart_rows,
-    judge,
+    error_summary,
+    judge_cases,
     peer_errors,
-    standing,
     without_model,
 )
 from inferometer.accuracy.targets import against_aims
@@ -31,7 +31,7 @@ def case(**given):
         "model": "llama-3.2-1b", "device": "nvidia-h200", "runtime": "torch-compile", "dtype": "bf16",
         "phase": "decode", "batch": 1, "context": 128, "seconds": 0.0015, "source": "test",
     }  # fmt: skip
-    return Case(**values | given)
+    return AccuracyCase(**values | given)
 
 
 def judged(time=1.0, low=0.9, high=1.2, seconds=1.0, how="held out", **given):
@@ -39,14 +39,14 @@ def judged(time=1.0, low=0.9, high=1.2, seconds=1.0, how="held out", **given):
 
 
 def test_errors_are_counted_as_they_are_said():
-    found = standing(
+    found = error_summary(
         [judged(time=1.1), judged(time=0.8, low=0.7, high=0.9), judged(), judged(time=2.0, low=1.5, high=3.0)]
     )
     assert found["n"] == 4
     assert found["median"] == pytest.approx(0.15)
     assert found["covered"] == 0.5
     assert found["p90"] == pytest.approx(0.76)
-    assert standing([]) == {"n": 0}
+    assert error_summary([]) == {"n": 0}
 
 
 def test_groups_stand_in_the_order_of_their_names():
@@ -65,9 +65,9 @@ def test_a_peer_is_held_against_the_same_cases_only():
 
 
 def test_a_case_asks_what_a_user_would():
-    assert case().asked["context"] == 128
+    assert case().ask_arguments["context"] == 128
     prompt = case(phase="prefill", prompt=512, context=None)
-    assert (prompt.asked["prompt"], prompt.asked["generate"], prompt.query) == (512, 0, 512)
+    assert (prompt.ask_arguments["prompt"], prompt.ask_arguments["generate"], prompt.query) == (512, 0, 512)
     assert step_of_case(case(batch=8)).sizes == {"batch": 8, "query": 1, "context": 128, "logits": 1}
 
 
@@ -94,23 +94,23 @@ def test_models_of_the_fit_are_left_out_and_all_others_held_out(tmp_path):
     some = [replace(each, role="train" if each.model in names else "test") for each in some]
     shipped = choose("nvidia-h200", "torch-compile", "bf16").calibration
     write_calibration(replace(shipped, fitted_on=names), tmp_path)
-    found, refused = judge(some, folders=(tmp_path,))
+    found, refused = judge_cases(some, folders=(tmp_path,))
     assert {each.case.model for each in found if each.how == "left out"} == set(names)
     assert {each.how for each in found if each.case.model not in names} == {"held out"}
     assert refused == ()
 
 
 def test_no_shipped_calibration_saw_a_shipped_case():
-    found, refused = judge([each for each in read_cases() if each.runtime == "torch-compile"])
+    found, refused = judge_cases([each for each in read_cases() if each.runtime == "torch-compile"])
     assert {each.how for each in found} == {"held out"}
     assert refused == ()
-    alone, _ = judge([case()], priors=True)
+    alone, _ = judge_cases([case()], priors=True)
     assert alone[0].how == "priors"
     assert alone[0].low_s < alone[0].time_s < alone[0].high_s
 
 
 def test_a_case_that_cannot_be_predicted_is_named():
-    found, refused = judge([case(runtime="torch-graph", model="no-such-model"), case()])
+    found, refused = judge_cases([case(runtime="torch-graph", model="no-such-model"), case()])
     assert len(found) == 1
     assert "no-such-model" in refused[0]
 
@@ -151,7 +151,7 @@ def test_an_aim_is_met_where_errors_are_small_and_intervals_are_neither_narrow_n
 
 
 def test_tables_say_per_cent_to_people_and_numbers_to_programs():
-    groups = {("a",): standing([judged(time=1.1)])}
+    groups = {("a",): error_summary([judged(time=1.1)])}
     assert standing_table(groups, ("model",)).rows[0]["median"] == "10.0%"
     assert standing_table(groups, ("model",), text=False).rows[0]["median"] == pytest.approx(0.1)
     page = accuracy_page([("By model", "Words.", standing_table(groups, ("model",)))])
@@ -208,7 +208,7 @@ def test_a_calibration_of_the_weights_format_is_looked_for_where_they_differ(tmp
             notes=(f"of {weights}",),
         )  # fmt: skip
         write_calibration(made, tmp_path)
-    (found,), refused = judge([asked], folders=(tmp_path,), shipped=None)
+    (found,), refused = judge_cases([asked], folders=(tmp_path,), shipped=None)
     assert (found.how, refused) == ("held out", ())
     told = ask_like(asked, choose(device_name, "llamacpp", "q4_0", folders=(tmp_path,), shipped=None).calibration)
     assert told.phase("decode").time_s == found.time_s

@@ -7,20 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.accuracy.cases import Case, read_cases
-from inferometer.accuracy.judge import Judged, ask_like, judge, standing
-from inferometer.accuracy.left_out import HOW, device_standings, has_datasheet, leave_devices_out, left_out, unseen
+from inferometer.accuracy.cases import AccuracyCase, read_cases
+from inferometer.accuracy.judge import Judged, ask_like, error_summary, judge_cases
+from inferometer.accuracy.left_out import HOW, device_errors, has_datasheet, leave_devices_out, left_out, unseen
 from inferometer.catalog import device as device_named
 
 PUBLISHED = tuple(case for case in read_cases() if "http" in case.source)
 
 
-def a_case(device: str, seconds: float, **changes: object) -> Case:
+def a_case(device: str, seconds: float, **changes: object) -> AccuracyCase:
     stated: dict[str, object] = {
         "model": "m", "device": device, "runtime": "r", "dtype": "f16", "phase": "decode", "batch": 1,
         "seconds": seconds, "source": "s",
     }  # fmt: skip
-    return Case(**(stated | changes))  # type: ignore[arg-type]
+    return AccuracyCase(**(stated | changes))  # type: ignore[arg-type]
 
 
 def predicted(device: str, seconds: float, time_s: float = 1.0, how: str = "priors", **changes: object) -> Judged:
@@ -70,7 +70,7 @@ def test_a_device_counts_only_where_others_can_speak_in_its_place():
     ]  # fmt: skip
     found = left_out(judged, lambda _: "gpu")
     assert [each.case.device for each in unseen(found)] == ["a", "b"]
-    assert set(device_standings(found)) == {
+    assert set(device_errors(found)) == {
         ("gpu", "a", HOW), ("gpu", "b", HOW), ("gpu", "c", "seen"), ("gpu", "d", "priors"),
     }  # fmt: skip
 
@@ -113,7 +113,7 @@ def test_no_published_case_is_faster_than_its_device_can_be():
 def test_the_aim_for_devices_that_nobody_measured():
     found, refused = leave_devices_out(PUBLISHED)
     assert not refused
-    reached = standing(unseen(found))
+    reached = error_summary(unseen(found))
     assert reached["n"] == len(PUBLISHED)
     assert reached["median"] <= 0.25
     assert 0.74 <= reached["covered"] <= 0.90
@@ -121,7 +121,7 @@ def test_the_aim_for_devices_that_nobody_measured():
 
 
 def test_leaving_devices_out_is_no_easier_than_having_them():
-    judged, _ = judge(PUBLISHED, priors=True)
+    judged, _ = judge_cases(PUBLISHED, priors=True)
     found, _ = leave_devices_out(PUBLISHED)
-    assert standing(unseen(found))["n"] == standing(judged)["n"]
+    assert error_summary(unseen(found))["n"] == error_summary(judged)["n"]
     assert all(1 / 3 < factor < 3 for each in found for factor in each.factors.values())

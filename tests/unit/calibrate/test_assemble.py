@@ -5,11 +5,11 @@ from click.testing import CliRunner
 
 from inferometer.asking.calibrations import calibration_for
 from inferometer.asking.files import content_hash
-from inferometer.calibrate.fitting.assemble import Subject, assemble, best_rates, overheads_of
-from inferometer.calibrate.fitting.points import Point, StepPoint, measured, overhead
+from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration, best_rates, overheads_of
+from inferometer.calibrate.fitting.points import OpPoint, StepPoint, measured_point, overhead
 from inferometer.calibrate.fitting.single import linear, vector, work_of_single
-from inferometer.calibrate.job import Job, Prepared, calibrate
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.catalog import device
 from inferometer.catalog.engines import require_effects
 from inferometer.cli.calibrate import command
@@ -30,7 +30,7 @@ CONFIG = {
 
 def subject(**given):
     values = {"device": H200, "runtime": require_effects("torch-graph"), "dtype": "bf16", "created": "2026-11-15"}
-    return Subject(**values | given)
+    return CalibrationSubject(**values | given)
 
 
 def points(share=0.5):
@@ -40,7 +40,9 @@ def points(share=0.5):
     found = [overhead("kernel", KERNEL, dtype="bf16", probe="o")]
     for single in singles:
         work = work_of_single(single, H200, runtime="torch-graph", dtype="bf16")
-        found.append(measured(work, KERNEL * work.launches + work.floor_s / share, dtype="bf16", probe=single.op.name))
+        found.append(
+            measured_point(work, KERNEL * work.launches + work.floor_s / share, dtype="bf16", probe=single.op.name)
+        )
     return found
 
 
@@ -56,7 +58,7 @@ def decode_s(calibration, context=512):
 
 
 def test_a_prediction_says_what_the_points_said():
-    made = assemble(subject(), points())
+    made = assemble_calibration(subject(), points())
     ops = {op.name: op for op in decode_s(made).ops}
     gate = ops["layers.0.mlp.gate_proj"]
     assert gate.origin == "calibrated"
@@ -65,7 +67,7 @@ def test_a_prediction_says_what_the_points_said():
 
 
 def test_a_calibration_is_sealed_and_says_what_it_holds_for():
-    made = assemble(subject(versions={"torch": "2.11"}), points())
+    made = assemble_calibration(subject(versions={"torch": "2.11"}), points())
     assert made.content_hash == content_hash(made)
     assert made.points == 24
     assert made.valid["linear"]["rows"] == (1.0, 4096.0)
@@ -74,17 +76,17 @@ def test_a_calibration_is_sealed_and_says_what_it_holds_for():
 
 
 def test_whole_steps_move_the_prediction_towards_them():
-    bare = assemble(subject(), points())
+    bare = assemble_calibration(subject(), points())
     truth = 1.2 * decode_s(bare).time_s
     steps = [step(seconds=truth, model=name) for name in ("probe-a", "probe-b", "probe-c")]
-    made = assemble(subject(), points(), steps)
+    made = assemble_calibration(subject(), points(), steps)
     assert abs(decode_s(made).time_s / truth - 1) < 0.05 < abs(decode_s(bare).time_s / truth - 1)
     assert made.fitted_on == ("probe-a", "probe-b", "probe-c")
     assert "step.decode" in made.residuals
 
 
 def test_outside_of_what_was_measured_the_interval_widens_and_says_so():
-    made = assemble(subject(), points())
+    made = assemble_calibration(subject(), points())
     narrow = replace(made, tables=tuple(_cut(table) for table in made.tables))
     near, far = decode_s(made), decode_s(narrow)
     assert far.high_s / far.low_s > near.high_s / near.low_s
@@ -102,14 +104,14 @@ def _cut(table):
 
 def test_points_of_another_format_are_not_mixed_in():
     with pytest.raises(DomainError, match="No op was measured in f32"):
-        assemble(subject(dtype="f32"), points())
+        assemble_calibration(subject(dtype="f32"), points())
 
 
 def test_overheads_are_medians_and_rates_the_best():
     readings = [overhead("host", s, dtype="bf16", probe="o") for s in (1e-6, 2e-6, 9e-6)]
     assert overheads_of(readings) == {"host": 2e-6}
     fast, slow = (
-        Point(classes=("linear",), axes={}, seconds=1.0, floor_s=1.0, dtype="f32", probe="p",
+        OpPoint(classes=("linear",), axes={}, seconds=1.0, floor_s=1.0, dtype="f32", probe="p",
               rates={"peak:f32": rate, "bandwidth:dram": 10.0})
         for rate in (5.0, 3.0)
     )  # fmt: skip
@@ -124,15 +126,15 @@ class Half:
 
     def measure(self, candidate):
         found = next(each for each in points() if (each.op or each.probe) == candidate.key)
-        return Measured(points=(found,))
+        return CandidateResult(points=(found,))
 
 
 def test_a_job_measures_fits_and_writes(tmp_path):
     job = Job(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
-    found = calibrate(job, Prepared(provider=Half(), versions={"torch": "2.11"}))
+    found = calibrate(job, PreparedEngine(provider=Half(), versions={"torch": "2.11"}))
     assert found.path.exists()
     assert found.calibration.versions == {"torch": "2.11"}
-    again = calibrate(job, Prepared(provider=Half()))
+    again = calibrate(job, PreparedEngine(provider=Half()))
     assert again.outcome.done == found.outcome.done  # nothing was left to measure
     rows = calibration_table(found.calibration).rows
     assert {"linear", "vector", "overhead: kernel"} <= {row["what"] for row in rows}
@@ -149,7 +151,7 @@ def test_an_interrupted_job_writes_nothing_and_keeps_its_journal(tmp_path):
             return super().measure(candidate)
 
     job = Job(device=H200, runtime="torch-graph", dtype="bf16", budget_s=60.0, folder=tmp_path)
-    found = calibrate(job, Prepared(provider=Stopped()))
+    found = calibrate(job, PreparedEngine(provider=Stopped()))
     assert found.outcome.interrupted
     assert found.path is None
     assert len(job.journal.points()) == 5

@@ -10,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from inferometer.bench.disturbance import Disturbance
-from inferometer.calibrate.engines import Engine, disturbed_by, engine_provider, require_quiet
-from inferometer.calibrate.job import Job, default_dtype, default_runtime, default_threads, prepare
+from inferometer.calibrate.engines import ProbedEngine, disturbed_by, engine_provider, require_quiet_machine
+from inferometer.calibrate.job import (
+    Job,
+    calibration_threads,
+    default_calibration_runtime,
+    default_dtype,
+    prepare_engine,
+)
 from inferometer.calibrate.probes import decoders as probe_decoders
 from inferometer.calibrate.probes.decoders import decoder_provider
 from inferometer.calibrate.probes.models import read_probes
-from inferometer.calibrate.probes.points import priced
+from inferometer.calibrate.probes.points import price_probe
 from inferometer.calibrate.probes.provider import Ceilings, ceiling_runs, with_rates
-from inferometer.calibrate.probes.texts import PhaseRan
+from inferometer.calibrate.probes.texts import PhaseTimes
 from inferometer.catalog import device
 from inferometer.core.device import Device, Memory
 from inferometer.errors import DomainError, EngineError, MissingDependencyError
@@ -65,9 +71,9 @@ def test_what_disturbed_is_said_once_and_waited_for_longer_each_time():
 
 
 def test_a_machine_that_calms_down_is_taken_and_one_that_does_not_is_refused_with_the_reason():
-    require_quiet(FakeGuard("busy busy"), looks=3)
+    require_quiet_machine(FakeGuard("busy busy"), looks=3)
     with pytest.raises(EngineError, match="not quiet: other programs used 50%") as refused:
-        require_quiet(FakeGuard("busy " * 9), looks=3)
+        require_quiet_machine(FakeGuard("busy " * 9), looks=3)
     assert refused.value.remedy == "Stop them."
 
 
@@ -76,15 +82,15 @@ def test_a_machine_that_calms_down_is_taken_and_one_that_does_not_is_refused_wit
 
 def test_what_is_calibrated_where_nothing_is_said():
     gpu = device("nvidia-h200")
-    assert (default_runtime(gpu), default_runtime(HERE)) == ("torch-compile", "onnxruntime")
+    assert (default_calibration_runtime(gpu), default_calibration_runtime(HERE)) == ("torch-compile", "onnxruntime")
     assert default_dtype(gpu, "torch-compile") == "bf16"
     assert default_dtype(HERE, "onnxruntime") == "f32"
     assert default_dtype(HERE, "llamacpp") == "q8_0"
-    assert default_threads(gpu, None) is None
-    assert default_threads(HERE, 3) == 3
-    assert (default_threads(HERE, None) or 0) >= 1
+    assert calibration_threads(gpu, None) is None
+    assert calibration_threads(HERE, 3) == 3
+    assert (calibration_threads(HERE, None) or 0) >= 1
     with pytest.raises(DomainError, match="1 or more"):
-        default_threads(HERE, 0)
+        calibration_threads(HERE, 0)
 
 
 def test_another_number_of_threads_has_a_journal_of_its_own(tmp_path: Path):
@@ -99,7 +105,7 @@ def test_a_unit_without_probes_is_refused(tmp_path: Path):
     npu = replace(HERE, unit="npu")
     job = Job(device=npu, runtime="onnxruntime", dtype="f32", budget_s=9.0, folder=tmp_path)
     with pytest.raises(DomainError, match="onnxruntime on a npu has no probes"):
-        prepare(job)
+        prepare_engine(job)
 
 
 # ---- what an engine must be -----------------------------------------------------------------------------------------
@@ -114,8 +120,8 @@ class FakeRuntime:
         return self.answer
 
 
-def engine(tmp_path: Path, runtime: Any, dtype: str = "f32") -> Engine:
-    return Engine(runtime=runtime, device=HERE, dtype=dtype, threads=1, journal=tmp_path, folder=tmp_path)
+def engine(tmp_path: Path, runtime: Any, dtype: str = "f32") -> ProbedEngine:
+    return ProbedEngine(runtime=runtime, device=HERE, dtype=dtype, threads=1, journal=tmp_path, folder=tmp_path)
 
 
 def test_an_engine_that_is_not_installed_says_how_to_get_it(tmp_path: Path):
@@ -126,7 +132,7 @@ def test_an_engine_that_is_not_installed_says_how_to_get_it(tmp_path: Path):
 
 
 def test_probes_that_take_arrays_are_made_in_one_format(tmp_path: Path):
-    with pytest.raises(DomainError, match="calibrated in bf16; its probe models are made in f32"):
+    with pytest.raises(DomainError, match="calibrated in bf16: its probe models are in f32"):
         engine_provider(engine(tmp_path, FakeRuntime(), "bf16"))
 
 
@@ -140,9 +146,9 @@ class FakeDecoder(FakeRuntime):
 RATE = 2e9
 
 
-def ran_at_one_rate(provider: Any, probe: Any, run: Any) -> list[PhaseRan]:
+def ran_at_one_rate(provider: Any, probe: Any, run: Any) -> list[PhaseTimes]:
     """Every op of a prompt at so many operations and bytes a second."""
-    ran = PhaseRan(phase="prefill", seconds=1.0, query=run.prompt or 1, context=0, runs=3, steady=3)
+    ran = PhaseTimes(phase="prefill", seconds=1.0, query=run.prompt or 1, context=0, runs=3, steady=3)
     works = provider.priced(probe_decoders.graph_of(probe), ran, weights=provider.weights).works
     kernels = tuple(
         Kernel(name=name, kind="x", samples_s=(max(work.axes["flops"], work.axes["bytes"]) / RATE,), layers=(name,))
@@ -157,7 +163,7 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Decoders that nothing is written for; the names of those that ran."""
     ran: list[str] = []
 
-    def runs(provider: Any, probe: Any, run: Any) -> list[PhaseRan]:
+    def runs(provider: Any, probe: Any, run: Any) -> list[PhaseTimes]:
         ran.append(probe.name)
         return ran_at_one_rate(provider, probe, run)
 
@@ -206,7 +212,7 @@ def test_a_file_that_is_read_gives_the_format_and_a_config_is_told_it():
     probe = next(each for each in read_probes() if each.name == "probe-decoder-384")
     sizes = {"batch": 1, "query": 8, "context": 0, "logits": 1}
     heavy, light = (
-        priced(
+        price_probe(
             probe_decoders.graph_of(probe), with_rates(HERE, rates), "llamacpp", sizes=sizes, phase="prefill",
             workload=probe_decoders._workload(weights),
         ).works["layers.0.mlp.up_proj"]

@@ -13,14 +13,14 @@ from inferometer.calibrate.fitting.fit import (
     predicted_seconds,
     residual_spread,
 )
-from inferometer.calibrate.fitting.points import Point
+from inferometer.calibrate.fitting.points import OpPoint
 from inferometer.cost.price.utilisation import interpolate
 from inferometer.errors import DomainError
 
 
 def point(name="vector", seconds=1e-5, floor_s=5e-6, probe="p", **axes):
     classes = (f"{name}.forward", name) if "." not in name else (name, name.partition(".")[0])
-    return Point(classes=classes, axes=axes, seconds=seconds, floor_s=floor_s, dtype="bf16", probe=probe)
+    return OpPoint(classes=classes, axes=axes, seconds=seconds, floor_s=floor_s, dtype="bf16", probe=probe)
 
 
 def curve(bandwidth=1e12, ramp=2e-6, count=20):
@@ -98,7 +98,7 @@ def test_each_class_gets_a_table_and_attention_one_for_each_way():
     names = ("linear", "vector", "attention.decode", "attention.masked")
     points = [point(name, bytes=1e6, rows=1.0, weight_bytes=1e6, flops=1e9, kv_bytes=1e6) for name in names]
     assert [fitted.table.op_class for fitted in fit_points(points)] == sorted(names)
-    assert class_for(points[2]) == "attention.decode"
+    assert class_for(points[2].classes) == "attention.decode"
 
 
 def test_points_without_a_floor_say_nothing():

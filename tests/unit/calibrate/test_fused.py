@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from inferometer.calibrate.fitting.assemble import Subject, assemble
+from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
 from inferometer.calibrate.fitting.fit import class_for
-from inferometer.calibrate.fitting.points import measured, works_of
+from inferometer.calibrate.fitting.points import measured_point, works_of
 from inferometer.calibrate.fitting.steps import taken_apart
 from inferometer.catalog import device
 from inferometer.catalog.engines import require_effects
@@ -72,13 +72,13 @@ def test_only_small_ops_have_a_class_for_it():
 def test_points_of_both_have_tables_of_their_own_and_a_step_is_taken_apart_by_them():
     found, plan = works(chain("convolution", "relu"))
     points = [
-        measured(work, seconds, dtype="f32", probe=f"p{number}")
+        measured_point(work, seconds, dtype="f32", probe=f"p{number}")
         for number in range(3)
         for work, seconds in ((found["activation"], 1e-6), (found["pool"], 5e-6), (found["convolution"], 1e-4))
     ]
-    assert [class_for(point) for point in points[:3]] == [FUSED, "vector", "convolution"]
-    subject = Subject(device=CPU, runtime=require_effects("onnxruntime"), dtype="f32", created="2026-11-15")
-    made = assemble(subject, points)
+    assert [class_for(point.classes) for point in points[:3]] == [FUSED, "vector", "convolution"]
+    subject = CalibrationSubject(device=CPU, runtime=require_effects("onnxruntime"), dtype="f32", created="2026-11-15")
+    made = assemble_calibration(subject, points)
     assert {table.op_class for table in made.tables} == {FUSED, "vector", "convolution"}
     calibrated = make_ready(
         chain("convolution", "relu"), CPU, effects=require_effects("onnxruntime"),
@@ -94,13 +94,17 @@ def test_a_prediction_prices_an_op_inside_a_kernel_by_its_own_table():
     graph = chain("convolution", "relu")
     found, _ = works(graph)
     points = [
-        measured(found[kind], seconds, dtype="f32", probe=f"p{number}")
+        measured_point(found[kind], seconds, dtype="f32", probe=f"p{number}")
         for number in range(3)
         for kind, seconds in (("activation", 1e-6), ("pool", 5e-6), ("convolution", 1e-4))
     ]
-    subject = Subject(device=CPU, runtime=require_effects("onnxruntime"), dtype="f32", created="2026-11-15")
+    subject = CalibrationSubject(device=CPU, runtime=require_effects("onnxruntime"), dtype="f32", created="2026-11-15")
     told = predict_graph(
-        graph, CPU, runtime="onnxruntime", workload=Workload(precision=F32), calibration=assemble(subject, points)
+        graph,
+        CPU,
+        runtime="onnxruntime",
+        workload=Workload(precision=F32),
+        calibration=assemble_calibration(subject, points),
     )
     times = {op.kind: op for op in told.phase("forward").ops}
     assert times["activation"].time_s == pytest.approx(1e-6, rel=0.01)

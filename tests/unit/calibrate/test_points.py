@@ -3,7 +3,7 @@ import math
 import pytest
 
 from inferometer.calibrate.fitting.points import (
-    Point,
+    OpPoint,
     StepPoint,
     append_points,
     drifts,
@@ -25,7 +25,7 @@ def point(**given):
         "classes": ("linear.decode", "linear"), "axes": {"rows": 4.0}, "seconds": 1e-5, "floor_s": 4e-6,
         "dtype": "bf16", "probe": "p",
     }  # fmt: skip
-    return Point(**values | given)
+    return OpPoint(**values | given)
 
 
 def test_the_share_leaves_the_launches_out():

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferometer.calibrate.probes.models import PROBES, Probe, ProbeRun, file_of, graph_of, read_probes
-from inferometer.calibrate.probes.pace import Pace, Timed, quiet, steady, steady_seconds
-from inferometer.calibrate.probes.points import Beside, ops_of, points_of, priced
+from inferometer.calibrate.probes.pace import MachinePace, Timed, first_decile, steady_places, steady_seconds
+from inferometer.calibrate.probes.points import Beside, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.provider import (
     Ceilings,
     ProbeProvider,
-    bare_device,
     measure_ceilings,
     probe_provider,
     read_ceilings,
+    unit_rates,
     with_rates,
 )
-from inferometer.calibrate.probes.steps import Ran, run_in_turns
+from inferometer.calibrate.probes.steps import ProbeTimes, run_in_turns
 from inferometer.catalog.zoo import models
 from inferometer.core.device import Device, Memory
 from inferometer.core.workload import Precision
@@ -50,7 +50,9 @@ def test_every_probe_is_a_graph_that_can_be_priced():
         run = probe.runs[0]
         sizes = {"batch": run.batch, "query": run.prompt or 1, "context": run.context or 0, "logits": 1}
         phase = "prefill" if probe.kind == "decoder" else "forward"
-        found = priced(graph_of(probe), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase=phase)
+        found = price_probe(
+            graph_of(probe), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase=phase
+        )
         assert found.floor_s > 0, probe.name
         assert found.launches > 0, probe.name
 
@@ -72,7 +74,9 @@ def test_the_table_covers_every_class_of_op():
         for phase, query, context in (("prefill", run.prompt or 1, 0), ("decode", 1, run.context or 0)):
             name = phase if probe.kind == "decoder" else "forward"
             sizes = {"batch": run.batch, "query": query, "context": context, "logits": 1}
-            found = priced(graph_of(probe), device, "llamacpp", workload=run.workload(F32), sizes=sizes, phase=name)
+            found = price_probe(
+                graph_of(probe), device, "llamacpp", workload=run.workload(F32), sizes=sizes, phase=name
+            )
             classes |= {each for work in found.works.values() for each in work.classes}
     assert {
         "linear",
@@ -93,8 +97,8 @@ def test_there_are_probes_for_ceilings_and_for_overheads():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[probes.a]\nfamily = 'none'\nruns = []\nconfig = {}", "of the family 'none'"),
-        ("[families.f]\n[probes.a]\nfamily = 'f'\nrole = 'odd'\nruns = []\nconfig = {}", "the role 'odd'"),
+        ("[probes.a]\nfamily = 'none'\nruns = []\nconfig = {}", "the unknown family 'none'"),
+        ("[families.f]\n[probes.a]\nfamily = 'f'\nrole = 'odd'\nruns = []\nconfig = {}", "the unknown role 'odd'"),
         ("[families.f]\n[probes.a]\nfamily = 'f'\nruns = [[1]]\nconfig = { image_size = 8 }", "has 1 sizes"),
         ("[probes", "cannot be read"),
     ],
@@ -139,8 +143,8 @@ class Clocks:
         self.mine += own_s
         self.wall += own_s + lost_s
 
-    def pace(self) -> Pace:
-        return Pace(
+    def pace(self) -> MachinePace:
+        return MachinePace(
             piece=lambda rounds: self.work(self.piece_s * rounds / 40),
             clock=lambda: self.wall,
             own=lambda: self.mine,
@@ -155,7 +159,7 @@ def test_a_step_beside_which_the_machine_was_slow_does_not_count():
     fast = pace.timed(lambda: clocks.work(0.010))
     clocks.piece_s = 1.6e-4
     slow = pace.timed(lambda: clocks.work(0.016))
-    assert steady([fast, slow], pace, threads=1) == [0]
+    assert steady_places([fast, slow], pace, threads=1) == [0]
     assert isclose(steady_seconds([fast, slow], pace, threads=1), 0.010)
 
 
@@ -165,14 +169,14 @@ def test_a_step_that_others_interrupted_does_not_count_unless_it_is_all_there_is
     pace.learn(0.01)
     alone = pace.timed(lambda: clocks.work(0.010))
     interrupted = pace.timed(lambda: clocks.work(0.009, lost_s=0.03))
-    assert steady([alone, interrupted], pace, threads=1) == [0]
+    assert steady_places([alone, interrupted], pace, threads=1) == [0]
     assert isclose(steady_seconds([interrupted], pace, threads=1), 0.009)
     assert isclose(steady_seconds([interrupted], pace, threads=2), 0.039), "two threads share one clock of their own"
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1))
 def test_the_first_decile_is_one_of_the_readings_and_few_are_less(values: list[float]):
-    found = quiet(values)
+    found = first_decile(values)
     assert found in values
     assert sum(value < found for value in values) <= len(values) / 10
 
@@ -241,10 +245,10 @@ def test_kernels_are_read_from_the_steps_that_count():
 # ---- points ---------------------------------------------------------------------------------------------------------
 
 
-def ran_at(share: float, device: Device, run: ProbeRun) -> Ran:
+def ran_at(share: float, device: Device, run: ProbeRun) -> ProbeTimes:
     """A run in which every op that begins a kernel takes its floor over a share, and the others nothing."""
     sizes = {"batch": run.batch, "query": 1, "context": 0, "logits": 1}
-    works = priced(
+    works = price_probe(
         graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward"
     ).works
     kernels = tuple(
@@ -252,16 +256,18 @@ def ran_at(share: float, device: Device, run: ProbeRun) -> Ran:
         for name, work in works.items()
         if work.launches
     )
-    return Ran(clean_s=sum(kernel.samples_s[0] for kernel in kernels), kernels=kernels, runs=3, steady=3)
+    return ProbeTimes(clean_s=sum(kernel.samples_s[0] for kernel in kernels), kernels=kernels, runs=3, steady=3)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.1])
 def test_an_op_at_a_share_of_its_peak_is_a_point_of_that_share(share: float):
     device, run = with_rates(DEVICE, RATES), ProbeRun(image=64)
     sizes = {"batch": 1, "query": 1, "context": 0, "logits": 1}
-    known = priced(graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward")
+    known = price_probe(
+        graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward"
+    )
     ran = ran_at(share, device, run)
-    found = points_of(
+    found = probe_points(
         ops_of(graph_of(NARROW), run.workload(F32), sizes, ran),
         known,
         Beside(),
@@ -279,12 +285,14 @@ def test_an_op_at_a_share_of_its_peak_is_a_point_of_that_share(share: float):
 def test_small_ops_inside_a_kernel_leave_the_large_one_what_their_own_table_does_not_claim():
     device, run = with_rates(DEVICE, RATES), ProbeRun(image=64)
     sizes = {"batch": 1, "query": 1, "context": 0, "logits": 1}
-    known = priced(graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward")
+    known = price_probe(
+        graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward"
+    )
     main, inside = "layer1.0.conv1", "layer1.0.bn1.act"
     whole = 10 * known.works[main].floor_s
     kernel = Kernel(name="k", kind="Conv", samples_s=(whole,), layers=(main, inside))
-    ran = Ran(clean_s=whole, kernels=(kernel,), runs=3, steady=3)
-    (point,) = points_of(
+    ran = ProbeTimes(clean_s=whole, kernels=(kernel,), runs=3, steady=3)
+    (point,) = probe_points(
         ops_of(graph_of(NARROW), run.workload(F32), sizes, ran), known, Beside(), dtype="f32", probe="p",
         workload="w", rates={},
     )  # fmt: skip
@@ -295,16 +303,18 @@ def test_small_ops_inside_a_kernel_leave_the_large_one_what_their_own_table_does
 def test_where_most_of_the_time_is_in_no_op_of_the_graph_there_are_no_points():
     device, run = with_rates(DEVICE, RATES), ProbeRun(image=64)
     sizes = {"batch": 1, "query": 1, "context": 0, "logits": 1}
-    known = priced(graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward")
+    known = price_probe(
+        graph_of(NARROW), device, "onnxruntime", workload=run.workload(F32), sizes=sizes, phase="forward"
+    )
 
     def points(named_s: float):
         kernels = (
             Kernel(name="k", kind="Conv", samples_s=(named_s,), layers=("layer1.0.conv1",)),
             Kernel(name="x", kind="Conv", samples_s=(1 - named_s,), layers=("of.another.name",)),
         )
-        ran = Ran(clean_s=1.0, kernels=kernels, runs=3, steady=3)
+        ran = ProbeTimes(clean_s=1.0, kernels=kernels, runs=3, steady=3)
         ops = ops_of(graph_of(NARROW), run.workload(F32), sizes, ran)
-        return points_of(ops, known, Beside(), dtype="f32", probe="p", workload="w", rates={})
+        return probe_points(ops, known, Beside(), dtype="f32", probe="p", workload="w", rates={})
 
     assert points(0.3) == ()
     (point,) = points(0.7)
@@ -327,8 +337,8 @@ class FakeRuntime:
         probe = next(each for each in PROBED if target.path.name.startswith(f"{each.name}-f32"))
         run = probe.runs[0]
         sizes = {"batch": run.batch, "query": run.prompt or 1, "context": 0, "logits": 1}
-        works = priced(
-            graph_of(probe), bare_device(DEVICE, "f32"), self.name, workload=run.workload(F32), sizes=sizes,
+        works = price_probe(
+            graph_of(probe), with_rates(DEVICE, unit_rates("f32")), self.name, workload=run.workload(F32), sizes=sizes,
             phase="forward",
         ).works  # fmt: skip
         parts = tuple((name, "x", work.floor_s / self.rate) for name, work in works.items() if work.launches)
@@ -383,8 +393,8 @@ def test_the_ceilings_are_the_best_rates_and_are_kept(tmp_path: Path, monkeypatc
     monkeypatch.setattr("inferometer.calibrate.probes.provider.fed", lambda _order, session: session)
     clocks = Clocks()
     bare = ProbeProvider(
-        runtime=FakeRuntime(clocks, 1e9), device=bare_device(DEVICE, "f32"), dtype="f32", folder=tmp_path, threads=1,
-        probes=PROBED, pace=clocks.pace(), limit_s=1e-3,
+        runtime=FakeRuntime(clocks, 1e9), device=with_rates(DEVICE, unit_rates("f32")), dtype="f32", folder=tmp_path,
+        threads=1, probes=PROBED, pace=clocks.pace(), limit_s=1e-3,
     )  # fmt: skip
     found = measure_ceilings(bare)
     assert isclose(found.flop_per_s, 1e9, rel_tol=0.01)

@@ -9,10 +9,11 @@ import pytest
 
 from inferometer.calibrate.probes.decoders import DecoderProvider, text_runs
 from inferometer.calibrate.probes.models import ProbeRun
-from inferometer.calibrate.probes.pace import Flood, Pace
-from inferometer.calibrate.probes.texts import TextRun, kernels_of, run_texts
+from inferometer.calibrate.probes.pace import Flood, MachinePace
+from inferometer.calibrate.probes.texts import generation_kernels, run_texts
 from inferometer.core.device import Device
 from inferometer.errors import DomainError
+from inferometer.measure.order import TextOrder
 from inferometer.runtimes.base import Event, Kernel, Request
 
 if TYPE_CHECKING:
@@ -23,14 +24,14 @@ class Clocks:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def pace(self) -> Pace:
+    def pace(self) -> MachinePace:
         def piece(rounds: int) -> None:
             self.now += 1e-4 * rounds / 40
 
         def read() -> float:
             return self.now
 
-        return Pace(piece=piece, clock=read, own=read, thread=read)
+        return MachinePace(piece=piece, clock=read, own=read, thread=read)
 
 
 class FakeText:
@@ -63,7 +64,7 @@ class FakeText:
 def test_a_prompt_and_its_steps_are_timed_apart():
     clocks = Clocks()
     prefill, decode = run_texts(
-        FakeText(clocks), TextRun(prompt=8, generate=5), clocks.pace(), limit_s=0.01, threads=1
+        FakeText(clocks), TextOrder(prompt=8, generate=5), clocks.pace(), limit_s=0.01, threads=1
     )  # fmt: skip
     assert (prefill.phase, prefill.query, prefill.context) == ("prefill", 8, 0)
     assert isclose(prefill.seconds, 0.080, rel_tol=1e-6)
@@ -75,7 +76,7 @@ def test_a_prompt_and_its_steps_are_timed_apart():
 def test_filling_the_cache_is_in_no_step_and_done_once():
     clocks = Clocks()
     session = FakeText(clocks)
-    found = run_texts(session, TextRun(prompt=1, generate=4, depth=500), clocks.pace(), limit_s=0.01, threads=1)
+    found = run_texts(session, TextOrder(prompt=1, generate=4, depth=500), clocks.pace(), limit_s=0.01, threads=1)
     assert len(session.asked) == 1
     decode = next(each for each in found if each.phase == "decode")
     assert isclose(decode.seconds, 0.004, rel_tol=1e-6)
@@ -85,11 +86,11 @@ def test_filling_the_cache_is_in_no_step_and_done_once():
 def test_the_flood_comes_between_events():
     clocks, floods = Clocks(), []
     run_texts(
-        FakeText(clocks), TextRun(prompt=2, generate=3), clocks.pace(), limit_s=0.0, threads=1,
+        FakeText(clocks), TextOrder(prompt=2, generate=3), clocks.pace(), limit_s=0.0, threads=1,
         flood=lambda: floods.append(clocks.now),
     )  # fmt: skip
     assert len(floods) > 4
-    kernels_of(FakeText(clocks), TextRun(prompt=2, generate=3), lambda: floods.append(clocks.now))
+    generation_kernels(FakeText(clocks), TextOrder(prompt=2, generate=3), lambda: floods.append(clocks.now))
     assert Flood(8000)() is None
 
 

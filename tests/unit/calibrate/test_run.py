@@ -2,9 +2,15 @@ import io
 
 import pytest
 
-from inferometer.calibrate.fitting.points import Point, StepPoint
-from inferometer.calibrate.progress import drawn, line_of
-from inferometer.calibrate.run import Candidate, Journal, Measured, Progress, calibrate_with
+from inferometer.calibrate.fitting.points import OpPoint, StepPoint
+from inferometer.calibrate.progress import line_of, progress_bar
+from inferometer.calibrate.run import (
+    CalibrationJournal,
+    CalibrationProgress,
+    Candidate,
+    CandidateResult,
+    calibrate_with,
+)
 from inferometer.errors import EngineError
 
 
@@ -34,17 +40,17 @@ class Bench:
         self.order.append(candidate.key)
         self.clock.now += self.takes
         if candidate.op_class == "step.decode":
-            return Measured(steps=(StepPoint(model=candidate.probe, phase="decode", seconds=1.0, dtype="f32"),))
-        return Measured(points=(self.point(candidate),))
+            return CandidateResult(steps=(StepPoint(model=candidate.probe, phase="decode", seconds=1.0, dtype="f32"),))
+        return CandidateResult(points=(self.point(candidate),))
 
     def point(self, candidate):
         floor = candidate.floor_s
-        return Point(classes=(candidate.op_class,), axes=candidate.axes, seconds=1e-6 + self.slow * floor,
+        return OpPoint(classes=(candidate.op_class,), axes=candidate.axes, seconds=1e-6 + self.slow * floor,
                      floor_s=floor, dtype="f32", probe=candidate.key, op=candidate.key)  # fmt: skip
 
 
 def run(bench, folder, **given):
-    return calibrate_with(bench, Journal(folder=folder), clock=bench.clock, **{"budget_s": 1e6, **given})
+    return calibrate_with(bench, CalibrationJournal(folder=folder), clock=bench.clock, **{"budget_s": 1e6, **given})
 
 
 def test_everything_is_measured_where_there_is_time(tmp_path):
@@ -95,7 +101,7 @@ def test_ctrl_c_keeps_what_is_there(tmp_path):
     bench.measure = stops
     found = run(bench, tmp_path)
     assert found.interrupted
-    assert len(Journal(folder=tmp_path).points()) == len(found.points) == 3
+    assert len(CalibrationJournal(folder=tmp_path).points()) == len(found.points) == 3
 
 
 def test_a_format_that_is_slow_does_not_eat_the_budget(tmp_path):
@@ -132,9 +138,9 @@ def test_a_disturbed_case_is_measured_again(tmp_path):
 def test_a_machine_that_stays_disturbed_is_refused_and_what_is_there_is_kept(tmp_path):
     bench = Bench(Clock())
     answers = iter([None, None])
-    with pytest.raises(EngineError, match="disturbed, and was after 2 repetitions: somebody compiles"):
+    with pytest.raises(EngineError, match="disturbed, and still is after 2 repetitions: somebody compiles"):
         run(bench, tmp_path, disturbed=lambda: next(answers, "somebody compiles"))
-    assert len(Journal(folder=tmp_path).points()) == 2
+    assert len(CalibrationJournal(folder=tmp_path).points()) == 2
 
 
 def test_whole_steps_take_half_of_the_time_and_probes_take_turns(tmp_path):
@@ -147,20 +153,20 @@ def test_whole_steps_take_half_of_the_time_and_probes_take_turns(tmp_path):
 
 def test_a_fresh_start_forgets(tmp_path):
     run(Bench(Clock()), tmp_path)
-    journal = Journal(folder=tmp_path)
+    journal = CalibrationJournal(folder=tmp_path)
     journal.clear()
     assert (journal.points(), journal.done()) == ((), {})
 
 
 def test_progress_says_how_long_still():
-    line = line_of(Progress(done=3, of=10, spent_s=30.0, budget_s=120.0, current="linear 1x4096x4096"))
+    line = line_of(CalibrationProgress(done=3, of=10, spent_s=30.0, budget_s=120.0, current="linear 1x4096x4096"))
     assert "25%" in line
     assert "90 s left" in line
     assert "3 of 10" in line
 
 
 def test_nothing_is_drawn_where_nobody_sees_it():
-    assert drawn(io.StringIO()) is None
+    assert progress_bar(io.StringIO()) is None
 
 
 def test_what_time_is_left_goes_into_another_round(tmp_path):

@@ -4,7 +4,7 @@ from math import log
 import numpy as np
 import pytest
 
-from inferometer.calibrate.fitting.steps import WholeStep, explained, fit_steps, leave_one_out, whole_fit
+from inferometer.calibrate.fitting.steps import WholeStep, explained_seconds, fit_steps, leave_one_out, whole_fit
 from inferometer.core.calibration import Calibration
 
 START = {"kernel": 1e-6, "step": 2e-5}
@@ -20,7 +20,7 @@ def steps(factors, kernel=1e-6, *, host=0.0, noise=0.0, models=4):
             overheads = {"kernel": kernel, "step": 2e-5, "host": host}
             bare = WholeStep(model=f"m{model}", phase="decode", seconds=1.0, parts=parts, launches=launches,
                              queued=launches if host else 0.0)  # fmt: skip
-            seconds = explained(bare, factors, overheads) * np.exp(random.normal(0, noise))
+            seconds = explained_seconds(bare, factors, overheads) * np.exp(random.normal(0, noise))
             found.append(WholeStep(model=bare.model, phase="decode", seconds=float(seconds), parts=parts,
                                    launches=launches, queued=bare.queued))  # fmt: skip
     return found
@@ -83,7 +83,7 @@ def moved(name, factor, *, phase="forward"):
         for size in (1, 4, 16, 64):
             parts = {f"linear.{phase}": 1e-4 * size, name: 1e-4 * (1 + model) * size**0.5}
             bare = WholeStep(model=f"e{model}", phase=phase, seconds=1.0, parts=parts, launches=10.0)
-            found.append(replace(bare, seconds=explained(bare, {name: factor}, START)))
+            found.append(replace(bare, seconds=explained_seconds(bare, {name: factor}, START)))
     return found
 
 
@@ -113,4 +113,4 @@ def test_where_kernels_would_take_many_times_what_they_do_alone_no_phase_is_beli
 
 def test_a_factor_takes_no_part_below_its_least():
     found = [replace(step, least=dict(step.parts)) for step in steps({"linear.decode": 0.8})]
-    assert explained(found[0], {"linear.decode": 0.5}, START) == explained(found[0], {}, START)
+    assert explained_seconds(found[0], {"linear.decode": 0.5}, START) == explained_seconds(found[0], {}, START)

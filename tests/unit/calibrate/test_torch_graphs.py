@@ -122,12 +122,12 @@ def test_an_op_that_nobody_has_made_for_torch_is_an_error_that_names_it():
 
 
 def test_the_engine_opens_probes_of_every_image_size(tmp_path: Path):
-    from inferometer.calibrate.engines import Engine, engine_provider
+    from inferometer.calibrate.engines import ProbedEngine, engine_provider
     from inferometer.catalog import device
 
     if runtime_named("torch-eager").probe().__class__.__name__ != "Ready":
         pytest.skip("PyTorch cannot run here")
-    engine = Engine(
+    engine = ProbedEngine(
         runtime=runtime_named("torch-eager"), device=device("intel-emerald-rapids-1-vcpu"), dtype="f32", threads=1,
         journal=tmp_path / "journal", folder=tmp_path / "probes", limit_s=0.01,
     )  # fmt: skip

@@ -3,8 +3,8 @@
 import pytest
 
 from inferometer.calibrate.fitting.steps import alone_note
-from inferometer.calibrate.job import Job, Prepared, calibrate
-from inferometer.calibrate.torch.kernels import Sizes
+from inferometer.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.calibrate.torch.kernels import KernelSizes
 from inferometer.calibrate.torch.models import TINY
 from inferometer.calibrate.torch.provider import torch_environment, torch_provider
 from inferometer.catalog import device
@@ -12,7 +12,7 @@ from inferometer.catalog.engines import require_effects
 
 torch = pytest.importorskip("torch")
 
-SMALL = Sizes(
+SMALL = KernelSizes(
     rows=(1, 4), weights=((32, 32), (32, 64)), heads=((4, 2, 16),), batches=(1,), queries=(8,), contexts=(8,),
     elements=(256, 1024), images=(1,), planes=((8, 16, 8),), patches=((2, 16, 9), (2, 16, 60)), lookup=(64, 16),
     most_bytes=1e8,
@@ -27,7 +27,7 @@ def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
     )
     versions, environment = torch_environment(torch)
     job = Job(device=gpu, runtime=runtime, dtype="bf16", budget_s=120.0, folder=tmp_path)
-    found = calibrate(job, Prepared(provider=provider, versions=versions, environment=environment))
+    found = calibrate(job, PreparedEngine(provider=provider, versions=versions, environment=environment))
     assert found.outcome.skipped == ()
     assert found.outcome.left == 0
     ways = {"attention.decode", "attention.prefill"} | (set() if runtime == "torch-eager" else {"attention.masked"})

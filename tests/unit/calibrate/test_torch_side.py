@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferometer.calibrate.job import Job, prepare
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.job import Job, prepare_engine
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.calibrate.together import Together
 from inferometer.calibrate.torch.kernels import torch_dtype
 from inferometer.calibrate.torch.provider import _Careful, now_and_then, others_on, require_cuda
@@ -143,7 +143,7 @@ class Provider:
     def measure(self, candidate):
         if self.error:
             raise self.error
-        return Measured(runs=len(candidate.key))
+        return CandidateResult(runs=len(candidate.key))
 
 
 def test_providers_together_measure_each_its_own():
@@ -170,4 +170,4 @@ def test_a_budget_that_measures_nothing_is_refused(tmp_path):
 def test_a_runtime_that_is_not_known_is_named(tmp_path):
     job = Job(device=device("nvidia-h200"), runtime="torch-magic", dtype="bf16", budget_s=9.0, folder=tmp_path)
     with pytest.raises(UnknownNameError, match="torch-magic"):
-        prepare(job)
+        prepare_engine(job)

@@ -18,7 +18,7 @@ from inferometer.core.profile import (
 )
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.explain import case, explanation, roofline
-from inferometer.explain.judging import judge
+from inferometer.explain.judging import judge_profile
 
 
 def told(value):
@@ -50,12 +50,12 @@ def case_of(profile, device=None, **more):
 
 
 def roofline_of(profile, device, **more):
-    return roofline.roofline(judged_on(profile, device, **more))
+    return roofline.roofline_of(judged_on(profile, device, **more))
 
 
 def explain(profile, device, *, graph=None, name=None):
     """Judged on the device and explained: what the command does with `--on`."""
-    judged, notes = judge(profile, device, graph=graph)
+    judged, notes = judge_profile(profile, device, graph=graph)
     return explanation.explain(judged, notes=notes, name=name)
 
 

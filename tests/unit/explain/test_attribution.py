@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from inferometer.core.profile import Headline, OpTime, Phase
-from inferometer.explain.attribution import attribution, by_host, by_parts, by_phase, repeats, split
+from inferometer.explain.attribution import attribution, by_host, by_parts, by_phase, repeats, split_phase
 from unit.explain.explain_cases import computing, forward, op, profile, text
 from unit.explain.strategies import profiles
 
@@ -41,7 +41,7 @@ def test_every_op_is_in_exactly_one_row(found):
 
 
 def test_ops_of_one_kind_stand_together_and_the_rest_is_said():
-    table = split(forward(computing(0.3, "a"), computing(0.4, "b"), op("c", "norm", 0.1)), "kind")
+    table = split_phase(forward(computing(0.3, "a"), computing(0.4, "b"), op("c", "norm", 0.1)), "kind")
     assert [(row.name, row.time_s, row.count) for row in table.rows] == [
         ("linear", pytest.approx(0.7), 2),
         ("norm", 0.1, 1),
@@ -51,20 +51,20 @@ def test_ops_of_one_kind_stand_together_and_the_rest_is_said():
 
 
 def test_ops_that_add_up_to_more_than_the_phase_overlap():
-    table = split(forward(computing(0.8), computing(0.7)), "kind")
+    table = split_phase(forward(computing(0.8), computing(0.7)), "kind")
     assert table.remainder_s == pytest.approx(-0.5)
     assert table.remainder == "overlapping"
 
 
 def test_a_layer_is_what_stands_up_to_its_number():
     names = ("layers.0.attn.q", "layers.0.mlp.up", "layers.11.mlp.up", "model/layers_3/fc", "head.norm", "conv1")
-    table = split(forward(*(op(name, "linear", 0.1, block="b") for name in names)), "layer")
+    table = split_phase(forward(*(op(name, "linear", 0.1, block="b") for name in names)), "layer")
     assert {row.name: row.count for row in table.rows} == {"layers.0": 2, "layers.11": 1, "b": 2, "model/layers_3": 1}
 
 
 def test_equal_layers_that_a_prediction_counts_together_stand_under_their_block():
     one = OpTime(name="layers.0.mlp.up", kind="linear", time_s=0.1, block="decoder", count=32)
-    assert split(forward(one), "layer").rows[0].name == "decoder"
+    assert split_phase(forward(one), "layer").rows[0].name == "decoder"
 
 
 def test_a_request_is_the_prompt_and_every_step_after_the_first_token():

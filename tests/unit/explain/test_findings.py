@@ -11,8 +11,8 @@ from inferometer.asking.gains import Gain
 from inferometer.core.finding import CODES, SEVERITIES
 from inferometer.core.profile import Environment, Headline, OpTime, Phase, Provenance
 from inferometer.core.workload import Workload
-from inferometer.explain.explanation import document
-from inferometer.explain.findings import FINDERS, find
+from inferometer.explain.explanation import explanation_document
+from inferometer.explain.findings import FINDERS, findings_of
 from inferometer.explain.samples import growth, level_samples
 from inferometer.report.explanations import explanation_page
 from unit.explain.explain_cases import (
@@ -54,7 +54,7 @@ def priced(change, phase):
 @given(profiles(), st.sampled_from([None, CPU, GPU]), st.booleans())
 def test_no_profile_is_too_poor_to_explain(found, on, with_prices):
     case = case_of(found, on, **({"price": priced} if with_prices else {}))
-    for finding in find(case):
+    for finding in findings_of(case):
         assert finding.code in CODES
         assert finding.severity in SEVERITIES
         assert finding.stake_s is None or finding.stake_s >= 0
@@ -64,7 +64,7 @@ def test_no_profile_is_too_poor_to_explain(found, on, with_prices):
 @settings(max_examples=25)
 @given(profiles(), st.sampled_from([None, CPU, GPU]))
 def test_every_explanation_is_a_document_and_a_page(found, on):
-    plain = document(explain(found, on, name="file.json"))
+    plain = explanation_document(explain(found, on, name="file.json"))
     json.dumps(plain, allow_nan=False)
     for form in ("table", "md"):
         assert plain["headline"] in explanation_page(plain, form)
@@ -73,13 +73,13 @@ def test_every_explanation_is_a_document_and_a_page(found, on):
 @settings(max_examples=25)
 @given(profiles())
 def test_the_severe_come_first(found):
-    ranks = [SEVERITIES.index(finding.severity) for finding in find(case_of(found, CPU))]
+    ranks = [SEVERITIES.index(finding.severity) for finding in findings_of(case_of(found, CPU))]
     assert ranks == sorted(ranks, reverse=True)
 
 
 def test_of_two_alike_the_one_with_more_at_stake_comes_first():
     moves = op("t", "copy", 0.4)
-    codes = [finding.code for finding in find(case_of(profile(forward(moves, computing(0.4))), CPU))]
+    codes = [finding.code for finding in findings_of(case_of(profile(forward(moves, computing(0.4))), CPU))]
     assert codes.index("layout.moves") < codes.index("host.gap")
 
 
@@ -100,7 +100,7 @@ def test_what_disturbed_a_run_is_a_sentence(reasons, title):
 def test_a_disturbed_run_is_said_before_anything_it_casts_doubt_on():
     found = noisy(disturbed=True)
     found = replace(found, phases=(replace(found.phases[0], ops=(op("t", "copy", 0.009),)),))
-    assert find(case_of(found, CPU))[0].code == "environment.noisy"
+    assert findings_of(case_of(found, CPU))[0].code == "environment.noisy"
 
 
 def test_times_that_scatter_are_noise_without_a_guard_too():
@@ -282,7 +282,7 @@ def test_steps_that_grow_with_the_context_are_growth_and_neither_drift_nor_tail(
     assert found.per_token_s == pytest.approx(1e-4)
     assert max(level_samples(phase)) == pytest.approx(min(level_samples(phase)))
     case = case_of(profile(phase, summary=Headline(tpot_s=0.01), workload=Workload(prompt=100, generate=60)))
-    codes = {finding.code for finding in find(case)}
+    codes = {finding.code for finding in findings_of(case)}
     assert "attention.grows" in codes
     assert not codes & {"latency.drift", "latency.tail"}
 

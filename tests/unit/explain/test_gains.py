@@ -7,7 +7,7 @@ from inferometer.catalog import device
 from inferometer.core.workload import Workload
 from inferometer.cost.predict import predict_graph
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.explain.gains import priced, unpriced
+from inferometer.explain.gains import pricer, unpriced
 from inferometer.readers.resolve import read
 
 
@@ -23,7 +23,7 @@ def question():
 
 @pytest.fixture(scope="module")
 def price(question):
-    return priced(question, question.answer())
+    return pricer(question, question.answer())
 
 
 def test_a_gain_is_before_over_after(question, price):

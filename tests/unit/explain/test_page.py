@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.explain.explanation import document
+from inferometer.explain.explanation import explanation_document
 from inferometer.report.explanations import (
     evidence_text,
     explanation_page,
@@ -28,7 +28,7 @@ from unit.explain.explain_cases import (
 
 
 def plain_of(found, on=CPU):
-    return document(explain(found, on, name="p.json"))
+    return explanation_document(explain(found, on, name="p.json"))
 
 
 def table_of(plain, by):

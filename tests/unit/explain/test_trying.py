@@ -1,6 +1,7 @@
 """Advice put to the test: with an engine whose times are known, and with a real one."""
 
 import json
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,11 @@ from inferometer.core.graph import Graph
 from inferometer.core.profile import ModelFacts
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, EngineError, InferometerError
-from inferometer.explain.trying import asked_again, changed, require_ours, try_changes
-from inferometer.measure.assemble import Subject, assemble
+from inferometer.explain.trying import require_ours, same_request, try_changes, with_change
+from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.isolate import isolated
-from inferometer.measure.order import Order
-from inferometer.measure.run import Asked
+from inferometer.measure.order import MeasureOrder
+from inferometer.measure.run import MeasureRequest
 from inferometer.report.explanations import trial_table
 from inferometer.runtimes.base import Capabilities, Target
 from unit.explain.explain_cases import PAIRS, forward, profile, sampled, steady
@@ -34,7 +35,7 @@ SLOW, FAST = (("a", "Conv", 2e-3),), (("a", "Conv", 5e-4),)
 
 @pytest.fixture(autouse=True)
 def _fakes_in_the_child(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
 
 
 def finding(*changes, gain=None, **more):
@@ -55,7 +56,7 @@ def fake_measure(tmp_path):
             optimisation=asked.optimisation, sizes={"batch": asked.workload.batch}, options=asked.options,
         )  # fmt: skip
         raw = isolated(
-            Order(
+            MeasureOrder(
                 runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape,
                 shapes={"x": (asked.workload.batch, 3)},
             )
@@ -63,13 +64,15 @@ def fake_measure(tmp_path):
         if raw.ended != "done":
             raise EngineError(raw.error or raw.ended)
         graph = Graph(name="m", blocks=())
-        subject = Subject(graph=graph, workload=asked.workload, runtime="fake", sizes={}, facts=ModelFacts(name="m"))
-        return assemble(subject, raw)
+        subject = MeasuredSubject(
+            graph=graph, workload=asked.workload, runtime="fake", sizes={}, facts=ModelFacts(name="m")
+        )
+        return assemble_profile(subject, raw)
 
     return measure, asked_for
 
 
-ASKED = Asked(model="m.fake", runtime="fake", threads=1)
+ASKED = MeasureRequest(model="m.fake", runtime="fake", threads=1)
 
 
 def test_a_change_that_helps_is_found_faster_with_its_gain(tmp_path):
@@ -157,14 +160,14 @@ def test_what_cannot_be_tried_says_why_and_nothing_is_measured():
     ],
 )
 def test_a_change_changes_one_thing(change, key, value):
-    made = changed(ASKED, change, ABLE)
+    made = with_change(ASKED, change, ABLE)
     assert getattr(made, key) == value
-    assert changed(ASKED, "batch=8", ABLE).workload.batch == 8
+    assert with_change(ASKED, "batch=8", ABLE).workload.batch == 8
 
 
 def test_weights_can_be_changed_only_where_they_are_made_up():
-    assert changed(replace(ASKED, model="resnet50"), "weights=f16", ABLE).weights == "f16"
-    assert "convert it" in changed(ASKED, "weights=f16", ABLE)
+    assert with_change(replace(ASKED, model="resnet50"), "weights=f16", ABLE).weights == "f16"
+    assert "convert it" in with_change(ASKED, "weights=f16", ABLE)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +181,7 @@ def test_weights_can_be_changed_only_where_they_are_made_up():
     ],
 )
 def test_what_an_engine_cannot_do_is_said(change, can, why):
-    assert why in changed(ASKED, change, can)
+    assert why in with_change(ASKED, change, can)
 
 
 def test_a_precision_that_the_engine_did_not_apply_is_no_trial():
@@ -207,11 +210,11 @@ def test_only_what_we_measured_is_tried():
 def test_the_question_is_put_again_as_the_profile_tells():
     found = PAIRS["threads.too-few"][0]
     found = replace(found, runtime="onnxruntime", model=replace(found.model, source="/models/m.onnx"))
-    asked = asked_again(found)
+    asked = same_request(found)
     assert (asked.model, asked.runtime, asked.threads) == ("/models/m.onnx", "onnxruntime", 2)
-    assert asked_again(replace(found, model=replace(found.model, name="resnet50"))).model == "resnet50"
-    with pytest.raises(DomainError, match="does not tell where"):
-        asked_again(profile(forward()))
+    assert same_request(replace(found, model=replace(found.model, name="resnet50"))).model == "resnet50"
+    with pytest.raises(DomainError, match="does not say where"):
+        same_request(profile(forward()))
 
 
 def test_the_command_line_that_measured_it_is_the_question(tmp_path, monkeypatch):
@@ -305,7 +308,7 @@ def test_a_real_model_has_its_page(measured):
 
 def test_a_prediction_cannot_be_tried(tmp_path):
     save_profile(profile(forward(), kind="predicted"), tmp_path / "p.json")
-    with pytest.raises(DomainError, match="--try measures again"):
+    with pytest.raises(DomainError, match="--try repeats a measurement"):
         CliRunner().invoke(command, [str(tmp_path / "p.json"), "--try"], catch_exceptions=False)
 
 

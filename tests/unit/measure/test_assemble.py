@@ -6,10 +6,10 @@ from inferometer.bench.loop import Collected
 from inferometer.core.codec import decode, document, encode
 from inferometer.core.profile import ModelFacts, OpTime, Profile
 from inferometer.core.workload import Precision, Workload
-from inferometer.measure.assemble import Subject, assemble
-from inferometer.measure.beside import beside, remarks
+from inferometer.measure.assemble import MeasuredSubject, assemble_profile
+from inferometer.measure.beside import remarks, with_prediction
 from inferometer.measure.order import TextOrder
-from inferometer.measure.raw import Generation, Memory, Raw, Shape
+from inferometer.measure.raw import Generation, MemoryReadings, Raw, Shape
 from inferometer.measure.spans import trace_of
 from inferometer.readers.resolve import read
 from inferometer.report.dataflow import dataflow
@@ -32,7 +32,7 @@ def collected(*samples):
 def subject(name, **lengths):
     graph = read(name)
     workload = Workload(precision=F32, **lengths)
-    return Subject(graph=graph, workload=workload, runtime="fake", sizes={}, facts=ModelFacts(name=name))
+    return MeasuredSubject(graph=graph, workload=workload, runtime="fake", sizes={}, facts=ModelFacts(name=name))
 
 
 def kernel(layer, seconds, kind="MatMul", unit="cpu"):
@@ -49,9 +49,9 @@ def cnn():
     )
     raw = Raw(
         ended="done", opened=OPENED, first_s=0.02, clean=collected(5e-3, 4.9e-3, 5.1e-3), shapes=(shape,),
-        memory=Memory(before_bytes=100, opened_bytes=200, peak_bytes=350),
+        memory=MemoryReadings(before_bytes=100, opened_bytes=200, peak_bytes=350),
     )  # fmt: skip
-    return assemble(subject("resnet50"), raw)
+    return assemble_profile(subject("resnet50"), raw)
 
 
 def test_costs_that_are_paid_once_are_phases_of_their_own(cnn):
@@ -92,7 +92,7 @@ def test_prediction_and_floor_stand_beside_each_layer(cnn):
 
     graph = read("resnet50")
     expected = predict_graph(graph, device("nvidia-t4"), runtime="onnxruntime", workload=Workload(precision=F32))
-    both = beside(cnn, expected, graph)
+    both = with_prediction(cnn, expected, graph)
     conv, fc = both.phase("forward").ops
     assert conv.predicted_s >= conv.floor_s > 0
     assert fc.predicted_s == pytest.approx(next(op.time_s for op in expected.phase("forward").ops if op.name == "fc"))
@@ -130,7 +130,7 @@ def llm():
         ended="done", opened=OPENED, shapes=shapes,
         generations=(generation(order, first=True), generation(order), generation(order, step=2.2e-3)),
     )  # fmt: skip
-    return assemble(subject("llama-3.2-1b", prompt=16, generate=9), raw, case=order)
+    return assemble_profile(subject("llama-3.2-1b", prompt=16, generate=9), raw, case=order)
 
 
 def test_a_generation_has_its_times_by_their_definitions(llm):
@@ -154,7 +154,7 @@ def test_a_chunk_of_several_tokens_gives_each_its_share():
         Event(kind="token", start_ns=1_000_000, end_ns=5_000_000, tokens=4, context=4),
     )
     raw = Raw(ended="done", opened=OPENED, generations=(Generation(order=order, events=events),))
-    found = assemble(subject("llama-3.2-1b", prompt=4, generate=5), raw, case=order)
+    found = assemble_profile(subject("llama-3.2-1b", prompt=4, generate=5), raw, case=order)
     assert found.summary.tpot_s == pytest.approx(1e-3)
     assert found.phase("decode").samples_s == pytest.approx((1e-3,) * 4)
     assert found.phase("decode").context == (4, 5, 6, 7)
@@ -172,7 +172,7 @@ def test_the_dataflow_of_a_measured_generation_closes(llm):
 
 def test_what_ended_early_is_said_first():
     raw = Raw(ended="crashed", opened=OPENED, clean=collected(1e-3), error="SIGSEGV")
-    found = assemble(subject("resnet50"), raw)
+    found = assemble_profile(subject("resnet50"), raw)
     assert found.provenance.notes[0] == "Not complete (crashed): SIGSEGV"
     assert found.summary.latency_s == 1e-3
 
@@ -180,7 +180,7 @@ def test_what_ended_early_is_said_first():
 def test_an_unattributed_rest_that_is_large_is_said():
     shape = Shape(phase="forward", kernels=(kernel("conv1/Conv", 1e-3),), walls_s=(1e-2,))
     raw = Raw(ended="done", opened=OPENED, clean=collected(1e-2), shapes=(shape,))
-    notes = assemble(subject("resnet50"), raw).provenance.notes
+    notes = assemble_profile(subject("resnet50"), raw).provenance.notes
     assert any("90% of the clean run is in no kernel" in note for note in notes)
 
 
@@ -196,7 +196,7 @@ def test_kernels_of_no_layer_and_work_of_no_kernel_are_told(cnn):
         walls_s=(4e-3,) * 3,
     )
     raw = Raw(ended="done", opened=OPENED, clean=collected(4e-3, 4e-3), shapes=(shape,))
-    notes = " ".join(assemble(subject("resnet50"), raw).provenance.notes)
+    notes = " ".join(assemble_profile(subject("resnet50"), raw).provenance.notes)
     assert "25% of the time in kernels is in 1 of the engine's own" in notes
     assert "of the work" in notes
     assert "is in no kernel" in notes
@@ -221,19 +221,19 @@ def test_each_length_has_the_shape_that_was_made_at_it():
         shapes=(shape(short, "lm_head"), shape(long, "layers.0.attn.q_proj")),
     )
     about = subject("llama-3.2-1b", batch=3)
-    names = [assemble(about, raw, case=case).phase("decode").ops[0].name for case in (short, long)]
+    names = [assemble_profile(about, raw, case=case).phase("decode").ops[0].name for case in (short, long)]
     assert names == ["lm_head", "layers.0.attn.q_proj"]
-    assert assemble(about, raw, case=short).summary.tokens_per_s == pytest.approx(3 / 1e-3)
+    assert assemble_profile(about, raw, case=short).summary.tokens_per_s == pytest.approx(3 / 1e-3)
 
 
 def test_layers_that_beat_their_floor_are_told_with_the_reason():
     fast = OpTime(name="a", kind="linear", time_s=1e-3, floor_s=2e-3, bound="memory")
     slow = OpTime(name="b", kind="linear", time_s=1e-3, floor_s=5e-4, bound="compute")
-    base = assemble(subject("resnet50"), Raw(ended="done", opened=OPENED, clean=collected(2e-3, 2e-3)))
+    base = assemble_profile(subject("resnet50"), Raw(ended="done", opened=OPENED, clean=collected(2e-3, 2e-3)))
     forward = dataclasses.replace(base.phase("forward"), ops=(fast, slow))
     both = dataclasses.replace(base, phases=(forward,))
     (cores, beaten) = remarks(both, cores=8)
-    assert cores == "The floor is of all 8 cores; the engine had 2 threads."
+    assert cores == "The floor counts all 8 cores; the engine had 2 threads."
     assert "1 layers, 50% of the time, beat their floor" in beaten
     assert "caches" in beaten
     assert list(remarks(base, cores=2)) == []

@@ -1,5 +1,6 @@
 """Faults injected for real: the child crashes, hangs, raises, eats memory; the parent lives and keeps what it heard."""
 
+import os
 import signal
 import threading
 from pathlib import Path
@@ -8,8 +9,8 @@ import pytest
 
 from fakes.fake_runtime import write_arrays, write_text
 from inferometer.bench.plan import Plan
-from inferometer.measure.isolate import Limits, isolated
-from inferometer.measure.order import Order, TextOrder
+from inferometer.measure.isolate import ChildLimits, isolated
+from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.watch import MOST
 from inferometer.runtimes.base import Target
 
@@ -20,13 +21,13 @@ FAST = (("a", "Conv", 2e-4), ("b", "Gemm", 1e-4))
 
 @pytest.fixture(autouse=True)
 def _fakes_in_the_child(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
+    monkeypatch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
 
 
 def arrays(tmp_path, runtime="fakes.fake_runtime:BUSY", **options):
     path = write_arrays(tmp_path / "model.fake", layers=FAST, fuse=())
     target = Target(path=path, format="fake", sizes={"batch": 2}, options=options)
-    return Order(runtime=runtime, target=target, plan=QUICK, guarded=False)
+    return MeasureOrder(runtime=runtime, target=target, plan=QUICK, guarded=False)
 
 
 def test_a_child_tells_all_of_it(tmp_path):
@@ -46,7 +47,7 @@ def test_a_child_tells_all_of_it(tmp_path):
 
 def test_a_language_model_tells_each_generation(tmp_path):
     path = write_text(tmp_path / "model.fake", layers=FAST)
-    order = Order(
+    order = MeasureOrder(
         runtime="fakes.fake_runtime:BUSY",
         target=Target(path=path, format="fake", text=True, context=64),
         plan=QUICK,
@@ -86,13 +87,13 @@ def test_a_crash_keeps_what_was_heard_before(tmp_path):
 
 
 def test_a_child_that_hangs_is_ended(tmp_path):
-    raw = isolated(arrays(tmp_path, hang="1"), limits=Limits(silence_s=6.0))
+    raw = isolated(arrays(tmp_path, hang="1"), limits=ChildLimits(silence_s=6.0))
     assert raw.ended == "hung"
     assert raw.first_s is not None
 
 
 def test_a_child_that_is_too_big_is_ended(tmp_path):
-    raw = isolated(arrays(tmp_path, hang="1"), limits=Limits(memory_bytes=1_000_000))
+    raw = isolated(arrays(tmp_path, hang="1"), limits=ChildLimits(memory_bytes=1_000_000))
     assert raw.ended == "too-big"
     assert "1 MB are allowed" in raw.error
 
@@ -113,7 +114,9 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path):
 
     order = arrays(tmp_path)
     slow = Plan(warmup=1, runs=10_000, seconds=30.0, seconds_at_most=60.0, calls=1, retries=0)
-    raw = isolated(Order(runtime=order.runtime, target=order.target, plan=slow, guarded=False), progress=interrupt)
+    raw = isolated(
+        MeasureOrder(runtime=order.runtime, target=order.target, plan=slow, guarded=False), progress=interrupt
+    )
     assert raw.ended == "stopped"
     assert raw.opened is not None
 
@@ -123,7 +126,7 @@ def test_samples_of_a_clean_run_that_dies_are_kept(tmp_path):
     path = write_arrays(tmp_path / "model.fake", layers=(("a", "Conv", 0.3),), fuse=())
     target = Target(path=path, format="fake", sizes={"batch": 2}, options={"crash": "5"})
     plan = Plan(warmup=1, runs=9, seconds=0.0, calls=1, retries=0)
-    raw = isolated(Order(runtime="fakes.fake_runtime:BUSY", target=target, plan=plan, guarded=False))
+    raw = isolated(MeasureOrder(runtime="fakes.fake_runtime:BUSY", target=target, plan=plan, guarded=False))
     assert raw.ended == "crashed"
     assert 1 <= len(raw.clean.samples_s) <= 3
     assert not raw.clean.complete

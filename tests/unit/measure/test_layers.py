@@ -2,7 +2,7 @@ import pytest
 
 from inferometer.core.workload import Precision, Workload
 from inferometer.measure.correct import correct
-from inferometer.measure.layers import kind_of, layers_of
+from inferometer.measure.layers import graph_layers, layer_kind
 from inferometer.measure.ops import measured_ops
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
@@ -13,7 +13,7 @@ from inferometer.runtimes.base import Kernel
 def llama():
     graph = read("llama-3.2-1b")
     workload = Workload(prompt=8, precision=Precision(weights="f32", activations="f32"))
-    return layers_of(graph, bind(graph, workload))
+    return graph_layers(graph, bind(graph, workload))
 
 
 def kernel(name, kind, *layers, seconds=1e-3):
@@ -99,4 +99,4 @@ def test_a_fused_kernel_names_its_main_layer_and_keeps_the_others(llama):
     ],
 )  # fmt: skip
 def test_an_engines_word_tells_the_kind(word, kind):
-    assert kind_of(word) == kind
+    assert layer_kind(word) == kind

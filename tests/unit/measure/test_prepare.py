@@ -6,7 +6,7 @@ import pytest
 
 from fakes.fake_runtime import FakeRuntime
 from inferometer.errors import FormatError
-from inferometer.measure.prepare import Making, prepare
+from inferometer.measure.prepare import SyntheticWeights, prepare_model
 from inferometer.readers.resolve import read
 
 LLAMA = {
@@ -29,7 +29,7 @@ def config(tmp_path):
 
 
 def made(config, tmp_path, **asked):
-    return prepare(str(config), opens("onnx"), Making(folder=tmp_path / "made", **asked))
+    return prepare_model(str(config), opens("onnx"), SyntheticWeights(folder=tmp_path / "made", **asked))
 
 
 def test_a_config_is_made_once_and_again_when_it_changes(config, tmp_path):
@@ -48,7 +48,10 @@ def test_a_config_is_made_once_and_again_when_it_changes(config, tmp_path):
 def test_a_config_says_the_size_of_pictures_that_is_asked_for(tmp_path):
     sides = {
         side: json.loads(
-            (prepare("resnet18", opens("config"), Making(folder=tmp_path, image=side)).path / "config.json").read_text()
+            (
+                prepare_model("resnet18", opens("config"), SyntheticWeights(folder=tmp_path, image=side)).path
+                / "config.json"
+            ).read_text()
         )
         for side in (96, 224)
     }
@@ -57,16 +60,16 @@ def test_a_config_says_the_size_of_pictures_that_is_asked_for(tmp_path):
 
 def test_a_picture_model_is_made_at_the_size_asked_for(tmp_path):
     onnx = pytest.importorskip("onnx")
-    found = prepare("squeezenet1.1", opens("onnx"), Making(folder=tmp_path, image=64))
+    found = prepare_model("squeezenet1.1", opens("onnx"), SyntheticWeights(folder=tmp_path, image=64))
     (port,) = onnx.load(found.path).graph.input
     assert [dim.dim_value for dim in port.type.tensor_type.shape.dim][2:] == [64, 64]
 
 
 def test_a_runtime_that_makes_weights_itself_gets_ours_where_they_must_be_the_same(config, tmp_path):
     torch_like = opens("config", "safetensors", "pt2")
-    alone = prepare(str(config), torch_like, Making(folder=tmp_path / "made"))
+    alone = prepare_model(str(config), torch_like, SyntheticWeights(folder=tmp_path / "made"))
     assert (alone.path, alone.format) == (config, "config")
-    same = prepare(str(config), torch_like, Making(folder=tmp_path / "made", same=True))
+    same = prepare_model(str(config), torch_like, SyntheticWeights(folder=tmp_path / "made", same=True))
     assert same.format == "safetensors"
     assert (same.path / "model.safetensors").is_file()
 
@@ -76,8 +79,8 @@ def test_a_format_the_runtime_does_not_open_names_those_that_do(tmp_path):
     onnx = pytest.importorskip("onnx")
     graph = onnx.helper.make_graph([], "g", [], [])
     path.write_bytes(onnx.helper.make_model(graph, ir_version=9).SerializeToString())
-    with pytest.raises(FormatError, match="of the format onnx, and the runtime fake opens gguf") as caught:
-        prepare(str(path), opens("gguf"), Making(folder=tmp_path))
+    with pytest.raises(FormatError, match="has the format onnx, and the runtime fake opens gguf") as caught:
+        prepare_model(str(path), opens("gguf"), SyntheticWeights(folder=tmp_path))
     assert "onnxruntime" in caught.value.remedy
 
 

@@ -47,6 +47,25 @@ def test_a_value_that_is_not_finite_fails():
     assert "not finite" in compare_arrays({"y": bad}, {"y": X}, against="r").reason
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_reference_that_is_not_finite_verifies_nothing(value):
+    bad = X.copy()
+    bad[3] = value
+    found = compare_arrays({"y": X}, {"y": bad}, against="r")
+    assert (found.status, "not finite" in found.reason) == ("failed", True)
+    assert compare_arrays({"y": np.full(3, value)}, {"y": np.full(3, value)}, against="r").status == "failed"
+
+
+def test_values_that_are_not_finite_in_both_at_the_same_place_are_the_same():
+    masked = X.copy()
+    masked[:5] = -np.inf
+    assert compare_arrays({"y": masked}, {"y": masked}, against="r").status == "verified"
+    assert compare_arrays({"y": -masked}, {"y": masked}, against="r").status == "failed"
+    off = masked.copy()
+    off[50:] += 0.1
+    assert compare_arrays({"y": off}, {"y": masked}, against="r").status == "failed"
+
+
 def text(logits, ids=(1, 2, 3)):
     return {"ids": np.array(ids), "made": np.array([4, 5]), "logits": np.asarray(logits, dtype=np.float32)}
 

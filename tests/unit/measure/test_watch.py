@@ -2,7 +2,7 @@
 
 import os
 
-from inferometer.measure.watch import Watch, resident_of
+from inferometer.measure.watch import MemoryWatch, resident_of
 
 
 class Moment:
@@ -18,7 +18,7 @@ class Moment:
 
 
 def watched(moment, looks, apart_s, **settings):
-    watch = Watch(moment.read, moment.clock, **settings)
+    watch = MemoryWatch(moment.read, moment.clock, **settings)
     watch.look()
     assert not moment.looks  # nothing before it begins
     watch.begin()

@@ -1,8 +1,8 @@
-"""Factors within bounds: what a class takes inside whole models, never nearer to its floor than any op came alone.
+"""Bounds on factors: inside a whole model, no op comes nearer to its floor than the best op did alone.
 
-A factor below 1 says that ops run faster inside a model than alone. Small ops may, where launches overlap or weights
-stay in a cache. None is taken to come nearer to its floor than the best that was measured with as many rows: the factor
-is written into a table of its own for the phase, and the shares in it end there.
+A factor below 1 means that ops run faster inside a model than alone. Small ops may, if launches overlap or weights stay
+in a cache. But none is assumed to come nearer to its floor than the best that was measured with as many rows: the
+factor is applied to a table of its own for the phase, and the shares in it are capped.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 def bounded(calibration: Calibration) -> Calibration:
     """The calibration with its factors below 1 written into tables, `linear.decode` beside `linear`; those are then 1.
 
-    Factors of classes that have no table of their own name without the phase (attention is told apart by its path) are
-    left as they are.
+    Factors of classes without a table under their bare name stay as they are (attention has one for each path).
     """
     tables, factors, residuals = list(calibration.tables), dict(calibration.factors), dict(calibration.residuals)
     for name, factor in calibration.factors.items():
@@ -37,15 +36,15 @@ def bounded(calibration: Calibration) -> Calibration:
 
 
 def unbounded(calibration: Calibration) -> Calibration:
-    """Only the tables of ops that were measured alone, and no factors: what whole steps are fitted from."""
+    """The calibration with only the tables of ops measured alone, and no factors: whole steps are fitted from it."""
     kept = tuple(table for table in calibration.tables if not _made(calibration, table.op_class))
     return replace(calibration, tables=kept, factors={})
 
 
 def at_best(calibration: Calibration) -> Calibration:
-    """Every table at the bound that `bounded` holds to: the least that ops can take inside a model."""
+    """Every table at the bound that `bounded` enforces: the least that ops can take inside a model."""
     kept = unbounded(calibration)
-    return replace(kept, tables=tuple(_with(each, each.op_class, _best(each)) for each in kept.tables))
+    return replace(kept, tables=tuple(_with(table, table.op_class, _best(table)) for table in kept.tables))
 
 
 def _made(calibration: Calibration, name: str) -> bool:
@@ -58,7 +57,7 @@ def _shares(table: Utilisation) -> Any:
 
 
 def _best(table: Utilisation) -> Any:
-    """The best share of all; of products the best with as many rows, for few of them read memory and many compute."""
+    """The best share of all; for products, the best with as many rows (few are bound by memory, many by compute)."""
     shares = _shares(table)
     if shares.ndim > 1 and table.axes[0] == "rows":
         return np.broadcast_to(shares.max(axis=tuple(range(1, shares.ndim)), keepdims=True), shares.shape)
@@ -70,5 +69,5 @@ def _with(table: Utilisation, name: str, shares: Any) -> Utilisation:
 
 
 def least_seconds(parts: Mapping[str, float], factors: Mapping[str, float], least: Mapping[str, float]) -> float:
-    """Seconds of the parts of a step with their factors, none below its least."""
+    """Seconds of a step's parts with their factors, none below its least."""
     return sum(max(factors.get(name, 1.0) * seconds, least.get(name, 0.0)) for name, seconds in parts.items())

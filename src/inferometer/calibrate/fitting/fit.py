@@ -1,9 +1,9 @@
 """The fit: points → utilisation tables, overheads, residuals. Values in, values out; numpy only.
 
-Each class of op gets a table over one or two axes of its shape (`AXES_OF`), logarithmic in all of them. A grid point is
-a locally weighted straight line through the measured points around it, held between the least and the greatest of
-those, so that it never overshoots and never passes 1. What the tables are off by is tried with the probe left out that
-is predicted, a whole probe at a time, because points of one probe err together.
+Each class of op gets a table over one to three axes of its shape (`AXES_OF`), logarithmic in all of them. A grid point
+is a locally weighted straight line through the measured points around it, clipped to their least and greatest values,
+so that it never overshoots and never exceeds 1. The residual is found by leaving out one probe after the other, a whole
+probe at a time, because the points of a probe err together.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from inferometer.errors import DomainError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from inferometer.calibrate.fitting.points import Point
+    from inferometer.calibrate.fitting.points import OpPoint
 
 # The axes that a class's table may have, by its name or the first part of it. The set that predicts left-out probes
 # best is taken; of two that do equally well, the one that stands first.
@@ -44,17 +44,17 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
     "scan": (("flops",),),
     "recurrent": (("flops",),),
 }  # fmt: skip
-RISING = frozenset({"vector", "indexing", "depthwise"})  # larger ops of these come nearer to the peak, never further
-LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by as much
-_EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold eight in ten readings
-_NODES = {1: 24, 2: 12, 3: 8}  # grid points an axis, at most
+RISING = frozenset({"vector", "indexing", "depthwise"})  # of these, a larger op is never further from the peak
+LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by this much
+_EIGHT_IN_TEN = 1.2816  # standard deviations on each side that contain 80 % of normal readings
+_NODES = {1: 24, 2: 12, 3: 8}  # most grid points per axis, by the number of axes
 _FINE = {"vector": 24}  # … of classes whose kinds differ in how many bytes an element takes, by little
-_WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in units of log-shape: tried, and the best by probe kept
+_WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in log-shape: the best for left-out probes is kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """The table of a class with what it was made of. `residual` is a ratio at one standard deviation."""
+    """The table of a class and how well it fits. `residual` is the standard deviation of log(measured / predicted)."""
 
     table: Utilisation
     residual: float
@@ -64,29 +64,32 @@ class Fitted:
     valid: Mapping[str, tuple[float, float]]
 
 
-def fit_points(points: Iterable[Point], *, kernel_s: float = 0.0, stream: str = "floor") -> tuple[Fitted, ...]:
-    """A table for every class that the points belong to. Points without a floor (nothing computed) are left out."""
-    groups: dict[str, list[Point]] = defaultdict(list)
+def fit_points(points: Iterable[OpPoint], *, kernel_s: float = 0.0, stream: str = "floor") -> tuple[Fitted, ...]:
+    """A table for every class of the points. Points without a floor (nothing was computed) are left out."""
+    groups: dict[str, list[OpPoint]] = defaultdict(list)
     for point in points:
         if point.floor_s > 0:
-            groups[class_for(point)].append(point)
+            groups[class_for(point.classes)].append(point)
     return tuple(fit_class(name, group, kernel_s=kernel_s, stream=stream) for name, group in sorted(groups.items()))
 
 
-def class_for(point: Point) -> str:
-    """The class whose table a point goes into: attention is told apart by phase and path, small ops by fusion."""
-    name = point.classes[-1]
-    if FUSED in point.classes:
+def class_for(classes: tuple[str, ...]) -> str:
+    """Of an op's classes, the one whose table its point goes into.
+
+    Attention has a table for each phase and path, small ops one for those that are fused.
+    """
+    name = classes[-1]
+    if FUSED in classes:
         return FUSED
     if name != "attention":
         return name
-    return next((each for each in point.classes if each.endswith(("prefill", "decode", "masked", "padded"))), name)
+    return next((path for path in classes if path.endswith(("prefill", "decode", "masked", "padded"))), name)
 
 
 def fit_class(
-    name: str, points: Sequence[Point], *, kernel_s: float = 0.0, stream: str = "floor", axes: tuple[str, ...] = ()
+    name: str, points: Sequence[OpPoint], *, kernel_s: float = 0.0, stream: str = "floor", axes: tuple[str, ...] = ()
 ) -> Fitted:
-    """The table of one class. `axes` where others than `AXES_OF` are wanted."""
+    """The table of one class, over `axes` if given, otherwise over the best of `AXES_OF`."""
     if not points:
         raise DomainError(f"There is no point of {name} to fit a table to.")
     known = _Known(points=points, kernel_s=kernel_s)
@@ -106,9 +109,9 @@ def fit_class(
 
 
 class _Known:
-    """Points as columns. A point whose time is mostly its launch says little of its share, and weighs little."""
+    """Points as columns. A point whose time is mostly launch says little about its share, and weighs little."""
 
-    def __init__(self, *, points: Sequence[Point], kernel_s: float) -> None:
+    def __init__(self, *, points: Sequence[OpPoint], kernel_s: float) -> None:
         self.points = points
         self.probes = np.array([point.probe for point in points])
         self.shares = np.log(np.array([point.share(kernel_s) for point in points]))
@@ -124,8 +127,8 @@ class _Known:
         return np.log(self.seconds[places] / predicted)
 
 
-def _axes_for(name: str, points: Sequence[Point], wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """The sets to try: those whose axes every point has."""
+def _axes_for(name: str, points: Sequence[OpPoint], wanted: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The sets of axes to try: those that every point has."""
     sets = (wanted,) if wanted else AXES_OF.get(name) or AXES_OF[name.partition(".")[0]]
     had = [axes for axes in sets if all(point.axes.get(axis, 0) > 0 for point in points for axis in axes)]
     return had or [("bytes",)]
@@ -145,26 +148,26 @@ def _best_axes(sets: list[tuple[str, ...]], known: _Known) -> tuple[tuple[str, .
     return best[1:]
 
 
-def _range(points: Sequence[Point]) -> dict[str, tuple[float, float]]:
-    found: dict[str, tuple[float, float]] = {}
+def _range(points: Sequence[OpPoint]) -> dict[str, tuple[float, float]]:
+    ranges: dict[str, tuple[float, float]] = {}
     for axis in sorted({axis for point in points for axis in point.axes}):
         values = [point.axes[axis] for point in points if point.axes.get(axis, 0) > 0]
         if values:
-            found[axis] = (min(values), max(values))
-    return found
+            ranges[axis] = (min(values), max(values))
+    return ranges
 
 
 def _nodes(column: Any, most: int) -> tuple[float, ...]:
-    """Grid points of one axis: the measured values themselves where they are few, else as many spread evenly."""
+    """Grid points of one axis: the measured values themselves if they are few, otherwise evenly spread."""
     distinct = sorted({round(float(value), 9) for value in column})
     if len(distinct) > most:
         distinct = [float(value) for value in np.linspace(distinct[0], distinct[-1], most)]
-    found = [float(np.exp(value)) for value in distinct]
-    return tuple(value for place, value in enumerate(found) if place == 0 or value > found[place - 1] * (1 + 1e-9))
+    nodes = [float(np.exp(value)) for value in distinct]
+    return tuple(value for place, value in enumerate(nodes) if place == 0 or value > nodes[place - 1] * (1 + 1e-9))
 
 
 def _values(name: str, grid: tuple[tuple[float, ...], ...], known: tuple[Any, Any, Any, float]) -> tuple[float, ...]:
-    mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(each) for each in grid), indexing="ij")], axis=1)
+    mesh = np.stack([axis.ravel() for axis in np.meshgrid(*(np.log(nodes) for nodes in grid), indexing="ij")], axis=1)
     values = np.array([_near(place, *known) for place in mesh])
     if name.partition(".")[0] in RISING and len(grid) == 1:
         values = _rising(values)
@@ -172,7 +175,7 @@ def _values(name: str, grid: tuple[tuple[float, ...], ...], known: tuple[Any, An
 
 
 def _near(place: Any, shapes: Any, shares: Any, worth: Any, width: float) -> float:
-    """The locally weighted line at a place, held within what its neighbours have."""
+    """The value of the locally weighted line at a place, clipped to its neighbours' range."""
     distance = np.sqrt((((shapes - place) / width) ** 2).sum(axis=1))
     nearest = np.sort(distance)[min(len(distance) - 1, shapes.shape[1] + 1)]
     weights = worth * np.exp(-0.5 * (distance / max(1.0, nearest)) ** 2)
@@ -183,12 +186,12 @@ def _near(place: Any, shapes: Any, shares: Any, worth: Any, width: float) -> flo
     ridge[0, 0] = 0.0
     left = np.vstack([columns * scale[:, None], ridge])
     right = np.concatenate([shares * scale, np.zeros(columns.shape[1])])
-    found = float(np.linalg.lstsq(left, right, rcond=None)[0][0])
-    return float(np.clip(found, shares[around].min(), min(0.0, shares[around].max())))
+    line = float(np.linalg.lstsq(left, right, rcond=None)[0][0])
+    return float(np.clip(line, shares[around].min(), min(0.0, shares[around].max())))
 
 
 def _rising(values: Any) -> Any:
-    """The nearest sequence that never falls: pools of neighbours that would, each at their mean."""
+    """The nearest sequence that never falls: neighbours that would fall are pooled at their mean."""
     pools: list[list[float]] = []
     for value in values:
         pools.append([float(value), 1.0])
@@ -199,13 +202,13 @@ def _rising(values: Any) -> Any:
 
 
 def _best_width(shapes: Any, known: _Known) -> tuple[float, Any]:
-    """The neighbourhood that predicts left-out probes best, and the errors it makes with them."""
+    """The width that predicts left-out probes best, and its errors on them."""
     tried = [(width, _left_out(shapes, known, width)) for width in _WIDTHS]
     return min(tried, key=lambda pair: float(np.mean(np.abs(pair[1]))) if len(pair[1]) else 0.0)
 
 
 def _left_out(shapes: Any, known: _Known, width: float) -> Any:
-    """log(measured / predicted) of every point, from the other probes, or the other points of the only one."""
+    """log(measured / predicted) of every point, from the other probes; with one probe, from its other points."""
     alone = len(set(known.probes)) == 1
     places, shares = [], []
     for number, probe in enumerate(known.probes):
@@ -217,31 +220,31 @@ def _left_out(shapes: Any, known: _Known, width: float) -> Any:
 
 
 def residual_spread(errors: Any) -> float:
-    """The standard deviation whose eight-in-ten interval holds eight in ten of the errors (logarithms of ratios)."""
+    """The standard deviation whose 80 % interval contains 80 % of the errors (logarithms of ratios)."""
     if len(errors) == 0:
-        return log(2.0)  # one point: nothing says how far another may lie
+        return log(2.0)  # one point: nothing shows how far off another may be
     wide = float(np.quantile(np.abs(errors), 0.8)) / _EIGHT_IN_TEN
-    few = 1 + 2 / len(errors)  # few errors show too little of their spread
+    few = 1 + 2 / len(errors)  # few errors understate their spread
     return max(LEAST_RESIDUAL, wide * few)
 
 
-def doubts(fitted: Fitted | None, shapes: Sequence[Mapping[str, float]], points: Sequence[Point]) -> Any:
-    """How wide the interval would be at each shape: the residual, more the further the nearest measured point lies.
+def doubts(fitted: Fitted | None, shapes: Sequence[Mapping[str, float]], points: Sequence[OpPoint]) -> Any:
+    """How uncertain the table is at each shape: the residual, growing with the distance to the nearest point.
 
-    Of a class without a table nothing is known: 1 everywhere.
+    A class without a table is uncertain everywhere: 1.
     """
     if fitted is None or not points:
         return np.ones(len(shapes))
     axes = fitted.table.axes
-    asked, known = (
-        np.log(np.array([[max(each.get(axis, 1.0), 1e-9) for axis in axes] for each in group]))
+    wanted, known = (
+        np.log(np.array([[max(shape.get(axis, 1.0), 1e-9) for axis in axes] for shape in group]))
         for group in (shapes, [point.axes for point in points])
     )
-    nearest = np.abs(asked[:, None, :] - known[None, :, :]).sum(axis=2).min(axis=1)
+    nearest = np.abs(wanted[:, None, :] - known[None, :, :]).sum(axis=2).min(axis=1)
     return fitted.residual * (0.2 + nearest)
 
 
-def predicted_seconds(fitted: Fitted, point: Point, kernel_s: float) -> float:
-    """What the table says of a point."""
+def predicted_seconds(fitted: Fitted, point: OpPoint, kernel_s: float) -> float:
+    """What the table predicts for a point."""
     share = interpolate(fitted.table, point.axes)
     return float(point.floor_s / share + kernel_s * point.launches)

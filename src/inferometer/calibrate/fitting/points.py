@@ -1,10 +1,10 @@
-"""Points: single ops that were measured, beside what the cost model knows of them. They are all that a fit sees.
+"""Points: single ops that were measured, with what the cost model knows about them. A fit sees nothing else.
 
-A point holds an op's class and shape in the words of the cost model (`cost.classes`), the seconds it took, and its
-floor: the work over the device's peaks, with everything the runtime does to it (fusion, masks, repeated caches). So
-`u = floor / (seconds − launches · kernel)` is the utilisation that a table is to hold. Where they come from does not
-matter: `works_of` gives the class, shape and floor of every op of a graph as it would be priced, and `measured` joins
-them with seconds, be it from a kernel that was run alone or from the layers of a model.
+A point has an op's class and shape in the cost model's terms (`cost.work.classes`), the seconds it took, and its floor:
+the work over the device's peaks, with everything the runtime does to it (fusion, masks, repeated caches). So
+`u = floor / (seconds − launches · kernel)` is the utilisation for its table. `works_of` gives the class, shape and
+floor of every op of a graph as it would be priced; `measured_point` adds the seconds, whether they are of a kernel run
+alone or of a model's layer.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from inferometer.cost.price.plan import Plan
 
 T = TypeVar("T")
-_TOLD = 4  # steps that were measured again, before anything is said of drift
+_REPEATED = 4  # steps that must have been measured again before a drift is stated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpWork:
-    """What one op of a graph is to the cost model. `count` equal ones are one entry; the numbers are of one of them."""
+    """One op of a graph as the cost model sees it. `count` equal ops are one entry, with the numbers of one of them."""
 
     name: str
     kind: str
     count: int
-    classes: tuple[str, ...]  # the names its table is looked for under, the most telling first
+    classes: tuple[str, ...]  # names of its table, the most specific first
     axes: Mapping[str, float]
     floor_s: float
     launches: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """One measured op. `probe` names what must be left out together: a probe model, or a kernel of one weight.
+class OpPoint:
+    """One measured op. `probe` names what is left out together: a probe model, or the kernels of one weight.
 
-    `dtype` is the format of the activations. `rates` are what the op reached: operations per second by arithmetic
-    format, bytes per second by memory level, for devices whose peaks nobody states.
+    `dtype` is the format of the activations. `rates` are the rates that the op reached: operations per second by
+    arithmetic format, bytes per second by memory level, for devices whose row states no peaks.
     """
 
     classes: tuple[str, ...]
@@ -69,17 +69,17 @@ class Point:
             raise DomainError(f"The point {self.probe} {self.op} took {self.seconds!r} s, which nothing can take.")
 
     def share(self, kernel_s: float = 0.0) -> float:
-        """Its utilisation, in (0, 1]; 0 where the floor is 0, which says nothing."""
+        """Its utilisation, in (0, 1]; 0 if its floor is 0, which says nothing."""
         working = max(self.seconds - kernel_s * self.launches, self.floor_s, 1e-12)
         return min(1.0, self.floor_s / working)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPoint:
-    """A whole step of a model that was measured: one forward pass, one prompt, or one step of decoding.
+    """A measured step of a whole model: one forward pass, one prompt, or one decode step.
 
-    `config` is the model's as Hugging Face writes it, or empty where `model` is a name of the catalog. `query` new
-    tokens come to each sequence after `context` that stand in its cache; an image's side stands in `image`.
+    `config` is the model's in Hugging Face's form, or empty if `model` is a catalog name. Each sequence has `context`
+    tokens in its cache and gets `query` new ones; `image` is an image's side in pixels.
     """
 
     model: str
@@ -98,7 +98,7 @@ class StepPoint:
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What a step of another round has in common with it."""
+        """The same for the same step of another round."""
         return self.model, self.phase, self.dtype, self.batch, self.query, self.context, self.image
 
     @property
@@ -106,9 +106,9 @@ class StepPoint:
         return {"batch": self.batch, "query": self.query, "context": self.context, "logits": 1}
 
 
-def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> Point:
-    """A reading of something that is no op's work: `kernel`, `host` or `step`, in seconds each."""
-    return Point(classes=("overhead",), axes={}, seconds=seconds, floor_s=0.0, dtype=dtype, probe=probe, op=name)
+def overhead(name: str, seconds: float, *, dtype: str, probe: str) -> OpPoint:
+    """A reading of an overhead, which is no op's work: `kernel`, `host` or `step`, in seconds each."""
+    return OpPoint(classes=("overhead",), axes={}, seconds=seconds, floor_s=0.0, dtype=dtype, probe=probe, op=name)
 
 
 def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, ...]:
@@ -117,13 +117,13 @@ def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, 
     quantities = prepared.quantities(sizes)
     binding = prepared.binding(sizes)
     compute, memory = plan.ideals(quantities)
-    found: list[OpWork] = []
+    works: list[OpWork] = []
     for entry in prepared.entries:
         row = prepared.rows[entry.row]
         if row.op_class in FREE | {"collective"} or row.once:
             continue
         shape = shape_in(row, binding, quantities, entry.row)
-        found.append(
+        works.append(
             OpWork(
                 name=entry.name,
                 kind=entry.kind,
@@ -134,12 +134,12 @@ def works_of(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[OpWork, 
                 launches=row.fused.launches,
             )
         )
-    return tuple(found)
+    return tuple(works)
 
 
-def measured(work: OpWork, seconds: float, *, dtype: str, probe: str, workload: str = "") -> Point:
-    """The op with the seconds that one of it took."""
-    return Point(
+def measured_point(work: OpWork, seconds: float, *, dtype: str, probe: str, workload: str = "") -> OpPoint:
+    """The op with the seconds that one of them took."""
+    return OpPoint(
         classes=work.classes,
         axes=work.axes,
         seconds=seconds,
@@ -152,14 +152,14 @@ def measured(work: OpWork, seconds: float, *, dtype: str, probe: str, workload: 
     )
 
 
-def middle_of(points: Iterable[Point]) -> list[Point]:
-    """Of a probe's workload that was measured in several rounds the middle one, as a whole, at the middle of the times.
+def middle_of(points: Iterable[OpPoint]) -> list[OpPoint]:
+    """For each workload of a probe that was measured in several rounds, the middle round, scaled to the median time.
 
-    The pace of a machine drifts from minute to minute, and long steps of real models meet all of it: the fastest round
-    of a short probe would promise what no long step holds. Overheads and readings are all kept.
+    A machine's pace drifts from minute to minute, and the long steps of real models meet all of it: the fastest round
+    of a short probe would promise what no long step keeps. All overheads and readings are kept.
     """
-    kept: list[Point] = []
-    rounds: dict[tuple[str, str, str], list[list[Point]]] = defaultdict(list)
+    kept: list[OpPoint] = []
+    rounds: dict[tuple[str, str, str], list[list[OpPoint]]] = defaultdict(list)
     seen: Counter[tuple[str, str, str, str]] = Counter()
     for point in points:
         if not point.workload:
@@ -171,55 +171,55 @@ def middle_of(points: Iterable[Point]) -> list[Point]:
         while len(rounds[run]) <= number:
             rounds[run].append([])
         rounds[run][number].append(point)
-    for those in rounds.values():
-        whole = [each for each in those if len(each) == len(those[0])]
-        totals = [sum(point.seconds for point in each) for each in whole]
-        _, place = sorted((total, place) for place, total in enumerate(totals))[len(whole) // 2]
+    for of_run in rounds.values():
+        complete = [round_points for round_points in of_run if len(round_points) == len(of_run[0])]
+        totals = [sum(point.seconds for point in round_points) for round_points in complete]
+        _, place = sorted((total, place) for place, total in enumerate(totals))[len(complete) // 2]
         scale = median(totals) / totals[place]
-        kept += [replace(point, seconds=scale * point.seconds) for point in whole[place]]
+        kept += [replace(point, seconds=scale * point.seconds) for point in complete[place]]
     return kept
 
 
 def middle_steps(steps: Iterable[StepPoint]) -> list[StepPoint]:
-    """The same of whole steps."""
+    """The same for whole steps."""
     rounds: dict[tuple[Any, ...], list[StepPoint]] = defaultdict(list)
     for step in steps:
         rounds[step.key].append(step)
-    return [replace(those[0], seconds=median(step.seconds for step in those)) for those in rounds.values()]
+    return [replace(same[0], seconds=median(step.seconds for step in same)) for same in rounds.values()]
 
 
 def drifts(steps: Iterable[StepPoint]) -> dict[str, float]:
-    """By phase, how far a step is from itself at another time: the standard deviation of the logarithm of its seconds.
+    """By phase, how much a step varies from one time to another: the standard deviation of the log of its seconds.
 
-    Only steps that were measured in several rounds tell; of few nothing is said.
+    Only steps measured in several rounds count; with few of them, nothing is stated.
     """
     rounds: dict[str, dict[tuple[Any, ...], list[float]]] = defaultdict(lambda: defaultdict(list))
     for step in steps:
         rounds[step.phase][step.key].append(log(step.seconds))
-    found = {}
-    for phase, those in rounds.items():
-        again = [logs for logs in those.values() if len(logs) > 1]
-        if len(again) >= _TOLD:
-            squares = sum((value - fmean(logs)) ** 2 for logs in again for value in logs)
-            found[phase] = sqrt(squares / sum(len(logs) - 1 for logs in again))
-    return found
+    by_phase = {}
+    for phase, of_phase in rounds.items():
+        repeated = [logs for logs in of_phase.values() if len(logs) > 1]
+        if len(repeated) >= _REPEATED:
+            squares = sum((value - fmean(logs)) ** 2 for logs in repeated for value in logs)
+            by_phase[phase] = sqrt(squares / sum(len(logs) - 1 for logs in repeated))
+    return by_phase
 
 
-def append_points(path: Path, points: Iterable[Point | StepPoint]) -> None:
-    """Add points to a journal, one JSON object a line: what stands there survives whatever comes next."""
+def append_points(path: Path, points: Iterable[OpPoint | StepPoint]) -> None:
+    """Add points to a journal, one JSON object per line: what is written survives whatever happens next."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         for point in points:
             file.write(msgspec.json.encode(point) + b"\n")
 
 
-def read_points(path: Path) -> tuple[Point, ...]:
-    """The points of a journal. A last line that was cut off is left out; any other that is no point is an error."""
-    return _read(path, Point)
+def read_points(path: Path) -> tuple[OpPoint, ...]:
+    """The points of a journal. A last line that was cut off is skipped; any other bad line is an error."""
+    return _read(path, OpPoint)
 
 
 def read_steps(path: Path) -> tuple[StepPoint, ...]:
-    """The same of whole steps, which have a journal of their own."""
+    """The same for whole steps, which have a file of their own."""
     return _read(path, StepPoint)
 
 
@@ -228,17 +228,17 @@ def _read(path: Path, kind: type[T]) -> tuple[T, ...]:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise FormatError(f"{path} cannot be read: {error.strerror or error}.") from None
-    found: list[T] = []
+    rows: list[T] = []
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            found.append(msgspec.json.decode(line, type=kind))
+            rows.append(msgspec.json.decode(line, type=kind))
         except (msgspec.DecodeError, DomainError) as error:
             if number == len(lines):
                 break
             raise FormatError(
-                f"Line {number} of {path} is no measured point: {error}.",
+                f"Line {number} of {path} is not a measured point: {error}.",
                 remedy="Start again with --fresh, or delete the line.",
             ) from None
-    return tuple(found)
+    return tuple(rows)

@@ -1,7 +1,7 @@
-"""Single ops as graphs: what a kernel that is measured alone is to the cost model.
+"""Single ops as graphs: a kernel measured alone, as the cost model sees it.
 
-A kernel's class, shape and floor come from the same code that prices it in a model, so a table fitted to kernels says
-of a model's op what it said of the kernel.
+A kernel's class, shape and floor come from the same code that prices it in a model, so a table fitted to kernels
+applies to a model's ops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Single:
-    """An op of fixed sizes, in the phase it would run in. `context` tokens stand in its cache."""
+    """An op of fixed sizes, in the phase it would run in, with `context` tokens in its cache."""
 
     op: Op
     phase: str
@@ -49,7 +49,7 @@ def linear(rows: int, inputs: int, outputs: int, *, phase: str = "forward") -> S
 def attention(  # noqa: PLR0913 - what attention is
     batch: int, heads: tuple[int, int], head_dim: int, *, query: int, context: int = 0, cached: bool = True
 ) -> Single:
-    """`heads` are those of the queries and those of the keys. One query after a context is a step of decoding."""
+    """`heads` are the numbers of query heads and key-value heads. One query after a context is a decode step."""
     width, narrow = heads[0] * head_dim, heads[1] * head_dim
     sides = {"q": width, "k": narrow, "v": narrow}
     op = Op(
@@ -119,7 +119,7 @@ def work_of_single(single: Single, device: Device, *, runtime: RuntimeEffects | 
     workload = Workload(batch=single.batch, precision=Precision(weights=dtype, activations=dtype, kv=dtype))
     ready = make_ready(graph, device, effects=require_effects(runtime), workload=workload, options=Options())
     sizes = {"batch": single.batch, "query": single.query, "context": single.context, "logits": 1, **single.sizes}
-    found = works_of(ready.plan, sizes, single.phase)
-    if len(found) != 1:
-        raise DomainError(f"{single.op.name} is no op that takes time.")
-    return found[0]
+    works = works_of(ready.plan, sizes, single.phase)
+    if len(works) != 1:
+        raise DomainError(f"{single.op.name} is not an op that takes time.")
+    return works[0]

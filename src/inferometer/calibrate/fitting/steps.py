@@ -1,10 +1,10 @@
-"""Whole steps: what the ops of a model take together, beside what they take alone.
+"""Whole steps: how long the ops of a model take together, compared with how long they take alone.
 
 Kernels that follow each other inside a model share caches, power and the launch queue, and a runtime does things
-between them that no table of ops has. A step that was measured whole is taken apart into the seconds of its op classes,
-as the tables price them, and the number of kernels; the fit finds factors for the classes, the cost of a kernel, of a
-launch by the host and of a step that explain all steps together. Every factor is drawn towards 1 by how well its class
-is known, so that few steps move it little, and large errors count less than their square.
+between them that are in no table of ops. A measured step is split into the seconds of its op classes, as the tables
+price them, and its number of kernels. The fit finds a factor for each class, and the cost of a kernel, of a launch by
+the host and of a step, that explain all steps together. Each factor is drawn towards 1, more strongly the better its
+class is known, so that few steps move it little. Large errors count less than their square.
 """
 
 from __future__ import annotations
@@ -27,23 +27,24 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.cost.price.plan import Plan
 
-# How far the factor of a class may reasonably be from 1, as a standard deviation of its logarithm.
+# How far a factor or an overhead may plausibly be from where it starts: the standard deviation of its logarithm.
 FREEDOM = {
     "linear": 0.15, "matmul": 0.3, "attention": 0.6, "convolution": 0.3, "depthwise": 0.3, "vector": 0.6,
     "indexing": 0.6, "kernel": 0.3, "host": 1.0, "step": 0.3,
 }  # fmt: skip
-_NOISE = 0.05  # what single steps are off by for reasons of their own
-_QUIET = 0.35  # the quantile of what steps that wait for their host take a kernel
-_SHORTEST = 0.1
-_FAR = 2.0  # noises: errors beyond it pull no harder
-_STRAY = 2.33  # freedoms: a factor further from 1 than 98 in 100 explains something that the model has no word for
+_NOISE = 0.05  # relative error of a single step that no factor explains
+_QUIET = 0.35  # quantile of the seconds per kernel of steps that wait for their host
+_SHORTEST = 0.1  # … and of all steps, as an upper bound to start from
+_FAR = 2.0  # in units of noise: larger errors pull no harder
+_STRAY = 2.33  # in units of freedom: 98 in 100 factors are nearer; one further off explains something not modelled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeStep:
-    """One measured step. `parts` are seconds on the device by class, launches left out; `model` is left out together.
+    """One measured step. `parts` are seconds on the device by class, without launches.
 
-    `launches` are kernels; `queued` those that the host starts one by one while the device works.
+    `launches` counts kernels; `queued` those that the host starts one by one while the device works. The steps of one
+    `model` are left out together.
     """
 
     model: str
@@ -53,14 +54,14 @@ class WholeStep:
     launches: float
     queued: float = 0.0
     workload: str = ""
-    least: Mapping[str, float] = field(default_factory=dict)  # of parts: what no factor takes them below
+    least: Mapping[str, float] = field(default_factory=dict)  # lower bounds of the parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steps:
+class StepFit:
     """What the fit found: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase.
 
-    Phases of which the fit makes no sense are `left` out: their ops stay as they were measured alone.
+    Phases whose fit makes no sense are `left` out: their ops stay as they were measured alone.
     """
 
     factors: Mapping[str, float]
@@ -71,9 +72,9 @@ class Steps:
     left: tuple[str, ...] = ()
 
     def applied_to(self, calibration: Calibration, *, source: str, date: str) -> Calibration:
-        """The calibration with these factors and overheads, and what whole steps are off by."""
-        alone = {f"alone.{name}": value for name, value in self.start.items()}  # to begin another fit with
-        made = {
+        """The calibration with these factors and overheads, and the residuals of whole steps."""
+        alone = {f"alone.{name}": value for name, value in self.start.items()}  # where another fit starts
+        sourced = {
             name: Sourced(value=value, origin="calibrated", source=source, date=date)
             for name, value in {**self.overheads, **alone}.items()
         }
@@ -81,7 +82,7 @@ class Steps:
         return replace(
             calibration,
             factors={**calibration.factors, **self.factors},
-            overheads={**calibration.overheads, **made},
+            overheads={**calibration.overheads, **sourced},
             residuals={**calibration.residuals, **self.residuals},
             steps=len(self.errors),
             fitted_on=models,
@@ -90,7 +91,7 @@ class Steps:
 
 
 def alone_note(phase: str) -> str:
-    return f"Whole steps of {phase} are not explained by its op classes, so that its ops count as they do alone."
+    return f"Whole steps of {phase} are not explained by its op classes, so its ops count as they do alone."
 
 
 def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
@@ -103,7 +104,7 @@ def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
     workload: str = "",
     best: Plan | None = None,
 ) -> WholeStep:
-    """A step as the plan prices it, by class. The plan must have no factors yet; `best` prices what none goes below."""
+    """A step, split by class as the plan prices it. The plan must have no factors yet; `best` prices lower bounds."""
     parts, launches = _parts(plan, sizes, phase)
     queued = 0.0 if phase in plan.overheads.captured or plan.overheads.host_s is None else launches
     return WholeStep(
@@ -137,8 +138,8 @@ def _parts(plan: Plan, sizes: Mapping[str, Any], phase: str) -> tuple[dict[str, 
     return parts, launches
 
 
-def explained(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> float:
-    """Seconds of a step: its ops and kernels, or the host where that takes longer, and the step's own."""
+def explained_seconds(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> float:
+    """Seconds of a step: its ops and kernels, or the host if that takes longer, and the step's own overhead."""
     device, host = _both(step, factors, overheads)
     return max(device, host) + overheads.get("step", 0.0)
 
@@ -149,14 +150,14 @@ def _both(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str,
 
 
 def fit_steps(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
-    """Factors by class and overheads. `start` has the overheads to begin with, in seconds; only those are fitted.
+    """Factors by class, and overheads. `start` has the initial overheads in seconds; only those are fitted.
 
-    The host is fitted apart, to the steps that wait for it: what disturbs a host only ever adds time, so a low quantile
-    of what it takes a kernel is nearer to the truth than the middle.
+    The host is fitted separately, to the steps that wait for it: disturbances only ever add time, so a low quantile of
+    its seconds per kernel is nearer to the truth than the median.
     """
     overheads, factors = dict(start), dict[str, float]()
     queued = [step.seconds / step.queued for step in steps if step.queued]
-    if queued and "host" in overheads:  # no step is shorter than its host takes: the shortest bound it from above
+    if queued and "host" in overheads:  # no step is shorter than its host: the shortest ones bound it from above
         overheads["host"] = float(np.quantile(queued, _SHORTEST))
     for _ in range(3):
         waits = [step for step in steps if _waits(step, factors, overheads)]
@@ -165,8 +166,8 @@ def fit_steps(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[d
             overheads["host"] = max(1e-9, float(np.quantile(taken, _QUIET)))
         busy = [step for step in steps if not _waits(step, factors, overheads)]
         if busy:
-            factors, found = _fit_busy(busy, {name: start[name] for name in start if name != "host"})
-            overheads |= found
+            factors, fitted = _fit_busy(busy, {name: start[name] for name in start if name != "host"})
+            overheads |= fitted
     return factors, overheads
 
 
@@ -187,21 +188,21 @@ def _fit_busy(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[d
 
     def errors(moved: Any) -> Any:
         factors, overheads = values(moved)
-        return np.array([log(step.seconds / explained(step, factors, overheads)) for step in steps])
+        return np.array([log(step.seconds / explained_seconds(step, factors, overheads)) for step in steps])
 
     return values(_solve(errors, freedom))
 
 
 def _solve(errors: Callable[[Any], Any], freedom: Any) -> Any:
-    """Gauss and Newton's steps on errors in units of noise, drawn to 0 by freedom, with Huber's weights."""
+    """Gauss–Newton steps on errors in units of noise, drawn to 0 by freedom, with Huber's weights."""
     moved = np.zeros(len(freedom))
     for _ in range(30):
-        found = errors(moved)
-        weights = np.minimum(1.0, _FAR * _NOISE / np.maximum(np.abs(found), 1e-12))
-        slopes = np.stack([(errors(moved + nudge) - found) / 1e-4 for nudge in 1e-4 * np.eye(len(moved))], axis=1)
+        residuals = errors(moved)
+        weights = np.minimum(1.0, _FAR * _NOISE / np.maximum(np.abs(residuals), 1e-12))
+        slopes = np.stack([(errors(moved + nudge) - residuals) / 1e-4 for nudge in 1e-4 * np.eye(len(moved))], axis=1)
         scaled = np.sqrt(weights)[:, None] / _NOISE
         left = np.vstack([slopes * scaled, np.diag(1 / freedom)])
-        right = np.concatenate([found * scaled[:, 0], moved / freedom])
+        right = np.concatenate([residuals * scaled[:, 0], moved / freedom])
         change = np.linalg.lstsq(left, -right, rcond=None)[0]
         change = np.clip(change, -0.5, 0.5)
         moved = moved + change
@@ -211,20 +212,20 @@ def _solve(errors: Callable[[Any], Any], freedom: Any) -> Any:
 
 
 def leave_one_out(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[tuple[WholeStep, float, bool], ...]:
-    """log(measured / explained) of every step, from the steps of the other models; whether it waits for its host."""
-    found: list[tuple[WholeStep, float, bool]] = []
+    """log(measured / explained) of every step, fitted to the other models; and whether it waits for its host."""
+    left_out: list[tuple[WholeStep, float, bool]] = []
     for model in dict.fromkeys(step.model for step in steps):
         others = [step for step in steps if step.model != model]
         factors, overheads = fit_steps(others, start) if others else ({}, dict(start))
         for step in steps:
             if step.model == model:
-                error = log(step.seconds / explained(step, factors, overheads))
-                found.append((step, error, _waits(step, factors, overheads)))
-    return tuple(found)
+                error = log(step.seconds / explained_seconds(step, factors, overheads))
+                left_out.append((step, error, _waits(step, factors, overheads)))
+    return tuple(left_out)
 
 
-def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> Steps:
-    """Everything from all steps; the residuals from leaving each model out in turn.
+def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> StepFit:
+    """Factors and overheads from all steps, residuals from leaving each model out in turn.
 
     Steps that wait for their host have a residual of their own, `host`: it is mostly the host's noise.
     """
@@ -243,7 +244,7 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> Steps:
     waiting = [error for _, error, waits in left_out if waits]
     if waiting:
         residuals["host"] = residual_spread(np.array(waiting))
-    return Steps(
+    return StepFit(
         factors=factors,
         overheads=overheads,
         residuals=residuals,
@@ -254,9 +255,9 @@ def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> Steps:
 
 
 def _strayed(steps: Sequence[WholeStep], factors: Mapping[str, float], kernel: float) -> tuple[str, ...]:
-    """Phases with a class whose factor lies further from 1 than can be believed.
+    """Phases with a class whose factor is implausibly far from 1.
 
-    All of them where a kernel takes that much more inside a model than alone: then kernels are not what takes it.
+    All phases, if a kernel takes that much longer inside a model than alone: then it is not kernels that take it.
     """
     phases = tuple(dict.fromkeys(step.phase for step in steps))
     if kernel > 1 and strays("kernel", {"kernel": kernel}):

@@ -1,8 +1,8 @@
-"""Decoders as probes: prompts and steps of decoding of small language models, one format of weights at a time.
+"""Decoders as probes: prompts and decode steps of small language models, one weight format at a time.
 
-llama.cpp tells the time of each node of its graph where its library can be called; the nodes are scaled to the clean
-step, as in every measurement. The format a calibration is of is that of the weights: activations are f32 there and the
-cache is f16, whatever the file holds.
+llama.cpp reports the time of each node of its graph if its library can be called; the nodes are scaled to the clean
+step, as in every measurement. A calibration is for one format of the weights: activations are f32 and the cache is f16,
+whatever the file holds.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from inferometer.calibrate.fitting.points import Point, StepPoint, overhead
+from inferometer.calibrate.fitting.points import OpPoint, StepPoint, overhead
 from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
-from inferometer.calibrate.probes.pace import Flood, Pace, quiet
-from inferometer.calibrate.probes.points import Beside, Priced, ops_of, points_of, priced, rates_of
+from inferometer.calibrate.probes.pace import Flood, MachinePace, first_decile
+from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
 from inferometer.calibrate.probes.provider import (
     CEILINGS,
     Ceilings,
@@ -27,30 +27,33 @@ from inferometer.calibrate.probes.provider import (
     ceilings_from,
     is_rated,
     known_ceilings,
+    unit_rates,
     with_rates,
     write_ceilings,
 )
-from inferometer.calibrate.probes.steps import Ran
-from inferometer.calibrate.probes.texts import PhaseRan, TextRun, kernels_of, run_texts
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.probes.steps import ProbeTimes
+from inferometer.calibrate.probes.texts import PhaseTimes, generation_kernels, run_texts
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.workload import Precision, Workload
 from inferometer.errors import DomainError
+from inferometer.measure.order import TextOrder
 from inferometer.runtimes.base import Runtime, Target
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
     from inferometer.core.graph import Graph
+    from inferometer.core.profile import OpTime
     from inferometer.runtimes.base import Kernel
 
-_PLAIN = "f32"  # what everything but products is computed in
-_STEPS = 8  # tokens a generation makes
-_ROOM = 16  # tokens of the cache beyond those that are asked for
-_SECONDS = 1.2  # opening twice, and steps of decoding for two workloads
+_PLAIN = "f32"  # the arithmetic of everything but matrix products
+_STEPS = 8  # tokens of a generation
+_ROOM = 16  # tokens of the cache beyond those needed
+_SECONDS = 1.2  # to open twice, and to decode for two workloads
 _PASSES = 5  # times that a prompt is read
-_SLOWEST = 3.0  # times its floor that it is expected to take at most, when its cost is reckoned
+_SLOWEST = 3.0  # times its floor: the longest that it is expected to take
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +67,7 @@ class DecoderProvider:
     threads: int
     limit_s: float = 0.4
     probes: Sequence[Probe] = field(default_factory=read_probes)
-    pace: Pace = field(default_factory=Pace)
+    pace: MachinePace = field(default_factory=MachinePace)
     flood: Callable[[], None] = field(default_factory=Flood)
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
@@ -85,8 +88,8 @@ class DecoderProvider:
         return [self._candidate(key, *case) for key, case in self._cases.items()]
 
     def _candidate(self, key: str, probe: Probe, run: ProbeRun) -> Candidate:
-        """Its shape is that of the largest product over its prompt. Filling a cache is most of what a context costs."""
-        read = PhaseRan(phase="prefill", seconds=1.0, query=run.prompt or 1, context=0, runs=1, steady=1)
+        """Its shape is that of its largest product. Most of what a context costs is filling the cache."""
+        read = PhaseTimes(phase="prefill", seconds=1.0, query=run.prompt or 1, context=0, runs=1, steady=1)
         known = self.priced(graph_of(probe), read, weights=self.weights)
         largest = max(
             (work for work in known.works.values() if work.classes[-1] == "linear"), key=lambda work: work.floor_s
@@ -101,18 +104,18 @@ class DecoderProvider:
             first=probe.role != "shape",
         )
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         probe, run = self._cases[candidate.key]
-        points: list[Point] = []
+        points: list[OpPoint] = []
         steps: list[StepPoint] = []
         runs = 0
         for ran in self.runs(probe, run):
             points += self.points(probe, run, ran)
             steps += [self._step(probe, ran)] if probe.role == "shape" else []
             runs = max(runs, ran.runs)
-        return Measured(points=tuple(points), steps=tuple(steps), runs=runs)
+        return CandidateResult(points=tuple(points), steps=tuple(steps), runs=runs)
 
-    def _step(self, probe: Probe, ran: PhaseRan) -> StepPoint:
+    def _step(self, probe: Probe, ran: PhaseTimes) -> StepPoint:
         return StepPoint(
             model=probe.name,
             phase=ran.phase,
@@ -123,54 +126,52 @@ class DecoderProvider:
             context=ran.context,
         )
 
-    def runs(self, probe: Probe, run: ProbeRun) -> list[PhaseRan]:
-        """The prompt into an empty cache and steps after it; then steps after the context."""
+    def runs(self, probe: Probe, run: ProbeRun) -> list[PhaseTimes]:
+        """Read the prompt into an empty cache and decode; then decode after the context."""
         path = self._file(probe, run)
-        asked = text_runs(run)
-        held = max(each.prompt + each.generate + each.depth for each in asked) + _ROOM
+        texts = text_runs(run)
+        held = max(text.prompt + text.generate + text.depth for text in texts) + _ROOM
         target = Target(path=path, format="gguf", text=True, threads=self.threads, context=held)
-        found: list[PhaseRan] = []
+        times: list[PhaseTimes] = []
         with ExitStack() as stack:
             plain: Any = stack.enter_context(closing(self.runtime.open(target)))
             timed: Any = None
             if self.runtime.capabilities.per_op:
                 timed = stack.enter_context(closing(self.runtime.open(replace(target, instrument=True))))
-            for each in asked:
-                kernels = {} if timed is None else kernels_of(timed, each, self.flood)
-                phases = run_texts(plain, each, self.pace, limit_s=self.limit_s, threads=self.threads, flood=self.flood)
-                found += [
+            for text in texts:
+                kernels = {} if timed is None else generation_kernels(timed, text, self.flood)
+                phases = run_texts(plain, text, self.pace, limit_s=self.limit_s, threads=self.threads, flood=self.flood)
+                times += [
                     replace(ran, kernels=_readings(kernels.get(ran.phase, ())))
                     for ran in phases
-                    if ran.phase == "decode" or not each.depth  # filling the cache is in the clock of that prompt
+                    if ran.phase == "decode" or not text.depth  # that prompt's clock includes filling the cache
                 ]
-        return found
+        return times
 
-    def points(self, probe: Probe, run: ProbeRun, ran: PhaseRan) -> tuple[Point, ...]:
+    def points(self, probe: Probe, run: ProbeRun, ran: PhaseTimes) -> tuple[OpPoint, ...]:
         graph = _read(str(self._file(probe, run)))
-        sizes = {"batch": 1, "query": ran.query, "context": ran.context, "logits": 1}
         known = self.priced(graph, ran)
-        whole = Ran(clean_s=ran.seconds, kernels=ran.kernels, runs=ran.runs, steady=ran.steady)
-        words = f"{ran.phase} {ran.query} + {ran.context}"
-        found = points_of(
-            ops_of(graph, _workload(), sizes, whole),
+        points = probe_points(
+            _ops(graph, ran),
             known,
             self._beside,
             dtype=self.weights,
             probe=probe.name,
-            workload=words,
-            rates=rates_of(self.device, self.device.peaks.keys()),
+            workload=f"{ran.phase} {ran.query} + {ran.context}",
+            rates=device_rates(self.device, self.device.peaks.keys()),
         )
         if probe.role == "overhead" and ran.phase == "decode":
-            each = max(1e-9, ran.seconds - 3 * known.floor_s) / known.launches
-            self._beside.kernel_s = each
-            found += (overhead("kernel", each, dtype=self.weights, probe=probe.name),)
-        return found
+            # The probe's own work, at a third of the peaks, is not launch.
+            kernel_s = max(1e-9, ran.seconds - 3 * known.floor_s) / known.launches
+            self._beside.kernel_s = kernel_s
+            points += (overhead("kernel", kernel_s, dtype=self.weights, probe=probe.name),)
+        return points
 
-    def priced(self, graph: Graph, ran: PhaseRan, weights: str | None = None) -> Priced:
-        """`weights` where the graph is none of a file, which says their format itself."""
-        sizes = {"batch": 1, "query": ran.query, "context": ran.context, "logits": 1}
-        workload = _workload(weights)
-        return priced(graph, self.device, self.runtime.name, workload=workload, sizes=sizes, phase=ran.phase)
+    def priced(self, graph: Graph, ran: PhaseTimes, weights: str | None = None) -> PricedProbe:
+        """`weights` is needed if the graph is not a file's: a file states their format itself."""
+        return price_probe(
+            graph, self.device, self.runtime.name, workload=_workload(weights), sizes=_sizes(ran), phase=ran.phase
+        )
 
     def _file(self, probe: Probe, run: ProbeRun) -> Path:
         return file_of(probe, run, format="gguf", weights=self.weights, folder=self.folder)
@@ -178,16 +179,13 @@ class DecoderProvider:
     def best(self, probe: Probe, run: ProbeRun) -> tuple[float, float]:
         """The best rates of a probe in any of its phases. The provider must have a bare device."""
         graph = _read(str(self._file(probe, run)))
-        found = [(0.0, 0.0)]
-        for ran in self.runs(probe, run):
-            sizes = {"batch": 1, "query": ran.query, "context": ran.context, "logits": 1}
-            whole = Ran(clean_s=ran.seconds, kernels=ran.kernels, runs=ran.runs, steady=ran.steady)
-            found.append(best_of(ops_of(graph, _workload(), sizes, whole), self.priced(graph, ran)))
-        flops, moved = (max(column) for column in zip(*found, strict=True))
+        rates = [(0.0, 0.0)]
+        rates += [best_of(_ops(graph, ran), self.priced(graph, ran)) for ran in self.runs(probe, run)]
+        flops, moved = (max(column) for column in zip(*rates, strict=True))
         return flops, moved
 
     def close(self) -> None:
-        """Nothing stays open."""
+        """Nothing stays open between candidates."""
 
 
 def decoder_provider(  # noqa: PLR0913 - what a provider is made for
@@ -201,44 +199,49 @@ def decoder_provider(  # noqa: PLR0913 - what a provider is made for
     limit_s: float = 0.4,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> DecoderProvider:
-    """The provider of one format of weights. A device whose row states no peak gets the best that its probes reach.
+    """The provider for one weight format. A device whose row states no peak gets the best rate its probes reach.
 
-    The products of a quantised format run in an arithmetic of their own, and everything else in f32: both get the one
-    peak that was reached, for no table tells them apart.
+    Products of a quantised format run in an arithmetic of their own and everything else in f32. Both get the one peak
+    that was reached, because no table tells them apart.
     """
     name = dtype(weights).name
-    place, pace = folder or cache_folder() / "probes", Pace()
-    made = DecoderProvider(
+    place, pace = folder or cache_folder() / "probes", MachinePace()
+    provider = DecoderProvider(
         runtime=runtime, device=device, weights=name, folder=place, threads=threads, limit_s=limit_s, pace=pace
     )
     if is_rated(device, _PLAIN):
-        return made
-    found = known_ceilings(journal, name, threads)
-    if found is None:
-        bare = replace(made, device=_rated(device, runtime, _unit_rates(name)))
+        return provider
+    ceilings = known_ceilings(journal, name, threads)
+    if ceilings is None:
+        bare = replace(provider, device=_rated(device, runtime, unit_rates(name)))
         best = [bare.best(probe, run) for probe, run in ceiling_runs(bare.probes, writes=True)]
-        found = ceilings_from(best, runtime, dtype=name, threads=threads, now=now)
-        write_ceilings(journal / CEILINGS, found)
-    return replace(made, device=_rated(device, runtime, found))
-
-
-def _unit_rates(weights: str) -> Ceilings:
-    return Ceilings(flop_per_s=1.0, bytes_per_s=1.0, dtype=weights, threads=0, source="unit rates", date="")
+        ceilings = ceilings_from(best, runtime, dtype=name, threads=threads, now=now)
+        write_ceilings(journal / CEILINGS, ceilings)
+    return replace(provider, device=_rated(device, runtime, ceilings))
 
 
 def _rated(device: Device, runtime: Runtime, ceilings: Ceilings) -> Device:
-    """The peak in f32 and in what the runtime computes such weights in."""
+    """The device with the peak in f32 and in the arithmetic that the runtime uses for such weights."""
     first, *_ = require_effects(runtime.name).candidates("linear", ceilings.dtype)
     for name in (_PLAIN, first):
         device = with_rates(device, replace(ceilings, dtype=name))
     return device
 
 
-def text_runs(run: ProbeRun) -> tuple[TextRun, ...]:
-    first = TextRun(prompt=run.prompt or 1, generate=_STEPS)
+def text_runs(run: ProbeRun) -> tuple[TextOrder, ...]:
+    first = TextOrder(prompt=run.prompt or 1, generate=_STEPS)
     if not run.context:
         return (first,)
-    return first, TextRun(prompt=1, generate=2 * _STEPS, depth=run.context)
+    return first, TextOrder(prompt=1, generate=2 * _STEPS, depth=run.context)
+
+
+def _sizes(ran: PhaseTimes) -> dict[str, int]:
+    return {"batch": 1, "query": ran.query, "context": ran.context, "logits": 1}
+
+
+def _ops(graph: Graph, ran: PhaseTimes) -> tuple[OpTime, ...]:
+    times = ProbeTimes(clean_s=ran.seconds, kernels=ran.kernels, runs=ran.runs, steady=ran.steady)
+    return ops_of(graph, _workload(), _sizes(ran), times)
 
 
 def _workload(weights: str | None = None) -> Workload:
@@ -246,7 +249,7 @@ def _workload(weights: str | None = None) -> Workload:
 
 
 def _readings(kernels: Sequence[Kernel]) -> tuple[Kernel, ...]:
-    return tuple(replace(kernel, samples_s=(quiet(kernel.samples_s),), device_s=None) for kernel in kernels)
+    return tuple(replace(kernel, samples_s=(first_decile(kernel.samples_s),), device_s=None) for kernel in kernels)
 
 
 @cache

@@ -1,6 +1,6 @@
-"""What a machine does beside an engine's ops: streams from each level of memory, and reads from storage.
+"""Readings of a machine beside an engine's ops: streams from each level of memory, and reads from storage.
 
-They are told beside a calibration's tables and enter no price: what an op reaches of a cache is in its own table.
+They are listed beside a calibration's tables and enter no price: what an op gains from a cache is in its own table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tempfile import NamedTemporaryFile
 
 import numpy as np
 
-from inferometer.calibrate.fitting.points import Point, overhead
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.fitting.points import OpPoint, overhead
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.core.device import Device
 from inferometer.errors import EngineError
 
@@ -43,45 +43,46 @@ class HostReadings:
         names = [f"stream {level}" for level in stream_bytes(self.device)] + ["storage read"]
         return [Candidate(key=name, op_class="reading", seconds=_LONGEST_S, first=True) for name in names]
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         kind, _, level = candidate.key.partition(" ")
         if kind == "stream":
             rate = stream_bytes_per_s(stream_bytes(self.device)[level], threads=self.threads, clock=self.clock)
-            return Measured(points=(self._reading(f"stream.{level}", rate),))
-        found = read_bytes_per_s(self.folder, clock=self.clock)
-        if found is None:
-            raise EngineError("this system does not let a file be read past its cache.")
-        return Measured(points=(self._reading("storage", found),))
+            return CandidateResult(points=(self._reading(f"stream.{level}", rate),))
+        storage_rate = read_bytes_per_s(self.folder, clock=self.clock)
+        if storage_rate is None:
+            raise EngineError("this system cannot read a file past its cache.")
+        return CandidateResult(points=(self._reading("storage", storage_rate),))
 
-    def _reading(self, name: str, rate: float) -> Point:
+    def _reading(self, name: str, rate: float) -> OpPoint:
         point = overhead(name, 1 / rate, dtype=self.dtype, probe=name)
         return replace(point, classes=("reading",), rates={f"bandwidth:{name}": rate})
 
 
 def stream_bytes(device: Device) -> dict[str, int]:
-    """Bytes to stream through for each level: half of a cache, or far more than all caches for main memory.
+    """How many bytes to stream for each level: half of a cache; for main memory, twice the largest cache.
 
-    A level that is no larger than the one before it, or memory that is too small to leave the caches, is left out.
+    A level that is no larger than the one before it is left out, and so is memory too small for such a stream.
     """
-    sizes = {each.level: float(each.capacity_bytes) for each in device.memories if each.capacity_bytes is not None}
+    known = [(memory.level, memory.capacity_bytes) for memory in device.memories]
+    sizes = {level: float(capacity) for level, capacity in known if capacity is not None}
     caches = sorted((size, level) for level, size in sizes.items() if level.startswith("l"))
-    found: dict[str, int] = {}
+    streamed: dict[str, int] = {}
     below = float(_LEAST_BYTES)
     for size, level in caches:
         if size / 2 > below:
-            found[level] = int(size / 2)
+            streamed[level] = int(size / 2)
         below = size
     main = next((level for level in sizes if not level.startswith("l")), None)
     if main is not None and caches and 2 * below <= _MOST_OF_MEMORY * sizes[main]:
-        found[main] = int(2 * below)
-    return found
+        streamed[main] = int(2 * below)
+    return streamed
 
 
 def stream_bytes_per_s(nbytes: int, *, threads: int, clock: Callable[[], float]) -> float:
-    """The best rate of a copy within so many bytes, shared by the threads; what is read and written both count."""
-    each = max(_LEAST_BYTES, nbytes // threads) // 16
-    parts = [(np.ones(each), np.zeros(each)) for _ in range(threads)]
-    rounds = max(1, 4_000_000 // (16 * each))  # a copy in a near cache is shorter than starting a thread
+    """The best rate of a copy within so many bytes, shared by the threads. Bytes read and written both count."""
+    elements = max(_LEAST_BYTES, nbytes // threads) // 16
+    parts = [(np.ones(elements), np.zeros(elements)) for _ in range(threads)]
+    rounds = max(1, 4_000_000 // (16 * elements))  # a copy in a near cache is shorter than starting a thread
 
     def copies(part: tuple[np.ndarray, np.ndarray]) -> None:
         for _ in range(rounds):
@@ -98,11 +99,11 @@ def stream_bytes_per_s(nbytes: int, *, threads: int, clock: Callable[[], float])
             best = min(best, clock() - start)
             if turn > 1 and clock() - begun > _LONGEST_S:
                 break
-    return 16 * each * threads * rounds / best
+    return 16 * elements * threads * rounds / best
 
 
 def read_bytes_per_s(folder: Path, *, clock: Callable[[], float], nbytes: int = _STORED_BYTES) -> float | None:
-    """A new file read once, past the system's cache; None where that cannot be had.
+    """The rate of reading a new file once, past the system's cache; None if the system cannot do that.
 
     The file is written in full and flushed first. Only direct reads are sure to come from storage.
     """
@@ -122,7 +123,7 @@ def read_bytes_per_s(folder: Path, *, clock: Callable[[], float], nbytes: int = 
 
 
 def _read_through(descriptor: int, nbytes: int, clock: Callable[[], float]) -> float:
-    """Bytes a second of one pass. Direct reads want memory that begins at a page, which a map does."""
+    """Bytes per second of one pass. Direct reads need page-aligned memory, which a map has."""
     try:
         with mmap.mmap(-1, _CHUNK_BYTES) as buffer:
             start, done = clock(), 0

@@ -1,4 +1,4 @@
-"""Probe models: the networks and workloads of probes.toml, and files of them that engines open."""
+"""Probe models: the networks and workloads of probes.toml, and the files that engines open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.workload import Precision, Workload
-from inferometer.errors import FormatError, InferometerError
+from inferometer.errors import FormatError
+from inferometer.measure.prepare import SUFFIXES, make_folder
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -21,12 +22,11 @@ if TYPE_CHECKING:
 PROBES = Path(__file__).with_name("probes.toml")
 ROLES = ("ceiling", "overhead", "shape")
 SEES, READS, WRITES = "image", "encoder", "decoder"
-_SUFFIXES = {"onnx": ".onnx", "gguf": ".gguf", "tflite": ".tflite"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRun:
-    """One workload of a probe. `context` tokens stand in a decoder's cache when it takes single steps."""
+    """One workload of a probe. `context`: tokens in a decoder's cache before its decode steps."""
 
     batch: int = 1
     image: int | None = None
@@ -45,7 +45,7 @@ class ProbeRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """A network that is run to learn how fast an engine is. `kind`: it sees images, reads texts, or writes them."""
+    """A network that is run to find out how fast an engine is. `kind`: it sees images, reads texts, or writes them."""
 
     name: str
     kind: str
@@ -55,22 +55,23 @@ class Probe:
 
 
 def read_probes(path: Path = PROBES) -> tuple[Probe, ...]:
-    """Every probe of a file. A family that is not there, or a run of the wrong length, is an error that names it."""
+    """Every probe of a file. An unknown family, or a run of the wrong length, is an error that names it."""
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise FormatError(f"{path} cannot be read as a table of probes: {error}.") from None
-    families = found.get("families", {})
-    return tuple(_probe(name, row, families) for name, row in found.get("probes", {}).items())
+    families = document.get("families", {})
+    return tuple(_probe(name, row, families) for name, row in document.get("probes", {}).items())
 
 
 def _probe(name: str, row: Mapping[str, Any], families: Mapping[str, Any]) -> Probe:
     family = str(row.get("family"))
     if family not in families:
-        raise FormatError(f"The probe {name} is of the family {family!r}.", remedy=f"Known: {', '.join(families)}.")
+        known = ", ".join(families)
+        raise FormatError(f"The probe {name} has the unknown family {family!r}.", remedy=f"Known: {known}.")
     role = row.get("role", "shape")
     if role not in ROLES:
-        raise FormatError(f"The probe {name} has the role {role!r}.", remedy=f"Known: {', '.join(ROLES)}.")
+        raise FormatError(f"The probe {name} has the unknown role {role!r}.", remedy=f"Known: {', '.join(ROLES)}.")
     config = {**families[family], **row["config"]}
     kind = SEES if "image_size" in config else WRITES if config["architectures"][0].endswith("CausalLM") else READS
     return Probe(
@@ -108,40 +109,28 @@ def file_of(  # noqa: PLR0913 - what a file is made of, and where
     folder: Path,
     seed: int = 0,
 ) -> Path:
-    """A file with random weights, made once: its name tells the probe, the format and what made it.
+    """A file with random weights, made once. Its name holds the probe, the format and a hash of everything else.
 
-    An image's side is fixed in it, as exporters fix it.
+    The image size is fixed in it, as exporters do.
     """
     if format == "config":
         return _config_folder(probe, run, folder)
     from inferometer.synth import synthesise  # noqa: PLC0415 - brings what writes files, only where one is written
 
     sizes = {} if run.image is None else {"image": run.image}
-    told = {"config": dict(probe.config), "weights": weights, "seed": seed, "sizes": sizes, "by": __version__}
-    mark = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:12]
-    path = folder / f"{probe.name}-{weights}-{mark}{_SUFFIXES[format]}"
+    recipe = {"config": dict(probe.config), "weights": weights, "seed": seed, "sizes": sizes, "by": __version__}
+    mark = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    path = folder / f"{probe.name}-{weights}-{mark}{SUFFIXES[format]}"
     if not path.exists():
-        _made(folder)
-        partial = path.with_name(f"part-{path.name}")
-        synthesise(dict(probe.config), partial, format=format, weights=weights, seed=seed, sizes=sizes, overwrite=True)
-        partial.replace(path)  # one that was interrupted is never taken for a whole one
+        make_folder(folder)
+        synthesise(dict(probe.config), path, format=format, weights=weights, seed=seed, sizes=sizes)
     return path
 
 
 def _config_folder(probe: Probe, run: ProbeRun, folder: Path) -> Path:
-    """A config says how large images are, so that another size is another config."""
+    """A config states the image size, so another size is another config."""
     sized = {} if run.image is None else {"image_size": run.image}
     place = folder / "-".join(str(part) for part in (probe.name, *sized.values()))
-    _made(place)
+    make_folder(place)
     (place / "config.json").write_text(json.dumps({**probe.config, **sized}, indent=1), encoding="utf-8")
     return place
-
-
-def _made(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InferometerError(
-            f"The folder {str(folder)!r} for probe models cannot be made: {error.strerror}.",
-            remedy="Set INFEROMETER_CACHE to a folder you may write to.",
-        ) from None

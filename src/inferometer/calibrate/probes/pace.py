@@ -1,8 +1,8 @@
-"""How fast the machine goes at the moment: a fixed piece of work beside each step that is timed.
+"""How fast the machine is at the moment: a fixed piece of work before and after each timed step.
 
-A core's speed changes with its neighbours (two threads of one core, a shared power budget) by a half and more, for
-seconds at a time, and nothing in the load says so. A step counts where the piece before it and the one after it took
-hardly longer than the fastest ever, and where nobody took the processor away meanwhile.
+A core's speed changes with its neighbours (two threads of one core, a shared power budget) by half and more, for
+seconds at a time, and the load does not show it. A step counts if the pieces before and after it took hardly longer
+than the fastest ever, and if it was not preempted meanwhile.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from statistics import median
 
 import numpy as np
 
-FAST = 1.2  # times the fastest that the piece may take beside a step that counts
-PREEMPTED = 1.03  # a step whose clock on the wall ran this much longer than its own was interrupted
+FAST = 1.2  # times the fastest piece: the longest that a piece may take beside a step that counts
+PREEMPTED = 1.03  # a step whose wall clock ran this much longer than its process's clock was interrupted
 _ELEMENTS, _ROUNDS = 4096, 40  # within the first cache: some 0.15 ms
-_REWARM = 8  # rounds before the clock runs: the step that went before has taken the caches
-_FELT = 0.35  # of a change of pace that a step shows: one with the piece at twice its time took 1.3 times as long
+_REWARM = 8  # rounds before the clock starts: the step before it has used the caches
+_FELT = 0.35  # exponent: a step beside a piece of twice its time took 1.3 times as long
 _SLOWEST = 2.5  # times the fastest: beyond it the piece itself was interrupted
 _LEARN_S = 0.5
 _FLOOD_BYTES = 128_000_000  # more than a core's share of any cache
@@ -47,7 +47,7 @@ def _piece() -> Callable[[int], None]:
 
 
 class Flood:
-    """Streams through memory, so that what was in the caches is not. A large model does that to itself."""
+    """Streams through memory to evict what is in the caches. A large model does that to itself."""
 
     def __init__(self, nbytes: int = _FLOOD_BYTES) -> None:
         self._water = np.zeros(nbytes // 8)
@@ -57,8 +57,8 @@ class Flood:
 
 
 @dataclass(slots=True)
-class Pace:
-    """Times steps with a piece of work on each side. One for a whole run: its fastest piece is the measure."""
+class MachinePace:
+    """Times steps with a piece of work on each side. One for a whole run: its fastest piece is the reference."""
 
     piece: Callable[[int], None] = field(default_factory=_piece)
     clock: Callable[[], float] = time.perf_counter
@@ -75,7 +75,7 @@ class Pace:
         return taken
 
     def learn(self, seconds: float = _LEARN_S) -> None:
-        """Find out how fast it can be, before the first step is judged."""
+        """Find out how fast the piece can be, before the first step is judged."""
         until = self.clock() + seconds
         while self.clock() < until:
             self.beside()
@@ -91,19 +91,19 @@ class Pace:
         return step.beside_s <= FAST * self.fastest_s
 
     def felt(self, step: Timed) -> float:
-        """What a step would take at the fastest pace, over what it took."""
+        """What a step would take at the fastest pace, divided by what it took."""
         slower = min(max(1.0, step.beside_s / self.fastest_s), _SLOWEST)
         return float(slower**-_FELT)
 
 
-def quiet(values: Sequence[float]) -> float:
+def first_decile(values: Sequence[float]) -> float:
     """The first decile: a busy machine only ever adds to a time."""
     ordered = sorted(values)
     return ordered[len(ordered) // 10]
 
 
-def steady(steps: Sequence[Timed], pace: Pace, *, threads: int) -> list[int]:
-    """The places of the steps that count. Of several threads the clocks cannot be held against each other."""
+def steady_places(steps: Sequence[Timed], pace: MachinePace, *, threads: int) -> list[int]:
+    """The indices of the steps that count. With several threads the two clocks cannot be compared."""
     return [
         place
         for place, step in enumerate(steps)
@@ -112,23 +112,23 @@ def steady(steps: Sequence[Timed], pace: Pace, *, threads: int) -> list[int]:
 
 
 def nearly(steps: Sequence[Timed]) -> list[int]:
-    """The quarter of the steps beside which the piece took least, where none counts."""
+    """If no step counts: the quarter of the steps beside which the piece took least."""
     order = sorted(range(len(steps)), key=lambda place: steps[place].beside_s)
     return order[: max(1, len(order) // 4)]
 
 
 def usual_seconds(steps: Sequence[Timed], *, threads: int) -> float:
-    """The middle of all steps, at whatever pace: what a step that lasts long meets on the way."""
+    """The median of all steps, at whatever pace: a long step meets all of them on the way."""
     return median(step.wall_s if threads > 1 else min(step.wall_s, step.own_s) for step in steps)
 
 
-def steady_seconds(steps: Sequence[Timed], pace: Pace, *, threads: int) -> float:
-    """What a step takes when the machine is fast and ours; of one thread its own clock leaves out who came between.
+def steady_seconds(steps: Sequence[Timed], pace: MachinePace, *, threads: int) -> float:
+    """What a step takes on a fast, undisturbed machine. With one thread, its process's clock leaves out interruptions.
 
-    Where no step counts, those beside which the piece took least stand in, less what the pace has added to them.
+    If no step counts, it is estimated from those beside which the piece took least, corrected for the pace.
     """
-    kept = steady(steps, pace, threads=threads)
+    kept = steady_places(steps, pace, threads=threads)
     own = [step.wall_s if threads > 1 else min(step.wall_s, step.own_s) for step in steps]
     if kept:
-        return quiet([own[place] for place in kept])
-    return quiet([own[place] * pace.felt(steps[place]) for place in nearly(steps)])
+        return first_decile([own[place] for place in kept])
+    return first_decile([own[place] * pace.felt(steps[place]) for place in nearly(steps)])

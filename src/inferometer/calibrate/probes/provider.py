@@ -1,8 +1,7 @@
-"""Probe models as a provider: an engine that runs files, calibrated by running small networks through it.
+"""Probe models as a provider: an engine that opens files is calibrated by running small networks through it.
 
-Before anything else the engine's ceilings are measured: the best rates that large products and long streams reach.
-They are the peaks that every floor is counted with, so they are kept beside the journal, and a run that goes on where
-another stopped counts with the same.
+The engine's ceilings are measured first: the best rates that large products and long streams reach. They are the peaks
+that every floor is computed from, so they are stored beside the journal, and a resumed run uses the same ones.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from inferometer.calibrate.fitting.points import OpWork, Point, StepPoint, overhead
+from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, overhead
 from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
-from inferometer.calibrate.probes.pace import Pace
-from inferometer.calibrate.probes.points import Beside, Priced, ops_of, points_of, priced, rates_of
-from inferometer.calibrate.probes.steps import Ran, fed, order_of, run_in_turns
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.probes.pace import MachinePace
+from inferometer.calibrate.probes.points import Beside, PricedProbe, device_rates, ops_of, price_probe, probe_points
+from inferometer.calibrate.probes.steps import ProbeTimes, fed, order_of, run_in_turns
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.catalog.engines import engines
 from inferometer.core.device import Device, Memory, Sourced
 from inferometer.core.workload import Precision
@@ -37,16 +36,16 @@ if TYPE_CHECKING:
     from inferometer.core.profile import OpTime
 
 CEILINGS = "ceilings.json"
-_FORMATS = ("onnx", "tflite", "config")  # that probes which take arrays can be made in, the first that an engine opens
+_FORMATS = ("onnx", "tflite", "config")  # of probes that take arrays: the first that an engine opens
 _PRODUCTS = frozenset({"linear", "matmul", "convolution", "attention"})
-_OPENING_S = 0.4  # making, opening twice and feeding a probe of a few million weights
+_OPENING_S = 0.4  # to make, open twice and feed a probe of a few million weights
 Opener = Callable[[Runtime, Target, Probe, ProbeRun], Any]
-_SLOWEST = 8.0  # times its floor that a probe is expected to take at most, when its cost is reckoned
+_SLOWEST = 8.0  # times its floor: the longest that a probe is expected to take
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceilings:
-    """The best an engine reached on this machine: operations and bytes a second."""
+    """The best rates an engine reached on this machine: operations and bytes per second."""
 
     flop_per_s: float
     bytes_per_s: float
@@ -57,7 +56,7 @@ class Ceilings:
 
 
 def read_ceilings(path: Path) -> Ceilings | None:
-    """Those of an earlier run; None where there are none."""
+    """The ceilings of an earlier run; None if there are none."""
     if not path.exists():
         return None
     try:
@@ -74,35 +73,34 @@ def write_ceilings(path: Path, ceilings: Ceilings) -> None:
 def with_rates(device: Device, ceilings: Ceilings) -> Device:
     """The device with the ceilings as its peaks. Caches keep their sizes and lose their rates.
 
-    Small streams come from a cache, so the best rate of any stream stands for memory: a table over the bytes says how
-    far below it each op stays, and no share passes 1.
+    Small streams come from a cache, so the best rate of any stream is taken for memory: a table over the bytes says how
+    far each op stays below it, and no share exceeds 1.
     """
 
-    def found(value: float) -> Sourced:
+    def measured(value: float) -> Sourced:
         return Sourced(value=value, origin="measured", source=ceilings.source, date=ceilings.date)
 
     main, *caches = device.memories or (Memory(level="dram"),)
     return replace(
         device,
-        peaks={**device.peaks, ceilings.dtype: found(ceilings.flop_per_s)},
+        peaks={**device.peaks, ceilings.dtype: measured(ceilings.flop_per_s)},
         memories=(
-            replace(main, bandwidth_bytes_per_s=found(ceilings.bytes_per_s)),
+            replace(main, bandwidth_bytes_per_s=measured(ceilings.bytes_per_s)),
             *(replace(cache, bandwidth_bytes_per_s=None) for cache in caches),
         ),
     )
 
 
-def bare_device(device: Device, dtype: str) -> Device:
-    """The device at unit rates: what it says of an op are its operations and bytes, not its seconds."""
-    one = Ceilings(flop_per_s=1.0, bytes_per_s=1.0, dtype=dtype, threads=0, source="unit rates", date="")
-    return with_rates(device, one)
+def unit_rates(dtype: str) -> Ceilings:
+    """Rates of 1: the floor of an op is then its operations or bytes, not its seconds."""
+    return Ceilings(flop_per_s=1.0, bytes_per_s=1.0, dtype=dtype, threads=0, source="unit rates", date="")
 
 
 @dataclass(slots=True, kw_only=True)
 class ProbeProvider:
     """Candidates are the workloads of the probes; measuring one gives a point for each of its ops, and the whole step.
 
-    `limit_s` is what the steps of one candidate may take together, without opening it.
+    `limit_s` limits the steps of one candidate together; opening it is extra.
     """
 
     runtime: Runtime
@@ -112,26 +110,26 @@ class ProbeProvider:
     threads: int
     limit_s: float = 0.6
     probes: Sequence[Probe] = field(default_factory=read_probes)
-    known: Sequence[Point] = ()
-    pace: Pace = field(default_factory=Pace)
-    opener: Opener | None = None  # where probes are opened otherwise than as files
+    known: Sequence[OpPoint] = ()
+    pace: MachinePace = field(default_factory=MachinePace)
+    opener: Opener | None = None  # for probes that are not opened as files
     _beside: Beside = field(default_factory=Beside)
     _cases: dict[str, tuple[Probe, ProbeRun]] = field(default_factory=dict)
     _open: tuple[Path, ExitStack, Any, Any] | None = None
 
     def __post_init__(self) -> None:
-        if not any(each in self.runtime.formats for each in _FORMATS):
+        if self.runtime.formats.isdisjoint(_FORMATS):
             raise DomainError(
                 f"{self.runtime.title} opens {', '.join(sorted(self.runtime.formats))}; probe models can be made as "
                 f"{' or '.join(_FORMATS)} only.",
-                remedy=f"Calibrate {' or '.join(name for name, each in engines().items() if each.calibrated)}.",
+                remedy=f"Calibrate {' or '.join(name for name, engine in engines().items() if engine.calibrated)}.",
             )
         self._beside.add(self.known)
         if self.pace.fastest_s == float("inf"):
             self.pace.learn()
 
     def candidates(self) -> list[Candidate]:
-        """Decoders are left out here: they have phases of their own."""
+        """Decoders are left out: they have phases of their own, and a provider of their own."""
         self._cases = {
             f"{probe.name} {run.words}": (probe, run)
             for probe in self.probes
@@ -141,12 +139,12 @@ class ProbeProvider:
         return [self._candidate(key, *case) for key, case in self._cases.items()]
 
     def _candidate(self, key: str, probe: Probe, run: ProbeRun) -> Candidate:
-        """Its class is the one that most of its time would be of, and its shape that of the largest op of it."""
+        """Its class is the one with most of its floor, and its shape that of the largest op of that class."""
         known = self._priced(graph_of(probe), run)
         by_class: dict[str, float] = {}
         for work in known.works.values():
             by_class[work.classes[-1]] = by_class.get(work.classes[-1], 0.0) + work.floor_s
-        name = max(by_class, key=lambda each: by_class[each])
+        name = max(by_class, key=lambda op_class: by_class[op_class])
         largest: OpWork = max(
             (work for work in known.works.values() if work.classes[-1] == name), key=lambda work: work.floor_s
         )
@@ -159,28 +157,26 @@ class ProbeProvider:
             first=probe.role != "shape",
         )
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         probe, run = self._cases[candidate.key]
-        graph, precision = graph_of(probe), self._precision
+        graph = graph_of(probe)
         ran = self._run(probe, run)
-        sizes = _sizes(run)
-        workload = run.workload(precision)
         known = self._priced(graph, run)
-        points = points_of(
-            _told(ops_of(graph, workload, sizes, ran)),
+        points = probe_points(
+            _timed(ops_of(graph, run.workload(self._precision), _sizes(run), ran)),
             known,
             self._beside,
             dtype=self.dtype,
             probe=probe.name,
             workload=run.words,
-            rates=rates_of(self.device, {self.dtype}),
+            rates=device_rates(self.device, {self.dtype}),
         )
         if probe.role == "overhead":
             self._beside.kernel_s = ran.clean_s / known.launches
             points += (overhead("kernel", ran.clean_s / known.launches, dtype=self.dtype, probe=probe.name),)
-        return Measured(points=points, steps=self._steps(probe, run, ran), runs=ran.runs)
+        return CandidateResult(points=points, steps=self._steps(probe, run, ran), runs=ran.runs)
 
-    def _steps(self, probe: Probe, run: ProbeRun, ran: Ran) -> tuple[StepPoint, ...]:
+    def _steps(self, probe: Probe, run: ProbeRun, ran: ProbeTimes) -> tuple[StepPoint, ...]:
         if probe.role != "shape":
             return ()
         step = StepPoint(
@@ -199,12 +195,12 @@ class ProbeProvider:
     def _precision(self) -> Precision:
         return Precision(weights=self.dtype, activations=self.dtype, kv=self.dtype)
 
-    def _priced(self, graph: Graph, run: ProbeRun) -> Priced:
+    def _priced(self, graph: Graph, run: ProbeRun) -> PricedProbe:
         workload = run.workload(self._precision)
-        return priced(graph, self.device, self.runtime.name, workload=workload, sizes=_sizes(run), phase="forward")
+        return price_probe(graph, self.device, self.runtime.name, workload=workload, sizes=_sizes(run), phase="forward")
 
-    def _run(self, probe: Probe, run: ProbeRun) -> Ran:
-        """What engines write to stderr meanwhile (each start of the profiler of PyTorch, two lines) is dropped."""
+    def _run(self, probe: Probe, run: ProbeRun) -> ProbeTimes:
+        """Steps of both sessions. What engines print meanwhile is dropped, such as PyTorch's profiler at each start."""
         with captured_stderr():
             plain, timed = self._sessions(probe, run)
             order = order_of(self.runtime, self._target(probe, run), graph_of(probe), run.workload())
@@ -217,12 +213,12 @@ class ProbeProvider:
             )
 
     def _target(self, probe: Probe, run: ProbeRun) -> Target:
-        kind = next(each for each in _FORMATS if each in self.runtime.formats)
+        kind = next(name for name in _FORMATS if name in self.runtime.formats)
         path = file_of(probe, run, format=kind, weights=self.dtype, folder=self.folder)
         return Target(path=path, format=kind, threads=self.threads, batch=run.batch)
 
     def _sessions(self, probe: Probe, run: ProbeRun) -> tuple[Any, Any]:
-        """The file's sessions; the last one's are kept open, as the next workload is often of the same file."""
+        """The file's sessions. The last file's stay open: the next workload is often of the same file."""
         target = self._target(probe, run)
         if self._open is not None and self._open[0] == target.path:
             return self._open[2:]
@@ -248,8 +244,8 @@ class ProbeProvider:
             self._open = None
 
 
-def _told(ops: Sequence[OpTime]) -> tuple[OpTime, ...]:
-    """Without those too short for the engine's clock: LiteRT's counts whole microseconds."""
+def _timed(ops: Sequence[OpTime]) -> tuple[OpTime, ...]:
+    """The ops that were long enough for the engine's clock: LiteRT's counts whole microseconds."""
     return tuple(op for op in ops if op.time_s > 0)
 
 
@@ -265,17 +261,17 @@ def measure_ceilings(provider: ProbeProvider, *, now: Callable[[], datetime] = l
         try:
             ran = provider._run(probe, run)  # noqa: SLF001 - the ceilings are the provider's own first step
         except InferometerError:
-            continue  # an engine that cannot build one of them has its ceilings from the others
+            continue  # an engine that cannot build one takes its ceilings from the others
         known = provider._priced(graph, run)  # noqa: SLF001 - as above
         workload = run.workload(provider._precision)  # noqa: SLF001 - as above
-        best.append(best_of(_told(ops_of(graph, workload, _sizes(run), ran)), known))
+        best.append(best_of(_timed(ops_of(graph, workload, _sizes(run), ran)), known))
     return ceilings_from(best, provider.runtime, dtype=provider.dtype, threads=provider.threads, now=now)
 
 
-def best_of(ops: Sequence[OpTime], known: Priced) -> tuple[float, float]:
-    """Operations a second of the best product, and bytes a second of the best op. `known` is priced at unit rates.
+def best_of(ops: Sequence[OpTime], known: PricedProbe) -> tuple[float, float]:
+    """Operations per second of the best product, bytes per second of the best op. `known` is priced at unit rates.
 
-    Of an op's repetitions the middle one counts: in the last layer engines leave out what nothing reads.
+    The median of an op's repetitions counts: in the last layer engines skip what nothing reads.
     """
     taken: dict[tuple[str, ...], list[float]] = defaultdict(list)
     kernels: dict[tuple[str, ...], list[OpWork]] = {}
@@ -297,10 +293,10 @@ def best_of(ops: Sequence[OpTime], known: Priced) -> tuple[float, float]:
 def ceilings_from(
     best: Sequence[tuple[float, float]], runtime: Runtime, *, dtype: str, threads: int, now: Callable[[], datetime]
 ) -> Ceilings:
-    """The best of all. An engine that tells nothing of its ops has none."""
+    """The best rates of all probes. An engine that reports no ops has none."""
     flops, moved = (max(column) for column in zip(*best, strict=True))
     if flops <= 0 or moved <= 0:
-        raise EngineError(f"{runtime.title} told no times of the ops it ran, so its peaks are not known.")
+        raise EngineError(f"{runtime.title} reported no times of the ops it ran, so its peaks are unknown.")
     words = f"{runtime.name}, {threads} threads: the best of the ceiling probes"
     return Ceilings(
         flop_per_s=flops,
@@ -313,24 +309,24 @@ def ceilings_from(
 
 
 def ceiling_runs(probes: Sequence[Probe], *, writes: bool) -> Iterator[tuple[Probe, ProbeRun]]:
-    """Those of decoders, or those of probes that take arrays."""
+    """The ceiling probes with their runs: decoders if `writes`, otherwise those that take arrays."""
     ours = [probe for probe in probes if probe.role == "ceiling" and (probe.kind == WRITES) == writes]
-    found = [(probe, run) for probe in ours for run in probe.runs]
-    if not found:
+    runs = [(probe, run) for probe in ours for run in probe.runs]
+    if not runs:
         raise DomainError("There is no probe for the ceilings.", remedy='Give one the role "ceiling".')
-    return iter(found)
+    return iter(runs)
 
 
 def is_rated(device: Device, dtype: str) -> bool:
-    """Whether a row states the peak and the bandwidth."""
+    """Whether the device's row states the peak and the bandwidth."""
     memory = device.memory
     return dtype in device.peaks and memory is not None and memory.bandwidth_bytes_per_s is not None
 
 
 def known_ceilings(journal: Path, dtype: str, threads: int) -> Ceilings | None:
-    """Those beside a journal, where they are of this format and as many threads."""
-    found = read_ceilings(journal / CEILINGS)
-    return found if found is not None and (found.dtype, found.threads) == (dtype, threads) else None
+    """The ceilings beside a journal, if they are of this format and number of threads."""
+    ceilings = read_ceilings(journal / CEILINGS)
+    return ceilings if ceilings is not None and (ceilings.dtype, ceilings.threads) == (dtype, threads) else None
 
 
 def probe_provider(  # noqa: PLR0913 - what a provider is made for
@@ -342,26 +338,26 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
     threads: int,
     folder: Path | None = None,
     limit_s: float = 0.6,
-    known: Sequence[Point] = (),
+    known: Sequence[OpPoint] = (),
     opener: Opener | None = None,
 ) -> ProbeProvider:
-    """The provider of an engine that runs probe models. Its ceilings are those beside the journal, else measured.
+    """The provider for an engine that runs probe models, with ceilings from beside the journal or measured now.
 
-    A device whose catalog row states the peak and the bandwidth keeps its own.
+    A device whose catalog row states the peak and the bandwidth keeps those.
     """
     place = folder or cache_folder() / "probes"
-    pace = Pace()
+    pace = MachinePace()
     if not is_rated(device, dtype):
-        found = known_ceilings(journal, dtype, threads)
-        if found is None:
+        ceilings = known_ceilings(journal, dtype, threads)
+        if ceilings is None:
             bare = ProbeProvider(
-                runtime=runtime, device=bare_device(device, dtype), dtype=dtype, folder=place, threads=threads,
-                limit_s=limit_s, pace=pace, opener=opener,
+                runtime=runtime, device=with_rates(device, unit_rates(dtype)), dtype=dtype, folder=place,
+                threads=threads, limit_s=limit_s, pace=pace, opener=opener,
             )  # fmt: skip
             with closing(bare):
-                found = measure_ceilings(bare)
-            write_ceilings(journal / CEILINGS, found)
-        device = with_rates(device, found)
+                ceilings = measure_ceilings(bare)
+            write_ceilings(journal / CEILINGS, ceilings)
+        device = with_rates(device, ceilings)
     return ProbeProvider(
         runtime=runtime, device=device, dtype=dtype, folder=place, threads=threads, limit_s=limit_s, known=known,
         pace=pace, opener=opener,

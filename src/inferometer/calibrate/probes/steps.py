@@ -1,4 +1,4 @@
-"""Running a probe: a plain session for the truth and an instrumented one for the shape, in turns, for a short while."""
+"""Running a probe: a plain session for its time and an instrumented one for its shape, in turns, for a short while."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.bench.plan import Plan
-from inferometer.calibrate.probes.pace import Pace, Timed, nearly, quiet, steady, steady_seconds
-from inferometer.core.dims import evaluate
-from inferometer.measure.arrays import feed
-from inferometer.measure.inputs import index_limits
-from inferometer.measure.order import Order
+from inferometer.calibrate.probes.pace import MachinePace, Timed, first_decile, nearly, steady_places, steady_seconds
+from inferometer.measure.arrays import feed_session
+from inferometer.measure.inputs import index_limits, input_shapes
+from inferometer.measure.order import MeasureOrder
 from inferometer.readers.sizes import bind
 from inferometer.runtimes.base import Kernel
 
@@ -24,12 +23,12 @@ if TYPE_CHECKING:
 _TURN = 2  # steps of each session before it is the other's turn
 _FEWEST = 3
 _MOST = 40
-_OVERTIME = 2.0  # times the limit that is spent at most to find steps that count
+_OVERTIME = 2.0  # times the limit: the most that is spent to find steps that count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """What a probe took: a clean step, and the kernels of instrumented ones, one reading each."""
+class ProbeTimes:
+    """Seconds of a probe's clean step, and the kernels of its instrumented steps with one reading each."""
 
     clean_s: float
     kernels: tuple[Kernel, ...] = ()
@@ -41,9 +40,9 @@ class Ran:
 
 
 def run_in_turns(  # noqa: PLR0913 - both sessions, and how long
-    plain: Session, instrumented: Session | None, pace: Pace, *, limit_s: float, threads: int, most: int = _MOST
-) -> Ran:
-    """Steps of both for `limit_s`, three that count of each unless finding them takes twice as long."""
+    plain: Session, instrumented: Session | None, pace: MachinePace, *, limit_s: float, threads: int, most: int = _MOST
+) -> ProbeTimes:
+    """Run both for `limit_s`, or up to twice as long until three clean steps count."""
     plain.step()
     if instrumented is None:
         return _ran(
@@ -53,7 +52,7 @@ def run_in_turns(  # noqa: PLR0913 - both sessions, and how long
     with suppress(KeyError):
         instrumented.kernels()
     steps, timed = _until_enough(plain, instrumented, pace, limit_s=limit_s, threads=threads, most=most)
-    good = steady(timed, pace, threads=threads) or nearly(timed)
+    good = steady_places(timed, pace, threads=threads) or nearly(timed)
     kernels = instrumented.kernels().get("forward", ())
     return replace(
         _ran(steps, pace, threads, plain),
@@ -63,17 +62,17 @@ def run_in_turns(  # noqa: PLR0913 - both sessions, and how long
     )
 
 
-def _ran(steps: Sequence[Timed], pace: Pace, threads: int, session: Session) -> Ran:
-    return Ran(
+def _ran(steps: Sequence[Timed], pace: MachinePace, threads: int, session: Session) -> ProbeTimes:
+    return ProbeTimes(
         clean_s=steady_seconds(steps, pace, threads=threads),
         runs=len(steps),
-        steady=len(steady(steps, pace, threads=threads)),
+        steady=len(steady_places(steps, pace, threads=threads)),
         versions=dict(session.opened.versions),
     )
 
 
 def _until_enough(  # noqa: PLR0913 - both sessions, and when it is enough
-    plain: Session, instrumented: Session | None, pace: Pace, *, limit_s: float, threads: int, most: int
+    plain: Session, instrumented: Session | None, pace: MachinePace, *, limit_s: float, threads: int, most: int
 ) -> tuple[list[Timed], list[Timed]]:
     steps, timed = [pace.timed(plain.step)], []
     if instrumented is not None:
@@ -81,7 +80,7 @@ def _until_enough(  # noqa: PLR0913 - both sessions, and when it is enough
     begun = pace.clock()
     while len(steps) < most:
         spent = pace.clock() - begun
-        counted = len(steady(steps, pace, threads=threads))
+        counted = len(steady_places(steps, pace, threads=threads))
         if spent > _OVERTIME * limit_s or (spent > limit_s and counted >= _FEWEST):
             break
         steps += [pace.timed(plain.step) for _ in range(_TURN)]
@@ -91,36 +90,31 @@ def _until_enough(  # noqa: PLR0913 - both sessions, and when it is enough
 
 
 def _reading(kernel: Kernel, good: Sequence[int], steps: int) -> Kernel:
-    """One reading a kernel, from the steps that count: what it takes when nothing comes between."""
+    """The kernel with one reading, from the steps that count: its time when nothing interrupts it."""
 
     def chosen(samples: Sequence[float]) -> tuple[float]:
         kept = [samples[place] for place in good] if len(samples) == steps else list(samples)
-        return (quiet(kept),)
+        return (first_decile(kept),)
 
     device = None if kernel.device_s is None else chosen(kernel.device_s)
     return replace(kernel, samples_s=chosen(kernel.samples_s), device_s=device)
 
 
-def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload) -> Order:
-    """What a session is fed: the shapes of the workload, random numbers, and ids the tables have."""
+def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload) -> MeasureOrder:
+    """What a session is fed: the workload's shapes, random numbers, and ids that the tables have."""
     binding = bind(graph, workload)
-    shapes = {
-        tensor.name: tuple(int(evaluate(dim, binding.sizes)) for dim in tensor.shape)
-        for tensor in graph.inputs
-        if tensor.symbols <= binding.sizes.keys()
-    }
-    return Order(
+    return MeasureOrder(
         runtime=runtime.name,
         target=target,
         plan=Plan(),
-        shapes=shapes,
+        shapes=input_shapes(graph, binding),
         sizes={name: int(size) for name, size in binding.sizes.items()},
         limits=index_limits(graph),
     )
 
 
-def fed(order: Order, session: Any) -> Session:
+def fed(order: MeasureOrder, session: Any) -> Session:
     """The session with its inputs in place."""
-    found = cast("Session", session)
-    feed(order, found)
-    return found
+    ready = cast("Session", session)
+    feed_session(order, ready)
+    return ready

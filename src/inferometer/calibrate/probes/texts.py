@@ -1,8 +1,8 @@
-"""Running a language model for a calibration: prompts and steps of decoding, timed one by one.
+"""Running a language model for a calibration: prompts and decode steps, timed one by one.
 
 Between two events a generation stands still, so a piece of fixed work fits there, and each step can be judged by it.
-The weights of a small probe would stay in a cache from one step to the next, which those of a real model cannot: a
-`flood` between two events takes them out.
+The weights of a small probe would stay in the cache from one step to the next, which a real model's cannot: a `flood`
+between two events evicts them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from inferometer.calibrate.probes.pace import Pace, Timed, steady, steady_seconds, usual_seconds
-from inferometer.measure.order import TextOrder
+from inferometer.calibrate.probes.pace import MachinePace, Timed, steady_places, steady_seconds, usual_seconds
 from inferometer.measure.texts import prompt_ids
 from inferometer.runtimes.base import Kernel, Request
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from inferometer.measure.order import TextOrder
     from inferometer.runtimes.base import TextSession
 
 _PHASES = {"prefill": "prefill", "token": "decode"}
@@ -28,15 +28,8 @@ _MOST = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TextRun:
-    prompt: int
-    generate: int
-    depth: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseRan:
-    """One phase of a generation: a prompt that was read, or a step at the mean context of those that were taken."""
+class PhaseTimes:
+    """One phase of a generation: reading the prompt, or a decode step at the mean context of the steps."""
 
     phase: str
     seconds: float
@@ -49,15 +42,15 @@ class PhaseRan:
 
 def run_texts(  # noqa: PLR0913 - what is run, how long, and what stands between
     session: Any,
-    run: TextRun,
-    pace: Pace,
+    run: TextOrder,
+    pace: MachinePace,
     *,
     limit_s: float,
     threads: int,
     flood: Callable[[], None] | None = None,
-) -> tuple[PhaseRan, ...]:
-    """Generations for `limit_s`, two at least after one to warm up; where a cache is filled before each, one alone."""
-    ids = prompt_ids(session, TextOrder(prompt=run.prompt, generate=run.generate, depth=run.depth), 0)
+) -> tuple[PhaseTimes, ...]:
+    """Generate for `limit_s`, at least twice after a warm-up; once and cold if a cache has to be filled first."""
+    ids = prompt_ids(session, run, 0)
     request = Request(prompt=ids, generate=run.generate, depth=run.depth)
     if not run.depth:
         _once(session, Request(prompt=ids, generate=1), pace)
@@ -70,28 +63,28 @@ def run_texts(  # noqa: PLR0913 - what is run, how long, and what stands between
             contexts[phase].append(context)
         done += 1
     return tuple(
-        PhaseRan(
+        PhaseTimes(
             phase=phase,
             seconds=_seconds(phase, steps[phase], pace, threads),
             query=run.prompt if phase == "prefill" else 1,
             context=round(fmean(contexts[phase])),
             runs=len(steps[phase]),
-            steady=len(steady(steps[phase], pace, threads=threads)),
+            steady=len(steady_places(steps[phase], pace, threads=threads)),
         )
         for phase in steps
     )
 
 
-def _seconds(phase: str, steps: list[Timed], pace: Pace, threads: int) -> float:
-    """A prompt of a real model takes a hundred times as long as a probe's, and meets every pace of the machine."""
+def _seconds(phase: str, steps: list[Timed], pace: MachinePace, threads: int) -> float:
+    """A real model's prompt takes a hundred times as long as a probe's, and meets every pace of the machine."""
     return usual_seconds(steps, threads=threads) if phase == "prefill" else steady_seconds(steps, pace, threads=threads)
 
 
 def _once(
-    session: TextSession, request: Request, pace: Pace, flood: Callable[[], None] | None = None
+    session: TextSession, request: Request, pace: MachinePace, flood: Callable[[], None] | None = None
 ) -> list[tuple[str, int, Timed]]:
-    """One generation: each event with its clocks. Filling the cache before the prompt is in no event's own time."""
-    found: list[tuple[str, int, Timed]] = []
+    """One generation: each event with its clocks. Filling the cache before the prompt belongs to no event."""
+    timed_events: list[tuple[str, int, Timed]] = []
     events = iter(session.generate(request))
     while True:
         if flood is not None:
@@ -101,7 +94,7 @@ def _once(
         event = next(events, None)
         own = pace.own() - mine
         if event is None:
-            return found
+            return timed_events
         after = pace.beside()
         wall = (event.end_ns - event.start_ns) * 1e-9
         phase = _PHASES[event.kind]
@@ -109,14 +102,14 @@ def _once(
             own = wall  # the clock also ran while the cache was filled
         many = event.tokens if phase == "decode" else 1
         timed = Timed(wall_s=wall / many, own_s=own / many, beside_s=max(before, after))
-        found.append((phase, event.context, timed))
+        timed_events.append((phase, event.context, timed))
 
 
-def kernels_of(
-    session: TextSession, run: TextRun, flood: Callable[[], None] | None = None
+def generation_kernels(
+    session: TextSession, run: TextOrder, flood: Callable[[], None] | None = None
 ) -> Mapping[str, tuple[Kernel, ...]]:
-    """What an instrumented session ran in a short generation, by phase, after one to warm up."""
-    ids = prompt_ids(session, TextOrder(prompt=run.prompt, generate=run.generate, depth=run.depth), 0)
+    """The kernels of a short generation with timers on, by phase, after a warm-up."""
+    ids = prompt_ids(session, run, 0)
     for generate in (min(run.generate, 6),) if run.depth else (1, min(run.generate, 6)):
         session.kernels()
         for _ in session.generate(Request(prompt=ids, generate=generate, depth=run.depth)):

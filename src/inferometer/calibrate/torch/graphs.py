@@ -1,7 +1,7 @@
 """Graphs as PyTorch modules: probes of networks that no library builds from a config.
 
-Every op is a module under its own name, so that what a profiler says of modules it says of ops. What torchvision does
-in place is done in place: on a CPU new memory costs as much as the work on it.
+Every op is a module under its own name, so that a profiler's times of modules are those of ops. What torchvision does
+in place is done in place: on a CPU, new memory costs as much as the work on it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHANNELS_LAST, _CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 
 def open_probe(runtime: Runtime, target: Target, probe: Probe, run: ProbeRun) -> Session | TextSession:
-    """Networks that see as graphs; those that read as transformers builds them, which every config of theirs names."""
+    """Open a probe: image networks as graphs, text networks as transformers builds them from their config."""
     if run.image is None:
         return runtime.open(target)
     execution = runtime_effects(runtime.name).execution
@@ -48,7 +48,7 @@ def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, execut
     try:
         with seeded(torch, target.seed):
             model = module_of(torch, graph, sizes).to(place.device).eval()
-        ports = tuple(Port(name=each.name, dtype="float32", shape=_open(each, sizes)) for each in graph.inputs)
+        ports = tuple(Port(name=tensor.name, dtype="float32", shape=_open(tensor, sizes)) for tensor in graph.inputs)
         module = Module(model=model, precision="f32", inputs=ports, positional=True)
         host = Host(
             torch=torch, target=target, place=place, module=module, threads=threads,
@@ -61,21 +61,21 @@ def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, execut
 
 
 def _open(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int | str, ...]:
-    """The shape of an input: how many there are is said when they are fed."""
+    """The shape of an input, its batch left open until it is fed."""
     first, *rest = tensor.shape
     return ("batch", *(int(evaluate(dim, sizes)) for dim in rest)) if tensor.shape else (str(first),)
 
 
 def module_of(torch: Any, graph: Graph, sizes: Mapping[str, int]) -> Any:
-    """The graph as one module of modules. `sizes` are those of the open ones but the batch."""
+    """The graph as one module of modules. `sizes` are the open sizes, without the batch."""
     for _, op in graph.ops():
         if op.kind not in _MAKERS:
-            raise EngineError(f"A probe has the op {op.name} ({op.kind}), which is not made for PyTorch.")
+            raise EngineError(f"A probe has the op {op.name} ({op.kind}), which cannot be built in PyTorch here.")
     steps, result = _steps(graph)
     last = {name: place for place, step in enumerate(steps) for name in step.inputs} | {result: len(steps)}
     root = torch.nn.Module()
-    for step in sorted(steps, key=lambda each: each.name.count(".")):  # what lies in another op comes after it
-        _hang(torch, root, step.name, _made(torch, step.op, {**sizes, "batch": 1}))
+    for step in sorted(steps, key=lambda step: step.name.count(".")):  # an op inside another comes after it
+        _hang(torch, root, step.name, _MAKERS[step.op.kind](torch, step.op, {**sizes, "batch": 1}))
     for place, step in enumerate(steps):
         step.module = root.get_submodule(step.name)
         step.spent = tuple(name for name in dict.fromkeys(step.inputs) if last[name] == place)
@@ -83,7 +83,7 @@ def module_of(torch: Any, graph: Graph, sizes: Mapping[str, int]) -> Any:
 
 
 class _Step:
-    """One op at its place: the names it reads and gives, and those that nothing reads after it."""
+    """One op at its place: the names it reads and writes, and those that nothing reads after it."""
 
     __slots__ = ("inputs", "module", "name", "op", "output", "spent")
 
@@ -94,7 +94,7 @@ class _Step:
 
 
 def _steps(graph: Graph) -> tuple[list[_Step], str]:
-    """Every op in order, and the name of the result. Names that a repetition gives anew are numbered."""
+    """Every op in order, and the name of the result. Names that repetitions share are numbered."""
     now = {graph.inputs[0].name: graph.inputs[0].name}
     steps: list[_Step] = []
     for block in graph.blocks:
@@ -109,7 +109,7 @@ def _steps(graph: Graph) -> tuple[list[_Step], str]:
 
 
 def _hang(torch: Any, root: Any, name: str, module: Any) -> None:
-    """The module at its place in the tree; what lies between is made."""
+    """Put the module at its place in the tree, and create what lies between."""
     *path, last = name.split(".")
     for part in path:
         if part not in root._modules:  # noqa: SLF001 - `hasattr` would also find methods of the same name
@@ -129,7 +129,7 @@ def _whole(root: Any, steps: Sequence[_Step], first: str, result: str) -> Any:
             taken.clear()
         return values[result]
 
-    # Whether an op may write over what it reads is known only here: nothing reads it later, and it is no input.
+    # Whether an op may overwrite what it reads is known only here: nothing reads it later, and it is not the input.
     for step in steps:
         own = [name in step.spent and name != first for name in step.inputs]
         if hasattr(step.module, "inplace"):
@@ -138,11 +138,6 @@ def _whole(root: Any, steps: Sequence[_Step], first: str, result: str) -> Any:
             step.module.over = tuple(own)
     root.forward = forward
     return root
-
-
-def _made(torch: Any, op: Op, sizes: Mapping[str, int]) -> Any:
-    """The module of an op."""
-    return _MAKERS[op.kind](torch, op, sizes)
 
 
 def _shape(op: Op, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -160,11 +155,11 @@ def _norm(torch: Any, op: Op, _sizes: Mapping[str, int]) -> Any:
     features = op["features"]
     if op["norm"] == "batch":
         return torch.nn.BatchNorm2d(features)
-    made = torch.nn.LayerNorm(features)
+    norm = torch.nn.LayerNorm(features)
     if len(op.inputs[0].shape) == 4 and op.inputs[0].shape[1] == features:  # the channels of a plane
-        plain = made.forward
-        made.forward = lambda x: plain(x.permute(*_CHANNELS_LAST)).permute(*_CHANNELS_FIRST)
-    return made
+        plain = norm.forward
+        norm.forward = lambda x: plain(x.permute(*_CHANNELS_LAST)).permute(*_CHANNELS_FIRST)
+    return norm
 
 
 def _activation(torch: Any, op: Op, _sizes: Mapping[str, int]) -> Any:
@@ -186,7 +181,7 @@ def _linear(torch: Any, op: Op, _sizes: Mapping[str, int]) -> Any:
 
 
 def _elementwise(torch: Any, op: Op, _sizes: Mapping[str, int]) -> Any:
-    """Two inputs, or one and a weight. A sum is written over its first input that nothing else reads."""
+    """Two inputs, or one and a weight. A sum overwrites the first of its inputs that nothing else reads."""
     if op.weights:
         weight = torch.nn.Parameter(torch.ones(*op.weights[0].shape))
         return _calling(torch, lambda x: x * weight if op["function"] == "multiply" else x + weight, weight=weight)
@@ -229,8 +224,8 @@ def _attention(torch: Any, op: Op, _sizes: Mapping[str, int]) -> Any:
 
     def attend(*rows: Any) -> Any:
         parts = (x.view(*x.shape[:2], heads, -1).transpose(1, 2) for x in rows)
-        found = torch.nn.functional.scaled_dot_product_attention(*parts)
-        return found.transpose(1, 2).reshape(rows[0].shape)
+        attended = torch.nn.functional.scaled_dot_product_attention(*parts)
+        return attended.transpose(1, 2).reshape(rows[0].shape)
 
     return _calling(torch, attend)
 

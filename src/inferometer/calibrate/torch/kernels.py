@@ -1,9 +1,9 @@
 """Kernels of torch to measure alone: products, attention, convolutions and element-wise ops.
 
-Each case is a `Single` (what the cost model takes it for) and a function of torch that does it. Weights and caches of
-keys are cycled through more memory than any cache holds, so that they come from main memory as they do in a model;
-activations are not, because the op before has just written them. Attention runs as
-the runtime runs it: with a fused causal kernel, or with a mask and a cache repeated for every query head.
+Each case is a `Single` (the op as the cost model sees it) and a torch function that computes it. Weights and key-value
+caches are cycled through more memory than any cache holds, so that they come from main memory as they do in a model;
+activations are not, because the op before has just written them. Attention runs as the runtime runs it: with a fused
+causal kernel, or with a mask and a cache repeated for every query head.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting import single as ops
-from inferometer.calibrate.fitting.points import Point, measured
+from inferometer.calibrate.fitting.fit import class_for
+from inferometer.calibrate.fitting.points import OpPoint, measured_point
 from inferometer.calibrate.fitting.single import Single
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.calibrate.torch.timing import Timing
 from inferometer.errors import DomainError
 
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CYCLED_BYTES = 600_000_000  # beyond any cache
-_AGAIN = 4  # calls in one replay, where nothing is cycled
-_STREAMED_BYTES = 400_000_000  # ops that move more show the bandwidth of main memory, whatever the caches hold
+_AGAIN = 4  # calls in one replay, if nothing is cycled
+_WINDOW = 50  # patches: attention over fewer is over one window of an image
+_STREAMED_BYTES = 400_000_000  # an op that moves more shows the bandwidth of main memory, not of a cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
-    """The shapes to try. `tiny` ones are for trying the program out."""
+class KernelSizes:
+    """The shapes to measure. Tests pass smaller ones."""
 
     rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
     weights: tuple[tuple[int, int], ...] = (
@@ -66,7 +68,7 @@ class Sizes:
     most_bytes: float = 20e9
 
 
-SIZES = Sizes()
+SIZES = KernelSizes()
 
 
 def torch_dtype(torch: Any, name: str) -> Any:
@@ -87,7 +89,7 @@ class Kernels:
     """The provider of kernel candidates for one runtime and format on one device."""
 
     def __init__(
-        self, clock: Clock, device: Device, runtime: RuntimeEffects, dtype: str, *, sizes: Sizes = SIZES
+        self, clock: Clock, device: Device, runtime: RuntimeEffects, dtype: str, *, sizes: KernelSizes = SIZES
     ) -> None:
         self.clock, self.device, self.runtime, self.dtype, self.sizes = clock, device, runtime, dtype, sizes
         self.torch = clock.torch
@@ -95,33 +97,33 @@ class Kernels:
         self._cases: dict[str, _Case] = {}
 
     def candidates(self) -> list[Candidate]:
-        """Every case as the scheduler sees it."""
-        found = []
+        """Every case as a candidate for the scheduler."""
+        candidates = []
         for case in self._all():
             work = ops.work_of_single(case.single, self.device, runtime=self.runtime, dtype=self.dtype)
             key = case.single.op.name
             self._cases[key] = case
-            found.append(
+            candidates.append(
                 Candidate(
                     key=key,
-                    op_class=_table_name(work.classes),
+                    op_class=class_for(work.classes),
                     axes=work.axes,
                     seconds=case.seconds,
                     floor_s=work.floor_s,
                 )
             )
-        return found
+        return candidates
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         case = self._cases[candidate.key]
         work = ops.work_of_single(case.single, self.device, runtime=self.runtime, dtype=self.dtype)
         timing = case.time()
         self.clock.tidy()
-        point = measured(work, timing.seconds, dtype=self.dtype, probe=case.probe)
-        return Measured(points=(replace(point, rates=self._rates(point)),), runs=timing.runs)
+        point = measured_point(work, timing.seconds, dtype=self.dtype, probe=case.probe)
+        return CandidateResult(points=(replace(point, rates=self._rates(point)),), runs=timing.runs)
 
-    def _rates(self, point: Point) -> dict[str, float]:
-        """What the op reached of the device's peaks, where it is large enough to show them."""
+    def _rates(self, point: OpPoint) -> dict[str, float]:
+        """The rates the op reached, if it is large enough to show the device's peaks."""
         rates = {}
         if point.classes[-1] == "linear":
             rates[f"peak:{self.dtype}"] = point.axes["flops"] / point.seconds
@@ -140,7 +142,7 @@ class Kernels:
         return self.torch.randn(*shape, device=self.clock.place, dtype=self.format)
 
     def _cycled(self, nbytes: float) -> int:
-        """How many copies of something are used in turn, so that none is still in a cache."""
+        """How many copies to use in turn, so that none is still in a cache."""
         return max(1, min(24, int(_CYCLED_BYTES // max(nbytes, 1)) + 1)) if self.clock.cuda else 1
 
     # products
@@ -243,8 +245,8 @@ class Kernels:
         if self.runtime.execution != "compiled" or not self.clock.cuda:
             return call
         self.torch.compiler.reset()
-        made: Callable[..., object] = self.torch.compile(call, dynamic=False)
-        return made
+        compiled: Callable[..., object] = self.torch.compile(call, dynamic=False)
+        return compiled
 
     # everything that is bound by memory
 
@@ -305,9 +307,9 @@ class Kernels:
     def _convolution(  # noqa: PLR0913, PLR0917 - what a convolution is
         self, batch: int, channels: tuple[int, int], side: int, kernel: int, stride: int, groups: int
     ) -> _Case:
-        made = ops.convolution(batch, channels, side, kernel=kernel, stride=stride, groups=groups)
+        single = ops.convolution(batch, channels, side, kernel=kernel, stride=stride, groups=groups)
         return _Case(
-            single=made,
+            single=single,
             probe=f"convolution {kernel}/{stride} {channels} {side} {groups}",
             time=partial(self._convolve, batch, channels, side, kernel, stride, groups),
             seconds=0.1,
@@ -328,15 +330,6 @@ class Kernels:
         return self.clock.replayed(call, calls=_AGAIN)
 
 
-_WINDOW = 50
-
-
-def _table_name(classes: tuple[str, ...]) -> str:
-    if classes[-1] != "attention":
-        return classes[-1]
-    return next((name for name in classes if name.endswith(("prefill", "decode", "masked", "padded"))), "attention")
-
-
 def _masked(attend: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     """A prompt as transformers attends to it with a mask: keys and values repeated for every query head."""
     return attend(q, repeated(k, q.shape[1]), repeated(v, q.shape[1]), attn_mask=mask)
@@ -351,7 +344,7 @@ def _stored(attend: Any, q: Any, new: Any, place: Any, mask: Any, k: Any, v: Any
 
 def _grown(torch: Any, attend: Any, q: Any, new: Any, shared: bool, k: Any, v: Any) -> Any:  # noqa: PLR0913, PLR0917 - as above
     """A step with a cache that grows: all of it is copied to append one token."""
-    longer = [torch.cat([each[:, :, :-1], new], dim=2) for each in (k, v)]
+    longer = [torch.cat([cache[:, :, :-1], new], dim=2) for cache in (k, v)]
     return attend(q, *longer, enable_gqa=shared)
 
 

@@ -1,9 +1,9 @@
 """Probe models for torch: small decoders, encoders and convolutional networks with random weights, run whole.
 
 They do what transformers and torchvision do, op by op, at sizes that no published model has: root-mean-square norms in
-single precision, rotary turns, a cache of fixed length with a mask where the runtime captures graphs, one that grows
-where it does not, batch norms that are not folded. So a runtime's own ways (fusion, launches, masks) are in their
-steps, and no model that a prediction is tried on is in the fit.
+single precision, rotary embeddings, a cache of fixed length with a mask if the runtime captures graphs, a growing one
+if it does not, batch norms that are not folded. So their steps include what the runtime itself does (fusion, launches,
+masks), and no model that predictions are tested on is in the fit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting.points import StepPoint
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.calibrate.torch.kernels import repeated, torch_dtype
 from inferometer.calibrate.torch.timing import Clock
 from inferometer.core.engine import RuntimeEffects
@@ -93,7 +93,7 @@ class ProbeModels:
     runtime: RuntimeEffects
     dtype: str
     probes: Mapping[str, dict[str, Any]] = field(default_factory=lambda: PROBES)
-    most: int | None = None  # tokens or images a run may have, for trying it out
+    most: int | None = None  # tokens or images of a run, for tests
     _runs: dict[str, _Run] = field(default_factory=dict)
     _kept: tuple[str, Any] | None = None
 
@@ -118,7 +118,7 @@ class ProbeModels:
                 if self.most is None or max(run.batch * run.query, run.context) <= self.most:
                     yield run
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         run = self._runs[candidate.key]
         config = self.probes[run.model]
         if self._kept is None or self._kept[0] != run.model:
@@ -130,7 +130,7 @@ class ProbeModels:
             model=run.model, phase=run.phase, seconds=timing.seconds, dtype=self.dtype, config=config,
             batch=run.batch, query=run.query, context=run.context, image=run.image,
         )  # fmt: skip
-        return Measured(steps=(step,), runs=timing.runs)
+        return CandidateResult(steps=(step,), runs=timing.runs)
 
     def _timed(self, net: _Net, run: _Run, config: Mapping[str, Any]) -> Timing:
         masked = self.runtime.attention != "flash"
@@ -228,7 +228,7 @@ def _decoder_layer(  # noqa: PLR0913, PLR0917 - a layer's tensors
     linear = torch.nn.functional.linear
     h = _rms(torch, x, layer["norm1"])
     q, k, v = (linear(h, layer[name]).unflatten(-1, (-1, dim)).transpose(1, 2) for name in ("q", "k", "v"))
-    q, k = (each * turns[0] + _turned(torch, each) * turns[1] for each in (q, k))
+    q, k = (heads * turns[0] + _turned(torch, heads) * turns[1] for heads in (q, k))
     k, v = _with_cache(torch, k, v, cache, place, fixed=mask is not None)
     x = x + linear(_attended(torch, q, k, v, mask), layer["o"])
     h = _rms(torch, x, layer["norm2"])
@@ -263,10 +263,10 @@ def _with_cache(torch: Any, k: Any, v: Any, cache: Any, place: Any, *, fixed: bo
 def _attended(torch: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:
     attend = torch.nn.functional.scaled_dot_product_attention
     if mask is None:
-        found = attend(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=q.shape[1] != k.shape[1])
+        attended = attend(q, k, v, is_causal=q.shape[2] > 1, enable_gqa=q.shape[1] != k.shape[1])
     else:
-        found = attend(q, *(repeated(each, q.shape[1]) for each in (k, v)), attn_mask=mask)
-    return found.transpose(1, 2).flatten(2)
+        attended = attend(q, *(repeated(cache, q.shape[1]) for cache in (k, v)), attn_mask=mask)
+    return attended.transpose(1, 2).flatten(2)
 
 
 # an encoder
@@ -309,8 +309,8 @@ def _encoder_call(net: _Net, run: _Run, masked: bool, config: Mapping[str, Any])
                 functional.linear(x, *layer[name]).unflatten(-1, (config["num_attention_heads"], -1)).transpose(1, 2)
                 for name in ("q", "k", "v")
             )
-            found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
-            x = functional.layer_norm(x + functional.linear(found, *layer["o"]), (hidden,), *layer["norm1"])
+            attended = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask).transpose(1, 2).flatten(2)
+            x = functional.layer_norm(x + functional.linear(attended, *layer["o"]), (hidden,), *layer["norm1"])
             inner = functional.gelu(functional.linear(x, *layer["up"]))
             x = functional.layer_norm(x + functional.linear(inner, *layer["down"]), (hidden,), *layer["norm2"])
         return torch.tanh(functional.linear(x[:, 0], *held["pool"]))

@@ -1,4 +1,4 @@
-"""Torch on a CUDA device as a provider: its kernels and its probe models, and whether the device is ours alone."""
+"""Torch on a CUDA device as a provider: its kernels and probe models, and whether others use the device."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.run import Provider
 from inferometer.calibrate.together import Together
-from inferometer.calibrate.torch.kernels import SIZES, Kernels, Sizes
+from inferometer.calibrate.torch.kernels import SIZES, Kernels, KernelSizes
 from inferometer.calibrate.torch.models import PROBES, ProbeModels
-from inferometer.calibrate.torch.readings import Readings
+from inferometer.calibrate.torch.readings import TorchReadings
 from inferometer.calibrate.torch.timing import Clock
 from inferometer.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from inferometer.calibrate.run import Candidate, Measured
+    from inferometer.calibrate.run import Candidate, CandidateResult
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
 
-_CONTEXT_BYTES = 3_000_000_000  # what a driver and one context of our own may hold
+_CONTEXT_BYTES = 3_000_000_000  # that a driver and one context of our own may hold
 
 
 @dataclass(frozen=True, slots=True)
 class _Careful:
-    """A provider whose errors of torch are errors of ours: out of memory or not supported leaves out one case."""
+    """A provider that turns torch's errors into ours: out of memory or not supported skips one case, not all."""
 
     provider: Provider
     clock: Clock
@@ -35,7 +35,7 @@ class _Careful:
     def candidates(self) -> list[Candidate]:
         return list(self.provider.candidates())
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         try:
             return self.provider.measure(candidate)
         except (RuntimeError, ValueError, TypeError) as error:
@@ -52,18 +52,18 @@ def torch_provider(  # noqa: PLR0913 - what a provider is made for
     *,
     place: str = "cuda",
     limit_s: float = 2.0,
-    sizes: Sizes = SIZES,
+    sizes: KernelSizes = SIZES,
     probes: Mapping[str, dict[str, Any]] | None = None,
     most: int | None = None,
 ) -> Provider:
-    """Kernels and probe models. `sizes`, `probes` and `most` make it small, for trying it out."""
+    """Kernels and probe models. `sizes`, `probes` and `most` make it small, for tests."""
     clock = Clock(torch=torch, place=place, limit_s=limit_s)
     models = ProbeModels(
         clock=clock, runtime=runtime, dtype=dtype, probes=PROBES if probes is None else probes, most=most
     )
     kernels = Kernels(clock, device, runtime, dtype, sizes=sizes)
-    readings = Readings(clock=clock, dtype=dtype)
-    return Together(*(_Careful(each, clock) for each in (readings, kernels, models)))
+    readings = TorchReadings(clock=clock, dtype=dtype)
+    return Together(*(_Careful(provider, clock) for provider in (readings, kernels, models)))
 
 
 def require_cuda(torch: Any) -> None:
@@ -75,7 +75,7 @@ def require_cuda(torch: Any) -> None:
 
 
 def now_and_then(look: Callable[[], str | None], every_s: float, now: Callable[[], float]) -> Callable[[], str | None]:
-    """A look that is taken so often and no oftener: asking the driver takes longer than a kernel."""
+    """A look that is taken at most every so often: asking the driver takes longer than a kernel."""
     last = now()
 
     def looked() -> str | None:
@@ -89,7 +89,7 @@ def now_and_then(look: Callable[[], str | None], every_s: float, now: Callable[[
 
 
 def others_on(torch: Any, run: Callable[..., Any] = subprocess.run) -> str | None:
-    """Why the GPU is not ours alone, or None. Looks at the memory in use and at the processes the driver lists."""
+    """Who else uses the GPU, or None, from the memory in use and the processes that the driver lists."""
     free, total = torch.cuda.mem_get_info()
     foreign = total - free - torch.cuda.memory_reserved()
     if foreign > _CONTEXT_BYTES:
@@ -97,9 +97,9 @@ def others_on(torch: Any, run: Callable[..., Any] = subprocess.run) -> str | Non
     tool = which("nvidia-smi")
     if tool is None:
         return None
-    asked = [tool, "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
+    command = [tool, "--query-compute-apps=pid,used_memory", "--format=csv,noheader"]
     try:
-        listed = run(asked, capture_output=True, text=True, timeout=10, check=False).stdout
+        listed = run(command, capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.SubprocessError):
         return None
     lines = [line for line in listed.splitlines() if line.strip()]
@@ -107,7 +107,7 @@ def others_on(torch: Any, run: Callable[..., Any] = subprocess.run) -> str | Non
 
 
 def torch_environment(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """Versions that a calibration depends on, and the circumstances it was made in."""
+    """The versions that a calibration depends on, and its circumstances."""
     versions = {"torch": str(torch.__version__)}
     if torch.version.cuda:
         versions["cuda"] = str(torch.version.cuda)
@@ -116,11 +116,11 @@ def torch_environment(torch: Any) -> tuple[dict[str, str], dict[str, str]]:
         versions["cudnn"] = str(cudnn)
     circumstances: dict[str, str] = {}
     if torch.cuda.is_available():
-        seen = torch.cuda.get_device_properties(0)
+        gpu = torch.cuda.get_device_properties(0)
         circumstances = {
-            "gpu": str(seen.name),
-            "memory_bytes": str(seen.total_memory),
-            "multiprocessors": str(seen.multi_processor_count),
+            "gpu": str(gpu.name),
+            "memory_bytes": str(gpu.total_memory),
+            "multiprocessors": str(gpu.multi_processor_count),
             "gpus": str(torch.cuda.device_count()),
         }
         driver = _driver()
@@ -133,9 +133,9 @@ def _driver() -> str | None:
     tool = which("nvidia-smi")
     if tool is None:
         return None
-    asked = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
+    command = [tool, "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
-        told = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603 - a fixed command
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603 - a fixed command
     except (OSError, subprocess.SubprocessError):
         return None
-    return next(iter(told.stdout.split()), None)
+    return next(iter(answer.stdout.split()), None)

@@ -1,4 +1,4 @@
-"""What torch costs beside its ops: launches, steps, copies from and to the host; and what is left of a rate."""
+"""Torch's costs beside its ops: launches, steps, copies from and to the host; and how much of a rate is sustained."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.calibrate.fitting.points import Point, overhead
-from inferometer.calibrate.run import Candidate, Measured
+from inferometer.calibrate.fitting.points import OpPoint, overhead
+from inferometer.calibrate.run import Candidate, CandidateResult
 from inferometer.calibrate.torch.kernels import torch_dtype
 from inferometer.calibrate.torch.timing import Clock
 
@@ -20,8 +20,8 @@ _MOST_TIMES = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readings:
-    """The provider of readings. They come first, because all fits subtract what a launch costs."""
+class TorchReadings:
+    """The provider of readings. They come first, because all fits subtract the cost of a launch."""
 
     clock: Clock
     dtype: str
@@ -31,23 +31,23 @@ class Readings:
         return self.clock.torch
 
     def candidates(self) -> list[Candidate]:
-        found = [Candidate(key=f"overhead {name}", op_class="overhead", first=True) for name in _OVERHEADS]
-        found += [Candidate(key=f"copy {name}", op_class="copies", first=True) for name in ("h2d", "d2h")]
-        found.append(Candidate(key="sustained product", op_class="sustained", seconds=2.0, first=True))
-        return found
+        candidates = [Candidate(key=f"overhead {name}", op_class="overhead", first=True) for name in _OVERHEADS]
+        candidates += [Candidate(key=f"copy {name}", op_class="copies", first=True) for name in ("h2d", "d2h")]
+        candidates.append(Candidate(key="sustained product", op_class="sustained", seconds=2.0, first=True))
+        return candidates
 
-    def measure(self, candidate: Candidate) -> Measured:
+    def measure(self, candidate: Candidate) -> CandidateResult:
         kind, _, name = candidate.key.partition(" ")
         if kind == "overhead":
-            return Measured(points=(self._overhead(name),))
-        return Measured(points=(self._copy(name) if kind == "copy" else self._sustained(),))
+            return CandidateResult(points=(self._overhead(name),))
+        return CandidateResult(points=(self._copy(name) if kind == "copy" else self._sustained(),))
 
     def _square(self, side: int) -> Any:
         form = torch_dtype(self.torch, self.dtype)
         return self.torch.randn(side, side, device=self.clock.place, dtype=form)
 
-    def _copy(self, name: str) -> Point:
-        """A copy between pinned memory of the host and the device, as a bandwidth."""
+    def _copy(self, name: str) -> OpPoint:
+        """The bandwidth of a copy between the host's pinned memory and the device."""
         host = self.torch.empty(_COPIED_BYTES // 4 if self.clock.cuda else 1024, dtype=self.torch.float32)
         if self.clock.cuda:
             host = host.pin_memory()
@@ -57,8 +57,8 @@ class Readings:
         rate = host.numel() * 4 / seconds
         return self._reading(f"copy {name}", seconds, {f"bandwidth:{name}": rate})
 
-    def _sustained(self) -> Point:
-        """A large product again and again: the rate at the end over the rate at the start, and the power drawn."""
+    def _sustained(self) -> OpPoint:
+        """A large product, repeated: the rate at the end over the rate at the start, and the power drawn."""
         side = 8192 if self.clock.cuda else 64
         a, b = (self._square(side) for _ in range(2))
         begun = self.clock.now()
@@ -73,10 +73,10 @@ class Readings:
             rates["power:watts"] = float(self.torch.cuda.power_draw()) / 1e3
         return self._reading("sustained", times[-1], rates)
 
-    def _reading(self, name: str, seconds: float, rates: dict[str, float]) -> Point:
+    def _reading(self, name: str, seconds: float, rates: dict[str, float]) -> OpPoint:
         return replace(overhead(name, seconds, dtype=self.dtype, probe=name), classes=("reading",), rates=rates)
 
-    def _overhead(self, name: str) -> Point:
+    def _overhead(self, name: str) -> OpPoint:
         x = self.torch.zeros(1, device=self.clock.place)
 
         def chain(count: int) -> Callable[[], None]:

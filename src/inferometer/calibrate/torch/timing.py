@@ -1,7 +1,7 @@
-"""Clocks for torch: seconds of a call on a CUDA device or, for trying it out, on the CPU.
+"""Clocks for torch: seconds of a call on a CUDA device or, in tests, on the CPU.
 
 Kernel time is read between two CUDA events around replays of a captured graph, so the host's launches are not in it;
-wall time is read around a synchronised call. Every timing begins with a single call that says how many more fit.
+wall time is read around a synchronised call. Every timing begins with a single call that shows how many more fit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LEAST, _MOST = 3, 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """`runs` timings and their median. One run only is a case that was too slow for more."""
+    """The median of `runs` timings. One run means that the case was too slow for more."""
 
     seconds: float
     runs: int
@@ -27,7 +27,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """`torch` is the module, `place` a torch device name. `limit_s` is what one case may take."""
+    """`torch` is the module, `place` a torch device name, `limit_s` the most that one case may take."""
 
     torch: Any
     place: str = "cuda"
@@ -43,7 +43,7 @@ class Clock:
             self.torch.cuda.synchronize()
 
     def tidy(self) -> None:
-        """Give back the memory of what was measured last."""
+        """Free the memory of what was measured last."""
         if self.cuda:
             self.torch.cuda.empty_cache()
 
@@ -56,14 +56,14 @@ class Clock:
         return Timing(seconds=median(times), runs=len(times))
 
     def replayed(self, call: Callable[[], object], *, calls: int = 1, wall: bool = False) -> Timing:
-        """A call captured in a CUDA graph and replayed, over the `calls` that it makes. Without CUDA: called plainly.
+        """A call captured in a CUDA graph and replayed: seconds per call of its `calls`. Without CUDA, just called.
 
         `wall` reads the synchronised wall clock instead of the device's.
         """
         first = self._first(call)
         if first > self.limit_s or not self.cuda:
-            found = Timing(seconds=first, runs=1) if first > self.limit_s else self.wall(call)
-            return Timing(seconds=found.seconds / calls, runs=found.runs)
+            timing = Timing(seconds=first, runs=1) if first > self.limit_s else self.wall(call)
+            return Timing(seconds=timing.seconds / calls, runs=timing.runs)
         replay, _ = capture_graph(self.torch, call, warm=2)
         once = self.once(replay)
         runs = self._runs(max(once, 1e-6))
@@ -73,7 +73,7 @@ class Clock:
         return Timing(seconds=median(times), runs=len(times))
 
     def _first(self, call: Callable[[], object]) -> float:
-        """Seconds of a call that is warm: the one before compiles, allocates and chooses algorithms."""
+        """Seconds of a warm call: the one before it compiles, allocates and chooses algorithms."""
         self.once(call)
         return self.once(call)
 

@@ -1,4 +1,4 @@
-"""The catalog of findings: a small function for each code, Case → Finding or None, and the order they are told in."""
+"""The catalog of findings: a small function for each code, Case → Finding or None, and the order they are shown in."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from inferometer.core.finding import SEVERITIES, Finding
 from inferometer.explain.case import Case
 from inferometer.explain.findings import bounds, memory, overheads, placement, times, tokens
 
-__all__ = ["FINDERS", "Finder", "find"]
+__all__ = ["FINDERS", "Finder", "findings_of"]
 
 Finder = Callable[[Case], Finding | None]
 
@@ -40,14 +40,14 @@ FINDERS: dict[str, Finder] = {
     "threads.too-many": placement.threads_too_many,
     "utilisation.low": bounds.utilisation_low,
 }
-_IN_DOUBT = ("outputs.wrong", "memory.does-not-fit", "environment.noisy")  # what makes the other numbers doubtful
-_ONCE = ("load.dominates", "load.storage-bound")  # seconds of no request
+_IN_DOUBT = ("outputs.wrong", "memory.does-not-fit", "environment.noisy")  # they cast doubt on every other number
+_ONCE = ("load.dominates", "load.storage-bound")  # their seconds are paid once, not in a request
 
 
-def find(case: Case) -> tuple[Finding, ...]:
-    """All that is noticed: the severe first, then what casts doubt on the rest, then by the seconds at stake."""
-    found = [finding for finder in FINDERS.values() if (finding := finder(case)) is not None]
-    return tuple(sorted(found, key=_rank))
+def findings_of(case: Case) -> tuple[Finding, ...]:
+    """Every finding: by severity, then what casts doubt on the rest, then by the seconds at stake."""
+    findings = [finding for finder in FINDERS.values() if (finding := finder(case)) is not None]
+    return tuple(sorted(findings, key=_rank))
 
 
 def _rank(finding: Finding) -> tuple[int, bool, bool, float, str]:

@@ -1,4 +1,4 @@
-"""What bounds it: memory, arithmetic, a batch that is too small for the ridge, or less than either should give."""
+"""What bounds it: memory, arithmetic, a batch too small for the ridge; or it is slower than either explains."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.finding import Finding
-from inferometer.explain.case import Case, asked_of, evidence, faster, graded, more, named
+from inferometer.explain.case import Case, at_stake, command_option, evidence, faster, more, phase_words
 
 if TYPE_CHECKING:
     from inferometer.asking.gains import Gain
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 _MOST = 0.5
 _LEAST = 0.3
-_BYTE = 9.0  # bits a weight of an 8-bit format with its scales, and a little
-_NARROW = 6.0  # bits a weight below which few formats save more
-_FEW_MORE = 4  # times the batch, where nothing else is left to try
-_WORTH_BATCHING, _WORTH_TRYING = 1.2, 1.05
-_BATCH_STEP = 32  # how many times the batch is raised at most
-_SLOWER, _ABOVE_FLOOR = 1.5, 3.0
-_FASTER_PEAK = 1.5
+_BYTE = 9.0  # bits per weight: an 8-bit format with its scales has a little over 8
+_NARROW = 6.0  # bits per weight below which few formats save more
+_FEW_MORE = 4  # times the batch, if nothing else is left to try
+_WORTH_BATCHING, _WORTH_TRYING = 1.2, 1.05  # gains below these are not worth the advice
+_BATCH_STEP = 32  # times that the batch is raised at most
+_SLOWER, _ABOVE_FLOOR = 1.5, 3.0  # times the prediction and the floor from which on a phase is slow
+_FASTER_PEAK = 1.5  # times the peak that another format must have to be advised
 _TOGETHER = "batch requests, so that each read of them serves several"
 _FORMATS = ("bf16", "f16", "i8", "f8e4m3")  # arithmetic to move to, the safest first
 
@@ -39,7 +39,7 @@ def memory_bound(case: Case) -> Finding | None:
     return Finding(
         code="memory.bound",
         severity="info",
-        title=f"{_begun(phase)} is bound by memory: {share:.0%} of it is moving bytes",
+        title=f"{_capitalised(phase)} is bound by memory: {share:.0%} of it is moving bytes",
         evidence=evidence(
             memory_share=share, **_indicators(case, phase), weight_bits=case.weight_bits, weight_share=weights
         ),
@@ -65,7 +65,7 @@ def compute_bound(case: Case) -> Finding | None:
     return Finding(
         code="compute.bound",
         severity="info",
-        title=f"{_begun(phase)} is bound by arithmetic: {share:.0%} of it is computing",
+        title=f"{_capitalised(phase)} is bound by arithmetic: {share:.0%} of it is computing",
         evidence=evidence(
             compute_share=share,
             **_indicators(case, phase),
@@ -81,13 +81,13 @@ def compute_bound(case: Case) -> Finding | None:
 
 
 def batch_small(case: Case) -> Finding | None:
-    """A phase on the left of the ridge, whose intensity grows with the batch."""
+    """A phase left of the ridge whose intensity grows with the batch."""
     phase, ridge = case.steady, case.roof.ridge
-    found = case.roof_of(phase) if phase else None
-    if phase is None or found is None or ridge is None or found.point.intensity is None:
+    phase_roof = case.roof_of(phase) if phase else None
+    if phase is None or phase_roof is None or ridge is None or phase_roof.point.intensity is None:
         return None
-    intensity, batch = found.point.intensity, case.profile.workload.batch
-    if intensity <= 0 or intensity >= _MOST * ridge or found.point.regime != "memory":
+    intensity, batch = phase_roof.point.intensity, case.profile.workload.batch
+    if intensity <= 0 or intensity >= _MOST * ridge or phase_roof.point.regime != "memory":
         return None
     best = _largest_batch(case, phase, min(ridge / intensity, _BATCH_STEP))
     if best is not None and best.throughput_gain < _WORTH_BATCHING:
@@ -114,15 +114,15 @@ def batch_small(case: Case) -> Finding | None:
 
 
 def _largest_batch(case: Case, phase: Phase, times: float) -> Gain | None:
-    """The price of a batch so many times as large, or of half of it as often as it takes to fit."""
+    """The gain of a batch `times` as large, halved until it fits."""
     batch = case.profile.workload.batch
     powers = range(ceil(log2(times)), 0, -1)
-    found = (case.throughput(f"batch={batch * 2**power}", phase) for power in powers)
-    return next((gain for gain in found if gain is not None), None)
+    gains = (case.throughput(f"batch={batch * 2**power}", phase) for power in powers)
+    return next((gain for gain in gains if gain is not None), None)
 
 
 def utilisation_low(case: Case) -> Finding | None:
-    """Only a measurement can be slower than it should be."""
+    """A measured phase that takes much longer than predicted: the one that costs a request most."""
     if case.profile.kind != "measured":
         return None
     worst: tuple[float, Phase, float] | None = None
@@ -133,18 +133,17 @@ def utilisation_low(case: Case) -> Finding | None:
         if phase.floor_s and phase.time_s < _ABOVE_FLOOR * phase.floor_s:
             continue
         if phase.time_s <= (_expected_bounds(case, phase, expected)[1] or 0.0):
-            continue  # within what the prediction itself leaves open
+            continue  # within the prediction's own interval
         stake = case.stake(phase, phase.time_s - expected)
         if worst is None or stake > worst[0]:
             worst = stake, phase, expected
     if worst is None:
         return None
-    stake, phase, expected = worst
+    _, phase, expected = worst
     low, high = _expected_bounds(case, phase, expected)
     return Finding(
         code="utilisation.low",
-        severity=graded(case.share(stake)),
-        title=f"{_begun(phase)} takes {phase.time_s / expected:.2g} times what this device should take for it",
+        title=f"{_capitalised(phase)} takes {phase.time_s / expected:.2g} times what this device should take for it",
         evidence=evidence(
             time_s=phase.time_s,
             expected_s=expected,
@@ -158,14 +157,13 @@ def utilisation_low(case: Case) -> Finding | None:
         gain_low=phase.time_s / high if high else None,
         gain_high=phase.time_s / low if low else None,
         gain_of="latency",
-        phase=phase.name,
-        stake_s=stake,
-        changes=("optimisation=all",) if asked_of(case, "--optimisation") not in {None, "all"} else (),
+        **at_stake(case, phase, phase.time_s - expected),
+        changes=("optimisation=all",) if command_option(case, "--optimisation") not in {None, "all"} else (),
     )
 
 
 def _most_in(case: Case, regime: str) -> Phase | None:
-    """The phase with the most seconds of a request in a regime that holds most of what its ops take."""
+    """Of the phases led by a regime, the one that spends the most seconds of a request in it."""
     fitting = [phase for phase in case.repeating if _leads(case, phase, regime)]
     return max(
         fitting, key=lambda phase: case.stake(phase, case.regimes(phase)[regime] * phase.time_s), default=None
@@ -173,41 +171,41 @@ def _most_in(case: Case, regime: str) -> Phase | None:
 
 
 def _leads(case: Case, phase: Phase, regime: str) -> bool:
-    """More than half of the work's own time, and a good part of the whole: gaps between ops are another finding."""
+    """Whether a regime has more than half of the work's time and much of the phase's: gaps are another finding."""
     shares = case.regimes(phase)
     working = sum(shares.get(name, 0.0) for name in ("compute", "memory", "link"))
     return shares.get(regime, 0.0) >= max(_MOST * working, _LEAST) and working > 0
 
 
 def _indicators(case: Case, phase: Phase) -> dict[str, float | None]:
-    """What tells the two apart: how busy the arithmetic is, how busy the memory, and the intensity."""
-    found = case.roof_of(phase)
-    if found is None:
+    """What tells memory-bound from compute-bound: how busy arithmetic and memory are, and the intensity."""
+    phase_roof = case.roof_of(phase)
+    if phase_roof is None:
         return {}
     return {
-        "compute_utilisation": found.point.compute_utilisation,
-        "bandwidth_utilisation": found.point.bandwidth_utilisation,
-        "intensity_flop_per_byte": found.point.intensity,
+        "compute_utilisation": phase_roof.point.compute_utilisation,
+        "bandwidth_utilisation": phase_roof.point.bandwidth_utilisation,
+        "intensity_flop_per_byte": phase_roof.point.intensity,
         "ridge_flop_per_byte": case.roof.ridge,
     }
 
 
 def _gained(case: Case, phase: Phase, change: str) -> dict[str, Any]:
-    """A batch gains throughput, a format latency."""
+    """A larger batch gains throughput, a smaller format latency."""
     if change.startswith("batch="):
         return more(case.throughput(change, phase))
     return faster(case.price(change, phase.name))
 
 
 def _weight_share(case: Case, phase: Phase) -> float | None:
-    """Of the bytes a phase moves, those of the weights, each read once."""
-    found = case.roof_of(phase)
-    moved, weights = found.point.bytes if found else None, case.profile.model.weight_bytes
+    """The weights' share of the bytes that a phase moves, each weight read once."""
+    phase_roof = case.roof_of(phase)
+    moved, weights = phase_roof.point.bytes if phase_roof else None, case.profile.model.weight_bytes
     return min(weights / moved, 1.0) if moved and weights else None
 
 
 def _lighter(case: Case, weights: float | None) -> tuple[tuple[str, ...], str]:
-    """Formats with fewer bits for what is moved most, and the advice in words."""
+    """Changes that move fewer bytes, and the advice in words."""
     bits, small = case.weight_bits, engine_or_ideal(case.profile.runtime).small
     batch = (f"batch={_FEW_MORE * case.profile.workload.batch}",)
     if weights is not None and weights < _MOST:
@@ -237,33 +235,33 @@ def _faster_formats(case: Case) -> tuple[str, ...]:
 
 
 def _predicted(case: Case, phase: Phase) -> float | None:
-    found = case.predicted.phase(phase.name) if case.predicted else None
-    return found.time_s if found and found.time_s > 0 else None
+    predicted = case.predicted.phase(phase.name) if case.predicted else None
+    return predicted.time_s if predicted and predicted.time_s > 0 else None
 
 
 def _expected_bounds(case: Case, phase: Phase, expected: float) -> tuple[float | None, float | None]:
-    """The prediction's interval, moved to what is expected here."""
-    found = case.predicted.phase(phase.name) if case.predicted else None
-    if found is None or not found.low_s or not found.high_s or found.time_s <= 0:
+    """The prediction's interval, scaled to what is expected here."""
+    predicted = case.predicted.phase(phase.name) if case.predicted else None
+    if predicted is None or not predicted.low_s or not predicted.high_s or predicted.time_s <= 0:
         return None, None
-    return found.low_s / found.time_s * expected, found.high_s / found.time_s * expected
+    return predicted.low_s / predicted.time_s * expected, predicted.high_s / predicted.time_s * expected
 
 
 def _idle_cpus(case: Case) -> float:
-    """A prediction is for all CPUs: on fewer threads it may take as many times longer."""
+    """How much longer a prediction may take: it is for all CPUs, and the run had fewer threads."""
     threads, cpus = case.threads, case.cpus
     return cpus / threads if threads and cpus and threads < cpus else 1.0
 
 
 def _slowest(phase: Phase) -> str:
-    """The op that is furthest above what was predicted, in seconds."""
+    """The op that is furthest above its prediction, in seconds."""
     known = [op for op in phase.ops if op.predicted_s is not None]
     if not known:
         return "its longest ops"
     return max(known, key=lambda op: op.time_s - (op.predicted_s or 0.0)).name
 
 
-def _begun(phase: Phase) -> str:
-    """A phase at the beginning of a sentence."""
-    words = named(phase)
+def _capitalised(phase: Phase) -> str:
+    """The name of a phase at the beginning of a sentence."""
+    words = phase_words(phase)
     return f"{words[0].upper()}{words[1:]}"

@@ -1,4 +1,4 @@
-"""Memory: does it fit, nearly, and what fills it."""
+"""Memory: whether it fits, how nearly, and what fills it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _LIGHTER = "Use fewer bits a weight, a shorter context, a smaller batch, or more
 
 
 def memory_does_not_fit(case: Case) -> Finding | None:
-    """As the prediction found it; or as the device's capacity says of a measured or imported profile."""
-    told = next((found for found in case.profile.findings if found.code == "memory.does-not-fit"), None)
-    if told is not None:
-        return told
+    """The prediction's own finding; for a measured or imported profile, its peak against the device's capacity."""
+    noticed = next((finding for finding in case.profile.findings if finding.code == "memory.does-not-fit"), None)
+    if noticed is not None:
+        return noticed
     summary, capacity = case.profile.summary, case.capacity_bytes
     used = summary.peak_memory_bytes
     over = used is not None and capacity is not None and used > capacity
@@ -26,7 +26,7 @@ def memory_does_not_fit(case: Case) -> Finding | None:
         severity="critical",
         title=f"{case.profile.model.name} does not fit into the memory of {_name(case)}",
         evidence=evidence(needed_bytes=used, capacity_bytes=capacity),
-        advice=f"{_LIGHTER}; times on such a device are those it would have if it fitted.",
+        advice=f"{_LIGHTER}; the times are those it would have if it fitted.",
         stake_s=case.request_s,
     )
 

@@ -11,20 +11,20 @@ from inferometer.core import statistics as plain
 from inferometer.core.finding import Finding
 from inferometer.cost.price.priors import storage_prior
 from inferometer.explain.attribution import one_time
-from inferometer.explain.case import Case, evidence, named
+from inferometer.explain.case import Case, evidence, phase_words
 from inferometer.explain.samples import level_samples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_TAIL = 1.5
-_PERCENTILES = (0.99, 0.95, 0.90)  # the first that the sample supports
-_DRIFT, _SURE, _RUNS = 0.05, 0.01, 10
-_SCATTER = 0.15
-_FEW = 5
-_ONCE_REQUESTS, _ONCE_S = 5.0, 1.0
-_NORMAL = 1.4826  # standard deviations in a median absolute deviation
-_NEAR = 0.5  # of the slowest such disk: what comes more slowly waits for something else
+_TAIL = 1.5  # times the median
+_PERCENTILES = (0.99, 0.95, 0.90)  # the first one that the sample supports
+_DRIFT, _SURE, _RUNS = 0.05, 0.01, 10  # a drift's least share, its greatest p-value, and the runs it needs
+_SCATTER = 0.15  # of the median
+_FEW = 5  # runs below which nothing is said about scatter
+_ONCE_REQUESTS, _ONCE_S = 5.0, 1.0  # one-time costs of this many requests, and this many seconds
+_NORMAL = 1.4826  # of normal readings the standard deviation is this many median absolute deviations
+_NEAR = 0.5  # of the slowest such disk: a slower load waits for something else
 _CODE = re.compile(r" \([a-z]+(?:-[a-z]+)*\)$")
 _WHEN = ("before the runs", "during the runs", "after the runs")
 _HOT = re.compile(r"throttl|temperature|thermal|clock", re.IGNORECASE)
@@ -43,7 +43,7 @@ def latency_tail(case: Case) -> Finding | None:
     return Finding(
         code="latency.tail",
         severity="warning",
-        title=f"The {100 * level:.0f}th percentile of {named(phase)} is {high / middle:.2g} times the median",
+        title=f"The {100 * level:.0f}th percentile of {phase_words(phase)} is {high / middle:.2g} times the median",
         evidence=evidence(**{f"p{level * 100:.0f}_s": high}, p50_s=middle, ratio=high / middle, runs=len(samples)),
         advice="Look for what comes and goes: garbage collection, threads that compete for a core, other programs, "
         "power saving, allocations inside the loop. Pin threads, allocate once, and watch the slow runs in a trace.",
@@ -106,7 +106,7 @@ def environment_noisy(case: Case) -> Finding | None:
 
 
 def _disturbed_by(reasons: Sequence[str]) -> str:
-    """The first reason without its remedy and its code. The guard's own begin with when it was."""
+    """The first reason without its remedy and its code. The guard's reasons begin with when it happened."""
     if not reasons:
         return "The machine was not quiet while it was measured"
     first = _CODE.sub("", reasons[0].partition(". ")[0].rstrip("."))
@@ -114,7 +114,7 @@ def _disturbed_by(reasons: Sequence[str]) -> str:
 
 
 def _scatter(samples: tuple[float, ...]) -> float:
-    """Of the usual runs, over their median: rare slow ones are the tail's."""
+    """The spread of the usual runs over their median. Rare slow runs are the tail's."""
     return _NORMAL * plain.mad(samples) / plain.median(samples)
 
 
@@ -142,7 +142,7 @@ def load_dominates(case: Case) -> Finding | None:
 
 
 def load_storage_bound(case: Case) -> Finding | None:
-    """A load that is bound by storage: as predicted, or by the rate at which the weights came."""
+    """A load bound by storage: according to the prediction, or because the weights came at a disk's rate."""
     phase = case.profile.phase("load")
     if phase is None or phase.time_s < _ONCE_S:
         return None

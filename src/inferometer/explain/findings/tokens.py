@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING
 
 from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.finding import Finding
-from inferometer.explain.case import Case, at_most, evidence, faster, graded, named
+from inferometer.explain.case import Case, at_most, at_stake, evidence, faster, phase_words
 from inferometer.explain.samples import growth
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase
 
-_ATTENTION, _GROWTH = 0.3, 0.1
-_FIRST, _FIRST_SHARE = 5.0, 0.25
-_UNEVEN, _EXPERTS = 1.5, 0.1
+_ATTENTION, _GROWTH = 0.3, 0.1  # shares of a step
+_FIRST, _FIRST_SHARE = 5.0, 0.25  # times a later token, and the share of a request
+_UNEVEN, _EXPERTS = 1.5, 0.1  # busiest over mean expert, and the experts' share of a phase
 _EXPERT = re.compile(r"^(.*?experts?[._])(\d+)(?=[._]|$)")
 
 
 def attention_grows(case: Case) -> Finding | None:
-    """By attention's share of a decode step, or by steps that were longer the more tokens were in the cache."""
+    """Attention takes much of a decode step, or steps got longer the more tokens were in the cache."""
     phase = case.profile.phase("decode") or case.profile.phase("prefill") or case.profile.phase("forward")
     if phase is None or phase.time_s <= 0:
         return None
@@ -39,7 +39,8 @@ def attention_grows(case: Case) -> Finding | None:
     return Finding(
         code="attention.grows",
         severity="info",
-        title=f"Attention takes {part:.0%} of {named(phase)} at {context or 'this many'} tokens, and grows with them",
+        title=f"Attention takes {part:.0%} of {phase_words(phase)} at {context or 'this many'} tokens, "
+        "and grows with them",
         evidence=evidence(
             attention_share=share or None,
             step_growth_share=grown or None,
@@ -66,8 +67,8 @@ def _context(case: Case) -> int | None:
 def latency_first_token(case: Case) -> Finding | None:
     summary, phase = case.profile.summary, case.profile.phase("prefill")
     ttft, step = summary.ttft_s, summary.tpot_s
-    whole = case.request_s
-    if not ttft or not step or not whole or ttft < _FIRST * step or ttft < _FIRST_SHARE * whole:
+    request_s = case.request_s
+    if not ttft or not step or not request_s or ttft < _FIRST * step or ttft < _FIRST_SHARE * request_s:
         return None
     prompt = case.profile.workload.prompt or 0
     half = f"cached_prefix={prompt // 2}"
@@ -80,7 +81,7 @@ def latency_first_token(case: Case) -> Finding | None:
             ttft_s=ttft,
             tpot_s=step,
             ratio=ttft / step,
-            share=ttft / whole,
+            share=ttft / request_s,
             prompt_tokens=prompt or None,
             seconds_per_prompt_token_s=ttft / prompt if prompt else None,
         ),
@@ -94,40 +95,44 @@ def latency_first_token(case: Case) -> Finding | None:
 
 
 def experts_imbalance(case: Case) -> Finding | None:
-    """By each expert's own time, where ops name them; else by experts that take longer than predicted, alone."""
-    best: tuple[float, Phase, float, float] | None = None
-    for phase in case.repeating:
-        seconds, uneven = _by_expert(phase) or _over_prediction(phase)
-        stake = case.stake(phase, seconds * (1 - 1 / uneven)) if uneven > 0 else 0.0
-        if uneven >= _UNEVEN and seconds >= _EXPERTS * phase.time_s and (best is None or stake > best[0]):
-            best = stake, phase, seconds, uneven
-    if best is None:
+    """From each expert's own time, if ops name experts; otherwise from experts alone taking longer than predicted."""
+    candidates = [(phase, *(_by_expert(phase) or _over_prediction(phase))) for phase in case.repeating]
+    worst = max(
+        (one for one in candidates if one[2] >= _UNEVEN and one[1] >= _EXPERTS * one[0].time_s),
+        key=lambda one: case.stake(one[0], _lost_to_uneven(*one[1:])),
+        default=None,
+    )
+    if worst is None:
         return None
-    stake, phase, seconds, uneven = best
+    phase, seconds, uneven = worst
+    lost = _lost_to_uneven(seconds, uneven)
     return Finding(
         code="experts.imbalance",
-        severity=graded(case.share(stake)),
         title=f"The busiest experts take {uneven:.2g} times the mean",
         evidence=evidence(
             imbalance=uneven,
             experts_share=seconds / phase.time_s,
-            speedup_at_most=at_most(stake / case.times(phase) / phase.time_s),
+            speedup_at_most=at_most(lost / phase.time_s),
         ),
         advice="Use larger batches, which even tokens out over experts; spread or replicate the busy experts over "
         "devices; or cap the tokens an expert takes.",
-        phase=phase.name,
-        stake_s=stake,
+        **at_stake(case, phase, lost),
     )
 
 
+def _lost_to_uneven(seconds: float, uneven: float) -> float:
+    """Seconds that experts would save if all were as busy as their mean."""
+    return seconds * (1 - 1 / uneven)
+
+
 def _by_expert(phase: Phase) -> tuple[float, float] | None:
-    """Seconds in experts, and the mean over layers of the busiest over the mean expert."""
+    """Seconds in experts, and the busiest expert over the mean one, averaged over layers."""
     layers: dict[str, dict[str, float]] = {}
     for op in phase.ops:
-        found = _EXPERT.match(op.name)
-        if found:
-            times = layers.setdefault(found[1], {})
-            times[found[2]] = times.get(found[2], 0.0) + op.time_s
+        match = _EXPERT.match(op.name)
+        if match:
+            times = layers.setdefault(match[1], {})
+            times[match[2]] = times.get(match[2], 0.0) + op.time_s
     uneven = [
         max(times.values()) / fmean(times.values())
         for times in layers.values()
@@ -139,7 +144,7 @@ def _by_expert(phase: Phase) -> tuple[float, float] | None:
 
 
 def _over_prediction(phase: Phase) -> tuple[float, float]:
-    """Seconds in experts, and how far they are above their prediction beyond what other matrix products are."""
+    """Seconds in experts, and measured over predicted relative to the same ratio of other matrix products."""
     experts = [op for op in phase.ops if op.kind == "moe_experts" and op.predicted_s]
     others = [op for op in phase.ops if op.kind in {"linear", "matmul"} and op.predicted_s]
     if not experts or not others:
