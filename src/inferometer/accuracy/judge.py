@@ -17,7 +17,7 @@ import numpy as np
 
 from inferometer.accuracy.cases import Case, Peer, case_graph, family_of, step_of_case
 from inferometer.asking.ask import ask
-from inferometer.asking.calibrations import by_weights, choose
+from inferometer.asking.calibrations import by_weights, choose_calibration
 from inferometer.asking.files import SHIPPED
 from inferometer.calibrate.fitting.assemble import Subject, whole_steps
 from inferometer.calibrate.fitting.bounds import bounded, unbounded
@@ -95,7 +95,7 @@ def _calibration(
 ) -> tuple[Calibration | None, str]:
     key = _key(case)
     if key not in kept:
-        kept[key] = choose(*key, folders=places[0], shipped=places[1]).calibration
+        kept[key] = choose_calibration(*key, folders=places[0], shipped=places[1]).calibration
     whole = kept[key]
     if whole is None:
         return None, "priors"

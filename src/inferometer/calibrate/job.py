@@ -113,7 +113,7 @@ def prepare(job: Job, *, clock: Callable[[], float] = time.monotonic) -> Prepare
 
 
 def _probed(job: Job, clock: Callable[[], float]) -> Prepared:
-    from inferometer.asking.calibrations import present_here  # noqa: PLC0415 - as above
+    from inferometer.asking.calibrations import host_setup  # noqa: PLC0415 - as above
     from inferometer.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
     from inferometer.calibrate.engines import (  # noqa: PLC0415 - as above
         Engine,
@@ -148,7 +148,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> Prepared:
     return Prepared(
         provider=Together(provider, beside),
         spent_s=clock() - begun,
-        versions=present_here(job.runtime).versions,
+        versions=host_setup(job.runtime).versions,
         environment=circumstances(guard),
         disturbed=disturbed_by(guard) if job.guarded else None,
         device=provider.device,

@@ -176,9 +176,9 @@ def changed(asked: Asked, text: str, can: Capabilities) -> Asked | str:
         return refusal
     fields: dict[str, Any] = {change.key: change.value}
     if change.key == "threads":
-        fields = {"threads": change.whole}
+        fields = {"threads": change.number}
     elif change.key == "batch":
-        fields = {"workload": replace(asked.workload, batch=change.whole)}
+        fields = {"workload": replace(asked.workload, batch=change.number)}
     elif change.key == "unit":
         fields["providers"] = ()
     elif change.key == "provider":
