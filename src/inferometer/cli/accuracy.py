@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from inferometer.accuracy.judge import Judged
 
 _ALONE = (
-    "No calibration: what a device that nobody measured gets. The class priors were fitted to measurements on an H200 "
-    "and with published speeds in sight, so those cases are not unseen."
+    "No calibration: what a device that nobody measured gets. The class priors were made from measurements on an H200 "
+    "and with published speeds in sight, so these cases are no blind test."
 )
 _LEFT_OUT = (
     "The same with each device left out: the priors are corrected by the cases of all other devices before it is "

@@ -185,7 +185,7 @@ def test_the_command_names_what_there_is():
     assert "no measured cases of any runtime on google-tpu-v2" in str(found.exception)
     assert "nvidia-h200" in str(found.exception)
     other = invoke("--device", "nvidia-h200", "--runtime", "openvino")
-    assert "There are some of torch-compile, torch-eager, torch-graph." in str(other.exception)
+    assert "There are cases of torch-compile, torch-eager, torch-graph." in str(other.exception)
 
 
 def test_peers_stand_beside_ours():

@@ -195,8 +195,8 @@ def test_an_empty_store_teaches(tmp_path):
         page = client.get("/").text
         assert "No runs yet" in page
         assert "inferometer profile resnet50" in page
-        assert "Two runs are needed" in client.get("/compare").text
-        assert "Nothing runs" in client.get("/live").text
+        assert "Choose two runs" in client.get("/compare").text
+        assert "Nothing is running" in client.get("/live").text
 
 
 def test_comparing_gives_a_verdict_with_its_reason(here):
