@@ -19,7 +19,7 @@ from inferometer.core.codec import encode
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase, Profile
 from inferometer.core.workload import Workload
 from inferometer.hub.rules import Rules
-from inferometer.hub.serving import served
+from inferometer.hub.serving import hub_in_thread
 from inferometer.store import open_store
 
 LAYERS, ROUNDS, STARTS, INGESTED, BATCH = 5000, 15, 5, 300, 50
@@ -67,7 +67,7 @@ def run_page(folder):
     with open_store(folder / "runs.db") as store:
         profile = large()
         runs = [store.add(profile) for _ in range(ROUNDS)]
-        with served(store, Rules(per_s=1e6, burst=10**6)) as address:
+        with hub_in_thread(store, Rules(per_s=1e6, burst=10**6)) as address:
             asked(address, f"/runs/{store.add(profile)}")
             cold = [asked(address, f"/runs/{run}") for run in runs]
             warm = [asked(address, f"/runs/{runs[-1]}") for _ in range(ROUNDS)]
@@ -111,7 +111,7 @@ def lists(name, place):
         store_benchmark.fill(store)
         if name == "postgresql":
             store_benchmark.analyse(store)
-        with served(store, Rules(per_s=1e6, burst=10**6)) as address:
+        with hub_in_thread(store, Rules(per_s=1e6, burst=10**6)) as address:
             taken = {path: [asked(address, path) for _ in range(ROUNDS)][1:] for path in LISTS}
             per_s, alone_per_s = taken_in_per_s(address, BATCH), taken_in_per_s(address, 1)
     value = store_benchmark.p95([seconds for each in taken.values() for seconds in each])

@@ -125,7 +125,7 @@ def commands_page() -> str:
         "# Commands",
         "Data goes to stdout, words to stderr. Exit codes: 0 done, 1 a gate failed, 2 you can fix it.",
     ]
-    context = click.Context(cli, info_name="inferometer")
+    context = click.Context(cli, info_name="inferometer", **cli.context_settings)
     for name in COMMANDS:
         command = cli.get_command(context, name)
         if command is None:

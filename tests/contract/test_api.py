@@ -39,6 +39,12 @@ def test_the_description_names_every_path_with_its_errors(client):
     assert {"RunRow", "Page", "Project", "Problem"} <= set(described["components"]["schemas"])
 
 
+def test_links_have_the_port_that_the_hub_listens_on(tmp_path):
+    with hub(tmp_path, port=9123) as (store, client):
+        run = store.add(network())
+        assert client.get(f"/api/v1/runs/{run}").json()["link"] == f"http://127.0.0.1:9123/runs/{run}"
+
+
 def test_a_profile_goes_in_and_comes_out_the_same(client):
     sent = client.post(
         "/api/v1/profiles", params={"project": "new", "name": "sent", "tag": ["a", "b"]}, content=encode(network()),

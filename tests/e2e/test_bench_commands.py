@@ -172,7 +172,7 @@ def test_a_comparison_has_every_form(tmp_path, form, words):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["bench"], "A command to measure is needed"),
+        (["bench"], "Give the command to measure"),
         (["bench", "--fail-if", "latency>5%", "--", "true"], "need --against"),
         (["bench", "--no-guard", "--", "no-such-program"], "'no-such-program' cannot be started"),
         (["bench", "--runs", "0", "--", "true"], "runs must be a whole number of 1 or more"),
@@ -181,7 +181,7 @@ def test_a_comparison_has_every_form(tmp_path, form, words):
         (["bench", "--seconds", "100 s", "--", "true"], "at least 100 seconds and at most 60"),
         (["bench", "-o", ".", "--", "true"], "is a folder"),
         (["bench", "--against", "echo 'open", "--", "true"], "is not a command line"),
-        (["compare", "old.json"], "Two or more saved results"),
+        (["compare", "old.json"], "two or more saved results"),
         (["compare", "gone.json", "gone.json"], "gone.json: cannot be read"),
         (["compare", "a", "b", "--fail-if", "latency"], "'latency' is not a condition"),
         (["compare", "a", "b", "--alpha", "2"], "alpha must lie between 0 and 1"),

@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inferometer.asking.calibrations import use_for
+from inferometer.asking.question import Question
 from inferometer.calibrate.probes import models as probe_models
 from inferometer.catalog import device
 from inferometer.cli.calibrate import command
-from inferometer.core.workload import Precision
-from inferometer.cost.predict import predict_graph
+from inferometer.core.workload import Precision, Workload
 from inferometer.readers.resolve import read
 
 pytest.importorskip("onnxruntime")
@@ -76,14 +75,16 @@ def test_a_real_engine_is_calibrated_and_predictions_for_this_machine_use_it(sma
     assert made["threads"] == 1
     assert made["versions"]["onnxruntime"]
     assert made["peaks"]["f32"]["value"] > 0
-    used = use_for(read("all-minilm-l6-v2"), device("local"), "onnxruntime", Precision(activations="f32"), threads=1)
-    assert used.calibration is not None
-    assert used.notes == ()
-    assert used.device.memory.bandwidth_bytes_per_s is not None
-    told = predict_graph(
-        read("all-minilm-l6-v2"), used.device, runtime="onnxruntime", calibration=used.calibration
-    ).phase("forward")
-    assert {op.origin for op in told.ops if op.kind == "linear"} == {"calibrated"}
+    question = Question(
+        graph=read("all-minilm-l6-v2"), device=device("local"), runtime="onnxruntime", threads=1,
+        workload=Workload(precision=Precision(activations="f32")),
+    )  # fmt: skip
+    basis = question.basis()
+    assert basis.calibration is not None
+    assert basis.notes == ()
+    assert basis.device.memory.bandwidth_bytes_per_s is not None
+    forward = question.answer().phase("forward")
+    assert {op.origin for op in forward.ops if op.kind == "linear"} == {"calibrated"}
 
 
 def test_a_second_run_goes_on_where_the_first_stopped_and_counts_with_the_same_peaks(small: Path):

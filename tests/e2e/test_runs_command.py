@@ -9,7 +9,7 @@ import pytest
 
 from inferometer.cli import COMMANDS
 from inferometer.cli.run import run as run_command
-from inferometer.cli.storing import recording_from, storing_options, tell
+from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.core.codec import decode
 from inferometer.core.run import Run
 from inferometer.store import Attachment, open_store
@@ -129,7 +129,7 @@ def test_a_long_list_is_leafed_through(say, ids):
         (["runs", "--tag", "nightli"], "Did you mean nightly?"),
         (["runs", "--project", "phone"], "Did you mean phones?"),
         (["runs", "--sort", "latencie"], "Did you mean latency?"),
-        (["runs", "--since", "soon"], "is no time"),
+        (["runs", "--since", "soon"], "is not a time"),
         (["runs", "--status", "done"], "'done' is not one of"),
         (["runs", "show", "secnd"], "Did you mean second?"),
         (["runs", "shwo", "first"], "Did you mean show?"),
@@ -141,7 +141,7 @@ def test_a_long_list_is_leafed_through(say, ids):
         (["projects", "delete", "phones"], "has 2 runs"),
         (["projects", "rename", "phones", "servers"], "already"),
         (["projects", "create", "a/b"], "'/'"),
-        (["projects", "show"], "There is: list, create, rename, delete"),
+        (["projects", "show"], "Known: list, create, rename, delete"),
     ],
 )
 def test_a_mistake_is_told_with_what_to_do(say, ids, words, told):
@@ -225,7 +225,7 @@ def measuring(broken, **asked):
         recorder.keep(profile())
         if broken:
             raise RuntimeError
-    tell(recorder)
+    print_run_link(recorder)
 
 
 def measured(*words):

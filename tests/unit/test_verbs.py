@@ -82,6 +82,18 @@ def test_what_ifs_keep_the_question_and_change_one_thing():
         question.changed("batch=many")
 
 
+def test_a_what_if_on_another_device_leaves_the_given_calibration_behind():
+    shipped = ask("llama-3.1-8b", on="nvidia-h200", runtime="torch-compile", context=128).basis().calibration
+    given = ask("llama-3.1-8b", on="nvidia-h200", runtime="torch-compile", context=128, calibration=shipped)
+    elsewhere = ask("llama-3.1-8b", on="nvidia-l4", runtime="torch-compile", context=128)
+    assert given.changed("on=nvidia-l4").answer() == elsewhere.answer()
+
+
+def test_a_what_if_on_this_machine_is_answered_with_its_roof():
+    moved = ask("resnet50", on="nvidia-l4", runtime="onnxruntime").changed("on=local")
+    assert moved.answer().steady == ask("resnet50", on="local", runtime="onnxruntime").answer().steady
+
+
 @pytest.mark.parametrize(
     ("asked", "why"),
     [

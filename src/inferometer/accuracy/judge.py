@@ -17,7 +17,7 @@ import numpy as np
 
 from inferometer.accuracy.cases import AccuracyCase, Peer, case_graph, family_of, step_of_case
 from inferometer.asking.ask import ask
-from inferometer.asking.calibrations import by_weights, choose
+from inferometer.asking.calibrations import by_weights, choose_calibration
 from inferometer.asking.files import SHIPPED
 from inferometer.calibrate.fitting.assemble import CalibrationSubject, whole_steps
 from inferometer.calibrate.fitting.bounds import bounded, unbounded
@@ -100,7 +100,7 @@ def _calibration(
 ) -> tuple[Calibration | None, str]:
     key = _key(case)
     if key not in calibrations:
-        calibrations[key] = choose(*key, folders=places[0], shipped=places[1]).calibration
+        calibrations[key] = choose_calibration(*key, folders=places[0], shipped=places[1]).calibration
     calibration = calibrations[key]
     if calibration is None:
         return None, "priors"

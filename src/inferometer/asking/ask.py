@@ -1,4 +1,4 @@
-"""From names to a Question: the model and the device are found, the engine and the roof chosen where none is given."""
+"""From names to a Question: look up the model and the device, and choose the engine and the roof if none is given."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.question import Question
-from inferometer.asking.roof import machine_roof, needs_roof
+from inferometer.asking.roof import roof_for
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import default_runtime
 from inferometer.catalog.files import row_named
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
-    from inferometer.core.roof import Roof
 
 
 def ask(  # noqa: PLR0913 - everything a prediction depends on
@@ -44,7 +43,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     prefill_on: str | Device | None = None,
     options: Options | None = None,
 ) -> Question:
-    """Find the model and the device by name, and put the question."""
+    """Look up the model and the device by name, and make the question."""
     graph, device = model_graph(model), device_for(on)
     return Question(
         graph=graph,
@@ -68,7 +67,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
 
 
 def model_graph(model: Any) -> Graph:
-    """A catalog model is read once: pricing keeps what it prepared for a graph with the graph itself."""
+    """A catalog model is read once, because pricing caches what it prepared by the identity of the graph."""
     if isinstance(model, Graph):
         return model
     return _catalog_graph(model) if isinstance(model, str) and row_named("models", model) else read(model)
@@ -81,8 +80,3 @@ def _catalog_graph(name: str) -> Graph:
 
 def device_for(on: str | Device) -> Device:
     return device_named(on) if isinstance(on, str) else on
-
-
-def roof_for(device: Device, *, fresh: bool = False) -> Roof | None:
-    """The kept roof of this machine, for a device that stands for it; a row with figures needs none."""
-    return machine_roof(device, fresh=fresh) if needs_roof(device) else None

@@ -1,8 +1,8 @@
-"""Which calibration to use: the newest that holds for a device, a runtime and a number format.
+"""Which calibration to use: the newest for a device, a runtime and a number format.
 
-The user's own come before those that are shipped, whatever their dates. One that was made with another driver, another
-version of the runtime or another number of threads is still the best there is: it is used, said to be so, and its
-intervals are widened.
+The user's own come before the shipped ones, whatever their dates. One that was made with another driver, another
+version of the runtime or another number of threads is still the best there is: it is used, with a note and wider
+intervals.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 _OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")
-WIDER_VERSION = 1.5  # what another version or driver multiplies the residuals with
+WIDER_VERSION = 1.5  # by how much residuals grow with another version or driver
 WIDER_THREADS = 3.0  # another number of threads is another machine
-WIDER_FORMAT = 3.0  # other weights are unpacked by other code
+WIDER_FORMAT = 3.0  # weights in another format are unpacked by other code
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Present:
-    """What runs here now, as far as it is known; what is not known is not compared.
+class HostSetup:
+    """What this machine runs with now, to compare with what a calibration was made with. Unknowns are not compared.
 
-    `versions` are of packages and of the driver, under the names that calibrations use.
+    `versions` has packages and the driver, under the names that calibrations use.
     """
 
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -50,35 +50,35 @@ class Present:
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 
-def present_here(runtime: str, threads: int | None = None) -> Present:
-    """What a prediction for this machine would run with: read from package metadata, no engine is imported.
+def host_setup(runtime: str, threads: int | None = None) -> HostSetup:
+    """What this machine would run with. Versions come from package metadata; no engine is imported.
 
-    `threads` are those that are asked for; without a word they are what engines take by themselves.
+    Without `threads`, the number that engines take by default.
     """
-    from inferometer.runtimes.host import threads_of  # noqa: PLC0415 - only predictions for this machine ask
+    from inferometer.runtimes.host import threads_of  # noqa: PLC0415 - only for predictions about this machine
 
-    return Present(versions=_versions(runtime), threads=threads_of(threads))
+    return HostSetup(versions=_installed_versions(runtime), threads=threads_of(threads))
 
 
 @lru_cache(maxsize=32)
-def _versions(runtime: str) -> Mapping[str, str]:
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and for this machine alone
+def _installed_versions(runtime: str) -> Mapping[str, str]:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - slow, and only for this machine
 
-    found: dict[str, str] = {}
-    described = known_engine(runtime)
-    for package in described.packages if described else ():
+    versions: dict[str, str] = {}
+    engine = known_engine(runtime)
+    for package in engine.packages if engine else ():
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
+            versions[package] = version(package)
     with suppress(OSError):
-        stated = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", _DRIVER.read_text())
-        if stated:
-            found["driver"] = stated[1]
-    return MappingProxyType(found)
+        driver = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", _DRIVER.read_text())
+        if driver:
+            versions["driver"] = driver[1]
+    return MappingProxyType(versions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The calibration to use, with what must be said of it; and files that were passed over, with the reason."""
+class CalibrationChoice:
+    """The calibration to use, notes a reader should see, and why each file in `refused` could not be read."""
 
     calibration: Calibration | None
     path: Path | None = None
@@ -86,141 +86,146 @@ class Choice:
     refused: tuple[str, ...] = ()
 
 
-def choose(  # noqa: PLR0913 - what a calibration is chosen by, and where
+def choose_calibration(  # noqa: PLR0913 - what a calibration is chosen by, and where
     device: str,
     runtime: str,
     dtype: str | None = None,
     *,
     folders: Iterable[Path] = (),
     shipped: Path | None = SHIPPED,
-    present: Present | None = None,
-) -> Choice:
-    """The newest valid calibration, the user's folders first. None of that device, runtime and dtype is no error.
+    setup: HostSetup | None = None,
+) -> CalibrationChoice:
+    """The newest valid calibration, the user's folders first. If there is none, `calibration` is None.
 
-    Of a runtime whose calibrations are of a format of weights, one of another format is better than none: the nearest
-    in bits, with its intervals widened.
+    For a runtime that is calibrated by the format of the weights, another format is better than none: the nearest in
+    bits is used, with wider intervals.
     """
     refused: list[str] = []
-    groups = [_valid(group, device, runtime, refused) for group in ([*folders], [shipped] if shipped else [])]
+    groups = [_calibrations_of(device, runtime, group, refused) for group in ([*folders], [shipped] if shipped else [])]
     for group in groups:
-        if fitting := [each for each in group if dtype in {None, each[2].dtype}]:
-            return _choice(fitting, present, refused)
-    others = [each for group in groups for each in group]
+        if fitting := [(path, calibration) for path, calibration in group if dtype in {None, calibration.dtype}]:
+            return _newest(fitting, setup, refused)
+    others = [entry for group in groups for entry in group]
     if dtype is None or by_weights(runtime) is None or not others:
-        return Choice(calibration=None, refused=tuple(refused))
-    nearest = min((each[2].dtype for each in others), key=lambda name: (_apart(name, dtype), name))
-    found = _choice([each for each in others if each[2].dtype == nearest], present, refused)
-    return _instead(found, dtype)
+        return CalibrationChoice(calibration=None, refused=tuple(refused))
+    nearest = min({calibration.dtype for _, calibration in others}, key=lambda name: (_bits_apart(name, dtype), name))
+    choice = _newest([entry for entry in others if entry[1].dtype == nearest], setup, refused)
+    return _standing_in(choice, dtype)
 
 
-_Read = tuple[str, Path, Calibration]
+_Entry = tuple[Path, Calibration]
 
 
-def _valid(folders: Iterable[Path], device: str, runtime: str, refused: list[str]) -> list[_Read]:
-    """The calibrations of a device and a runtime in some folders. Why others cannot be read is added to `refused`."""
-    fitting: list[_Read] = []
-    for path in _named_for(files_in(folders), device, runtime):
+def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused: list[str]) -> list[_Entry]:
+    """The calibrations of a device and a runtime in these folders. Files that cannot be read are added to `refused`."""
+    entries: list[_Entry] = []
+    for path in _candidates(files_in(folders), device, runtime):
         try:
-            found = read_calibration(path)
+            calibration = read_calibration(path)
         except InferometerError as error:
             refused.append(str(error))
             continue
-        if (found.device, found.runtime) == (device, runtime):
-            fitting.append((found.created, path, found))
-    return fitting
+        if (calibration.device, calibration.runtime) == (device, runtime):
+            entries.append((path, calibration))
+    return entries
 
 
-def _choice(fitting: list[_Read], present: Present | None, refused: list[str]) -> Choice:
-    _, path, newest = max(fitting, key=lambda each: (each[0], each[1].name))
-    used, notes = _for_now(newest, present)
-    return Choice(calibration=used, path=path, notes=notes, refused=tuple(refused))
+def _newest(entries: list[_Entry], setup: HostSetup | None, refused: list[str]) -> CalibrationChoice:
+    path, calibration = max(entries, key=lambda entry: (entry[1].created, entry[0].name))
+    notes = () if setup is None else differences(calibration, setup)
+    if notes:
+        factor = max(WIDER_THREADS if "thread" in note else WIDER_VERSION for note in notes)
+        calibration = widened(calibration, factor, notes)
+    return CalibrationChoice(calibration=calibration, path=path, notes=notes, refused=tuple(refused))
 
 
-def _apart(name: str, wanted: str) -> float:
-    """How far two formats are from each other, in bits."""
+def _bits_apart(name: str, wanted: str) -> float:
     return abs(float(dtype_named(name).bits - dtype_named(wanted).bits))
 
 
-def _instead(found: Choice, wanted: str) -> Choice:
-    """The choice with what must be said of it: it is of another format than the one that was wanted."""
-    if found.calibration is None:
-        return found
-    said = (f"There is no calibration of {wanted} weights: that of {found.calibration.dtype} weights stands for it.",)
-    return replace(found, calibration=widened(found.calibration, WIDER_FORMAT, said), notes=(*found.notes, *said))
+def _standing_in(choice: CalibrationChoice, wanted: str) -> CalibrationChoice:
+    """The choice, widened, with a note that it is of another format than the one wanted."""
+    if choice.calibration is None:
+        return choice
+    note = f"There is no calibration of {wanted} weights; that of {choice.calibration.dtype} weights is used instead."
+    calibration = widened(choice.calibration, WIDER_FORMAT, (note,))
+    return replace(choice, calibration=calibration, notes=(*choice.notes, note))
 
 
-def calibration_for(device: str, runtime: str, dtype: str, present: Present | None = None) -> Choice:
-    """What `predict` uses: the user's own or a shipped one. Read once, and again when a folder has changed.
+def calibration_for(device: str, runtime: str, dtype: str, setup: HostSetup | None = None) -> CalibrationChoice:
+    """What `predict` uses: the user's own or a shipped one, read once and again when a folder has changed.
 
-    The same files give the same value, so that what pricing prepared for it is found again.
+    The same files give the same object, because pricing caches what it prepared by the calibration's identity.
     """
     folders = (own_folder(), SHIPPED)
     stamps = tuple(folder.stat().st_mtime_ns if folder.is_dir() else 0 for folder in folders)
-    now = None if present is None else (tuple(sorted(present.versions.items())), present.threads)
-    return _chosen((device, runtime, dtype), folders[0], stamps, now)
+    now = None if setup is None else (tuple(sorted(setup.versions.items())), setup.threads)
+    return _cached_choice((device, runtime, dtype), folders[0], stamps, now)
 
 
 @lru_cache(maxsize=256)
-def _chosen(
-    asked: tuple[str, str, str],
+def _cached_choice(
+    wanted: tuple[str, str, str],
     folder: Path,
     stamps: tuple[int, ...],
     now: tuple[tuple[tuple[str, str], ...], int | None] | None,
-) -> Choice:
+) -> CalibrationChoice:
     del stamps  # only part of the key
-    present = None if now is None else Present(versions=dict(now[0]), threads=now[1])
-    return choose(*asked, folders=(folder,), present=present)
+    setup = None if now is None else HostSetup(versions=dict(now[0]), threads=now[1])
+    return choose_calibration(*wanted, folders=(folder,), setup=setup)
 
 
-def chosen_for(graph: Graph, device: Device, runtime: str, precision: Precision, threads: int | None = None) -> Choice:
-    """The newest calibration for a question. On this machine it is held against what runs here now."""
-    present = present_here(runtime, threads) if device.name == "local" else None
-    return calibration_for(device.name, runtime, format_key(graph, runtime, precision), present)
+def calibration_for_question(
+    graph: Graph, device: Device, runtime: str, precision: Precision, threads: int | None = None
+) -> CalibrationChoice:
+    """The newest calibration for a question. On this machine it is compared with what runs here now."""
+    setup = host_setup(runtime, threads) if device.name == "local" else None
+    return calibration_for(device.name, runtime, format_key(graph, runtime, precision), setup)
 
 
 def format_key(graph: Graph, runtime: str, precision: Precision) -> str:
-    """The number format that a calibration for a question is of: of its weights or, mostly, of its activations."""
+    """The number format that a calibration is looked up by: usually that of the activations, else of the weights."""
     if by_weights(runtime):
-        return weights_of(graph, precision)
+        return main_weight_format(graph, precision)
     return precision.activations or graph.precision or "f32"
 
 
-def weights_of(graph: Graph, precision: Precision) -> str:
-    """The format of most bytes of the weights: what is asked for, what a file says of its tensors, the model's own."""
+def main_weight_format(graph: Graph, precision: Precision) -> str:
+    """The format that most bytes of the weights are in: the one asked for, else the tensors' own, else the model's."""
     if precision.weights is not None:
         return dtype_named(precision.weights).name
-    held: dict[str, float] = {}
+    bits: dict[str, float] = {}
     for tensor, times in graph.weights():
-        many = product(tensor.shape)
-        if tensor.dtype is not None and len(tensor.shape) > 1 and isinstance(many, int):
+        elements = product(tensor.shape)
+        if tensor.dtype is not None and len(tensor.shape) > 1 and isinstance(elements, int):
             stored = dtype_named(tensor.dtype)
-            held[stored.name] = held.get(stored.name, 0.0) + times * many * float(stored.bits)
-    return max(held, key=lambda name: held[name]) if held else dtype_named(graph.precision or "f32").name
+            bits[stored.name] = bits.get(stored.name, 0.0) + times * elements * float(stored.bits)
+    return max(bits, key=lambda name: bits[name]) if bits else dtype_named(graph.precision or "f32").name
 
 
 def by_weights(runtime: str) -> Precision | None:
-    """Where a runtime's calibrations are of a format of the weights: the formats that it computes in."""
-    described = known_engine(runtime)
-    return described.by_weights if described else None
+    """The formats that a runtime computes in, if its calibrations are by the format of the weights; else None."""
+    engine = known_engine(runtime)
+    return engine.by_weights if engine else None
 
 
 def formats_of(runtime: str, dtype: str) -> Precision:
-    """The formats that a calibration of a format was measured in."""
+    """The formats of weights, activations and cache that a calibration of `dtype` was measured in."""
     return replace(by_weights(runtime) or Precision(activations=dtype, kv=dtype), weights=dtype)
 
 
 def as_calibrated(runtime: str, precision: Precision) -> Precision:
-    """What is left open is as it was when the calibration was made."""
+    """The precision, with the formats left open set as they were when the calibration was made."""
     fixed = by_weights(runtime)
     if fixed is None:
         return precision
     return replace(precision, activations=precision.activations or fixed.activations, kv=precision.kv or fixed.kv)
 
 
-def completed(device: Device, calibration: Calibration) -> Device:
-    """The device with the peaks and the bandwidth of main memory that the calibration reached, where it has none.
+def with_calibration(device: Device, calibration: Calibration) -> Device:
+    """The device with the peaks and bandwidths its row lacks, as the calibration reached them.
 
-    Such a peak belongs to the runtime, the format and the threads it was measured with.
+    Such a peak holds only for the runtime, the format and the threads it was measured with.
     """
     peaks = {**calibration.peaks, **device.peaks}
     memories = tuple(
@@ -234,8 +239,8 @@ def completed(device: Device, calibration: Calibration) -> Device:
     return replace(device, peaks=peaks, memories=memories)
 
 
-def reached(device: Device, calibration: Calibration) -> dict[str, Sourced]:
-    """The best that any op of a calibration reached: operations a second by format, bytes a second by memory level."""
+def rates_reached(device: Device, calibration: Calibration) -> dict[str, Sourced]:
+    """The best rate any op of a calibration reached: operations a second by format, bytes a second by memory level."""
     bandwidths = {memory.level: memory.bandwidth_bytes_per_s for memory in device.memories}
     shares: dict[str, float] = {}
     for table in calibration.tables:
@@ -250,42 +255,32 @@ def reached(device: Device, calibration: Calibration) -> dict[str, Sourced]:
     return {**rates, **calibration.peaks, **calibration.bandwidths}
 
 
-def _named_for(paths: Iterable[Path], device: str, runtime: str) -> list[Path]:
-    """Files under their own names say device and runtime first; a renamed one is looked into."""
+def _candidates(paths: Iterable[Path], device: str, runtime: str) -> list[Path]:
+    """Files whose name begins with the device and the runtime, and renamed ones, which have to be opened to know."""
     start = name_start(device, runtime)
     return [path for path in paths if path.name.startswith(start) or not _OWN_NAME.search(path.stem)]
 
 
-def _for_now(calibration: Calibration, present: Present | None) -> tuple[Calibration, tuple[str, ...]]:
-    found = () if present is None else differences(calibration, present)
-    if not found:
-        return calibration, ()
-    factor = max(WIDER_THREADS if "thread" in note else WIDER_VERSION for note in found)
-    return widened(calibration, factor, found), found
-
-
-def differences(calibration: Calibration, present: Present) -> tuple[str, ...]:
-    """What is not as it was: each a sentence."""
-    found = [
-        f"The calibration of {calibration.created[:10]} was made with {name} {was}; now it is {present.versions[name]}."
+def differences(calibration: Calibration, setup: HostSetup) -> tuple[str, ...]:
+    """A sentence for each thing that is no longer as it was when the calibration was made."""
+    made = f"The calibration of {calibration.created[:10]} was made with"
+    notes = [
+        f"{made} {name} {was}; now it is {setup.versions[name]}."
         for name, was in sorted(calibration.versions.items())
-        if name in present.versions and _public(present.versions[name]) != _public(was)
+        if name in setup.versions and _release(setup.versions[name]) != _release(was)
     ]
-    if None not in {calibration.threads, present.threads} and calibration.threads != present.threads:
-        found.append(
-            f"The calibration of {calibration.created[:10]} was made with {calibration.threads} threads; "
-            f"now there are {present.threads}."
-        )
-    return tuple(found)
+    if None not in {calibration.threads, setup.threads} and calibration.threads != setup.threads:
+        notes.append(f"{made} {calibration.threads} threads; now there are {setup.threads}.")
+    return tuple(notes)
 
 
-def _public(stated: str) -> str:
-    """A version without what a build adds to it: an engine may say 2.9.1+cu130 where its package says 2.9.1."""
-    return stated.partition("+")[0]
+def _release(version: str) -> str:
+    """A version without its build tag: an engine may report 2.9.1+cu130 where its package says 2.9.1."""
+    return version.partition("+")[0]
 
 
 def widened(calibration: Calibration, factor: float, notes: tuple[str, ...] = ()) -> Calibration:
-    """With all residuals so many times larger, and the notes that say why."""
+    """The calibration with every residual multiplied by `factor`, and the notes that say why."""
     return replace(
         calibration,
         tables=tuple(replace(table, residual=table.residual * factor) for table in calibration.tables),

@@ -1,7 +1,7 @@
 """A change, written as text: `weights=q4_0`, `batch=8`, `memory.bandwidth*=2`, `threads=4`.
 
-One vocabulary for all who change one thing and look again: what-ifs, the gains of findings, and `explain --try`.
-A change of a question or a device can be predicted; one of a run (`threads`, `optimisation` …) can only be measured.
+One vocabulary for everything that changes one thing and asks again: what-ifs, the gains of findings, `explain --try`.
+A change to a question or a device can be predicted; one to a run (`threads`, `optimisation` …) can only be measured.
 """
 
 from __future__ import annotations
@@ -21,29 +21,26 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device, Memory
 
 Changed = Literal["format", "size", "plan", "option", "runtime", "device", "run"]
-# What each key is a change of. `peak.FORMAT` is a device's too.
+# The figures of a device, with their units. `peak` is every format's; `peak.FORMAT` is one format's.
+_FIGURES: Mapping[str, str] = {
+    "memory.bandwidth": "B/s", "memory.capacity": "B", "peak": "FLOP/s", "power": "W", "launch": "s",
+}  # fmt: skip
+# What each key changes.
 KEYS: Mapping[str, Changed] = {
     **dict.fromkeys(("weights", "activations", "kv", "precision"), "format"),
     **dict.fromkeys(("batch", "prompt", "generate", "context", "image"), "size"),
     **dict.fromkeys(("tp", "pp", "ep", "dp"), "plan"),
     **dict.fromkeys(("cached_prefix", "chunk"), "option"),
     "runtime": "runtime",
-    **dict.fromkeys(("on", "memory.bandwidth", "memory.capacity", "peak", "power", "launch"), "device"),
+    **dict.fromkeys(("on", *_FIGURES), "device"),
     **dict.fromkeys(("threads", "optimisation", "unit", "provider"), "run"),
-}
-DEVICE_KEYS: Mapping[str, str] = {
-    "memory.bandwidth": "B/s",
-    "memory.capacity": "B",
-    "peak": "FLOP/s",
-    "power": "W",
-    "launch": "s",
 }
 _CHANGE = re.compile(r"\s*([\w.-]+)\s*(\*=|=)\s*(\S.*?)\s*")
 
 
 @frozen
 class Change:
-    """`times` multiplies what is there; otherwise `value` replaces it."""
+    """With `times`, the current figure is multiplied by `value`; otherwise `value` replaces it."""
 
     key: str
     value: str
@@ -57,57 +54,59 @@ class Change:
         return "device" if self.key.startswith("peak.") else KEYS[self.key]
 
     @property
-    def whole(self) -> int:
+    def number(self) -> int:
         """The value as a whole number."""
         if not self.value.isdecimal():
-            raise DomainError(f"{self.key} must be a whole number, and is {self.value!r}.")
+            raise DomainError(f"{self.key} must be a whole number, not {self.value!r}.")
         return int(self.value)
 
 
 def parse_change(text: str) -> Change:
     match = _CHANGE.fullmatch(text)
     if match is None:
-        raise DomainError(f"{text!r} is not a change.", remedy="Write KEY=VALUE or KEY*=FACTOR, as in batch=8.")
+        raise DomainError(f"{text!r} is not a change.", remedy="Write KEY=VALUE or KEY*=FACTOR, for example batch=8.")
     key, sign, value = match.groups()
     if key not in KEYS and not key.startswith("peak."):
         known = (*KEYS, "peak.bf16")
-        raise UnknownNameError("thing to change", key, known, listing=f"Known: {', '.join(known)}.")
+        raise UnknownNameError("key to change", key, known, listing=f"Known: {', '.join(known)}.")
     change = Change(key=key, value=value, times=sign == "*=")
     if change.times and (change.of != "device" or key == "on"):
-        raise DomainError(f"{key} cannot be multiplied.", remedy=f"Say {key}=….")
+        raise DomainError(f"{key} cannot be multiplied.", remedy=f"Set it with {key}=VALUE.")
     return change
 
 
 def changed_device(device: Device, change: Change) -> Device:
-    """The device with one figure changed. A figure that is not known can be set, but not multiplied."""
+    """The device with one figure changed. An unknown figure can be set, but not multiplied."""
     if change.key.startswith("memory."):
         return replace(device, memories=_changed_memories(device, change))
     if change.key == "peak":
-        return replace(device, peaks={name: _changed(peak, change, "FLOP/s") for name, peak in device.peaks.items()})
+        return replace(device, peaks={name: _changed(peak, change) for name, peak in device.peaks.items()})
     if change.key.startswith("peak."):
         name = change.key.removeprefix("peak.")
-        return replace(device, peaks={**device.peaks, name: _changed(device.peaks.get(name), change, "FLOP/s")})
+        return replace(device, peaks={**device.peaks, name: _changed(device.peaks.get(name), change)})
     if change.key == "power":
-        return replace(device, power_w=_changed(device.power_w, change, "W"))
-    return replace(device, launch_s=_changed(device.launch_s, change, "s"))
+        return replace(device, power_w=_changed(device.power_w, change))
+    return replace(device, launch_s=_changed(device.launch_s, change))
 
 
 def _changed_memories(device: Device, change: Change) -> tuple[Memory, ...]:
     if not device.memories:
-        raise DomainError(f"{device.name} has no memory in the catalog to change.")
+        raise DomainError(f"{device.name} has no memory in the catalog that could be changed.")
     main, *caches = device.memories
     if change.key == "memory.bandwidth":
-        return replace(main, bandwidth_bytes_per_s=_changed(main.bandwidth_bytes_per_s, change, "B/s")), *caches
-    return replace(main, capacity_bytes=_changed(main.capacity_bytes, change, "B")), *caches
+        return replace(main, bandwidth_bytes_per_s=_changed(main.bandwidth_bytes_per_s, change)), *caches
+    return replace(main, capacity_bytes=_changed(main.capacity_bytes, change)), *caches
 
 
-def _changed(number: Sourced | None, change: Change, unit: str) -> Sourced:
+def _changed(number: Sourced | None, change: Change) -> Sourced:
     if change.times:
         if number is None:
-            raise DomainError(f"{change.key} is not known and cannot be multiplied.", remedy=f"Say {change.key}=….")
+            raise DomainError(
+                f"{change.key} is unknown and cannot be multiplied.", remedy=f"Set it with {change.key}=VALUE."
+            )
         value = number.value * parse_quantity(change.value, "1")
     else:
-        value = parse_quantity(change.value, unit)
+        value = parse_quantity(change.value, _FIGURES["peak" if change.key.startswith("peak.") else change.key])
     if not value > 0:
-        raise DomainError(f"{change} leaves {value:g}; it must be greater than 0.")
+        raise DomainError(f"{change} gives {value:g}; it must be greater than 0.")
     return Sourced(value=value, origin="prior", source=f"what if {change}", date="0000")

@@ -1,7 +1,7 @@
-"""Calibration files: written whole, read with their hash checked, named so that the newest is found by its name.
+"""Calibration files: written atomically, checked against their hash when read, named so that the newest sorts last.
 
 One JSON document a calibration, `DEVICE-RUNTIME-DTYPE-DATE-HASH.json`. The hash is the SHA-256 of the document without
-it, keys sorted and no spaces: a file that was cut off, edited or mixed up is refused.
+it, with sorted keys and no spaces: a file that was truncated, edited or mixed up is refused.
 """
 
 from __future__ import annotations
@@ -39,30 +39,30 @@ def content_hash(calibration: Calibration) -> str:
 
 
 def sealed(calibration: Calibration) -> Calibration:
-    """With its hash."""
+    """The calibration with its hash filled in."""
     return replace(calibration, content_hash=content_hash(calibration))
 
 
 def name_start(*parts: str) -> str:
-    """What the names of files begin with: the device, the runtime, the format, the date."""
+    """The start of a file name, from the device, the runtime, the format and the date."""
     return "-".join(_UNSAFE.sub("-", part.casefold()).strip("-") for part in parts)
 
 
 def file_name(calibration: Calibration) -> str:
-    named = name_start(calibration.device, calibration.runtime, calibration.dtype, calibration.created[:10])
-    return f"{named}-{content_hash(calibration)[:8]}.json"
+    start = name_start(calibration.device, calibration.runtime, calibration.dtype, calibration.created[:10])
+    return f"{start}-{content_hash(calibration)[:8]}.json"
 
 
 def write_calibration(calibration: Calibration, target: Path) -> Path:
-    """Write it into a folder under its own name, or to the file named. It stands there whole or not at all."""
+    """Write it into a folder under its own name, or to the `.json` file given. It is written whole or not at all."""
     from inferometer.core.codec import encode  # noqa: PLC0415 - as above
 
-    whole = sealed(calibration)
-    path = target if target.suffix == ".json" else target / file_name(whole)
+    calibration = sealed(calibration)
+    path = target if target.suffix == ".json" else target / file_name(calibration)
     partial = path.with_name(f".{path.name}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(encode(whole, indent=1) + b"\n")
+        partial.write_bytes(encode(calibration, indent=1) + b"\n")
         partial.replace(path)
     except OSError as error:
         raise FormatError(f"{path} cannot be written: {error.strerror or error}.") from None
@@ -70,7 +70,7 @@ def write_calibration(calibration: Calibration, target: Path) -> Path:
 
 
 def read_calibration(path: Path) -> Calibration:
-    """One file. What is cut off, edited or of another kind is an error that says which."""
+    """Read one file. A truncated, edited or foreign file is an error that says which of these it is."""
     from inferometer.core.codec import decode  # noqa: PLC0415 - as above
 
     try:
@@ -78,22 +78,22 @@ def read_calibration(path: Path) -> Calibration:
     except OSError as error:
         raise FormatError(f"The calibration {path} cannot be read: {error.strerror or error}.") from None
     try:
-        found = decode(data, Calibration)
+        calibration = decode(data, Calibration)
     except SchemaError as error:
         raise FormatError(
-            f"{path} is no calibration that can be used: {error.message}",
-            remedy=error.remedy or "If it was cut off, copy it again; else run `inferometer calibrate`.",
+            f"{path} is not a usable calibration: {error.message}",
+            remedy=error.remedy or "If it was truncated, copy it again; otherwise run `inferometer calibrate`.",
         ) from None
-    if found.content_hash is None:
-        raise FormatError(f"{path} has no content hash, so nothing says that it is whole.", remedy=_AGAIN)
-    if found.content_hash != content_hash(found):
-        raise FormatError(f"{path} was changed after it was written: its hash does not fit its content.", remedy=_AGAIN)
-    return found
+    if calibration.content_hash is None:
+        raise FormatError(f"{path} has no content hash, so it cannot be checked.", remedy=_AGAIN)
+    if calibration.content_hash != content_hash(calibration):
+        raise FormatError(f"{path} was changed after it was written: its hash does not match.", remedy=_AGAIN)
+    return calibration
 
 
-_AGAIN = "Take the file as `inferometer calibrate` wrote it, or run it again."
+_AGAIN = "Use the file as `inferometer calibrate` wrote it, or calibrate again."
 
 
 def files_in(folders: Iterable[Path]) -> tuple[Path, ...]:
-    """The calibration files of some folders, in no particular order; a folder that is not there has none."""
+    """The calibration files of some folders, in no particular order; a missing folder has none."""
     return tuple(path for folder in folders if folder.is_dir() for path in sorted(folder.glob("*.json")))

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class Gain:
     """`gain` is before over after. `throughput_gain` counts sequences: it differs where the batch does.
 
-    The interval takes the two predictions' errors as independent. They share most of them, so it is wider than it need
-    be, never narrower.
+    The interval treats the errors of the two predictions as independent. They share most of them, so it is wider than
+    it needs to be, never narrower.
     """
 
     change: str
@@ -40,20 +40,20 @@ class Gain:
 
 
 def gain_of(change: str, phase: str, before: Profile, after: Profile) -> Gain | None:
-    """The gain in one phase; None where either prediction has no time of it."""
+    """The gain in one phase; None if either prediction has no time for it."""
     old, new = before.phase(phase), after.phase(phase)
     if old is None or new is None or old.time_s <= 0 or new.time_s <= 0:
         return None
     ratio = old.time_s / new.time_s
-    wide = hypot(_half_width(old), _half_width(new))
+    half_width = hypot(_half_width(old), _half_width(new))
     return Gain(
         change=change,
         phase=phase,
         before_s=old.time_s,
         after_s=new.time_s,
         gain=ratio,
-        low=ratio * exp(-wide),
-        high=ratio * exp(wide),
+        low=ratio * exp(-half_width),
+        high=ratio * exp(half_width),
         throughput_gain=ratio * after.workload.batch / before.workload.batch,
         fits=after.summary.fits,
         bound=new.bound,
@@ -61,6 +61,6 @@ def gain_of(change: str, phase: str, before: Profile, after: Profile) -> Gain | 
 
 
 def _half_width(phase: Phase) -> float:
-    """Half of the interval, on the logarithm."""
+    """Half the width of the interval, in logarithms."""
     low, high = phase.low_s, phase.high_s
     return (log(high) - log(low)) / 2 if low and high and 0 < low <= high else 0.0

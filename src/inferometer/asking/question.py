@@ -1,8 +1,8 @@
 """The one door to a prediction.
 
-A `Question` is everything a prediction depends on. `basis` settles what was left open: which calibration answers it and
-which figures of the device count. `answer` prices the graph on that basis. Whatever predicts goes through here:
-commands, sweeps, what-ifs, findings, the hub, accuracy. So one question has one answer.
+A `Question` holds everything a prediction depends on. `basis` settles what was left open: which calibration to use and
+which of the device's figures count. `answer` prices the graph on that basis. Commands, sweeps, what-ifs, findings, the
+hub and accuracy all come through here, so one question has one answer.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
-from inferometer.asking.calibrations import as_calibrated, chosen_for, completed, format_key, reached
+from inferometer.asking.calibrations import (
+    as_calibrated,
+    calibration_for_question,
+    format_key,
+    rates_reached,
+    with_calibration,
+)
 from inferometer.asking.change import Change, changed_device, parse_change
-from inferometer.asking.roof import with_roof
+from inferometer.asking.roof import roof_for, with_roof
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import require_effects
 from inferometer.core.calibration import Calibration
@@ -37,7 +43,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Basis:
-    """What a question is answered with. `notes` say what a reader should know of the choice."""
+    """What a question is answered with. `notes` say what a reader should know about the choice."""
 
     device: Device
     precision: Precision
@@ -45,7 +51,7 @@ class Basis:
     notes: tuple[str, ...] = ()
 
     def judged_by(self) -> JudgedBy:
-        """The same as a value to keep with a profile."""
+        """The basis in the form that is stored with a profile."""
         device, calibration = self.device, self.calibration
         if calibration is None:
             return JudgedBy(device=device)
@@ -58,9 +64,10 @@ class Basis:
 class Question:
     """How fast a model runs on a device.
 
-    With `calibrated` the newest calibration that fits is used, unless `calibration` names one. `roof` gives a machine
-    without a datasheet its peaks. `threads` are those the engine will have: a calibration made with others is widened.
-    `prefill_on` reads the prompt elsewhere, and its cache comes over `options.link`.
+    With `calibrated` the newest calibration that fits is used, unless `calibration` gives one. `roof` has the peaks of
+    a machine without a datasheet. `threads` is how many the engine will have: the intervals of a calibration made
+    with another number are widened. `prefill_on` reads the prompt on another device, which sends its cache over
+    `options.link`.
     """
 
     graph: Graph
@@ -79,11 +86,11 @@ class Question:
         return self.runtime if isinstance(self.runtime, str) else self.runtime.name
 
     def basis(self) -> Basis:
-        """The calibration, the device's figures and the formats that answer the question."""
+        """Choose the calibration, the device's figures and the number formats."""
         precision, calibration = self.workload.precision, self.calibration
         notes: tuple[str, ...] = ()
         if calibration is None and self.calibrated:
-            choice = chosen_for(self.graph, self.device, self.runtime_name, precision, self.threads)
+            choice = calibration_for_question(self.graph, self.device, self.runtime_name, precision, self.threads)
             calibration, notes = choice.calibration, choice.notes
         device = _figures(self.device, calibration, self.roof)
         if calibration is not None:
@@ -91,7 +98,7 @@ class Question:
         return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
 
     def answer(self) -> Profile:
-        """The prediction."""
+        """Predict."""
         if self.prefill_on is not None:
             return self._on_two_machines(self.prefill_on)
         basis = self.basis()
@@ -109,16 +116,16 @@ class Question:
         return replace(profile, judged_by=basis.judged_by(), provenance=provenance)
 
     def _on_two_machines(self, reader: Device) -> Profile:
-        from inferometer.cost.disaggregate import handed_over, prompt_cache_bytes  # noqa: PLC0415 - few ask for it
+        from inferometer.cost.disaggregate import handed_over, prompt_cache_bytes  # noqa: PLC0415 - rarely used
 
         link = self.options.link or reader.peer_link
         if link is None:
             raise DomainError(
-                f"What lies between {reader.name} and {self.device.name} is not known.",
-                remedy="Name a link of the catalog with --link, such as infiniband-ndr.",
+                f"The link between {reader.name} and {self.device.name} is not known.",
+                remedy="Name one from the catalog with --link, such as infiniband-ndr.",
             )
         writing = replace(self, prefill_on=None).answer()
-        reading = replace(self, prefill_on=None, device=reader, roof=None, calibration=None).answer()
+        reading = replace(self, prefill_on=None, device=reader, roof=roof_for(reader), calibration=None).answer()
         cache = prompt_cache_bytes(self.graph, writing.workload, require_effects(self.runtime), self.options)
         return handed_over(reading, writing, cache_bytes=cache, link=link)
 
@@ -141,11 +148,11 @@ class Question:
         return _CHANGES[change.of](self, change)
 
 
-class Choices:
-    """Which calibrations answer many questions. What several have in common is chosen once, at one moment.
+class CalibrationChoices:
+    """The calibrations for many questions at once: each is chosen once and shared by the questions it fits.
 
-    `given` calibrations come before those that are kept, for questions of their device and runtime: the one of the
-    question's format, or the first. A question that then names its calibration has the same answer in any process.
+    `given` calibrations come before the stored ones for questions about their device and runtime: the one of the
+    question's format, else the first. A question that carries its calibration has the same answer in any process.
     """
 
     def __init__(self, given: Iterable[Calibration] = ()) -> None:
@@ -154,17 +161,20 @@ class Choices:
         self._chosen: dict[tuple[int, str, str, int | None], Calibration | None] = {}
 
     def calibration(self, question: Question, precision: Precision) -> Calibration | None:
-        """Of the question in some formats. The graphs and devices asked about must live as long as the choices."""
+        """The calibration for the question in these formats.
+
+        Keys hold identities, so graphs and devices must live as long as this object.
+        """
         graph, device, runtime = question.graph, question.device, question.runtime_name
-        formats = (id(graph), runtime, precision)
-        if (dtype := self._formats.get(formats)) is None:
-            dtype = self._formats[formats] = format_key(graph, runtime, precision)
+        format_of = (id(graph), runtime, precision)
+        if (dtype := self._formats.get(format_of)) is None:
+            dtype = self._formats[format_of] = format_key(graph, runtime, precision)
         key = (id(device), runtime, dtype, question.threads)
         if key not in self._chosen:
-            named = [each for each in self._given if (each.device, each.runtime) == (device.name, runtime)]
-            named.sort(key=lambda each: each.dtype != dtype)  # stable: the first given stays the first
-            asked = replace(question, workload=_in_formats(question.workload, precision))
-            self._chosen[key] = named[0] if named else asked.basis().calibration
+            matching = [given for given in self._given if (given.device, given.runtime) == (device.name, runtime)]
+            matching.sort(key=lambda given: given.dtype != dtype)  # stable: the first given stays first
+            in_formats = replace(question, workload=_in_formats(question.workload, precision))
+            self._chosen[key] = matching[0] if matching else in_formats.basis().calibration
         return self._chosen[key]
 
 
@@ -176,15 +186,15 @@ _devices, _judged_by = Kept(), Kept()
 
 
 def _figures(device: Device, calibration: Calibration | None, roof: Roof | None) -> Device:
-    """The device with what its row leaves open: what a calibration reached there, then a measured roof.
+    """The device with the figures its row lacks, from the calibration first, then from the measured roof.
 
-    The same arguments give the same value, so that what pricing prepared for it is found again.
+    The same arguments give the same object, because pricing caches what it prepared by the device's identity.
     """
     if calibration is None and roof is None:
         return device
 
     def fill() -> Device:
-        filled = device if calibration is None else completed(device, calibration)
+        filled = device if calibration is None else with_calibration(device, calibration)
         return filled if roof is None else with_roof(filled, roof)
 
     return _devices.get_or_make((id(device), id(calibration), id(roof)), (device, calibration, roof), fill)
@@ -192,7 +202,9 @@ def _figures(device: Device, calibration: Calibration | None, roof: Roof | None)
 
 def _change_device(question: Question, change: Change) -> Question:
     if change.key == "on":
-        return replace(question, device=device_named(change.value), roof=None)
+        device = device_named(change.value)
+        # A given calibration is of the device before.
+        return replace(question, device=device, roof=roof_for(device), calibration=None)
     return replace(question, device=changed_device(question.device, change))
 
 
@@ -201,7 +213,7 @@ def _change_runtime(question: Question, change: Change) -> Question:
 
 
 def _change_formats(question: Question, change: Change) -> Question:
-    """`precision=f16` is weights and activations. A calibration that was named serves the formats it is of."""
+    """`precision` sets weights and activations. A given calibration is kept only if it still fits the format."""
     names = ("weights", "activations") if change.key == "precision" else (change.key,)
     before = question.workload.precision
     after = replace(before, **dict.fromkeys(names, change.value))
@@ -211,23 +223,23 @@ def _change_formats(question: Question, change: Change) -> Question:
 
 
 def _change_size(question: Question, change: Change) -> Question:
-    size: dict[str, Any] = {change.key: change.whole}
+    size: dict[str, Any] = {change.key: change.number}
     return replace(question, workload=replace(question.workload, **size))
 
 
 def _change_plan(question: Question, change: Change) -> Question:
-    parallel = replace(question.workload.parallel, **{change.key: change.whole})
+    parallel = replace(question.workload.parallel, **{change.key: change.number})
     return replace(question, workload=replace(question.workload, parallel=parallel))
 
 
 def _change_option(question: Question, change: Change) -> Question:
-    option: dict[str, Any] = {change.key: change.whole}
+    option: dict[str, Any] = {change.key: change.number}
     return replace(question, options=replace(question.options, **option))
 
 
 def _refuse(question: Question, change: Change) -> Question:
     raise DomainError(
-        f"{change} changes how {question.graph.name} is run, which no prediction knows of.",
+        f"{change} changes how {question.graph.name} is run, which a prediction does not cover.",
         remedy="Measure it: `inferometer profile`, then `inferometer explain last --try`.",
     )
 
@@ -246,4 +258,4 @@ def _marked(device: Device, calibration: Calibration) -> JudgedBy:
         created=calibration.created,
         content_hash=calibration.content_hash,
     )
-    return JudgedBy(device=device, calibration=mark, reached=reached(device, calibration))
+    return JudgedBy(device=device, calibration=mark, reached=rates_reached(device, calibration))

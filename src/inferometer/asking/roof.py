@@ -1,8 +1,8 @@
 """The roof of this machine: how fast it multiplies matrices and copies memory, measured in a second and kept.
 
-It is no calibration: it says what the machine can do through numpy, and nothing of any engine. It gives a machine that
-no catalog row describes peaks to predict with and to judge a run by. A run never raises the roof it is judged by: an
-engine that does better than numpy is then seen above its floor's price, and the page says so.
+A roof is not a calibration: it says what the machine can do through numpy, and nothing about any engine. It gives a
+machine without a catalog row the peaks to predict with and to judge a run by. A run never raises the roof it is judged
+by: an engine that beats numpy shows as faster than its floor, and the page says so.
 """
 
 from __future__ import annotations
@@ -26,20 +26,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-_SIDE = 1536  # large enough to be bound by arithmetic, small enough to be done many times a second
-_COPY_BYTES = 256_000_000  # beyond any cache
-_SHARE_S = 0.4
-_FRESH = timedelta(days=1)  # after which a run measures the roof again: the first time may have been a busy moment
+_SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
+_COPY_BYTES = 256_000_000  # larger than any cache
+_SHARE_S = 0.4  # for the products, and again for the copies
+_FRESH = timedelta(days=1)  # older ones are measured again before a run: the machine may have been busy then
 
 
 def needs_roof(device: Device) -> bool:
-    """Whether the row leaves open what a prediction stands on. Only this machine's may: it can be measured."""
+    """Whether the row lacks a figure that predictions need. Only this machine's may, because it can be measured."""
     memory = device.memory
     return device.name == "local" and (not device.peaks or memory is None or memory.bandwidth_bytes_per_s is None)
 
 
+def roof_for(device: Device, *, fresh: bool = False) -> Roof | None:
+    """The roof of this machine, if the device is this machine and its row lacks figures; None for any other."""
+    return machine_roof(device, fresh=fresh) if needs_roof(device) else None
+
+
 def with_roof(device: Device, roof: Roof) -> Device:
-    """The device with what its own row leaves open."""
+    """The device with the figures its row lacks."""
     main, *caches = device.memories
     if main.bandwidth_bytes_per_s is None:
         main = replace(main, bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s)
@@ -54,31 +59,31 @@ def machine_roof(
     measure: Callable[[str], Roof] | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
 ) -> Roof:
-    """The roof that is kept for this machine, measured where there is none yet.
+    """The stored roof of this machine, measured now if there is none yet.
 
-    With `fresh`, as before a run, one older than a day is measured again. The better of the two is kept: a roof is the
-    best the machine has shown.
+    With `fresh`, as before a run, a roof older than a day is measured again, and the better of the two is stored: a
+    roof is the best the machine has shown.
     """
     machine = name_start(platform.node(), device.title)
     path = (folder or data_folder() / "roofs") / f"{machine}.json"
-    kept = _read(path)
+    kept = _stored_roof(path)
     if kept is not None and not (fresh and now() - datetime.fromisoformat(kept.created) > _FRESH):
         return kept
     roof = _better(kept, (measure or measured_roof)(machine))
-    _write(path, roof)
+    _store_roof(path, roof)
     return roof
 
 
-def _read(path: Path) -> Roof | None:
-    """What cannot be read is measured again."""
+def _stored_roof(path: Path) -> Roof | None:
+    """None if it cannot be read: the caller then measures again."""
     try:
         return decode(path.read_bytes(), Roof)
     except (OSError, InferometerError):
         return None
 
 
-def _write(path: Path, roof: Roof) -> None:
-    """A folder that cannot be written loses nothing but the second that measuring takes."""
+def _store_roof(path: Path, roof: Roof) -> None:
+    """If it cannot be written, all that is lost is the second it takes to measure again."""
     partial = path.with_suffix(".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +105,7 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
 
 
 def measured_roof(machine: str, *, clock: Callable[[], float] = time.perf_counter, share_s: float = _SHARE_S) -> Roof:
-    """A peak of f32 and the bandwidth of main memory, by the best of several products and copies."""
+    """Measure the f32 peak and the bandwidth of main memory: the best of several matrix products and copies."""
     moment = datetime.now(tz=UTC)
 
     def best(value: float, what: str) -> Sourced:
@@ -122,18 +127,18 @@ def product_flop_per_s(*, clock: Callable[[], float], seconds: float, side: int 
     random = np.random.default_rng(0)
     a, b = (random.standard_normal((side, side), np.float32) for _ in range(2))
     out = np.empty_like(a)
-    return 2 * side**3 / _best(lambda: np.matmul(a, b, out=out), clock, seconds)
+    return 2 * side**3 / _shortest_s(lambda: np.matmul(a, b, out=out), clock, seconds)
 
 
 def copy_bytes_per_s(*, clock: Callable[[], float], seconds: float, nbytes: int = _COPY_BYTES) -> float:
-    """The best rate of a copy; what is read and what is written both count."""
+    """The best rate of a copy, counting bytes read and bytes written."""
     source = np.ones(nbytes // 8)
     target = np.zeros_like(source)
-    return 2 * source.nbytes / _best(lambda: np.copyto(target, source), clock, seconds)
+    return 2 * source.nbytes / _shortest_s(lambda: np.copyto(target, source), clock, seconds)
 
 
-def _best(work: Callable[[], object], clock: Callable[[], float], seconds: float) -> float:
-    """The shortest of the runs that fit into the time, three at least; the first only warms up."""
+def _shortest_s(work: Callable[[], object], clock: Callable[[], float], seconds: float) -> float:
+    """The shortest of at least three runs, after one to warm up; more as long as the time lasts."""
     work()
     shortest, begun, runs = float("inf"), clock(), 0
     while runs < 3 or clock() - begun < seconds:

@@ -119,7 +119,7 @@ def prepare_engine(job: Job, *, clock: Callable[[], float] = time.monotonic) -> 
 
 
 def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
-    from inferometer.asking.calibrations import present_here  # noqa: PLC0415 - as above
+    from inferometer.asking.calibrations import host_setup  # noqa: PLC0415 - as above
     from inferometer.bench.guard import Guard  # noqa: PLC0415 - engines on a CPU bring their own
     from inferometer.calibrate.engines import (  # noqa: PLC0415 - as above
         ProbedEngine,
@@ -154,7 +154,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     return PreparedEngine(
         provider=Together(provider, readings),
         spent_s=clock() - started,
-        versions=present_here(job.runtime).versions,
+        versions=host_setup(job.runtime).versions,
         environment=circumstances(guard),
         disturbed=disturbed_by(guard) if job.guarded else None,
         device=provider.device,

@@ -1,7 +1,7 @@
-"""The command line: one file a command, loaded when it is used.
+"""The command line: one file per command, loaded when it is used.
 
-The front page (`inferometer --help`) is printed from the table below without importing anything else: it is what people
-and shells ask for most often, and it should be instant.
+The front page (`inferometer --help`) is printed from the table below without importing anything else: people and shells
+ask for it most often, so it should be instant.
 """
 
 import sys
@@ -9,26 +9,26 @@ import sys
 __all__ = ["COMMANDS", "front_page", "main"]
 
 COMMANDS: dict[str, str] = {
-    "accuracy": "Show how far predictions are from what was measured, and how often their intervals hold.",
-    "bench": "Measure a command line, alone or in turns with another.",
-    "calibrate": "Measure what this machine reaches, so that its predictions become true.",
+    "accuracy": "Show how far predictions are from measurements, and how often their intervals hold.",
+    "bench": "Measure a command, alone or in turns with another.",
+    "calibrate": "Measure what this machine reaches, so that predictions for it come true.",
     "compare": "Compare saved results: faster, slower, same, or undecided, with the reason.",
-    "demo": "Show the main job: a real architecture measured here, with its prediction beside it.",
+    "demo": "Measure a real architecture on this machine, with its prediction beside it.",
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
     "doctor": "Check in one minute whether this machine is fit to measure on.",
-    "explain": "Say where the time of a run goes, what bounds it, and what to change.",
-    "export": "Write a run as a page, Markdown, CSV, JSON, a trace or a drawing.",
-    "formulas": "List the field's formulas, show one, or calculate with units.",
-    "hub": "Serve the runs as web pages on this machine.",
-    "import": "Turn another tool's result into a profile.",
-    "models": "List models, or show one's layers, work, memory and coverage.",
+    "explain": "Explain where the time of a run goes, what bounds it, and what to change.",
+    "export": "Save a run as a page, Markdown, CSV, JSON, a trace or a chart.",
+    "formulas": "List performance formulas, show one, or calculate with units.",
+    "hub": "Show runs, predictions and devices as web pages, served from this machine.",
+    "import": "Turn another tool's results into profiles.",
+    "models": "List models, or show the layers, work and memory of one.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
-    "profile": "Measure how fast a model runs here: every layer, every token, on the real runtime.",
-    "projects": "List the projects that runs stand under; create, rename or delete one.",
-    "runs": "List the runs that were kept; show, tag, delete, export or import them.",
-    "runtimes": "List the engines that can run a model, and what is missing for each.",
+    "profile": "Measure how fast a model runs here: every layer and every token, on the real runtime.",
+    "projects": "List the projects that runs belong to; create, rename or delete one.",
+    "runs": "List stored runs; show, tag, rename, delete, export or import them.",
+    "runtimes": "List the engines that can run a model, and what each still needs.",
     "sweep": "Predict every combination of models, devices, formats and sizes.",
-    "synth": "Make a runnable model file with random weights at the exact shapes.",
+    "synth": "Make a runnable model file with random weights in the exact shapes.",
     "verify": "Check that a runtime, a format or a file gives the same outputs as a reference.",
 }
 
@@ -48,12 +48,12 @@ Commands:
 Options:
   --debug    Show the traceback behind an error.
   --version  Show the version.
-  --help     Show this page; `inferometer COMMAND --help` shows a command's.
+  --help     Show this page; `inferometer COMMAND --help` explains a command.
 """
 
 
 def main() -> None:
-    """The entry point. Only the bare front page is answered here; everything else is click's."""
+    """The entry point. It prints the bare front page itself and leaves everything else to click."""
     from inferometer.cli.encoding import print_readably
 
     print_readably()

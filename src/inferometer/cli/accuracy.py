@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from inferometer.accuracy.judge import Judged
 
 _ALONE = (
-    "No calibration: what a device that nobody measured gets. Class priors were made from measurements on an H200 and "
-    "with published speeds in sight, so those cases are seen here."
+    "No calibration: what a device that nobody measured gets. The class priors were made from measurements on an H200 "
+    "and with published speeds in sight, so these cases are no blind test."
 )
 _LEFT_OUT = (
-    "The same with each device left out: what the cases of all others say of the priors is put in before it is "
-    "predicted, so that nothing of its own is in its prediction. How wide intervals are was chosen over all of them."
+    "The same with each device left out: the priors are corrected by the cases of all other devices before it is "
+    "predicted, so its prediction uses nothing measured on it. The width of the intervals was chosen over all devices."
 )
 _PEERS = (
-    "What they say of the same models and sizes on an H200. They know no runtime: each stands beside what was measured "
-    "with every one."
+    "Their predictions for the same models and sizes on an H200. They do not model the runtime, so each is compared "
+    "with the measurements of every runtime."
 )
 _GROUPS = {
     "phase": ("device", "runtime", "phase", "format", "how"),
@@ -35,17 +35,19 @@ _DEVICES = ("unit", "device", "how")
 
 
 @click.command("accuracy")
-@click.option("--device", metavar="NAME", help="Cases of one device.")
-@click.option("--runtime", metavar="NAME", help="Cases of one runtime.")
-@click.option("--by", type=click.Choice(tuple(_GROUPS)), default="phase", show_default=True, help="How to group them.")
-@click.option("--priors", is_flag=True, help="Without calibrations: datasheets and class priors alone.")
-@click.option("--left-out", is_flag=True, help="As --priors, with each device left out of them in turn.")
-@click.option("--peers", is_flag=True, help="Other tools' errors on the same cases.")
-@click.option("--aims", is_flag=True, help="What is aimed at, and whether it is reached.")
+@click.option("--device", metavar="NAME", help="Only cases of this device.")
+@click.option("--runtime", metavar="NAME", help="Only cases of this runtime.")
+@click.option("--by", type=click.Choice(tuple(_GROUPS)), default="phase", help="How to group the cases.")
+@click.option("--priors", is_flag=True, help="Use no calibrations: datasheets and class priors alone.")
+@click.option("--left-out", is_flag=True, help="Like --priors, with each device left out of the priors in turn.")
+@click.option("--peers", is_flag=True, help="Show the errors of other tools on the same cases.")
+@click.option("--aims", is_flag=True, help="Show the accuracy aimed for, and whether it is reached.")
 @click.option(
     "--cases", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Your own cases (JSON lines)."
 )
-@click.option("--chart", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png, .html or .json.")
+@click.option(
+    "--chart", type=click.Path(path_type=Path), metavar="FILE", help="Save a chart: .svg, .png, .html or .json."
+)
 @format_option
 def command(
     device: str | None,
@@ -59,7 +61,7 @@ def command(
     chart: Path | None,
     form: str,
 ) -> None:
-    """Predict measured cases and say how far off the predictions are, and how often their intervals hold.
+    """Show how far predictions are from measurements, and how often their intervals hold.
 
     \b
     inferometer accuracy --device nvidia-h200
@@ -67,7 +69,7 @@ def command(
     inferometer accuracy --priors
     inferometer accuracy --left-out
 
-    Cases that a calibration was fitted to are predicted by one fitted again without their model.
+    A case that a calibration was fitted to is predicted with one fitted again without its model.
     """
     from inferometer.accuracy.cases import CASES, read_cases, read_peers
     from inferometer.accuracy.judge import by_group, judge_cases, peer_errors
@@ -79,7 +81,7 @@ def command(
         from inferometer.report.charts.render import require_form
 
         require_form(chart)
-    cases = _chosen(read_cases(folder or CASES), device, runtime)
+    cases = _select_cases(read_cases(folder or CASES), device, runtime)
     if left_out:
         devices, refused = leave_devices_out(cases)
         judged = unseen(devices)
@@ -87,20 +89,20 @@ def command(
         judged, refused = judge_cases(cases, priors=priors, folders=(own_folder(),))
     for reason in refused:
         say(f"inferometer: left out {reason}")
-    words = form in {"table", "md"}
+    text = form in {"table", "md"}
     if aims:
         from inferometer.accuracy.targets import against_aims
 
-        print_table(target_table(against_aims(judged, unseen(leave_devices_out(cases)[0])), text=words), form)
+        print_table(target_table(against_aims(judged, unseen(leave_devices_out(cases)[0])), text=text), form)
     elif left_out:
-        print_table(standing_table(device_errors(devices), _DEVICES, text=words), form)
+        print_table(standing_table(device_errors(devices), _DEVICES, text=text), form)
     elif peers:
-        print_table(peer_table(peer_errors(judged, read_peers(folder or CASES)), text=words), form)
+        print_table(peer_table(peer_errors(judged, read_peers(folder or CASES)), text=text), form)
     else:
         groups = by_group(judged, _group(by))
-        print_table(standing_table(groups, _GROUPS[by], text=words), form)
+        print_table(standing_table(groups, _GROUPS[by], text=text), form)
     if chart is not None:
-        _draw(judged, chart)
+        _save_chart(judged, chart)
 
 
 def page() -> str:
@@ -108,51 +110,43 @@ def page() -> str:
     from inferometer.accuracy.page import accuracy_findings
     from inferometer.report.accuracy import accuracy_page, peer_table, standing_table, target_table
 
-    found = accuracy_findings()
+    evaluation = accuracy_findings()
     return accuracy_page(
         [
-            ("Aims", "", target_table(found.aims)),
-            ("By phase", "", standing_table(found.by_phase, _GROUPS["phase"])),
-            ("By family", "", standing_table(found.by_family, _GROUPS["family"])),
-            ("By the kind of op that is longest", "", standing_table(found.by_op, _GROUPS["op"])),
-            (
-                "Datasheets and priors alone",
-                _ALONE,
-                standing_table(found.priors_by_phase, _GROUPS["phase"]),
-            ),
-            ("Devices left out", _LEFT_OUT, standing_table(found.devices_left_out, _DEVICES)),
-            (
-                "Other tools",
-                _PEERS,
-                peer_table(found.peers),
-            ),
+            ("Aims", "", target_table(evaluation.aims)),
+            ("By phase", "", standing_table(evaluation.by_phase, _GROUPS["phase"])),
+            ("By family", "", standing_table(evaluation.by_family, _GROUPS["family"])),
+            ("By the kind of op that is longest", "", standing_table(evaluation.by_op, _GROUPS["op"])),
+            ("Datasheets and priors alone", _ALONE, standing_table(evaluation.priors_by_phase, _GROUPS["phase"])),
+            ("Devices left out", _LEFT_OUT, standing_table(evaluation.devices_left_out, _DEVICES)),
+            ("Other tools", _PEERS, peer_table(evaluation.peers)),
         ]
     )
 
 
-def _chosen(cases: "Sequence[Any]", device: str | None, runtime: str | None) -> list[Any]:
-    found = [case for case in cases if device in {None, case.device} and runtime in {None, case.runtime}]
-    if not found:
-        there = [case for case in cases if case.device == device]  # then only the runtime is another
-        known = sorted({case.runtime for case in there} or {case.device for case in cases})
+def _select_cases(cases: "Sequence[Any]", device: str | None, runtime: str | None) -> list[Any]:
+    selected = [case for case in cases if device in {None, case.device} and runtime in {None, case.runtime}]
+    if not selected:
+        of_device = [case for case in cases if case.device == device]  # if there are some, the runtime is what is wrong
+        known = sorted({case.runtime for case in of_device} or {case.device for case in cases})
         raise DomainError(
             f"There are no measured cases of {runtime or 'any runtime'} on {device or 'any device'}.",
-            remedy=f"There are some of {', '.join(known)}." if known else "Give a folder with cases: --cases.",
+            remedy=f"There are cases of {', '.join(known)}." if known else "Give a folder with cases: --cases.",
         )
-    return found
+    return selected
 
 
 def _group(by: str) -> Any:
     from inferometer.accuracy.judge import groups_of
 
     names = groups_of(by)
-    return lambda each: (*names(each), each.how)
+    return lambda judged: (*names(judged), judged.how)
 
 
-def _draw(judged: "Sequence[Judged]", path: Path) -> None:
+def _save_chart(judged: "Sequence[Judged]", path: Path) -> None:
     from inferometer.accuracy.judge import chart_rows
     from inferometer.report.accuracy import accuracy_chart
     from inferometer.report.charts.render import save
 
     save(accuracy_chart(chart_rows(judged)), path)
-    say(f"Drew {path}.")
+    say(f"Saved {path}.")

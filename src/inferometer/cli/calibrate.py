@@ -1,12 +1,12 @@
 """`inferometer calibrate`."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.progress import progress_line
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
@@ -14,20 +14,24 @@ if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
 
-_FORMAT = "Of weights and activations; with llamacpp of the weights.  [default: bf16 on a GPU, q8_0, else f32]"
+_FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, else f32]"
 
 
 @click.command("calibrate")
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
-@click.option("--budget", default="120s", show_default=True, metavar="TIME", help="What it may take.")
-@click.option("--device", "device_name", default="local", show_default=True, metavar="NAME", help="A catalog name.")
-@click.option("--unit", metavar="UNIT", help="cpu or gpu, of this machine.")
+@click.option("--budget", default="120s", metavar="TIME", help="How long to measure.")
+@click.option("--device", "device_name", default="local", metavar="NAME", help="The device, by catalog name.")
+@click.option("--unit", metavar="UNIT", help="cpu or gpu: refuse any other kind of device.")
 @click.option("--dtype", metavar="FORMAT", help=_FORMAT)
-@click.option("--threads", type=int, metavar="N", help="Of a CPU.  [default: one a physical core]")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .json file, or a folder.")
-@click.option("--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="For journals and calibrations.")
-@click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet.")
-@click.option("--resume/--fresh", default=True, show_default=True, help="Go on with what an earlier run measured.")
+@click.option("--threads", type=int, metavar="N", help="Threads on a CPU.  [default: one per physical core]")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it: a .json file or a folder."
+)
+@click.option(
+    "--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to keep journals and calibrations."
+)
+@click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
+@click.option("--resume/--fresh", default=True, help="Continue an earlier run, or start again.")
 @format_option
 def command(
     runtime: str | None,
@@ -42,15 +46,15 @@ def command(
     resume: bool,
     form: str,
 ) -> None:
-    """Measure what predictions for this machine need, and say how far they may be off.
+    """Measure what predictions for this machine need, and how far off they may be.
 
     \b
     inferometer calibrate --runtime onnxruntime --budget 120s
     inferometer calibrate --runtime llamacpp --dtype q4_0
     inferometer calibrate --runtime torch-compile --device nvidia-h200 --budget 4min --out h200.json
 
-    Measures ops and small models through the engine itself, the least certain first, until the budget is spent.
-    Stopping it with Ctrl-C keeps what it has measured; the next run goes on there.
+    It measures ops and small models through the engine itself, the least certain first, until the budget is spent.
+    Ctrl-C keeps what was measured; the next run continues from there.
     """
     from inferometer.asking.files import own_folder
     from inferometer.calibrate.job import (
@@ -61,7 +65,7 @@ def command(
         default_dtype,
         prepare_engine,
     )
-    from inferometer.calibrate.progress import progress_bar
+    from inferometer.calibrate.progress import line_of
     from inferometer.units import parse_quantity
 
     device = _device(device_name, unit)
@@ -78,43 +82,39 @@ def command(
         guarded=not no_guard,
     )
     prepared = prepare_engine(job)
-    bar = progress_bar()
-    try:
-        result = calibrate(job, prepared, watch=bar)
-    finally:
-        if bar is not None:
-            sys.stderr.write("\r\x1b[K")
-    _tell(job, result)
+    with progress_line(line_of) as progress:
+        result = calibrate(job, prepared, watch=progress)
+    _print_outcome(job, result)
     if result.calibration is not None:
-        _show(result.calibration, result.path, form)
+        _print_calibration(result.calibration, result.path, form)
 
 
 def _device(name: str, unit: str | None) -> "Device":
-    from inferometer.catalog import device
+    from inferometer.catalog import device as device_named
 
-    found = device(name)
-    if unit is not None and found.unit != unit.partition(":")[0]:
+    device = device_named(name)
+    if unit is not None and device.unit != unit.partition(":")[0]:
         raise InferometerError(
-            f"{found.name} is a {found.unit}, and --unit {unit} was asked for.", remedy="Name the device with --device."
+            f"--unit is {unit}, but {device.name} is a {device.unit}.", remedy="Name the device with --device."
         )
-    return found
+    return device
 
 
-def _tell(job: "Job", result: "CalibrationResult") -> None:
+def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
     outcome = result.outcome
     if outcome.interrupted:
         raise InferometerError(
-            f"Stopped. {len(outcome.points)} points and {len(outcome.steps)} steps are kept.",
-            remedy="Run the same command again to go on; --fresh begins anew.",
+            f"Stopped. {len(outcome.points)} points and {len(outcome.steps)} steps were kept.",
+            remedy="Run the same command again to continue, or with --fresh to start again.",
         )
-    say(f"{outcome.done} cases measured, {outcome.left} left out for want of time, {len(outcome.skipped)} cannot be.")
+    say(f"{outcome.done} cases measured, {outcome.left} left out for lack of time, {len(outcome.skipped)} impossible.")
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
     if result.path is not None:
-        say(f"Wrote {result.path}: predictions --on {job.device.name} --runtime {job.runtime} can use it.")
+        say(f"Saved {result.path}. `inferometer predict --on {job.device.name} --runtime {job.runtime}` will use it.")
 
 
-def _show(calibration: "Calibration", path: Path | None, form: str) -> None:
+def _print_calibration(calibration: "Calibration", path: Path | None, form: str) -> None:
     if form == "json":
         from inferometer.core.codec import document
 

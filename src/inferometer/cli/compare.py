@@ -19,13 +19,18 @@ _ALPHA = 0.005
 
 
 def verdict_options(function: click.decorators.FC) -> click.decorators.FC:
-    """What counts as a difference, and what fails: the same for every command that gives a verdict."""
+    """What counts as a difference, and what makes the command fail: for every command that gives a verdict."""
     for option in (
         click.option(
-            "--fail-if", multiple=True, metavar="CONDITION", help='Exit with 1 where it holds: "latency>5%", "ops>10%".'
+            "--fail-if", multiple=True, metavar="CONDITION", help='Exit with 1 if this holds: "latency>5%", "ops>10%".'
         ),
-        click.option("--alpha", default=_ALPHA, show_default=True, help="How rarely noise may look like a difference."),
-        click.option("--threshold", default=_THRESHOLD, show_default=True, help="The smallest difference that counts."),
+        click.option("--alpha", default=_ALPHA, metavar="P", help="Risk of taking noise for a difference."),
+        click.option(
+            "--threshold",
+            default=_THRESHOLD,
+            metavar="X",
+            help="The smallest difference that counts.",
+        ),
     ):
         function = option(function)
     return function
@@ -44,20 +49,21 @@ def command(files: tuple[Path, ...], threshold: str, alpha: float, fail_if: tupl
     inferometer compare old.json new.json --fail-if "latency>5%"
     inferometer compare old.json new.json --format md
 
-    A is the baseline; every other file is compared with it. The verdict rests on a rank test of the raw samples, with
-    the ratio and its interval, per metric and per op, corrected for their number. A sample that cannot tell is called
-    undecided, and the answer says how many runs could. Results taken in turns (`inferometer bench --against`) are
-    compared pair by pair, which sees smaller differences.
+    A is the baseline; every other file is compared with it. The verdict is a rank test of the raw samples, with the
+    ratio and its interval, for each metric and each op, corrected for their number. If there are too few samples to
+    tell, the verdict is undecided, and the reason says how many runs would do. Results measured in turns (`inferometer
+    bench --against`) are compared pair by pair, which detects smaller differences.
 
-    Conditions for --fail-if: METRIC>5% (B is worse by more than that, and surely so), METRIC>20ms (B itself), and the
-    words slower, undecided, disturbed. Metrics: latency, the phases, memory, energy, tokens_per_s, ops, op:NAME.
+    Conditions for --fail-if: METRIC>5% (B is worse than A by more than that, beyond doubt), METRIC>20ms (B's own
+    value), and the words slower, undecided, disturbed. Metrics: latency, the phases, memory, energy, tokens_per_s, ops,
+    op:NAME.
     """
     from inferometer.bench.compare import compare
     from inferometer.bench.files import load_profile
     from inferometer.bench.gate import parse_gate
 
     if len(files) < 2:
-        raise click.UsageError("Two or more saved results are needed.", ctx=click.get_current_context())
+        raise click.UsageError("Give two or more saved results.", ctx=click.get_current_context())
     gates = tuple(parse_gate(text) for text in fail_if)
     criteria = criteria_from(threshold, alpha)
     first, *others = [(str(path), load_profile(path)) for path in files]
@@ -75,7 +81,7 @@ def criteria_from(threshold: str, alpha: float) -> "Criteria":
 
 
 def print_comparisons(comparisons: "list[Comparison]", form: str) -> None:
-    """One comparison as it is, several under each other or, as JSON, in a list."""
+    """One comparison by itself, several below each other; as JSON, several are a list."""
     from inferometer.bench.compare import comparison_document
     from inferometer.report.measured import comparison_markdown, comparison_table, headline
 
@@ -95,12 +101,12 @@ def print_comparisons(comparisons: "list[Comparison]", form: str) -> None:
 
 
 def hold_gates(gates: "tuple[Gate, ...]", comparisons: "list[Comparison]") -> None:
-    """Say what could not be judged, and fail where a gate holds."""
+    """Report what is undecided, and fail if a condition holds."""
     from inferometer.bench.gate import failed
 
     for comparison in comparisons if gates else []:
         if comparison.main.verdict == "undecided":
-            say(f"inferometer: {comparison.b}: undecided, so no condition on {comparison.metric} can hold.")
-    said = [words for comparison in comparisons for words in failed(gates, comparison)]
-    if said:
-        raise GateError(f"{'; '.join(said)}.")
+            say(f"inferometer: {comparison.b}: undecided, so conditions on {comparison.metric} were not checked.")
+    failures = [failure for comparison in comparisons for failure in failed(gates, comparison)]
+    if failures:
+        raise GateError(f"{'; '.join(failures)}.")

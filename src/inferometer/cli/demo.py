@@ -2,9 +2,9 @@
 
 import click
 
-from inferometer.cli.measuring import progress_bar, record
+from inferometer.cli.measuring import progress_recorder, record
 from inferometer.cli.options import print_text, say
-from inferometer.cli.storing import tell
+from inferometer.cli.storing import print_run_link
 
 _MEASURED, _RUNTIME = "resnet50", "onnxruntime"
 _PREDICTED = "llama-3.2-1b"
@@ -12,11 +12,11 @@ _CASES = (("nvidia-h200", "bf16"), ("nvidia-jetson-orin-nano-super", "bf16"), ("
 
 
 @click.command("demo")
-@click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet, nor wait until it is.")
+@click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet, or wait until it is.")
 def command(*, no_guard: bool) -> None:
-    """Show the main job: a real architecture measured on this machine, with its prediction beside it.
+    """Measure a real architecture on this machine, with its prediction beside it.
 
-    Its weights are made up at the exact shapes, so nothing is downloaded.
+    The weights are random, in the exact shapes, so nothing is downloaded.
     """
     from inferometer.errors import MissingDependencyError
     from inferometer.explain.explanation import explanation_document
@@ -30,16 +30,16 @@ def command(*, no_guard: bool) -> None:
     say(f"\nMeasuring {_MEASURED} on {_RUNTIME} …")
     recorder = recording("demo", name=_MEASURED, kind="profile")
     try:
-        with recorder, progress_bar(recorder) as progress:
-            found = measure_and_judge(asked, progress=progress)
-            record(recorder, found)
-        print_text(measured_part(found.profile))
-        print_text(findings_part(explanation_document(explained(found.profile))))
+        with recorder, progress_recorder(recorder) as progress:
+            measured = measure_and_judge(asked, progress=progress)
+            record(recorder, measured)
+        print_text(measured_part(measured.profile))
+        print_text(findings_part(explanation_document(explained(measured.profile))))
     except MissingDependencyError as error:
         say(f"It cannot be measured here: {error}")
     profiles = [predict(_PREDICTED, on=device, prompt=512, generate=128, weights=weights) for device, weights in _CASES]
     print_text(predicted_part(profiles))
     print_text("")
-    tell(recorder)
+    print_run_link(recorder)
     if recorder.link is not None:
-        say("`inferometer hub` serves the page.")
+        say("`inferometer hub` opens the page.")

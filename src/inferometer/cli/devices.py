@@ -2,18 +2,16 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table
-from inferometer.cli.subcommands import Listing
+from inferometer.cli.options import format_option, print_card, print_document, print_table, where_option
+from inferometer.cli.subcommands import ListingGroup
 
 
-@click.group("devices", cls=Listing, invoke_without_command=True)
-@click.option(
-    "--where", multiple=True, metavar="CONDITION", help="Keep those it holds for; may be given several times."
-)
+@click.group("devices", cls=ListingGroup, invoke_without_command=True)
+@where_option
 @format_option
 @click.pass_context
 def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
-    """List devices, or show one with the source of every number.
+    """List devices, or show one, with the source of every number.
 
     \b
     inferometer devices --where unit=gpu --where "memory>=80GB"
@@ -24,7 +22,7 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
 
     Fields for --where: name, title, vendor, unit, kind, family, chip, year, memory, bandwidth, power, price, cores,
     clock, ops_per_joule, and each number format (f32, bf16, i8 …) for its peak. Comparisons: = != > >= < <= and ~
-    (contains). A device whose figure is not known is left out.
+    (contains). Devices whose figure is unknown are left out.
     """
     if context.invoked_subcommand is not None:
         return
@@ -34,7 +32,7 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     from inferometer.report.records import DEVICE_FIELDS, device_record
 
     efficiency = any("ops_per_joule" in condition for condition in where)
-    records = [device_record(found, efficiency=efficiency) for found in devices().values()]
+    records = [device_record(device, efficiency=efficiency) for device in devices().values()]
     print_table(device_table(matching(records, where, DEVICE_FIELDS)), form)
 
 
@@ -43,12 +41,12 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
 @format_option
 def show(name: str, form: str) -> None:
     """Show one device: a catalog name or alias, a TOML file, or `local`."""
-    from inferometer.catalog import device
+    from inferometer.catalog import device as device_named
     from inferometer.core.codec import document
     from inferometer.report.cards import device_card
 
-    found = device(name)
+    device = device_named(name)
     if form == "json":
-        print_document(document(found))
+        print_document(document(device))
     else:
-        print_card(device_card(found), form)
+        print_card(device_card(device), form)

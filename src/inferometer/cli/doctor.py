@@ -8,14 +8,14 @@ from inferometer.units import format_quantity, parse_quantity
 
 
 @click.command("doctor")
-@click.option("--interval", default="1 s", show_default=True, help="How long to watch what changes.")
-@click.option("--strict", is_flag=True, help="Exit with 1 where the machine is not quiet enough to measure on.")
+@click.option("--interval", default="1 s", metavar="TIME", help="How long to watch the load.")
+@click.option("--strict", is_flag=True, help="Exit with 1 if the machine is not quiet enough to measure on.")
 @format_option
 def command(interval: str, strict: bool, form: str) -> None:
     """Check in one minute whether this machine is fit to measure on.
 
-    Load, pressure, steal, memory, disk, network, kernel errors, clocks, throttling, limits and versions: a verdict for
-    each, and a remedy where one is needed. What cannot be read here is said, with the reason.
+    It looks at load, pressure, steal, memory, disk, network, kernel errors, clocks, throttling, limits and versions,
+    and prints a verdict for each, with a remedy if one is needed. What cannot be read here is listed with the reason.
     """
     from inferometer.catalog.detect import LocalMachine, detect_host
     from inferometer.catalog.health import judge, overall, take

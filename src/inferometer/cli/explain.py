@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, print_text, say
+from inferometer.cli.options import format_option, print_document, print_documents, print_table, print_text, say
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.core.finding import CODES
 from inferometer.errors import DomainError, InferometerError, SchemaError
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 @click.command("explain")
 @click.argument("what", metavar="RUN|FILE|CODE")
 @click.option("--on", "device", metavar="DEVICE", help="The device it ran on.  [default: as the profile says]")
-@click.option("--try", "trying", is_flag=True, help="Measure what the engine can change on the spot.")
+@click.option("--try", "trying", is_flag=True, help="Measure the changes that this engine can make.")
 @store_option
 @format_option
 def command(what: str, device: str | None, trying: bool, store: str | None, form: str) -> None:
     """Explain a profile: where the time goes, what bounds it, what to do, and what that would gain.
 
-    Where a prediction stands beside a measurement, it says which ops carry the difference, and whether the device, the
-    runtime or the model seems at fault.
+    For a measurement with a prediction beside it, it also says which ops cause the difference, and whether the device,
+    the runtime or the model seems to be at fault.
 
     \b
     inferometer profile resnet50 -o resnet50.json && inferometer explain resnet50.json
@@ -40,28 +40,29 @@ def command(what: str, device: str | None, trying: bool, store: str | None, form
     inferometer explain onnxruntime_profile.json --on nvidia-l4
     inferometer explain memory.bound
 
-    RUN is a stored run (its id, a part of it, its name, or `last`). FILE is a saved profile, or a result of another
-    tool that `inferometer import` knows. CODE is a finding's: its page says what it is and how sure.
+    RUN is a stored run (its id, part of it, its name, or `last`). FILE is a saved profile, or the result of another
+    tool that `inferometer import` can read. CODE is the code of a finding: it prints what the finding means and how
+    sure it is.
 
-    Gains are the cost model's, with their interval. With --try the changes that the engine can make on the spot
-    (threads, batch, graph optimisation, precision, provider) are measured here, the baseline before and after them.
+    Gains are predictions, with their interval. With --try, the changes that this engine can make (threads, batch, graph
+    optimisation, precision, provider) are measured on this machine, with the baseline before and after them.
     """
     if what in CODES:
-        _about(what, form)
+        _print_finding_page(what, form)
         return
     profiles = _profiles(what, store)
     if trying and len(profiles) > 1:
-        raise DomainError(f"{what} holds {len(profiles)} results, and --try takes one.")
+        raise DomainError(f"{what} has {len(profiles)} results, but --try takes one.")
     from inferometer.verbs import explained
 
     documents = []
     for profile in profiles:
-        found = explained(profile, on=device, name=what)
-        documents.append(_document(found, _tried(found) if trying else ()))
-    _show(documents, form)
+        explanation = explained(profile, on=device, name=what)
+        documents.append(_document(explanation, _measured_trials(explanation) if trying else ()))
+    _print_explanations(documents, form)
 
 
-def _about(code: str, form: str) -> None:
+def _print_finding_page(code: str, form: str) -> None:
     from dataclasses import asdict
 
     from inferometer.explain.pages import finding_page
@@ -75,7 +76,7 @@ def _about(code: str, form: str) -> None:
 
 
 def _profiles(what: str, store: str | None) -> tuple[Profile, ...]:
-    """A file where there is one of that name, else a run."""
+    """From the file of that name if there is one, else from the stored run."""
     path = Path(what)
     if path.is_file():
         return _from_file(path)
@@ -96,39 +97,39 @@ def _from_file(path: Path) -> tuple[Profile, ...]:
         return (load_profile(path),)
     except SchemaError:
         if b'"inferometer.' in path.read_bytes()[:200]:
-            raise  # one of ours that does not hold: its own error says more than that no importer knows it
+            raise  # it is ours but invalid: that error says more than "no importer knows this file"
     return import_file(path)
 
 
-def _tried(found: Explanation) -> tuple[Trial, ...]:
-    from inferometer.cli.measuring import progress_bar
+def _measured_trials(explanation: Explanation) -> tuple[Trial, ...]:
+    from inferometer.cli.measuring import progress_recorder
     from inferometer.explain.trying import require_ours, try_changes
     from inferometer.measure.child import runtime_named
     from inferometer.measure.run import measure_model
 
-    require_ours(found.profile)
-    asked = _asked(found.profile)
+    require_ours(explanation.profile)
+    asked = _asked(explanation.profile)
     runtime = runtime_named(asked.runtime or "")
 
     def measure(order: MeasureRequest) -> Profile:
-        say(f"Measuring {_words(order, asked)} …")
-        with progress_bar() as progress:
+        say(f"Measuring {_differences(order, asked)} …")
+        with progress_recorder() as progress:
             return measure_model(order, progress=progress).profile
 
-    return try_changes(found.findings, asked, measure=measure, can=runtime.capabilities)
+    return try_changes(explanation.findings, asked, measure=measure, can=runtime.capabilities)
 
 
-def _words(order: MeasureRequest, base: MeasureRequest) -> str:
-    """What is measured, by what is different."""
+def _differences(order: MeasureRequest, base: MeasureRequest) -> str:
+    """What is measured, described by how it differs from the baseline."""
     names = ("threads", "optimisation", "precision", "weights", "unit", "providers", "runtime")
-    told = [f"{name}={getattr(order, name)}" for name in names if getattr(order, name) != getattr(base, name)]
+    changes = [f"{name}={getattr(order, name)}" for name in names if getattr(order, name) != getattr(base, name)]
     if order.workload.batch != base.workload.batch:
-        told.append(f"batch={order.workload.batch}")
-    return ", ".join(told) or "the baseline"
+        changes.append(f"batch={order.workload.batch}")
+    return ", ".join(changes) or "the baseline"
 
 
 def _asked(profile: Profile) -> MeasureRequest:
-    """The question as it was put on the command line, where that is known; else as the profile tells."""
+    """The measurement to repeat: from its command line if the profile has it, else from the profile's own values."""
     from inferometer.explain.trying import same_request
 
     again = same_request(profile)
@@ -141,7 +142,7 @@ def _asked(profile: Profile) -> MeasureRequest:
         return again
     lengths = {name: getattr(profile.workload, name) for name in ("batch", "prompt", "generate", "context", "image")}
     runtime, threads = given.runtime or again.runtime, given.threads or again.threads
-    # A path that was meant from another folder is found where the profile says.
+    # A relative path may have been given in another folder; the profile knows where the file is.
     model = given.model if given.model == again.model or Path(given.model).exists() else again.model
     workload = replace(given.workload, **lengths)
     return replace(given, model=model, cases=(), workload=workload, runtime=runtime, threads=threads)
@@ -159,19 +160,19 @@ def _from_command(line: str) -> MeasureRequest | None:
     return measurement_from(options["model"], options, words=options["words"])
 
 
-def _document(found: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:
+def _document(explanation: Explanation, trials: tuple[Trial, ...]) -> dict[str, Any]:
     from inferometer.explain.explanation import explanation_document
     from inferometer.explain.trying import trial_document
 
-    plain = explanation_document(found) | {"residual": _residual(found.profile)}
+    plain = explanation_document(explanation) | {"residual": _residual(explanation.profile)}
     if not trials:
         return plain
-    left = [line for line in plain["next"] if not line.endswith("--try")]
-    return {**plain, "next": left, "tried": trial_document(trials)}
+    suggested = [line for line in plain["next"] if not line.endswith("--try")]
+    return {**plain, "next": suggested, "tried": trial_document(trials)}
 
 
 def _residual(profile: Profile) -> list[dict[str, Any]]:
-    """What a measurement says of the prediction beside it, by phase; nothing where there is none."""
+    """How the measurement differs from the prediction beside it, by phase; empty if there is no prediction."""
     from dataclasses import asdict
 
     from inferometer.explain.residual import explain_residual
@@ -181,11 +182,11 @@ def _residual(profile: Profile) -> list[dict[str, Any]]:
     return [asdict(story) for story in explain_residual(profile)]
 
 
-def _show(documents: list[dict[str, Any]], form: str) -> None:
+def _print_explanations(documents: list[dict[str, Any]], form: str) -> None:
     from inferometer.report.explanations import explanation_page, findings_table
 
     if form == "json":
-        print_document(documents[0] if len(documents) == 1 else documents)
+        print_documents(documents)
         return
     if form == "csv":
         rows = [{"model": plain["model"], **finding} for plain in documents for finding in plain["findings"]]

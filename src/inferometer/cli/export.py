@@ -18,8 +18,8 @@ _FORMS = ("trace.json", "html", "md", "csv", "json", "svg", "png")
 
 @click.command("export")
 @click.argument("run")
-@click.option("-o", "--out", required=True, metavar="FILE", help="The ending says what: .html .md .csv .json .svg .png")
-@click.option("--chart", metavar="NAME", help="For .svg, .png and .json: one chart, such as layers or roofline.")
+@click.option("-o", "--out", required=True, metavar="FILE", help="The file to write: .html .md .csv .json .svg .png")
+@click.option("--chart", metavar="NAME", help="Save one chart instead, as .svg, .png or .json.")
 @store_option
 def command(run: str, out: str, chart: str | None, store: str | None) -> None:
     """Save a run as a file: a page that needs no server, Markdown, CSV, JSON, a trace, or a chart.
@@ -33,19 +33,20 @@ def command(run: str, out: str, chart: str | None, store: str | None) -> None:
     inferometer export last -o roofline.svg --chart roofline
     inferometer export profile.json -o report.html
 
-    RUN is a run as `inferometer runs` names it, or the file of a profile. trace.json, or a name that ends with
-    .trace.json, is for Perfetto and Chrome; any other .json is the profile. Charts: layers, kinds, kinds-count, units,
-    units-count, roofline, histogram, tokens, memory.
+    RUN is a run as `inferometer runs` lists it, or the file of a saved profile. trace.json, or any name that ends with
+    .trace.json, is a trace for Perfetto and Chrome; any other .json is the profile. Charts: layers, kinds, kinds-count,
+    units, units-count, roofline, histogram, tokens, memory.
     """
-    from inferometer.hub.downloads import made
+    from inferometer.hub.downloads import exported_chart, exported_run
     from inferometer.hub.serving import require_web
     from inferometer.profiler.files import write_whole
 
     form = _form(Path(out), chart)
     if form == "html":
         require_web()
-    found, metrics = _found(run, store)
-    write_whole(Path(out), [made(found, form, metrics) if chart is None else _drawn(found, chart, form)])
+    stored, metrics = _run_and_metrics(run, store)
+    data = exported_run(stored, form, metrics) if chart is None else exported_chart(stored, chart, form)
+    write_whole(Path(out), [data])
     say(f"Saved {out}.")
 
 
@@ -54,16 +55,16 @@ def _form(path: Path, chart: str | None) -> str:
     form = next((form for form in _FORMS if name == form or name.endswith(f".{form}")), None)
     if form is None:
         raise DomainError(
-            f"{path.name!r} does not say what to save.", remedy="End the name with .html, .md, .csv, .json or .svg."
+            f"{path.name!r} has no suffix that says what to save.", remedy="Use .html, .md, .csv, .json or .svg."
         )
     if chart is not None and form not in {"svg", "png", "json"}:
-        raise DomainError(f"A chart cannot be saved as {path.name!r}.", remedy="End the name with .svg, .png or .json.")
+        raise DomainError(f"A chart cannot be saved as {path.name!r}.", remedy="Use .svg, .png or .json.")
     if chart is None and form == "png":
-        raise DomainError("A .png is of one chart.", remedy="Say which with --chart, as in --chart layers.")
+        raise DomainError("A .png can only be a chart.", remedy="Name one, for example --chart layers.")
     return form
 
 
-def _found(run: str, store: str | None) -> "tuple[Run, tuple[Metric, ...]]":
+def _run_and_metrics(run: str, store: str | None) -> "tuple[Run, tuple[Metric, ...]]":
     path = Path(run)
     if path.suffix == ".json" and path.is_file():
         from inferometer.bench.files import load_profile
@@ -73,13 +74,5 @@ def _found(run: str, store: str | None) -> "tuple[Run, tuple[Metric, ...]]":
         created = profile.provenance.created if profile.provenance else ""
         return Run(id=path.stem, project="file", status="finished", created=created, profile=profile), ()
     with open_chosen(store) as opened:
-        found = opened.get(run)
-        return found, opened.metrics(found.id)
-
-
-def _drawn(run: "Run", name: str, form: str) -> bytes:
-    from inferometer.hub.downloads import chart
-
-    if run.profile is None:
-        raise DomainError(f"Run {run.id} has no profile to draw: it is {run.status}.")
-    return chart(run.profile, name, form)
+        stored = opened.get(run)
+        return stored, opened.metrics(stored.id)

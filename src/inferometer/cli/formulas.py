@@ -3,15 +3,15 @@
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
-from inferometer.cli.subcommands import Listing
+from inferometer.cli.subcommands import ListingGroup
 
 
-@click.group("formulas", cls=Listing, invoke_without_command=True)
-@click.option("--section", metavar="S", help="Only one section: cpu, gpu, latency, roofline, llm, energy …")
+@click.group("formulas", cls=ListingGroup, invoke_without_command=True)
+@click.option("--section", metavar="NAME", help="Only this section: cpu, gpu, latency, roofline, llm, energy …")
 @format_option
 @click.pass_context
 def command(context: click.Context, section: str | None, form: str) -> None:
-    """List the field's formulas, show one, or calculate with units.
+    """List performance formulas, show one, or calculate with units.
 
     \b
     inferometer formulas --section llm
@@ -30,7 +30,7 @@ def command(context: click.Context, section: str | None, form: str) -> None:
 @click.argument("name")
 @format_option
 def show(name: str, form: str) -> None:
-    """Show one formula: its arguments with units and limits, its source, its derivation, an example."""
+    """Show one formula: arguments, units, limits, source, derivation, example."""
     from inferometer.formulas.listing import formula_document
     from inferometer.formulas.registry import find_formula
     from inferometer.report.cards import formula_card
@@ -47,7 +47,10 @@ def show(name: str, form: str) -> None:
 @click.argument("assignments", nargs=-1, metavar="KEY=VALUE …")
 @format_option
 def calc(name: str, assignments: tuple[str, ...], form: str) -> None:
-    """Calculate a formula. Values may have units: bandwidth=3.35TB/s. A list (1,2,4) gives a list."""
+    """Calculate a formula.
+
+    Values may have units: bandwidth=3.35TB/s. A list of values (1,2,4) gives a list of results.
+    """
     from inferometer.formulas.listing import calculation_record
     from inferometer.report.listings import calculation_table
 

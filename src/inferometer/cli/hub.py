@@ -1,20 +1,26 @@
 """`inferometer hub`."""
 
+import time
+from typing import TYPE_CHECKING
+
 import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.cli.subcommands import Listing
+from inferometer.cli.subcommands import ListingGroup
+
+if TYPE_CHECKING:
+    from inferometer.store.values import Token
 
 _SCOPES = ("read", "write", "admin")
 
 
-@click.group("hub", cls=Listing, invoke_without_command=True)
-@click.option("--port", default=8077, show_default=True, type=click.IntRange(0, 65535), help="0 takes a free one.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A further name the hub is called by.")
-@click.option("--require-token", is_flag=True, help="Ask for tokens on this machine too, as behind a proxy.")
-@click.option("--open", "opened", is_flag=True, help="Open it in the browser.")
+@click.group("hub", cls=ListingGroup, invoke_without_command=True)
+@click.option("--port", default=8077, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another name the hub is reached by.")
+@click.option("--require-token", is_flag=True, help="Require a token on this machine too, for use behind a proxy.")
+@click.option("--open", "opened", is_flag=True, help="Open the hub in a browser.")
 @click.option("--show", "run", metavar="RUN", help="Open the page of this run: an id, a name, or last.")
 @store_option
 @click.pass_context
@@ -29,7 +35,7 @@ def command(
     run: str | None,
     store: str | None,
 ) -> None:
-    """Show runs, predictions, devices and formulas as pages in the browser, and serve them as an API.
+    """Show runs, predictions, devices and formulas as web pages, and serve them as an API.
 
     \b
     inferometer hub
@@ -38,27 +44,26 @@ def command(
     inferometer hub token create me --scope write
     inferometer hub --host 0.0.0.0 --allow-host bench-box
 
-    Only this machine reaches it, unless --host says otherwise: then everyone needs a token. The API is under /api/v1,
-    and described at /api/v1/openapi.json. Ctrl-C ends it.
+    Only this machine can reach it, unless --host says otherwise: then everyone needs a token. The API is under /api/v1
+    and described at /api/v1/openapi.json. Stop it with Ctrl-C.
     """
     if context.invoked_subcommand is not None:
         return
-    from inferometer.hub.serving import bound, require_tokens, require_web, serve
+    from inferometer.hub.serving import listen, require_tokens, require_web, serve
 
     require_web()
-    from inferometer.hub.rules import Rules, is_loopback
+    from inferometer.hub.rules import Rules, bracketed, is_loopback
 
-    with open_chosen(store) as runs, bound(host, port) as listening:
-        taken = listening.getsockname()[1]
-        rules = Rules(host=host, port=taken, names=names, tokens=require_token or not is_loopback(host))
+    with open_chosen(store) as runs, listen(host, port) as listening:
+        actual_port = listening.getsockname()[1]  # differs from --port 0
+        rules = Rules(host=host, port=actual_port, names=names, tokens=require_token or not is_loopback(host))
         require_tokens(runs, rules)
         shown = "127.0.0.1" if rules.everywhere else host
-        link = f"http://{f'[{shown}]' if ':' in shown else shown}:{taken}/"
-
+        link = f"http://{bracketed(shown)}:{actual_port}/"
         page = link if run is None else f"{link}runs/{runs.resolve(run)}"
 
         def ready() -> None:
-            say(f"The hub is at {link} with the runs of {runs.location}. Ctrl-C ends it.")
+            say(f"The hub is at {link} with the runs in {runs.location}. Stop it with Ctrl-C.")
             if run is not None:
                 say(f"The run is at {page}")
             if opened or run is not None:
@@ -68,55 +73,63 @@ def command(
 
 
 @command.group("token")
-def token() -> None:
-    """Make, list and revoke the tokens that a hub beyond this machine asks for."""
+def token_group() -> None:
+    """Create, list and revoke access tokens."""
 
 
-@token.command("create")
+@token_group.command("create")
 @click.argument("user")
-@click.option("--name", default="token", show_default=True, help="What it is for.")
-@click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), help="[default: read]")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="How long it lasts.  [default: for good]")
+@click.option("--name", default="token", help="What the token is for.")
+@click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), help="May be repeated.  [default: read]")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
 @store_option
 def create(user: str, name: str, scopes: tuple[str, ...], days: float | None, store: str | None) -> None:
-    """Make a token for a user, who is made too. Its text is printed once and kept nowhere."""
+    """Create a token for a user.
+
+    The user is created too if new. The token is printed once and stored nowhere.
+    """
     with open_chosen(store) as opened:
         if user not in {known.name for known in opened.users()}:
             opened.create_user(user)
-        lasts = None if days is None else days * 86400
-        secret = opened.create_token(user, name=name, scopes=scopes or ("read",), lasts_s=lasts)  # type: ignore[arg-type] # click checked them
-    say(f"Token {secret.token.id} of {user}, for {', '.join(secret.token.scopes)}. It is not shown again:")
+        lasts_s = None if days is None else days * 86400
+        secret = opened.create_token(user, name=name, scopes=scopes or ("read",), lasts_s=lasts_s)  # type: ignore[arg-type] # click checked them
+    say(f"Token {secret.token.id} of {user}, for {', '.join(secret.token.scopes)}. It will not be shown again:")
     click.echo(secret.text)
 
 
-@token.command("list")
+@token_group.command("list")
 @store_option
 @format_option
 def list_(store: str | None, form: str) -> None:
-    """List tokens: whose, for what, until when. Never the token itself."""
+    """List tokens: user, name, scopes and state, never the token itself."""
     from dataclasses import asdict
 
-    from inferometer.report.table import Column, ReportTable
+    from inferometer.report.table import ReportTable, columns
 
     with open_chosen(store) as opened:
-        found = opened.tokens()
+        tokens = opened.tokens()
     if form == "json":
-        print_document([asdict(each) for each in found])
+        print_document([asdict(token) for token in tokens])
         return
     rows = tuple(
-        {"id": each.id, "user": each.user, "name": each.name, "scopes": ", ".join(each.scopes),
-         "state": "revoked" if each.revoked else "holds"}
-        for each in found
+        {"id": token.id, "user": token.user, "name": token.name, "scopes": ", ".join(token.scopes),
+         "state": _token_state(token)}
+        for token in tokens
     )  # fmt: skip
-    columns = tuple(Column(key=key, heading=key) for key in ("id", "user", "name", "scopes", "state"))
-    print_table(ReportTable(columns=columns, rows=rows), form)
+    print_table(ReportTable(columns=columns("id", "user", "name", "scopes", "state"), rows=rows), form)
 
 
-@token.command("revoke")
+def _token_state(token: "Token") -> str:
+    if token.revoked is not None:
+        return "revoked"
+    return "valid" if token.expires is None or token.expires > time.time() else "expired"
+
+
+@token_group.command("revoke")
 @click.argument("token")
 @store_option
 def revoke(token: str, store: str | None) -> None:
-    """End a token, by its id, at once."""
+    """Revoke a token by its id, at once."""
     with open_chosen(store) as opened:
         opened.revoke_token(token)
     say(f"Token {token} is revoked.")

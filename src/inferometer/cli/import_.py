@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
 from inferometer.errors import DomainError
-from inferometer.report.table import Column, ReportTable
+from inferometer.report.phrases import TIMES, percent, profile_title
+from inferometer.report.table import Column, ReportTable, columns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,40 +17,28 @@ if TYPE_CHECKING:
     from inferometer.report.cards import Card
 
 _TOP = 12
-_PHASES = (
+_PHASES = columns(
     Column(key="name", heading="phase"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="statistic", heading="statistic"),
+    "time_s",
+    "statistic",
     Column(key="samples", heading="samples", exact=True),
     Column(key="ops", heading="ops", exact=True),
     Column(key="unattributed_s", heading="unattributed", unit="s"),
 )
-_OPS = (
-    Column(key="name", heading="op"),
-    Column(key="kind", heading="kind"),
-    Column(key="count", heading="×", exact=True),
-    Column(key="unit", heading="unit"),
-    Column(key="time_s", heading="time", unit="s"),
-    Column(key="share", heading="share"),
-)
-_EVERY = (
-    Column(key="model", heading="model"),
-    Column(key="phase", heading="phase"),
-    Column(key="name", heading="op", label="op"),
-    *_OPS[1:4],
-    Column(key="time_s", heading="time", unit="s"),
-)
+_OPS = columns(Column(key="name", heading="op"), "kind", "count", "unit", "time_s", "share")
+_EVERY_OP = columns("model", "phase", Column(key="name", heading="op", label="op"), "kind", "count", "unit", "time_s")
+_EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
 
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--as", "source", metavar="NAME", help="Which tool wrote it.  [default: by its content]")
-@click.option("--model", metavar="NAME", help="What to call the model.  [default: as the file says, or its name]")
-@click.option("--device", metavar="NAME", help="The device it ran on.  [default: as the file says, or unknown]")
-@click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="Save the profile too.")
+@click.option("--as", "source", metavar="NAME", help="The tool that wrote the file.  [default: detected]")
+@click.option("--model", metavar="NAME", help="Name of the model.  [default: from the file, or the file's name]")
+@click.option("--device", metavar="NAME", help="The device it ran on.  [default: from the file, or unknown]")
+@click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="Also save the profile as a file.")
 @format_option
 def command(file: Path, source: str | None, model: str | None, device: str | None, out: Path | None, form: str) -> None:
-    """Turn another tool's result into a profile that can be compared and explained.
+    """Turn another tool's results into profiles that can be compared and explained.
 
     \b
     inferometer import onnxruntime_profile.json --model resnet50
@@ -59,37 +48,36 @@ def command(file: Path, source: str | None, model: str | None, device: str | Non
 
     Known sources: ONNX Runtime profiling, PyTorch profiler traces, OpenVINO benchmark_app, LiteRT benchmark_model,
     TensorRT trtexec, Qualcomm AI Hub, Embedl Hub, llama-bench, GuideLLM, AIPerf, vllm bench serve, hyperfine. What a
-    source does not say stays unknown.
+    tool does not report stays unknown.
 
     A file with several results gives several profiles: --format json then prints a list, and -o writes a numbered file
-    for each. --format csv has a row for each op, or for each phase where no ops are known.
+    for each. --format csv prints a row for each op, or for each phase if no ops are known.
     """
     from inferometer.importers.detect import import_file
 
     if out is not None and out.resolve() == file.resolve():
-        raise DomainError(f"--out {out} is the file that is imported: it would be lost.", remedy="Choose another name.")
+        raise DomainError(
+            f"--out {out} is the file being imported, which would be overwritten.", remedy="Choose another name."
+        )
     profiles = import_file(file, source=source, model=model, device=device)
-    _show(profiles, form)
+    _print_imported(profiles, form)
     if out is not None:
         _save(profiles, out)
 
 
-def _show(profiles: "Sequence[Profile]", form: str) -> None:
+def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:
     if form == "json":
-        from inferometer.core.codec import document
-
-        documents = [document(profile) for profile in profiles]
-        print_document(documents[0] if len(documents) == 1 else documents)
+        print_profiles(profiles)
     elif form == "csv":
         print_table(_every_op(profiles), form)
     else:
         for index, profile in enumerate(profiles):
             if index:
                 print_text("")
-            _show_one(profile, form)
+            _print_one(profile, form)
 
 
-def _show_one(profile: "Profile", form: str) -> None:
+def _print_one(profile: "Profile", form: str) -> None:
     print_card(_card(profile), form)
     print_text("")
     print_table(ReportTable(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)
@@ -104,13 +92,8 @@ def _card(profile: "Profile") -> "Card":
     from inferometer.units import format_capacity, format_quantity
 
     summary, provenance = profile.summary, profile.provenance
-    times = {
-        "latency": summary.latency_s,
-        "first token": summary.ttft_s,
-        "each token": summary.tpot_s,
-        "whole request": summary.e2e_s,
-    }
-    facts = [(label, format_quantity(value, "s"), "") for label, value in times.items() if value is not None]
+    times = ((label, getattr(summary, key)) for label, key, _ in TIMES)
+    facts = [(label, format_quantity(value, "s"), "") for label, value in times if value is not None]
     if summary.tokens_per_s is not None:
         facts.append(("tokens/s", format_quantity(summary.tokens_per_s, "1"), "generated"))
     if summary.peak_memory_bytes is not None:
@@ -121,7 +104,7 @@ def _card(profile: "Profile") -> "Card":
         facts.append(("top unit", summary.top_unit_by_count, "by number of ops"))
     measured_by = provenance.tool if provenance else "another tool"
     return Card(
-        title=f"{profile.model.name} on {profile.device.title or profile.device.name}",
+        title=profile_title(profile),
         subtitle=" · ".join(filter(None, (f"measured by {measured_by}", profile.runtime, _sizes(profile)))),
         facts=tuple(facts),
         sources=provenance.notes if provenance else (),
@@ -129,6 +112,7 @@ def _card(profile: "Profile") -> "Card":
 
 
 def _sizes(profile: "Profile") -> str:
+    """Without the batch, which is 1 where the source does not state it."""
     workload = profile.workload
     known = {"prompt": workload.prompt, "generate": workload.generate, "context": workload.context}
     return ", ".join(f"{name} {value}" for name, value in known.items() if value is not None)
@@ -154,12 +138,12 @@ def _top_ops(phase: "Phase") -> ReportTable:
             "count": op.count,
             "unit": op.unit,
             "time_s": op.time_s,
-            "share": f"{100 * op.time_s / phase.time_s:.1f} %" if phase.time_s else None,
+            "share": percent(op.time_s, phase.time_s),
         }
         for op in ranked
     )
     left = len(phase.ops) - len(rows)
-    note = f"{left} more ops; --format json has all." if left > 0 else None
+    note = f"{left} more ops: --format json lists all of them." if left > 0 else None
     return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
 
 
@@ -176,11 +160,11 @@ def _every_op(profiles: "Sequence[Profile]") -> ReportTable:
                 ]
             else:
                 rows.append({**named, **_phase_row(phase)})
-    return ReportTable(columns=_EVERY if with_ops else (_EVERY[0], _EVERY[1], *_PHASES[1:]), rows=tuple(rows))
+    return ReportTable(columns=_EVERY_OP if with_ops else _EVERY_PHASE, rows=tuple(rows))
 
 
 def _save(profiles: "Sequence[Profile]", out: Path) -> None:
-    """One profile under the name asked for; several under that name with a number."""
+    """One profile under the given name; several under that name with a number."""
     from inferometer.bench.files import save_profile
 
     for number, profile in enumerate(profiles, start=1):

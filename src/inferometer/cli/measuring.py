@@ -1,8 +1,7 @@
-"""Options of the commands that measure a model, and what they ask for."""
+"""The options of commands that measure a model, and the measurement they ask for."""
 
 from __future__ import annotations
 
-import sys
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from inferometer.cli.bench import progress_bar as drawn_bar
-from inferometer.cli.sizes import parse_sizes
+from inferometer.cli.options import parse_sizes
+from inferometer.cli.progress import progress_line, step_text
 from inferometer.errors import DomainError, EngineError, GateError, UnitError
 from inferometer.units import parse_quantity
 
@@ -25,44 +24,44 @@ if TYPE_CHECKING:
     from inferometer.store.recording import RunRecorder
 
 _LIST = "N,…"
-_TELL_S = 1.0
+_RECORD_S = 1.0  # writing to the store takes a few milliseconds of this process, not of the one that measures
 
 
 def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
-    """What to run, how, how often: see `MeasuringOptions`."""
+    """What to run, how, and how often."""
     for option in reversed((
-        click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that opens the model]"),
-        click.option("--batch", default=1, show_default=True, metavar="N"),
-        click.option("--prompt", metavar=_LIST, help="Tokens of the prompt; several are measured one after the other."),
-        click.option("--generate", metavar=_LIST, help="Tokens to make."),
-        click.option("--depth", metavar=_LIST, help="Tokens in the cache before the prompt."),
-        click.option("--image", type=int, metavar="N", help="Pixels of an image's side."),
-        click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open."),
+        click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that can open the model]"),
+        click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once."),
+        click.option("--prompt", metavar=_LIST, help="Prompt length in tokens; a list measures each length."),
+        click.option("--generate", metavar=_LIST, help="Tokens to generate."),
+        click.option("--depth", metavar=_LIST, help="Tokens already in the cache before the prompt."),
+        click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels."),
+        click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open."),
         click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
-        click.option("--weights", metavar="FORMAT", help="Of made-up weights: f32, f16, q8_0, q4_0 …"),
-        click.option("--precision", metavar="FORMAT", help="Arithmetic, where the engine lets one choose."),
-        click.option("--threads", type=int, metavar="N"),
-        click.option("--unit", metavar="UNIT", help="cpu, gpu, npu; gpu:1 for the second."),
-        click.option("--provider", "providers", multiple=True, metavar="NAME", help="By the engine's own name."),
-        click.option("--optimisation", metavar="LEVEL", help="Of the graph: none, basic, extended, all."),
-        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Given to the engine as it is."),
-        click.option("--runs", type=int, metavar="N", help="Runs at least.  [default: 30, or 5 generations]"),
-        click.option("--seconds", metavar="TIME", help="Time at least; both are kept.  [default: 1 s, or 2 s]"),
-        click.option("--seconds-at-most", metavar="TIME", help="[default: 30 s, or 60 s]"),
-        click.option("--warmup", type=int, metavar="N", help="Runs that are not counted.  [default: until steady]"),
-        click.option("--timeout", metavar="TIME", default="10 min", show_default=True, help="End it when silent."),
-        click.option("--memory-limit", metavar="SIZE", help="End it when it holds more."),
-        click.option("--seed", default=0, show_default=True, metavar="N"),
-        click.option("--no-shape", is_flag=True, help="Only the clean run: no layers."),
-        click.option("--no-guard", is_flag=True, help="Do not look whether the machine is quiet."),
-        click.option("--strict", is_flag=True, help="Exit with 1 where the machine was not quiet."),
+        click.option("--weights", metavar="FORMAT", help="Format of generated weights: f32, f16, q8_0, q4_0 …"),
+        click.option("--precision", metavar="FORMAT", help="Format to compute in, if the engine has a choice."),
+        click.option("--threads", type=int, metavar="N", help="Threads of the engine.  [default: the engine's choice]"),
+        click.option("--unit", metavar="UNIT", help="Where to run: cpu, gpu, npu; gpu:1 is the second GPU."),
+        click.option("--provider", "providers", multiple=True, metavar="NAME", help="An execution provider."),
+        click.option("--optimisation", metavar="LEVEL", help="Graph optimisation: none, basic, extended, all."),
+        click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Passed to the engine unchanged."),
+        click.option("--runs", type=int, metavar="N", help="Minimum number of runs.  [default: 30; generation 5]"),
+        click.option("--seconds", metavar="TIME", help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
+        click.option("--seconds-at-most", metavar="TIME", help="Maximum time.  [default: 30 s; generation 60 s]"),
+        click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
+        click.option("--timeout", metavar="TIME", default="10 min", help="Stop an engine that is silent for longer."),
+        click.option("--memory-limit", metavar="SIZE", help="Stop an engine that uses more memory."),
+        click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights."),
+        click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
+        click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
+        click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet."),
     )):  # fmt: skip
         function = option(function)
     return function
 
 
 class MeasuringOptions(TypedDict):
-    """What `measuring_options` puts into a command's parameters, as the user wrote it."""
+    """The values of `measuring_options`, as the user wrote them."""
 
     runtime: str | None
     batch: int
@@ -99,8 +98,8 @@ def measurement_from(
     from inferometer.measure.isolate import ChildLimits
     from inferometer.measure.run import MeasureRequest
 
-    prompts, generates = numbers(options["prompt"], "prompt"), numbers(options["generate"], "generate")
-    depths, memory = numbers(options["depth"], "depth"), options["memory_limit"]
+    prompts, generates = _parse_numbers(options["prompt"], "prompt"), _parse_numbers(options["generate"], "generate")
+    depths, memory = _parse_numbers(options["depth"], "depth"), options["memory_limit"]
     return MeasureRequest(
         model=model,
         runtime=options["runtime"],
@@ -121,8 +120,8 @@ def measurement_from(
         precision=options["precision"],
         optimisation=options["optimisation"],
         sizes=parse_sizes(options["sizes"]),
-        inputs=pairs(options["inputs"], "input"),
-        options=pairs(options["options"], "option"),
+        inputs=_parse_pairs(options["inputs"], "input"),
+        options=_parse_pairs(options["options"], "option"),
         limits=ChildLimits(
             silence_s=_quantity("timeout", options["timeout"], "s"),
             memory_bytes=None if memory is None else int(_quantity("memory-limit", memory, "B")),
@@ -136,7 +135,7 @@ def measurement_from(
 
 
 def _quantity(option: str, text: str, unit: str) -> float:
-    """The error says which option it was."""
+    """Parse the value of an option; the error names the option."""
     try:
         return parse_quantity(text, unit)
     except UnitError as error:
@@ -146,7 +145,7 @@ def _quantity(option: str, text: str, unit: str) -> float:
 def _cases(
     prompts: tuple[int, ...], generates: tuple[int, ...], depths: tuple[int, ...], words: str | None
 ) -> tuple[Any, ...]:
-    """Lists mean every combination. One length each is the workload's own."""
+    """Every combination of the lists; none if each has at most one length, which is then the workload's."""
     if max(len(prompts), len(generates), len(depths)) <= 1:
         return ()
     from inferometer.cost.request import GENERATE, PROMPT
@@ -158,30 +157,30 @@ def _cases(
     )
 
 
-def numbers(text: str | None, name: str) -> tuple[int, ...]:
-    """Whole numbers from a list like 128,512."""
+def _parse_numbers(text: str | None, name: str) -> tuple[int, ...]:
+    """Parse a list such as 128,512."""
     if text is None:
         return ()
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise DomainError(f"--{name} is {text!r}.", remedy="Write whole numbers with commas between them: 128,512.")
+        raise DomainError(f"--{name} is {text!r}.", remedy="Write whole numbers separated by commas: 128,512.")
     return tuple(map(int, parts))
 
 
-def pairs(texts: tuple[str, ...], name: str) -> dict[str, str]:
-    found = {}
+def _parse_pairs(texts: tuple[str, ...], name: str) -> dict[str, str]:
+    values = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals or not key:
             raise DomainError(f"--{name} is {text!r}.", remedy="Write NAME=VALUE.")
-        found[key] = value
-    return found
+        values[key] = value
+    return values
 
 
 def _plan(options: MeasuringOptions) -> Plan | None:
-    """None where nothing is asked for: the default depends on the kind of model."""
+    """None if no option is given: the default depends on the kind of model."""
     runs, warmup, seconds, most = options["runs"], options["warmup"], options["seconds"], options["seconds_at_most"]
-    if all(each is None for each in (runs, warmup, seconds, most)):
+    if all(value is None for value in (runs, warmup, seconds, most)):
         return None
     from inferometer.bench.plan import Plan
 
@@ -191,63 +190,57 @@ def _plan(options: MeasuringOptions) -> Plan | None:
     return plan if runs is None else replace(plan, runs=runs)
 
 
-def record(recorder: RunRecorder, found: MeasuredRun) -> None:
-    """Into the store: the profile, what the engine printed, its memory, and each further length as a run below it."""
-    recorder.keep(found.profile)
-    held = found.raw.resident
-    points = {round(at_s * 1e3): float(size) for at_s, size in zip(held.at_s, held.nbytes, strict=True)}
+def record(recorder: RunRecorder, measured: MeasuredRun) -> None:
+    """Store the profile, the engine's log and memory, and each further length as a run below it."""
+    recorder.keep(measured.profile)
+    memory = measured.raw.resident
+    points = {round(at_s * 1e3): float(size) for at_s, size in zip(memory.at_s, memory.nbytes, strict=True)}
     recorder.series("memory_bytes", points)
-    if found.raw.log:
-        recorder.log(found.raw.log)
-    if found.raw.environment is not None and found.raw.environment.disturbed:
+    if measured.raw.log:
+        recorder.log(measured.raw.log)
+    if measured.raw.environment is not None and measured.raw.environment.disturbed:
         recorder.tag(["disturbed"])
-    for profile in found.profiles[1:]:
+    for profile in measured.profiles[1:]:
         recorder.keep_below(profile)
 
 
-def require_whole(found: MeasuredRun) -> None:
-    """What ended early, and outputs that are wrong, are told by the exit code too."""
+def require_complete(measured: MeasuredRun) -> None:
+    """Raise if the measurement ended early or the outputs are wrong, so that the exit code says so too."""
     from inferometer.measure.run import remedy_of
 
-    if found.raw.ended == "stopped":
+    if measured.raw.ended == "stopped":
         raise KeyboardInterrupt
-    if not found.complete:
-        kept = "What was measured until then is above, and marked."
+    if not measured.complete:
+        kept = "What was measured until then is printed above and marked incomplete."
         raise EngineError(
-            f"The measurement ended early ({found.raw.ended}): {found.raw.error}",
-            remedy=" ".join(filter(None, (kept, found.raw.remedy or remedy_of(found.raw)))),
+            f"The measurement ended early ({measured.raw.ended}): {measured.raw.error}",
+            remedy=" ".join(filter(None, (kept, measured.raw.remedy or remedy_of(measured.raw)))),
         )
-    found.require_quiet()
-    checked = found.profile.verification
-    if checked is None or checked.reference is None or checked.status == "verified":
+    measured.require_quiet()
+    verification = measured.profile.verification
+    if verification is None or verification.reference is None or verification.status == "verified":
         return
-    if checked.status == "failed":
-        raise GateError(f"The outputs are not those of {checked.reference}: {checked.reason}.")
-    raise EngineError(f"The outputs could not be checked: {checked.reason}")
+    if verification.status == "failed":
+        raise GateError(f"The outputs differ from those of {verification.reference}: {verification.reason}.")
+    raise EngineError(f"The outputs could not be checked: {verification.reason}")
 
 
 @contextmanager
-def progress_bar(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None] | None]:
-    """A bar on a terminal that is gone afterwards, and a number in the store now and then, for who watches there."""
-    bar = drawn_bar()
-    try:
-        yield bar if recorder is None else _told(recorder, bar)
-    finally:
-        if bar is not None:
-            sys.stderr.write("\r\x1b[K")
+def progress_recorder(recorder: RunRecorder | None = None) -> Iterator[Callable[[Step], None] | None]:
+    """Draw progress on a terminal and, with a recorder, write it to the store for those who watch in the hub."""
+    with progress_line(step_text) as draw:
+        if recorder is None:
+            yield draw
+            return
+        recorded = 0.0
 
+        def draw_and_record(step: Step) -> None:
+            nonlocal recorded
+            if draw is not None:
+                draw(step)
+            now = time.monotonic()
+            if now - recorded >= _RECORD_S:
+                recorded = now
+                recorder.metric("progress", step.share, step.done)
 
-def _told(recorder: RunRecorder, bar: Callable[[Step], None] | None) -> Callable[[Step], None]:
-    """Writing costs a few milliseconds of this process, not of the one that measures."""
-    last = 0.0
-
-    def tell(step: Step) -> None:
-        nonlocal last
-        if bar is not None:
-            bar(step)
-        now = time.monotonic()
-        if now - last >= _TELL_S:
-            last = now
-            recorder.metric("progress", step.share, step.done)
-
-    return tell
+        yield draw_and_record

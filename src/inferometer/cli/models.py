@@ -2,15 +2,20 @@
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text
-from inferometer.cli.sizes import parse_sizes
-from inferometer.cli.subcommands import Listing
-
-
-@click.group("models", cls=Listing, invoke_without_command=True)
-@click.option(
-    "--where", multiple=True, metavar="CONDITION", help="Keep those it holds for; may be given several times."
+from inferometer.cli.options import (
+    format_option,
+    parse_sizes,
+    print_card,
+    print_document,
+    print_table,
+    print_text,
+    where_option,
 )
+from inferometer.cli.subcommands import ListingGroup
+
+
+@click.group("models", cls=ListingGroup, invoke_without_command=True)
+@where_option
 @format_option
 @click.pass_context
 def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
@@ -36,14 +41,14 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
 
 @command.command("show")
 @click.argument("model")
-@click.option("--batch", default=1, show_default=True, metavar="N")
-@click.option("--prompt", type=int, metavar="N", help="New tokens of each sequence.  [default: 512]")
+@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
+@click.option("--prompt", type=int, metavar="N", help="New tokens in each sequence.  [default: 512]")
 @click.option("--context", type=int, metavar="N", help="Tokens already in the cache.  [default: 0]")
-@click.option("--image", type=int, metavar="N", help="Side of the image in pixels.")
+@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open.")
-@click.option("--weights", metavar="FORMAT", help="Count the weights in another number format.")
-@click.option("--activations", metavar="FORMAT")
-@click.option("--kv", metavar="FORMAT", help="The number format of the KV cache.")
+@click.option("--weights", metavar="FORMAT", help="Number format of the weights.  [default: the model's]")
+@click.option("--activations", metavar="FORMAT", help="Number format of the activations.  [default: the model's]")
+@click.option("--kv", metavar="FORMAT", help="Number format of the KV cache.  [default: the model's]")
 @format_option
 def show(
     model: str,
@@ -57,9 +62,10 @@ def show(
     kv: str | None,
     form: str,
 ) -> None:
-    """Show a model's layers: what each holds, computes and moves. No weights are loaded.
+    """Show a model's layers: what each holds, computes and moves.
 
-    MODEL is a name of the catalog, a file (.onnx, .gguf, .tflite, .safetensors, .pt2), or a folder with a config.json.
+    No weights are loaded. MODEL is a catalog name, a file (.onnx, .gguf, .tflite, .safetensors, .pt2), or a folder with
+    a config.json.
 
     \b
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
@@ -75,11 +81,11 @@ def show(
     workload = Workload(batch=batch, prompt=prompt, context=context, image=image, precision=precision)
     graph = read(model)
     binding = bind(graph, workload, parse_sizes(sizes))
-    found = inventory(graph, binding)
+    counted = inventory(graph, binding)
     if form == "json":
-        print_document(inventory_document(found, binding.precision))
+        print_document(inventory_document(counted, binding.precision))
         return
     if form == "table":
-        print_card(inventory_card(found, published=published_parameters(model)), form)
+        print_card(inventory_card(counted, published=published_parameters(model)), form)
         print_text("")
-    print_table(layer_table(found), form)
+    print_table(layer_table(counted), form)

@@ -1,16 +1,18 @@
-"""Options that every command has, and how a command's answer leaves it: data on stdout, words on stderr."""
+"""Options that many commands share, and how they print: data on stdout, messages for people on stderr."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from inferometer.cli.encoding import is_unicode
+from inferometer.errors import DomainError
 from inferometer.report.render import FORMATS, render
 from inferometer.report.table import ReportTable
 
 if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
     from inferometer.report.cards import Card
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -18,9 +20,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def format_option(function: F) -> F:
     choice = click.Choice(FORMATS)
+    return click.option("--format", "form", type=choice, default="table", help="Output format.")(function)
+
+
+def where_option(function: F) -> F:
     return click.option(
-        "--format", "form", type=choice, default="table", show_default=True, help="Form of the answer."
+        "--where", multiple=True, metavar="CONDITION", help="Keep only rows that match; repeat for several conditions."
     )(function)
+
+
+def parse_sizes(assignments: tuple[str, ...]) -> dict[str, int]:
+    """The values of `--size NAME=N`."""
+    sizes: dict[str, int] = {}
+    for assignment in assignments:
+        name, _, value = assignment.rpartition("=")
+        if not name or not value.isdecimal() or int(value) < 1:
+            raise DomainError(f"{assignment!r} is not a size.", remedy="Write NAME=N, for example sequence=128.")
+        sizes[name] = int(value)
+    return sizes
 
 
 def print_text(text: str) -> None:
@@ -32,7 +49,7 @@ def print_table(table: ReportTable, form: str) -> None:
 
 
 def print_card(card: "Card", form: str) -> None:
-    """A card as it is drawn, or its facts in the form asked for."""
+    """Draw a card for a terminal; in any other format, print a table of its facts."""
     if form == "table":
         from inferometer.report.terminal import draw_card
 
@@ -49,6 +66,18 @@ def print_document(plain: Any) -> None:
     print_text(json.dumps(plain, indent=2, ensure_ascii=not is_unicode(sys.stdout.encoding)))
 
 
-def say(words: str) -> None:
-    """For people, not for pipes."""
-    sys.stderr.write(f"{words}\n")
+def print_documents(documents: Sequence[Any]) -> None:
+    """One document by itself, several as a list."""
+    print_document(documents[0] if len(documents) == 1 else list(documents))
+
+
+def print_profiles(profiles: "Sequence[Profile]") -> None:
+    """Profiles as JSON."""
+    from inferometer.core.codec import document
+
+    print_documents([document(profile) for profile in profiles])
+
+
+def say(message: str) -> None:
+    """Print a message for people on stderr, so that pipes get only data."""
+    sys.stderr.write(f"{message}\n")

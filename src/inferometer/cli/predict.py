@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
+from inferometer.cli.options import (
+    format_option,
+    print_card,
+    print_document,
+    print_profiles,
+    print_table,
+    print_text,
+    say,
+)
 from inferometer.errors import DomainError, InferometerError
 
 if TYPE_CHECKING:
@@ -22,33 +30,35 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 
 @click.command("predict")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL …")
-@click.option("--on", "devices", multiple=True, required=True, metavar="DEVICE", help="Several may be given.")
-@click.option("--runtime", metavar="NAME", help="Whose overheads to count.  [default: by the kind of device]")
-@click.option("--weights", multiple=True, metavar="FORMAT", help="Several may be given.  [default: the model's]")
-@click.option("--activations", metavar="FORMAT")
-@click.option("--kv", metavar="FORMAT")
-@click.option("--batch", default=1, show_default=True, metavar="N")
-@click.option("--prompt", type=int, metavar="N")
-@click.option("--generate", type=int, metavar="N")
-@click.option("--context", type=int, metavar="N", help="One decode step with N tokens in the cache.")
-@click.option("--image", type=int, metavar="N")
-@click.option("--tp", default=1, metavar="N", help="Devices that share each layer.")
-@click.option("--pp", default=1, metavar="N", help="Devices that share the layers.")
-@click.option("--ep", default=1, metavar="N", help="Devices that share the experts.")
-@click.option("--dp", default=1, metavar="N", help="Replicas.")
-@click.option("--priors", is_flag=True, help="Without the calibration of the device, where there is one.")
-@click.option("--chunk", type=int, metavar="N", help="Read the prompt in pieces of N tokens.")
-@click.option("--cached-prefix", default=0, metavar="N", help="Tokens of the prompt that are in the cache already.")
-@click.option("--draft", metavar="MODEL", help="Speculative decoding: the model that proposes tokens.")
-@click.option("--draft-length", default=4, show_default=True, metavar="N", help="Tokens it proposes at a time.")
-@click.option("--acceptance", default=0.7, show_default=True, metavar="P", help="Share of them that is accepted.")
-@click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device and send the cache over.")
-@click.option("--link", metavar="NAME", help="Between devices, as `inferometer devices show` names links.")
-@click.option("--joules-per-flop", metavar="J", help="Count energy by the operation, not by power: 1pJ.")
-@click.option("--joules-per-byte", metavar="J", help="The same for a byte moved: 20pJ.")
-@click.option("--battery", metavar="ENERGY", help="How long a battery lasts: 15Wh.")
-@click.option("--per-second", default=1.0, show_default=True, metavar="R", help="Requests a second, for --battery.")
-@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="weights=q4_0, memory.bandwidth*=2, …")
+@click.option("--on", "devices", multiple=True, required=True, metavar="DEVICE", help="The device; may be repeated.")
+@click.option("--runtime", metavar="NAME", help="The engine.  [default: depends on the model and device]")
+@click.option(
+    "--weights", multiple=True, metavar="FORMAT", help="Of the weights; may be repeated.  [default: the model's]"
+)
+@click.option("--activations", metavar="FORMAT", help="Of the activations.  [default: the model's]")
+@click.option("--kv", metavar="FORMAT", help="Of the KV cache.  [default: the activations']")
+@click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once.")
+@click.option("--prompt", type=int, metavar="N", help="Prompt length in tokens.  [default: 512]")
+@click.option("--generate", type=int, metavar="N", help="Tokens to generate.  [default: 128]")
+@click.option("--context", type=int, metavar="N", help="Predict a single decode step with N tokens in the cache.")
+@click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.  [default: the model's]")
+@click.option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer.")
+@click.option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers.")
+@click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
+@click.option("--dp", default=1, metavar="N", help="Data parallelism: replicas of the model.")
+@click.option("--priors", is_flag=True, help="Ignore calibrations: use the datasheet and class priors.")
+@click.option("--chunk", type=int, metavar="N", help="Chunked prefill: read the prompt N tokens at a time.")
+@click.option("--cached-prefix", default=0, metavar="N", help="Prompt tokens already in the cache.")
+@click.option("--draft", metavar="MODEL", help="Speculative decoding: the model that drafts tokens.")
+@click.option("--draft-length", default=4, metavar="N", help="Tokens drafted at a time.")
+@click.option("--acceptance", default=0.7, metavar="P", help="Probability that a drafted token is accepted.")
+@click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
+@click.option("--link", metavar="NAME", help="The link between devices, by its catalog name.")
+@click.option("--joules-per-flop", metavar="J", help="Count energy by the operation, such as 1pJ.")
+@click.option("--joules-per-byte", metavar="J", help="Energy of a byte moved, such as 20pJ.")
+@click.option("--battery", metavar="ENERGY", help="Predict how long this battery lasts, such as 15Wh.")
+@click.option("--per-second", default=1.0, metavar="R", help="Requests per second, for --battery.")
+@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=q4_0 …")
 @format_option
 def command(
     models: tuple[str, ...],
@@ -89,8 +99,8 @@ def command(
     inferometer predict llama-3.1-70b --on nvidia-h200 --tp 4 --draft llama-3.2-1b --acceptance 0.8
     inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
 
-    MODEL is a name of the catalog, a file or a folder with a config.json; DEVICE a name of the catalog or a TOML file.
-    Several models, devices or formats print a comparison.
+    MODEL is a catalog name, a file, or a folder with a config.json. DEVICE is a catalog name or a TOML file. Several
+    models, devices or formats are compared in one table.
     """
     from inferometer.catalog import link as link_named
     from inferometer.cost.options import Battery, Options
@@ -106,7 +116,7 @@ def command(
         link=None if link is None else link_named(link),
     )
 
-    def put(case: Case) -> Question:
+    def question_of(case: Case) -> Question:
         model, device, stored = case
         return ask(
             model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
@@ -116,13 +126,13 @@ def command(
 
     cases: list[Case] = list(product(models, devices, weights or (None,)))
     if len(cases) > 1 and changes:
-        raise DomainError("--what-if takes one model, one device and one format.")
+        raise DomainError("--what-if takes one model, one device and one format.", remedy="Ask about one at a time.")
     if len(cases) > 1:
-        _compare(cases, put, form)
+        _print_comparison(cases, question_of, form)
     elif changes:
-        _what_if(put(cases[0]), changes, form)
+        _print_gains(question_of(cases[0]), changes, form)
     else:
-        _show(put(cases[0]).answer(), form)
+        _print_prediction(question_of(cases[0]).answer(), form)
 
 
 def _speculative(draft: str | None, length: int, acceptance: float) -> Speculative | None:
@@ -138,18 +148,16 @@ def _energy(per_flop: str | None, per_byte: str | None) -> EnergyCosts | None:
     if per_flop is None and per_byte is None:
         return None
     if per_flop is None or per_byte is None:
-        raise DomainError("Energy by the operation needs both prices.", remedy="Give --joules-per-flop and -byte.")
+        raise DomainError("--joules-per-flop and --joules-per-byte go together.", remedy="Give both.")
     from inferometer.cost.options import EnergyCosts
     from inferometer.units import parse_quantity
 
     return EnergyCosts(joules_per_flop=parse_quantity(per_flop, "J"), joules_per_byte=parse_quantity(per_byte, "J"))
 
 
-def _show(profile: Profile, form: str) -> None:
+def _print_prediction(profile: Profile, form: str) -> None:
     if form == "json":
-        from inferometer.core.codec import document
-
-        print_document(document(profile))
+        print_profiles([profile])
         return
     from inferometer.report.predictions import op_table, phase_table, prediction_card
 
@@ -163,8 +171,8 @@ def _show(profile: Profile, form: str) -> None:
     print_table(op_table(profile), form)
 
 
-def _compare(cases: list[Case], put: Callable[[Case], Question], form: str) -> None:
-    """Each case by itself: one that cannot be is a row that says why."""
+def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question], form: str) -> None:
+    """One row for each case; a case that is impossible has the reason instead of numbers."""
     from inferometer.core.codec import document
     from inferometer.report.predictions import comparison_table, summary_row
 
@@ -173,7 +181,7 @@ def _compare(cases: list[Case], put: Callable[[Case], Question], form: str) -> N
     for model, device, stored in cases:
         named = {"model": model, "device": device, "weights": stored}
         try:
-            profile = put((model, device, stored)).answer()
+            profile = question_of((model, device, stored)).answer()
         except DomainError as error:
             rows.append({**named, "error": str(error)})
             documents.append({**named, "error": str(error)})
@@ -188,7 +196,7 @@ def _compare(cases: list[Case], put: Callable[[Case], Question], form: str) -> N
         raise InferometerError("None of these can be predicted.")
 
 
-def _what_if(question: Question, changes: tuple[str, ...], form: str) -> None:
+def _print_gains(question: Question, changes: tuple[str, ...], form: str) -> None:
     from inferometer.report.predictions import gain_table
     from inferometer.verbs import gains
 
@@ -197,5 +205,5 @@ def _what_if(question: Question, changes: tuple[str, ...], form: str) -> None:
         print_document(rows)
         return
     if form == "table":
-        say("Times are of a decode step, or of the forward pass.")
+        say("Times are for one decode step, or for the forward pass.")
     print_table(gain_table(rows), form)

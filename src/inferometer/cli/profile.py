@@ -11,12 +11,12 @@ from inferometer.cli.measuring import (
     MeasuringOptions,
     measurement_from,
     measuring_options,
-    progress_bar,
+    progress_recorder,
     record,
-    require_whole,
+    require_complete,
 )
-from inferometer.cli.options import format_option, print_card, print_document, print_table, print_text, say
-from inferometer.cli.storing import StoringOptions, recording_from, storing_options, tell
+from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
+from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError
 
 
@@ -28,17 +28,15 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @click.argument("model")
 @measuring_options
 @storing_options
-@click.option("--text", "words", metavar="WORDS", help="A prompt of your own, in place of random tokens.")
-@click.option(
-    "--predict/--no-predict", default=True, help="The prediction and the floor beside each layer.  [default: on]"
-)
-@click.option("--on", "device", metavar="DEVICE", help="The catalog device this machine is, to predict it as that.")
-@click.option("--verify", "reference", metavar="RUNTIME", help="Compare the outputs with those of another runtime.")
+@click.option("--text", "words", metavar="TEXT", help="Use this text as the prompt, not random tokens.")
+@click.option("--predict/--no-predict", default=True, help="Show the prediction and the floor of each layer.")
+@click.option("--on", "device", metavar="DEVICE", help="The catalog device that this machine is, for the prediction.")
+@click.option("--verify", "reference", metavar="RUNTIME", help="Check the outputs against those of another runtime.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
-@click.option("--dataflow", is_flag=True, help="The end-to-end walk of a generation, with its tables.")
-@click.option("--drawing", metavar="FILE.svg", help="The dataflow as a drawing.")
-@click.option("--trace", metavar="FILE.json", help="The profile as a Chrome/Perfetto trace.")
-@click.option("-o", "--out", metavar="FILE.json", help="Keep the profile as a file, too.")
+@click.option("--dataflow", is_flag=True, help="Print the timeline of a generation, step by step.")
+@click.option("--drawing", metavar="FILE.svg", help="Save the timeline as a drawing.")
+@click.option("--trace", metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
+@click.option("-o", "--out", metavar="FILE.json", help="Also save the profile as a file.")
 @format_option
 def command(
     model: str,
@@ -54,7 +52,7 @@ def command(
     words: str | None,
     **options: Unpack[ProfileOptions],
 ) -> None:
-    """Measure how fast a model runs here: every layer, every token, on the real runtime.
+    """Measure how fast a model runs here: every layer and every token, on the real runtime.
 
     \b
     inferometer profile model.onnx
@@ -62,14 +60,14 @@ def command(
     inferometer profile smollm2-135m --runtime llamacpp --prompt 512 --generate 64
     inferometer profile smollm2-135m --prompt 128,512 --depth 0,1024 --generate 32
 
-    MODEL is a file, a folder with a config.json, or a name of the catalog, whose weights are then made up at the exact
-    shapes. A clean run gives the times; a second run with the engine's own timers says where they go.
+    MODEL is a file, a folder with a config.json, or a catalog name, which runs with random weights in the exact shapes.
+    A clean run gives the total times; a second run with the engine's own timers says where they go.
     """
     from inferometer.verbs import measure_and_judge
 
     if reference_model is not None and reference is None:
         raise DomainError(
-            f"--reference is {reference_model!r}, and no runtime was named to run it.", remedy="Add --verify RUNTIME."
+            f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
         )
     if out is not None:
         from inferometer.bench.files import require_room
@@ -79,8 +77,8 @@ def command(
     line = shlex.join(["inferometer", *sys.argv[1:]])
     asked = measurement_from(model, options, command=line, words=words)
     with recorder:
-        with progress_bar(recorder) as progress:
-            found = measure_and_judge(
+        with progress_recorder(recorder) as progress:
+            measured = measure_and_judge(
                 asked,
                 predict=predict,
                 on=device,
@@ -88,24 +86,20 @@ def command(
                 reference_model=reference_model,
                 progress=progress,
             )
-        record(recorder, found)
+        record(recorder, measured)
         if out is not None:
-            _keep(Path(out), found.profiles)
-        _show(found.profiles, form, dataflow=dataflow)
-        _draw(found.profile, drawing, trace)
-        require_whole(found)
-    tell(recorder)
+            _save(Path(out), measured.profiles)
+        _print_profiles(measured.profiles, form, dataflow=dataflow)
+        _save_drawings(measured.profile, drawing, trace)
+        require_complete(measured)
+    print_run_link(recorder)
 
 
-def _show(profiles: tuple[Any, ...], form: str, *, dataflow: bool) -> None:
-    from inferometer.core.codec import document
+def _print_profiles(profiles: tuple[Any, ...], form: str, *, dataflow: bool) -> None:
     from inferometer.report.profiles import layer_table, length_table, measured_phase_table, profile_card
 
     if form == "json":
-        if len(profiles) == 1:
-            print_document(document(profiles[0]))
-        else:
-            print_document([document(profile) for profile in profiles])
+        print_profiles(profiles)
         return
     first = profiles[0]
     if form == "csv":
@@ -129,7 +123,7 @@ def _show(profiles: tuple[Any, ...], form: str, *, dataflow: bool) -> None:
         print_text(str(flow_of(trace_of(first))))
 
 
-def _draw(profile: Any, drawing: str | None, trace: str | None) -> None:
+def _save_drawings(profile: Any, drawing: str | None, trace: str | None) -> None:
     if drawing is None and trace is None:
         return
     from inferometer.measure.spans import trace_of
@@ -145,11 +139,11 @@ def _draw(profile: Any, drawing: str | None, trace: str | None) -> None:
             say(f"Saved {path}.")
 
 
-def _keep(path: Path, profiles: tuple[Any, ...]) -> None:
-    """One file a profile: the second and later ones have a number before the suffix."""
+def _save(path: Path, profiles: tuple[Any, ...]) -> None:
+    """One file per profile: the second and later ones have a number before the suffix."""
     from inferometer.bench.files import save_profile
 
     for number, profile in enumerate(profiles, start=1):
-        place = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
-        save_profile(profile, place)
-        say(f"Saved {place}.")
+        target = path if number == 1 else path.with_name(f"{path.stem}-{number}{path.suffix}")
+        save_profile(profile, target)
+        say(f"Saved {target}.")

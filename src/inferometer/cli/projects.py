@@ -4,15 +4,15 @@ import click
 
 from inferometer.cli.options import format_option, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.cli.subcommands import Listing
+from inferometer.cli.subcommands import ListingGroup
 
 
-@click.group("projects", cls=Listing, invoke_without_command=True)
+@click.group("projects", cls=ListingGroup, invoke_without_command=True)
 @store_option
 @format_option
 @click.pass_context
 def command(context: click.Context, store: str | None, form: str) -> None:
-    """List the projects that runs stand under; create, rename or delete one.
+    """List the projects that runs belong to; create, rename or delete one.
 
     \b
     inferometer projects
@@ -20,7 +20,7 @@ def command(context: click.Context, store: str | None, form: str) -> None:
     inferometer projects rename phones mobile
     inferometer projects delete mobile
 
-    A project also comes to be with its first run: `inferometer bench --project phones …`.
+    A new project is also created by its first run: `inferometer bench --project phones …`.
     """
     if context.invoked_subcommand is None:
         _print_projects(store, form)
@@ -36,11 +36,11 @@ def list_(store: str | None, form: str) -> None:
 
 @command.command("create")
 @click.argument("name")
-@click.option("--description", help="What it is for.")
+@click.option("--description", help="What the project is for.")
 @store_option
 @format_option
 def create(name: str, description: str | None, store: str | None, form: str) -> None:
-    """Make a project."""
+    """Create a project."""
     with open_chosen(store) as opened:
         opened.create_project(name, description=description)
     _print_projects(store, form, only=name.strip())
@@ -52,7 +52,7 @@ def create(name: str, description: str | None, store: str | None, form: str) -> 
 @store_option
 @format_option
 def rename(name: str, to: str, store: str | None, form: str) -> None:
-    """Give a project another name; its runs stay."""
+    """Rename a project; its runs stay in it."""
     with open_chosen(store) as opened:
         opened.rename_project(name, to)
     _print_projects(store, form, only=to.strip())
@@ -60,11 +60,11 @@ def rename(name: str, to: str, store: str | None, form: str) -> None:
 
 @command.command("delete")
 @click.argument("name")
-@click.option("--with-runs", is_flag=True, help="Delete its runs too, for good.")
+@click.option("--with-runs", is_flag=True, help="Also delete its runs, permanently.")
 @store_option
 @format_option
 def delete(name: str, with_runs: bool, store: str | None, form: str) -> None:
-    """Delete a project that has no runs, or one with all of them."""
+    """Delete a project without runs, or with --with-runs one and all its runs."""
     with open_chosen(store) as opened:
         opened.delete_project(name, with_runs=with_runs)
     say(f"Deleted project {name}.")
@@ -76,9 +76,9 @@ def _print_projects(store: str | None, form: str, *, only: str | None = None) ->
     from inferometer.report.runs import project_table
 
     with open_chosen(store) as opened:
-        found = [each for each in opened.projects() if only in {None, each.name}]
-        place = opened.location
-    if not found:
-        say(f"There are no projects in {place} yet: `inferometer projects create NAME` makes one, and so does a run.")
-    if found or form != "table":
-        print_table(project_table(found, form), form)
+        projects = [project for project in opened.projects() if only in {None, project.name}]
+        location = opened.location
+    if not projects:
+        say(f"There are no projects in {location} yet. `inferometer projects create NAME` creates one; so does a run.")
+    if projects or form != "table":
+        print_table(project_table(projects, form), form)

@@ -1,4 +1,4 @@
-"""Running a command: click finds it, and every error is printed in this one place."""
+"""Run a command. Every error is printed in this one place."""
 
 import importlib
 import keyword
@@ -18,7 +18,7 @@ _INTERRUPTED = 130
 
 
 class _Commands(click.Group):
-    """A group whose commands live in modules of their own name."""
+    """A group whose commands are modules of the same name, imported when used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
@@ -34,7 +34,7 @@ class _Commands(click.Group):
         formatter.write(front_page())
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(__version__, prog_name="inferometer")
 @click.option("--debug", is_flag=True, help="Show the traceback behind an error.")
 def cli(debug: bool) -> None:
@@ -42,30 +42,30 @@ def cli(debug: bool) -> None:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code: 0 done, 1 a gate failed, 2 the user can fix it."""
+    """Run one command line and return its exit code: 0 for success, 1 for a failed check, 2 for an error."""
     ours, separator, theirs = _split(list(arguments))
     debug = settings.debug() or "--debug" in ours
     plain = [argument for argument in ours if argument != "--debug"] + separator + theirs
     try:
         result: Any = cli.main(args=plain, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
-        return _explain(str(error), error.exit_code, debug=debug)
+        return _print_error(str(error), error.exit_code, debug=debug)
     except click.ClickException as error:
-        return _explain(_usage(error), error.exit_code if error.exit_code == 1 else 2, debug=debug)
+        return _print_error(_usage(error), error.exit_code if error.exit_code == 1 else 2, debug=debug)
     except (KeyboardInterrupt, click.Abort):
-        return _explain("Interrupted.", _INTERRUPTED, debug=debug)
+        return _print_error("Interrupted.", _INTERRUPTED, debug=debug)
     except BrokenPipeError:
         return _close_quietly()
     return result if isinstance(result, int) else 0
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
-    """What is said to us, the `--`, and what belongs to a command line of the user's."""
+    """Our arguments, the `--`, and the command that follows it, which is the user's."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:at], arguments[at : at + 1], arguments[at + 1 :]
 
 
-def _explain(message: str, code: int, *, debug: bool) -> int:
+def _print_error(message: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     sys.stderr.write(f"inferometer: {message}\n")
@@ -75,11 +75,11 @@ def _explain(message: str, code: int, *, debug: bool) -> int:
 def _usage(error: click.ClickException) -> str:
     message = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{message} `{context.command_path} --help` shows how." if context else message
+    return f"{message} `{context.command_path} --help` explains it." if context else message
 
 
 def _close_quietly() -> int:
-    """The reader of our output went away (`| head`): that is its right, and no error."""
+    """The reader of our output has closed it (`| head`), which is no error."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

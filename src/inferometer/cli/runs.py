@@ -10,7 +10,7 @@ import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, say
 from inferometer.cli.storing import open_chosen, store_option
-from inferometer.cli.subcommands import Listing
+from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.run import Status
 from inferometer.errors import DomainError, UnknownNameError
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 _STATUSES = ("pending", "running", "finished", "failed", "killed")
 _SPANS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days", "day": "days", "w": "weeks", "week": "weeks"}
-_TEACHING = (
-    "There are no runs in {place} yet. Measuring keeps one: try `inferometer bench -- COMMAND`, or take one in with "
-    "`inferometer runs import FILE`."
+_NO_RUNS = (
+    "There are no runs in {location} yet. Measure something, for example `inferometer bench -- COMMAND`, or import a "
+    "run with `inferometer runs import FILE`."
 )
 
 
 class ListOptions(TypedDict):
-    """What `_filter_options` puts into a command's parameters."""
+    """The values of `_filter_options`."""
 
     project: str | None
     tags: tuple[str, ...]
@@ -46,31 +46,31 @@ class ListOptions(TypedDict):
 
 def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
     for option in reversed((
-        click.option("--project", help="Runs of this project."),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Runs with this tag; with all, if several."),
-        click.option("--model", help="Runs of this model."),
-        click.option("--device", help="Runs on this device."),
-        click.option("--runtime", help="Runs by this runtime."),
-        click.option("--status", multiple=True, type=click.Choice(_STATUSES), help="Runs that are this; or that."),
-        click.option("--since", metavar="WHEN", help="Runs from then on: 2h, 3d, 2025-11-01, 2025-11-01T08:30."),
-        click.option("--until", metavar="WHEN", help="Runs before then."),
-        click.option("--search", "words", metavar="WORDS", help="Runs with these words in name, model, device, tags."),
-        click.option("--sort", default="-created", show_default=True, metavar="KEY",
+        click.option("--project", metavar="NAME", help="Only runs of this project."),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only runs with this tag; may be repeated."),
+        click.option("--model", metavar="NAME", help="Only runs of this model."),
+        click.option("--device", metavar="NAME", help="Only runs on this device."),
+        click.option("--runtime", metavar="NAME", help="Only runs with this runtime."),
+        click.option("--status", multiple=True, type=click.Choice(_STATUSES), help="Only runs with one of these."),
+        click.option("--since", metavar="WHEN", help="Only runs since then: 2h, 3d, 2025-11-01, 2025-11-01T08:30."),
+        click.option("--until", metavar="WHEN", help="Only runs before then."),
+        click.option("--search", "words", metavar="TEXT", help="Only runs whose name, model, device or tags match."),
+        click.option("--sort", default="-created", metavar="KEY",
                      help="created, name, model, device, status, latency, ttft, tpot, tokens or memory; -KEY falls."),
-        click.option("--limit", default=50, show_default=True, help="Runs at most."),
-        click.option("--after", metavar="MARK", help="Go on where the last list ended; it says the mark."),
+        click.option("--limit", default=50, metavar="N", help="Maximum number of runs to list."),
+        click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
         store_option,
     )):  # fmt: skip
         function = option(function)
     return function
 
 
-@click.group("runs", cls=Listing, invoke_without_command=True)
+@click.group("runs", cls=ListingGroup, invoke_without_command=True)
 @_filter_options
 @format_option
 @click.pass_context
 def command(context: click.Context, /, form: str, **options: Unpack[ListOptions]) -> None:
-    """List the runs that were kept; show, tag, rename, delete, export or import them.
+    """List stored runs; show, tag, rename, delete, export or import them.
 
     \b
     inferometer runs --project phones --since 7d --sort latency
@@ -80,8 +80,8 @@ def command(context: click.Context, /, form: str, **options: Unpack[ListOptions]
     inferometer runs export last -o run.zip
     inferometer runs import run.zip
 
-    A RUN is an id, the beginning or the end of one, a name that only one run has, or `last`. Runs of processes that
-    were killed are marked so when they are next looked at.
+    RUN is an id, the beginning or end of one, a name that only one run has, or `last`. Runs whose process was killed
+    are marked as killed when they are next listed.
     """
     if context.invoked_subcommand is None:
         _print_list(options, form)
@@ -99,14 +99,14 @@ def _print_list(options: ListOptions, form: str) -> None:
     from inferometer.report.runs import run_table
 
     with open_chosen(options["store"]) as store:
-        wanted = _filter_from(options)
-        page = store.list(wanted, sort=options["sort"], limit=options["limit"], after=options["after"])
+        runs = _filter_from(options)
+        page = store.list(runs, sort=options["sort"], limit=options["limit"], after=options["after"])
         if not page.rows:
-            _explain_nothing(store, wanted)
+            _explain_empty_list(store, runs)
         if page.rows or form != "table":
             print_table(run_table(page.rows, form), form)
         if page.after:
-            say(f"There are more: --after {page.after}")
+            say(f"There are more: continue with --after {page.after}")
 
 
 def _filter_from(options: ListOptions) -> "Filter":
@@ -120,14 +120,14 @@ def _filter_from(options: ListOptions) -> "Filter":
         device=options["device"],
         runtime=options["runtime"],
         status=options["status"],
-        since=None if since is None else _moment(since),
-        until=None if until is None else _moment(until),
+        since=None if since is None else _timestamp(since),
+        until=None if until is None else _timestamp(until),
         words=options["words"],
     )
 
 
-def _moment(text: str, *, now: datetime | None = None) -> float:
-    """A time, or how long ago. A time without a zone is on the user's clock."""
+def _timestamp(text: str, *, now: datetime | None = None) -> float:
+    """A point in time, given as such or as how long ago. Without a time zone it is local time."""
     now = now or datetime.now().astimezone()
     ago = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|days?|w|weeks?)(?: ago)?", text.strip())
     try:
@@ -136,26 +136,28 @@ def _moment(text: str, *, now: datetime | None = None) -> float:
             return (now - timedelta(**{span: float(ago[1])})).timestamp()
         return datetime.fromisoformat(text.strip()).astimezone().timestamp()
     except (ValueError, OverflowError, OSError):
-        raise DomainError(f"{text!r} is no time.", remedy="Give 2h, 3d, 2w, 2025-11-01 or 2025-11-01T08:30.") from None
+        raise DomainError(
+            f"{text!r} is not a time.", remedy="Write 2h, 3d, 2w, 2025-11-01 or 2025-11-01T08:30."
+        ) from None
 
 
-def _explain_nothing(store: "Store", wanted: "Filter") -> None:
-    """An empty list is right where nothing matches, and a mistake where a name is not known at all."""
-    for what, asked in (("model", wanted.model), ("device", wanted.device), ("runtime", wanted.runtime)):
-        if asked is not None:
-            _require_known(store, what, asked)
-    for tag in wanted.tags:
+def _explain_empty_list(store: "Store", runs: "Filter") -> None:
+    """An unknown name is an error; a filter that nothing matches is not."""
+    for kind, name in (("model", runs.model), ("device", runs.device), ("runtime", runs.runtime)):
+        if name is not None:
+            _require_known(store, kind, name)
+    for tag in runs.tags:
         _require_known(store, "tag", tag)
     if store.count():
         say("No run matches.")
     else:
-        say(_TEACHING.format(place=store.location))
+        say(_NO_RUNS.format(location=store.location))
 
 
-def _require_known(store: "Store", what: str, asked: str) -> None:
-    known = store.known(what)
-    if known and asked not in known:
-        raise UnknownNameError(f"{what} among the runs", asked, known)
+def _require_known(store: "Store", kind: str, name: str) -> None:
+    known = store.known(kind)
+    if known and name not in known:
+        raise UnknownNameError(f"{kind} among the runs", name, known)
 
 
 @command.command("show")
@@ -168,39 +170,39 @@ def show(run: str, store: str | None, form: str) -> None:
     from inferometer.store.recording import hub_link
 
     with open_chosen(store) as opened:
-        found = opened.get(run)
-        row, metrics = opened.row(found.id), opened.metrics(found.id)
+        stored = opened.get(run)
+        row, metrics = opened.row(stored.id), opened.metrics(stored.id)
     if form == "json":
-        print_document(run_document(found, row, metrics, hub_link(found.id)))
+        print_document(run_document(stored, row, metrics, hub_link(stored.id)))
     else:
-        print_card(run_card(found, row, metrics, hub_link(found.id)), form)
+        print_card(run_card(stored, row, metrics, hub_link(stored.id)), form)
 
 
-class _Signed(click.Command):
-    """`+a -b` are tags, not options: each minus that is no option of ours is turned before click sees it."""
+class _TagCommand(click.Command):
+    """`-b` in `+a -b` is a tag to remove, not an option: its minus becomes a tilde before click sees it."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         turned = [f"~{word[1:]}" if re.match(r"-[^-]", word) and word != "-h" else word for word in args]
         return super().parse_args(ctx, turned)
 
 
-@command.command("tag", cls=_Signed)
+@command.command("tag", cls=_TagCommand)
 @click.argument("run")
 @click.argument("changes", nargs=-1, required=True, metavar="+TAG|-TAG…")
 @store_option
 @format_option
 def tag(run: str, changes: tuple[str, ...], store: str | None, form: str) -> None:
-    """Add tags to a run and take others off: `+good -todo`."""
+    """Add tags to a run and remove others: `+good -todo`."""
     unsigned = next((word for word in changes if word[0] not in "+~" or len(word) < 2), None)
     if unsigned is not None:
         raise DomainError(
-            f"{unsigned!r} says neither add nor remove.", remedy=f"Write +{unsigned.lstrip('+~')} to add the tag."
+            f"{unsigned!r} has no sign.", remedy=f"Write +{unsigned.lstrip('+~')} to add the tag, - to remove it."
         )
     with open_chosen(store) as opened:
-        found = opened.resolve(run)
+        run_id = opened.resolve(run)
         add, remove = (tuple(word[1:] for word in changes if word[0] == sign) for sign in "+~")
-        opened.retag(found, add=add, remove=remove)
-        _print_rows(opened, [found], form)
+        opened.retag(run_id, add=add, remove=remove)
+        _print_rows(opened, [run_id], form)
 
 
 @command.command("rename")
@@ -209,20 +211,23 @@ def tag(run: str, changes: tuple[str, ...], store: str | None, form: str) -> Non
 @store_option
 @format_option
 def rename(run: str, name: str, store: str | None, form: str) -> None:
-    """Give a run another name."""
+    """Rename a run."""
     with open_chosen(store) as opened:
-        found = opened.resolve(run)
-        opened.rename(found, name)
-        _print_rows(opened, [found], form)
+        run_id = opened.resolve(run)
+        opened.rename(run_id, name)
+        _print_rows(opened, [run_id], form)
 
 
 @command.command("delete")
 @click.argument("runs", nargs=-1, required=True, metavar="RUN…")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @store_option
 @format_option
 def delete(runs: tuple[str, ...], yes: bool, store: str | None, form: str) -> None:
-    """Delete runs for good, with their files. On a terminal it asks first."""
+    """Delete runs permanently, with their files.
+
+    On a terminal it asks for confirmation.
+    """
     from inferometer.report.runs import run_table
 
     with open_chosen(store) as opened:
@@ -237,38 +242,44 @@ def delete(runs: tuple[str, ...], yes: bool, store: str | None, form: str) -> No
 
 @command.command("export")
 @click.argument("run")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="The archive; without it, run-ID.zip here.")
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The archive to write.  [default: run-ID.zip]",
+)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 @store_option
 @format_option
 def export(run: str, output: Path | None, force: bool, store: str | None, form: str) -> None:
-    """Write a run with its profile, metrics and files into one archive."""
+    """Write a run, with its profile, metrics and files, to an archive."""
     from inferometer.report.runs import file_table
 
     with open_chosen(store) as opened:
-        found = opened.resolve(run)
-        to = output or Path(f"run-{found}.zip")
-        if to.is_dir():
-            to /= f"run-{found}.zip"
-        if to.exists() and not force:
-            raise DomainError(f"{to} is there already.", remedy="Write over it with --force, or name another file.")
-        opened.export(found, to)
-    print_table(file_table(found, to), form)
+        run_id = opened.resolve(run)
+        archive = output or Path(f"run-{run_id}.zip")
+        if archive.is_dir():
+            archive /= f"run-{run_id}.zip"
+        if archive.exists() and not force:
+            raise DomainError(f"{archive} exists already.", remedy="Overwrite it with --force, or name another file.")
+        opened.export(run_id, archive)
+    print_table(file_table(run_id, archive), form)
 
 
 @command.command("import")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="FILE…")
-@click.option("--project", help="Put them under this project instead of their own.")
-@click.option("--new-id", is_flag=True, help="Give each a new id: the run may be here twice then.")
+@click.option("--project", metavar="NAME", help="Put the runs into this project instead of their own.")
+@click.option("--new-id", is_flag=True, help="Give each run a new id, so that it can be imported twice.")
 @store_option
 @format_option
 def import_(files: tuple[Path, ...], project: str | None, new_id: bool, store: str | None, form: str) -> None:
-    """Take in runs: archives made by `runs export`, or documents of runs or profiles."""
+    """Import archives from `runs export`, or documents of runs or profiles."""
     with open_chosen(store) as opened:
         _print_rows(opened, [opened.import_(file, project=project, new_id=new_id) for file in files], form)
 
 
-def _print_rows(opened: "Store", found: list[str], form: str) -> None:
+def _print_rows(opened: "Store", runs: list[str], form: str) -> None:
     from inferometer.report.runs import run_table
 
-    print_table(run_table([opened.row(run) for run in found], form), form)
+    print_table(run_table([opened.row(run) for run in runs], form), form)

@@ -8,7 +8,10 @@ from inferometer.cli.options import format_option, print_table, say
 @click.command("runtimes")
 @format_option
 def command(form: str) -> None:
-    """List the engines that can run a model, and what is missing for each. No engine is imported."""
+    """List the engines that can run a model, and what each still needs.
+
+    No engine is imported.
+    """
     from inferometer.plugins import listed
     from inferometer.report.listings import runtime_table
     from inferometer.runtimes.listing import runtime_records

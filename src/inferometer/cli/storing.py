@@ -1,4 +1,4 @@
-"""Keeping runs, for every command that measures: the options, and the line that tells where the run is."""
+"""Storing runs, for every command that measures: the options, and the line that says where the run is."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def store_option(function: click.decorators.FC) -> click.decorators.FC:
-    """Another store than the user's own."""
-    words = "Another store than yours: a file, or postgresql://…."
-    return click.option("--store", metavar="FILE|URL", callback=_or_of_the_group, help=words)(function)
+    """Use another store than the user's own."""
+    explanation = "Where runs are stored: a file, or postgresql://….  [default: your own store]"
+    return click.option("--store", metavar="FILE|URL", callback=_or_from_the_group, help=explanation)(function)
 
 
-def _or_of_the_group(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+def _or_from_the_group(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """`inferometer runs --store FILE show last` means the same as with the option at the end."""
     above = None if context.parent is None else context.parent.params.get(parameter.name or "")
     return above if value is None else value
@@ -27,10 +27,10 @@ def _or_of_the_group(context: click.Context, parameter: click.Parameter, value: 
 def storing_options(function: click.decorators.FC) -> click.decorators.FC:
     """`--project --tag --name --no-store --store`: what `recording_from` reads."""
     for option in reversed((
-        click.option("--project", default="default", show_default=True, help="The project the run stands under."),
-        click.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag of the run; may be given again."),
-        click.option("--name", help="What to call the run."),
-        click.option("--no-store", is_flag=True, help="Keep no run."),
+        click.option("--project", default="default", metavar="NAME", help="The project to store the run in."),
+        click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag the run; may be repeated."),
+        click.option("--name", metavar="NAME", help="Name the run."),
+        click.option("--no-store", is_flag=True, help="Do not store the run."),
         store_option,
     )):  # fmt: skip
         function = option(function)
@@ -38,7 +38,7 @@ def storing_options(function: click.decorators.FC) -> click.decorators.FC:
 
 
 class StoringOptions(TypedDict):
-    """What `storing_options` puts into a command's parameters."""
+    """The values of `storing_options`."""
 
     project: str
     tags: tuple[str, ...]
@@ -62,18 +62,18 @@ def recording_from(options: StoringOptions, *, kind: str, **parameters: str) -> 
     )
 
 
-def tell(recorder: "RunRecorder") -> None:
-    """Where the run is, or why it is nowhere; nothing where none was asked for."""
+def print_run_link(recorder: "RunRecorder") -> None:
+    """Say where the run is, or why it was not stored; nothing if it was not meant to be."""
     if recorder.link is not None:
         say(f"Run {recorder.id}: {recorder.link}")
     elif recorder.skipped is not None:
         say(f"inferometer: the run was not stored. {recorder.skipped}")
 
 
-def open_chosen(place: str | Path | None) -> "Store":
+def open_chosen(location: str | Path | None) -> "Store":
     from inferometer.store.dependency import require_database
 
     require_database()
     from inferometer.store.store import open_store
 
-    return open_store(place)
+    return open_store(location)

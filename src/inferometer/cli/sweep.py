@@ -1,13 +1,13 @@
 """`inferometer sweep`."""
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
 from inferometer.units import format_quantity
 
@@ -16,48 +16,52 @@ if TYPE_CHECKING:
 
     from inferometer.sweep import Progress, Rows, RowSource, Spec, Study
 
-_FILES = {".csv", ".parquet", ".sqlite", ".db"}
-_BAR = 24
-_REDRAW_S = 0.1
+_FILES = {".csv", ".parquet", ".sqlite", ".db"}  # what --out writes; any other file is a spec
 _AXES = {
-    "models": "Names of the catalog, files or folders.",
-    "devices": "Names of the catalog, or TOML files.",
-    "runtimes": "Whose overheads to count.  [default: by the kind of device]",
-    "weights": "Formats.  [default: the model's]",
-    "activations": "Formats.",
-    "kv": "Formats.",
-    "batch": "Sequences at once.",
-    "prompt": "Tokens to read.",
-    "generate": "Tokens to write.",
-    "context": "Tokens in the cache at a decode step.",
-    "image": "Pixels a side.",
-    "tp": "Devices that share each layer.",
-    "pp": "Devices that share the layers.",
-    "ep": "Devices that share the experts.",
-    "dp": "Replicas.",
+    "models": "Catalog names, files or folders.",
+    "devices": "Catalog names or TOML files.",
+    "runtimes": "Engines.  [default: depends on the model and device]",
+    "weights": "Formats of the weights.  [default: the model's]",
+    "activations": "Formats of the activations.  [default: the model's]",
+    "kv": "Formats of the KV cache.  [default: the activations']",
+    "batch": "Inputs or sequences at once.  [default: 1]",
+    "prompt": "Prompt lengths in tokens.  [default: 512]",
+    "generate": "Tokens to generate.  [default: 128]",
+    "context": "Tokens in the cache, for a single decode step.",
+    "image": "Sides of the input image, in pixels.",
+    "tp": "Tensor parallelism: devices that share each layer.  [default: 1]",
+    "pp": "Pipeline parallelism: devices that split the layers.  [default: 1]",
+    "ep": "Expert parallelism: devices that split the experts.  [default: 1]",
+    "dp": "Data parallelism: replicas of the model.  [default: 1]",
 }
 
 
 def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
-    for name, words in reversed(_AXES.items()):
-        function = click.option(f"--{name}", metavar="LIST", help=words)(function)
+    for name, explanation in reversed(_AXES.items()):
+        function = click.option(f"--{name}", metavar="LIST", help=explanation)(function)
     return function
 
 
 @click.command("sweep")
 @click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[SPEC.toml|FILE]")
 @_axis_options
-@click.option("--priors", is_flag=True, help="Without the calibrations of devices, where there are some.")
-@click.option("--details", is_flag=True, help="Also columns with the ends of each time's interval, and with bounds.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write rows: .csv, .parquet or .sqlite.")
-@click.option("--engine", default="local", show_default=True, help="local, local:N processes, or dask://HOST:PORT.")
-@click.option("--resume", is_flag=True, help="Continue the unfinished sweep of --out, if there is one.")
-@click.option("--pareto", metavar="A,B", help="Show the rows that no other is better than in these columns.")
-@click.option("--cheapest", multiple=True, metavar="CONDITION", help='Show the cheapest device with "tpot_s<=50ms".')
-@click.option("--by", default="usd_per_million_tokens", show_default=True, help="What --cheapest means by cheap.")
-@click.option("--heatmap", metavar="X,Y,VALUE", help="What --chart draws, unless it draws --pareto.")
-@click.option("--chart", type=click.Path(path_type=Path), metavar="FILE", help="Draw it: .svg, .png, .html or .json.")
-@click.option("--rows", "most", default=20, show_default=True, help="Rows to show in a table.")
+@click.option("--priors", is_flag=True, help="Ignore calibrations: use datasheets and class priors.")
+@click.option("--details", is_flag=True, help="Add columns for the interval of each time and for what bounds it.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite."
+)
+@click.option("--engine", default="local", metavar="WHERE", help="local, local:N (processes), or dask://HOST:PORT.")
+@click.option("--resume", is_flag=True, help="Continue an unfinished sweep to --out.")
+@click.option("--pareto", metavar="A,B", help="Show the Pareto front: rows that no other beats in these columns.")
+@click.option(
+    "--cheapest", multiple=True, metavar="CONDITION", help='Show the cheapest row of each device with "tpot_s<=50ms".'
+)
+@click.option("--by", default="usd_per_million_tokens", metavar="COLUMN", help="What --cheapest minimises.")
+@click.option("--heatmap", metavar="X,Y,VALUE", help="Draw a heat map with --chart, instead of --pareto.")
+@click.option(
+    "--chart", type=click.Path(path_type=Path), metavar="FILE", help="Save a chart: .svg, .png, .html or .json."
+)
+@click.option("--rows", "most", default=20, metavar="N", help="Rows to print in a table.")
 @format_option
 def command(
     source: Path | None,
@@ -67,9 +71,9 @@ def command(
     engine: str,
     resume: bool,
     form: str,
-    **asked: Any,
+    **questions: Any,
 ) -> None:
-    """Predict every combination of models, devices, formats and sizes: each row is what `predict` says of it.
+    """Predict every combination of models, devices, formats and sizes: each row is what `predict` says.
 
     \b
     inferometer sweep --models llama-3.1-8b --devices nvidia-l4,nvidia-h200 --batch 1-64*2 --context 1024,8192
@@ -77,67 +81,71 @@ def command(
     inferometer sweep rows.parquet --pareto tpot_s,usd_per_million_tokens --chart front.svg
     inferometer sweep rows.csv --cheapest "tpot_s<=50ms" --cheapest "ttft_s<=1s"
 
-    A LIST has commas; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has the same names as keys; options
-    stand above it. FILE is what --out has written. What cannot be is a row that says why.
+    A LIST is separated by commas; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has the same names as keys;
+    options override it. FILE is what --out wrote. A combination that is impossible is a row that says why.
     """
-    axes = {name: asked.pop(name) for name in _AXES}
-    _require_questions(asked)
+    axes = {name: questions.pop(name) for name in _AXES}
+    _require_answerable(questions)
     if source is not None and source.suffix.lower() in _FILES:
         _require_alone(source, axes, out)
         from inferometer.sweep import Saved
 
-        _answer(Saved(source), asked, form)
+        _print_answers(Saved(source), questions, form)
         return
-    study = _study(_spec(source), axes, priors=priors, details=details or _asks_details(asked))
+    study = _study(_spec(source), axes, priors=priors, details=details or _asks_details(questions))
     if out is None:
         if resume:
             raise DomainError("--resume needs --out: without a file there is nothing to continue.")
-        _answer(_computed(study, engine), asked, form)
+        _print_answers(_computed(study, engine), questions, form)
         return
     _write(study, out, engine, resume=resume)
-    if asked["pareto"] or asked["cheapest"] or asked["chart"]:
+    if questions["pareto"] or questions["cheapest"] or questions["chart"]:
         from inferometer.sweep import Saved
 
-        _answer(Saved(out), asked, form)
+        _print_answers(Saved(out), questions, form)
 
 
-def _require_questions(asked: dict[str, Any]) -> None:
-    """What cannot be answered is said before anything is computed."""
+def _require_answerable(questions: dict[str, Any]) -> None:
+    """Refuse what cannot be answered before anything is computed."""
     from inferometer.sweep import parse_condition
     from inferometer.sweep.columns import column_named
 
-    columns, cells = _split(asked["pareto"]), _split(asked["heatmap"])
-    for name in (*columns, *cells, asked["by"]):
+    columns, cells = _split(questions["pareto"]), _split(questions["heatmap"])
+    for name in (*columns, *cells, questions["by"]):
         column_named(name)
-    for condition in asked["cheapest"]:
+    for condition in questions["cheapest"]:
         parse_condition(condition)
     if cells and len(cells) != 3:
-        raise DomainError("--heatmap takes three columns: two inputs and a value.", remedy="batch,context,tpot_s")
-    if cells and asked["chart"] is None:
-        raise DomainError("--heatmap says what --chart draws.", remedy="Add --chart FILE.svg.")
-    if asked["chart"] is not None:
+        raise DomainError(
+            "--heatmap takes three columns: two inputs and a value.", remedy="For example batch,context,tpot_s."
+        )
+    if cells and questions["chart"] is None:
+        raise DomainError("--heatmap needs a file to draw to.", remedy="Add --chart FILE.svg.")
+    if questions["chart"] is not None:
         from inferometer.report.charts.render import require_form
 
-        require_form(asked["chart"])
+        require_form(questions["chart"])
         if not cells and len(columns) != 2:
             raise DomainError(
-                "--chart draws a front or a heat map.",
+                "--chart draws a Pareto front or a heat map.",
                 remedy="Add --pareto A,B with two columns, or --heatmap X,Y,VALUE.",
             )
 
 
-def _asks_details(asked: dict[str, Any]) -> bool:
-    """Whether a question is about a column that only rows with details have."""
+def _asks_details(questions: dict[str, Any]) -> bool:
+    """Whether a question needs a column that only --details adds."""
     from inferometer.sweep import DETAILS, parse_condition
 
-    limited = (parse_condition(text).column for text in asked["cheapest"])
-    return not DETAILS.keys().isdisjoint((*_split(asked["pareto"]), *_split(asked["heatmap"]), asked["by"], *limited))
+    limited = (parse_condition(text).column for text in questions["cheapest"])
+    return not DETAILS.keys().isdisjoint(
+        (*_split(questions["pareto"]), *_split(questions["heatmap"]), questions["by"], *limited)
+    )
 
 
 def _require_alone(source: Path, axes: dict[str, str | None], out: Path | None) -> None:
     given = [f"--{name}" for name, value in axes.items() if value is not None] + (["--out"] if out else [])
     if given:
-        raise DomainError(f"{source} has its rows already; {given[0]} cannot change them.", remedy="Leave it out.")
+        raise DomainError(f"{source} already has its rows; {given[0]} cannot change them.", remedy="Leave it out.")
 
 
 def _spec(source: Path | None) -> "Spec":
@@ -150,11 +158,11 @@ def _spec(source: Path | None) -> "Spec":
     except OSError as error:
         raise FormatError(f"{source} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
-        raise FormatError(f"{source} is no text.", remedy="A spec is a TOML file.") from None
+        raise FormatError(f"{source} is not a text file.", remedy="A spec is a TOML file.") from None
 
 
 def _study(spec: "Spec", given: dict[str, str | None], *, priors: bool, details: bool) -> "Study":
-    """Lists on the command line stand above the spec's."""
+    """The study to run. Lists on the command line override the spec's."""
     from inferometer.asking.ask import device_for, model_graph
     from inferometer.sweep import parse_axis, study_of
 
@@ -171,56 +179,55 @@ def _study(spec: "Spec", given: dict[str, str | None], *, priors: bool, details:
 def _computed(study: "Study", engine: str) -> "Rows":
     from inferometer.sweep import run_study
 
-    bar = _progress_bar()
-    try:
-        return run_study(study, engine=engine, progress=bar)
-    finally:
-        _wipe(bar)
+    with progress_line(_progress_text) as progress:
+        return run_study(study, engine=engine, progress=progress)
 
 
 def _write(study: "Study", out: Path, engine: str, *, resume: bool) -> None:
     from inferometer.sweep import stream
 
-    bar = _progress_bar()
     try:
-        written = stream(study, out, engine=engine, resume=resume, progress=bar)
+        with progress_line(_progress_text) as progress:
+            written = stream(study, out, engine=engine, resume=resume, progress=progress)
     except KeyboardInterrupt:
-        _wipe(bar)
-        say(f"What was computed of {out} is kept beside it. The same command with --resume goes on from there.")
+        say(f"The rows computed so far are kept beside {out}. The same command with --resume continues from there.")
         raise
-    finally:
-        _wipe(bar)
     rate = (written.rows - written.kept) / written.seconds if written.seconds else 0.0
-    kept = f", {written.kept:,} of them from before" if written.kept else ""
-    impossible = f" {written.impossible:,} of them cannot be, and say why." if written.impossible else ""
+    kept = f", {written.kept:,} of them from an earlier run" if written.kept else ""
+    impossible = f" {written.impossible:,} of them are impossible, and say why." if written.impossible else ""
     say(f"Wrote {written.rows:,} rows to {out}{kept} ({rate:,.0f} rows/s).{impossible}")
 
 
-def _answer(rows: "RowSource", asked: dict[str, Any], form: str) -> None:
-    """What was asked about the rows; the rows themselves where nothing was."""
-    columns = _split(asked["pareto"])
+def _print_answers(rows: "RowSource", questions: dict[str, Any], form: str) -> None:
+    """Print what was asked about the rows, or else the rows themselves."""
+    columns = _split(questions["pareto"])
     if columns:
         front = rows.pareto(*columns, ties=False)
-        _show(front, form, asked["most"], f"Nothing is better in {' and '.join(columns)}")
-    if asked["cheapest"]:
-        found, wanted = rows.cheapest(*asked["cheapest"], by=asked["by"]), " and ".join(asked["cheapest"])
-        if not len(found):
+        _print_rows(front, form, questions["most"], f"Pareto front of {' and '.join(columns)}")
+    if questions["cheapest"]:
+        cheapest, wanted = (
+            rows.cheapest(*questions["cheapest"], by=questions["by"]),
+            " and ".join(questions["cheapest"]),
+        )
+        if not len(cheapest):
             raise DomainError(
-                f"No row that fits into memory meets {wanted} and has its {asked['by']} known.",
+                f"No row that fits into memory meets {wanted} and has a known {questions['by']}.",
                 remedy="Loosen a condition, or choose another column with --by.",
             )
-        _show(found, form, asked["most"], f"The cheapest of each device with {wanted}, by {asked['by']}")
-    if asked["chart"] is not None:
-        _draw(rows, asked, columns)
-    if not (columns or asked["cheapest"] or asked["chart"]):
-        _show(rows, form, asked["most"], None)
+        _print_rows(
+            cheapest, form, questions["most"], f"The cheapest row of each device with {wanted}, by {questions['by']}"
+        )
+    if questions["chart"] is not None:
+        _save_chart(rows, questions, columns)
+    if not (columns or questions["cheapest"] or questions["chart"]):
+        _print_rows(rows, form, questions["most"], None)
 
 
 def _split(text: str | None) -> list[str]:
     return [part.strip() for part in (text or "").split(",") if part.strip()]
 
 
-def _show(rows: "RowSource", form: str, most: int, title: str | None) -> None:
+def _print_rows(rows: "RowSource", form: str, most: int, title: str | None) -> None:
     from inferometer.report.sweeps import sweep_table
 
     if form == "csv":
@@ -246,39 +253,18 @@ def _csv(rows: "RowSource") -> "Iterator[str]":
         yield csv_head(COLUMNS).decode()
 
 
-def _draw(rows: "RowSource", asked: dict[str, Any], columns: list[str]) -> None:
+def _save_chart(rows: "RowSource", questions: dict[str, Any], columns: list[str]) -> None:
     from inferometer.report.charts import heatmap, pareto_scatter
     from inferometer.report.charts.render import save
 
-    cells = _split(asked["heatmap"])
-    drawn = heatmap(rows, *cells) if cells else pareto_scatter(rows, *columns)
-    save(drawn, asked["chart"])
-    say(f"Drew {asked['chart']}.")
+    cells = _split(questions["heatmap"])
+    chart = heatmap(rows, *cells) if cells else pareto_scatter(rows, *columns)
+    save(chart, questions["chart"])
+    say(f"Saved {questions['chart']}.")
 
 
-def _progress_bar() -> "Callable[[Progress], None] | None":
-    """A line on stderr that is drawn over again; None where nobody would see it."""
-    if not sys.stderr.isatty():
-        return None
-    drawn = 0.0
-
-    def draw(progress: "Progress") -> None:
-        nonlocal drawn
-        now = time.monotonic()
-        if now - drawn < _REDRAW_S:
-            return
-        drawn = now
-        share = progress.done / progress.total
-        full, left = round(_BAR * share), progress.remaining_s
-        wait = "" if left is None else f", {format_quantity(left, 's', digits=2)} left"
-        bar = "█" * full + "·" * (_BAR - full)
-        rows = f"{progress.done:,} of {progress.total:,} rows, {progress.rate:,.0f} rows/s"
-        sys.stderr.write(f"\r\x1b[K{bar} {share:.0%}  {rows}{wait}")
-        sys.stderr.flush()
-
-    return draw
-
-
-def _wipe(bar: object) -> None:
-    if bar is not None:
-        sys.stderr.write("\r\x1b[K")
+def _progress_text(progress: "Progress") -> str:
+    left = progress.remaining_s
+    wait = "" if left is None else f", {format_quantity(left, 's', digits=2)} left"
+    rows = f"{progress.done:,} of {progress.total:,} rows, {progress.rate:,.0f} rows/s"
+    return f"{bar(progress.done / progress.total)}  {rows}{wait}"

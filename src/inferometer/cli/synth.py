@@ -4,18 +4,19 @@ from pathlib import Path
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table
-from inferometer.cli.sizes import parse_sizes
+from inferometer.cli.options import format_option, parse_sizes, print_document, print_table
 
 
 @click.command("synth")
 @click.argument("model")
-@click.option("-o", "--out", required=True, metavar="FILE", help=".onnx, .gguf, .tflite, .safetensors; or a folder.")
-@click.option("--weights", default="f32", show_default=True, metavar="FORMAT", help="f16, bf16, q8_0, q4_0, q4_k …")
-@click.option("--seed", default=0, show_default=True, metavar="N", help="The same seed gives the same weights.")
+@click.option(
+    "-o", "--out", required=True, metavar="FILE", help="A .onnx, .gguf, .tflite or .safetensors file, or a folder."
+)
+@click.option("--weights", default="f32", metavar="FORMAT", help="Number format: f16, bf16, q8_0, q4_0, q4_k …")
+@click.option("--seed", default=0, metavar="N", help="The same seed gives the same weights.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Fix a size that the file would leave open.")
-@click.option("--part", metavar="NAME", help="One part of a model in several, such as encoder.")
-@click.option("--overwrite", is_flag=True, help="Replace the file where it exists.")
+@click.option("--part", metavar="NAME", help="Only this part of a model that has several, such as encoder.")
+@click.option("--overwrite", is_flag=True, help="Overwrite an existing file.")
 @format_option
 def command(
     model: str,
@@ -27,7 +28,7 @@ def command(
     overwrite: bool,
     form: str,
 ) -> None:
-    """Make a runnable model file with random weights at the exact shapes.
+    """Make a runnable model file with random weights in the exact shapes.
 
     \b
     inferometer synth resnet50 -o resnet50.onnx
@@ -35,8 +36,8 @@ def command(
     inferometer synth llama-3.2-1b -o llama.gguf --weights q4_0
     inferometer synth whisper-small -o encoder.onnx --part encoder
 
-    MODEL is a name of the catalog, a folder with a config.json, or a model file. Its shapes, size and speed are the
-    model's; what it says is noise.
+    MODEL is a catalog name, a folder with a config.json, or a model file. The new file has the model's shapes, size and
+    speed; its outputs are noise.
     """
     from inferometer.report.listings import synthesis_table
     from inferometer.synth import synthesise

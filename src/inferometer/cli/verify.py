@@ -13,16 +13,12 @@ from inferometer.units import parse_quantity
 
 @click.command("verify")
 @click.argument("model")
-@click.option("--against", "reference", required=True, metavar="RUNTIME", help="The runtime that is taken as right.")
+@click.option("--against", "reference", required=True, metavar="RUNTIME", help="The runtime to take as correct.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="The same model in another file.")
-@click.option(
-    "--relative", default="1e-3", show_default=True, metavar="X", help="Largest error, of an output's largest."
-)
-@click.option("--cosine", default=0.999, show_default=True, metavar="X", help="Least cosine of each output.")
-@click.option(
-    "--top-1", default=0.9, show_default=True, metavar="X", help="Least share of positions with the same best."
-)
-@click.option("--nll", default=0.05, show_default=True, metavar="X", help="Largest drift of the likelihood, in nats.")
+@click.option("--relative", default="1e-3", metavar="X", help="Maximum error, relative to an output's largest value.")
+@click.option("--cosine", default=0.999, metavar="X", help="Minimum cosine similarity of each output.")
+@click.option("--top-1", default=0.9, metavar="X", help="Minimum share of positions with the same top choice.")
+@click.option("--nll", default=0.05, metavar="X", help="Maximum change of the log-likelihood, in nats.")
 @measuring_options
 @format_option
 def command(
@@ -42,8 +38,8 @@ def command(
     inferometer verify model.onnx --runtime openvino --against onnxruntime
     inferometer verify net.tflite --runtime litert --against onnxruntime --reference net.onnx
 
-    Both get the same random inputs; the reference computes in f32. Exit code 1 where the outputs differ by more than
-    is allowed.
+    Both get the same random inputs, and the reference computes in f32. The exit code is 1 if the outputs differ by more
+    than is allowed.
     """
     from inferometer.measure.run import verify_against
     from inferometer.measure.verify import Tolerance
@@ -51,10 +47,10 @@ def command(
 
     tolerance = Tolerance(relative=parse_quantity(relative, "1"), cosine=cosine, top_1=top_1, nll=nll)
     asked = measurement_from(model, options)
-    found = verify_against(asked, reference, tolerance=tolerance, model=reference_model)
+    verification = verify_against(asked, reference, tolerance=tolerance, model=reference_model)
     if form == "json":
-        print_document(asdict(found))
+        print_document(asdict(verification))
     else:
-        print_card(verification_card(model, found), form)
-    if found.status == "failed":
-        raise GateError(f"The outputs are not those of {found.reference}: {found.reason}.")
+        print_card(verification_card(model, verification), form)
+    if verification.status == "failed":
+        raise GateError(f"The outputs differ from those of {verification.reference}: {verification.reason}.")

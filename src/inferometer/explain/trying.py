@@ -172,9 +172,9 @@ def with_change(request: MeasureRequest, text: str, can: Capabilities) -> Measur
         return refusal
     fields: dict[str, Any] = {change.key: change.value}
     if change.key == "threads":
-        fields = {"threads": change.whole}
+        fields = {"threads": change.number}
     elif change.key == "batch":
-        fields = {"workload": replace(request.workload, batch=change.whole)}
+        fields = {"workload": replace(request.workload, batch=change.number)}
     elif change.key == "unit":
         fields["providers"] = ()
     elif change.key == "provider":

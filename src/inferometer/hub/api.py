@@ -1,6 +1,6 @@
 """The API under /api/v1: what the pages can do, for programs, described by OpenAPI.
 
-Answers are written by msgspec from the values themselves; the description is made from the same values.
+msgspec writes the responses from the values themselves, and the description comes from the same values.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def create_api(store: Store, rules: Rules) -> FastAPI:
         version=__version__,
         summary="Runs, predictions, devices and formulas. Numbers are SI, the unit in the key; null is unknown.",
         openapi_url="/openapi.json",
-        docs_url=None,  # its pages load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from other sites
         redoc_url=None,
         root_path_in_servers=False,
         servers=[{"url": "/api/v1"}],
@@ -46,13 +46,13 @@ def create_api(store: Store, rules: Rules) -> FastAPI:
 
 
 def _describe(app: FastAPI) -> None:
-    """FastAPI's description with the shapes of our values in it."""
+    """Add the schemas of our values to FastAPI's description."""
     original = app.openapi
 
     def described() -> dict[str, Any]:
-        found = original()
-        found.setdefault("components", {}).setdefault("schemas", {}).update(SCHEMAS)
-        return found
+        description = original()
+        description.setdefault("components", {}).setdefault("schemas", {}).update(SCHEMAS)
+        return description
 
     app.openapi = described  # type: ignore[method-assign] # FastAPI's documented way
 

@@ -1,4 +1,7 @@
-"""The API of the catalog and the cost model: devices, models, formulas, predictions, sweeps. Names only, no paths."""
+"""The API of the catalog and the cost model: devices, models, formulas, predictions, sweeps.
+
+It takes catalog names only, never paths.
+"""
 
 import math
 from dataclasses import asdict
@@ -11,12 +14,12 @@ from starlette.responses import Response
 
 from inferometer.core.codec import document
 from inferometer.core.profile import Profile
-from inferometer.errors import DomainError, InferometerError
+from inferometer.errors import InferometerError
 from inferometer.formulas.listing import calculation_record, formula_document, formula_records
 from inferometer.formulas.registry import find_formula
-from inferometer.hub.answers import ERRORS, answer, shape
+from inferometer.hub.answers import ERRORS, answer, json_response
+from inferometer.hub.catalog_names import catalog_device, catalog_model
 from inferometer.hub.catalog_pages import device_rows, model_rows
-from inferometer.hub.catalogue import device_named, model_named
 from inferometer.hub.failures import HubError
 from inferometer.hub.rules import Rules
 from inferometer.sweep.columns import COLUMNS
@@ -28,8 +31,8 @@ Size = Annotated[int, Field(ge=1, le=100_000_000)]
 Count = Annotated[int, Field(ge=1, le=4096)]
 
 
-class Asked(BaseModel):
-    """A prediction: one model, some devices, and the workload. What is not given is the model's own default."""
+class PredictRequest(BaseModel):
+    """One model, some devices and the workload. What is not given is the model's default."""
 
     model_config = ConfigDict(extra="forbid")
     model: Name
@@ -50,12 +53,12 @@ class Asked(BaseModel):
     ops: bool = False
 
 
-class Calculation(BaseModel):
+class CalculateRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     inputs: dict[str, Annotated[str, Field(max_length=2000)]] = Field(max_length=30)
 
 
-class SweepAsked(BaseModel):
+class SweepRequest(BaseModel):
     """The cross product of these lists."""
 
     model_config = ConfigDict(extra="forbid")
@@ -69,77 +72,78 @@ class SweepAsked(BaseModel):
 
 
 def router(rules: Rules) -> APIRouter:
-    made = APIRouter(responses=ERRORS)
-    _listing(made)
-    _computing(made, rules)
-    return made
+    api = APIRouter(responses=ERRORS)
+    _add_listings(api)
+    _add_computations(api, rules)
+    return api
 
 
-def _listing(made: APIRouter) -> None:
-    @made.get("/health", tags=["hub"], responses={200: shape()})
+def _add_listings(api: APIRouter) -> None:
+    @api.get("/health", tags=["hub"], responses={200: json_response()})
     def health(request: Request) -> Response:
         return answer(request, {"status": "ok", "version": __version__})
 
-    @made.get("/devices", tags=["catalog"], responses={200: shape([None])})
+    @api.get("/devices", tags=["catalog"], responses={200: json_response([None])})
     def list_devices(request: Request) -> Response:
         """Every device of the catalog, flat: memory, bandwidth, peaks, power, price."""
         return answer(request, device_rows())
 
-    @made.get("/devices/{name}", tags=["catalog"], responses={200: shape()})
+    @api.get("/devices/{name}", tags=["catalog"], responses={200: json_response()})
     def show_device(request: Request, name: str) -> Response:
         """One device with the source of every number."""
-        return answer(request, document(device_named(name)))
+        return answer(request, document(catalog_device(name)))
 
-    @made.get("/models", tags=["catalog"], responses={200: shape([None])})
+    @api.get("/models", tags=["catalog"], responses={200: json_response([None])})
     def list_models(request: Request) -> Response:
         return answer(request, model_rows())
 
-    @made.get("/formulas", tags=["formulas"], responses={200: shape([None])})
+    @api.get("/formulas", tags=["formulas"], responses={200: json_response([None])})
     def list_formulas(request: Request) -> Response:
         return answer(request, formula_records())
 
-    @made.get("/formulas/{name}", tags=["formulas"], responses={200: shape()})
+    @api.get("/formulas/{name}", tags=["formulas"], responses={200: json_response()})
     def show_formula(request: Request, name: str) -> Response:
         return answer(request, formula_document(find_formula(name)))
 
 
-def _computing(made: APIRouter, rules: Rules) -> None:
-    @made.post("/formulas/{name}/calculate", tags=["formulas"], responses={200: shape()})
-    def calculate(request: Request, name: str, wanted: Calculation) -> Response:
+def _add_computations(api: APIRouter, rules: Rules) -> None:
+    @api.post("/formulas/{name}/calculate", tags=["formulas"], responses={200: json_response()})
+    def calculate(request: Request, name: str, wanted: CalculateRequest) -> Response:
         """The value of a formula. Inputs are text with units, as in `{"bytes": "1 GB"}`."""
         return answer(request, calculation_record(name, [f"{key}={text}" for key, text in wanted.inputs.items()]))
 
-    @made.post("/predict", tags=["predict"], responses={200: shape()})
-    def predict(request: Request, wanted: Asked) -> Response:
-        """How fast a model will run on each device, and whether it fits. A device where it cannot be says why."""
+    @api.post("/predict", tags=["predict"], responses={200: json_response()})
+    def predict(request: Request, wanted: PredictRequest) -> Response:
+        """How fast a model will run on each device, and whether it fits. If it cannot, the answer says why."""
         return answer(
-            request, {"model": model_named(wanted.model), "answers": [_predicted(wanted, d) for d in wanted.devices]}
+            request,
+            {"model": catalog_model(wanted.model), "answers": [_prediction(wanted, name) for name in wanted.devices]},
         )
 
-    @made.post("/sweeps", tags=["predict"], responses={200: shape()})
-    def sweep(request: Request, wanted: SweepAsked) -> Response:
-        """Every combination as columns; numbers are null where there are none."""
+    @api.post("/sweeps", tags=["predict"], responses={200: json_response()})
+    def sweep(request: Request, wanted: SweepRequest) -> Response:
+        """Every combination, by columns; unknown numbers are null."""
         lists = wanted.model_dump()
         rows = math.prod(max(len(values), 1) for values in lists.values())
         if rows > rules.sweep_rows:
-            raise HubError(413, f"That is {rows:,} rows; {rules.sweep_rows:,} are the most.",
+            raise HubError(413, f"That is {rows:,} rows; the limit is {rules.sweep_rows:,}.",
                            remedy="Use `inferometer sweep` and open its file here.")  # fmt: skip
         return answer(request, _swept(lists))
 
 
-def _predicted(wanted: Asked, name: str) -> dict[str, Any]:
-    """One device's answer. A name that is not known is an error; what cannot be on a known device is an answer."""
+def _prediction(wanted: PredictRequest, name: str) -> dict[str, Any]:
+    """The answer for one device. An unknown name is an error; a model that cannot run there is an answer."""
     from inferometer.verbs import ask  # noqa: PLC0415 - the cost model, with the first prediction
 
-    device = device_named(name)
-    asked = wanted.model_dump(exclude={"model", "devices", "ops"})
-    told = {"device": device.name, "title": device.title, "unit": device.unit}
+    device = catalog_device(name)
+    parameters = wanted.model_dump(exclude={"model", "devices", "ops"})
+    row = {"device": device.name, "title": device.title, "unit": device.unit}
     try:
-        question = ask(wanted.model, on=device, **asked)
+        question = ask(wanted.model, on=device, **parameters)
         profile = question.answer()
-    except (DomainError, InferometerError, OverflowError) as error:
-        return {**told, "error": str(error)}
-    return {**told, "runtime": profile.runtime, **_numbers(profile, ops=wanted.ops), "fit": _fit(question)}
+    except (InferometerError, OverflowError) as error:
+        return {**row, "error": str(error)}
+    return {**row, "runtime": profile.runtime, **_numbers(profile, ops=wanted.ops), "fit": _fit(question)}
 
 
 def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
@@ -153,10 +157,10 @@ def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:
 
 def _fit(question: Any) -> dict[str, Any] | None:
     try:
-        found = question.fit()
+        fit = question.fit()
     except (InferometerError, OverflowError):
         return None
-    return {**asdict(found), "capacity": format_capacity(found.capacity_bytes) if found.capacity_bytes else None}
+    return {**asdict(fit), "capacity": format_capacity(fit.capacity_bytes) if fit.capacity_bytes else None}
 
 
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
@@ -167,8 +171,8 @@ def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
         name: values for name, values in lists.items() if values and name not in {"models", "devices"}
     }
     rows = sweep(
-        models=[model_named(name) for name in lists["models"]],
-        devices=[device_named(name) for name in lists["devices"]],
+        models=[catalog_model(name) for name in lists["models"]],
+        devices=[catalog_device(name) for name in lists["devices"]],
         **axes,
     )
     return {"rows": len(rows), "columns": {name: plain(rows[name], COLUMNS[name].kind) for name in rows.columns}}

@@ -1,4 +1,4 @@
-"""The API of runs and projects: list, take in, change, delete, compare, save as."""
+"""The API of runs and projects: list, import, change, delete, compare."""
 
 import tempfile
 from dataclasses import replace
@@ -16,7 +16,7 @@ from inferometer.core.codec import decode, document
 from inferometer.core.profile import Profile
 from inferometer.core.run import Status
 from inferometer.errors import DomainError, FormatError, SchemaError
-from inferometer.hub.answers import ERRORS, Made, answer, shape
+from inferometer.hub.answers import ERRORS, ImportedRun, answer, json_response
 from inferometer.hub.compare_page import profiles_of
 from inferometer.hub.failures import HubError
 from inferometer.hub.rules import Rules
@@ -30,21 +30,20 @@ from inferometer.store.values import SORTS, Filter, Metric, Page, Project
 _SORTS = tuple(sign + name for name in SORTS for sign in ("", "-"))
 Sort = Literal[_SORTS]  # type: ignore[valid-type] # made from the store's own table
 Name = Annotated[str, Field(min_length=1, max_length=200)]
-_PROFILE: dict[str, Any] = {"requestBody": {
-    "required": True,
-    "content": {"application/json": {"schema": {
-        "type": "object", "required": ["schema", "kind", "model", "device", "workload", "phases", "summary"],
-        "properties": {"schema": {"const": "inferometer.profile/1"}},
-    }}},
-}}  # fmt: skip
-_ARCHIVE: dict[str, Any] = {"requestBody": {
-    "required": True, "content": {"application/zip": {"schema": {"type": "string", "format": "binary"}}},
-}}  # fmt: skip
 
 
-_LINES: dict[str, Any] = {"requestBody": {
-    "required": True, "content": {"application/x-ndjson": {"schema": {"type": "string", "format": "binary"}}},
-}}  # fmt: skip
+def _body(media_type: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Describe a request body that the operation reads itself."""
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": schema}}}}
+
+
+_BINARY = {"type": "string", "format": "binary"}
+_PROFILE = {
+    "type": "object",
+    "required": ["schema", "kind", "model", "device", "workload", "phases", "summary"],
+    "properties": {"schema": {"const": "inferometer.profile/1"}},
+}
+_JSON, _LINES, _ZIP = "application/json", "application/x-ndjson", "application/zip"
 
 
 class NewProject(BaseModel):
@@ -53,8 +52,8 @@ class NewProject(BaseModel):
     description: str | None = Field(default=None, max_length=2000)
 
 
-class Change(BaseModel):
-    """What to change of a run; what is not given stays."""
+class RunChange(BaseModel):
+    """What to change in a run; the rest stays."""
 
     model_config = ConfigDict(extra="forbid")
     name: Name | None = None
@@ -63,15 +62,15 @@ class Change(BaseModel):
 
 
 def router(store: Store, rules: Rules) -> APIRouter:
-    made = APIRouter(responses=ERRORS)
-    _reading(made, store)
-    _taking_in(made, store, rules)
-    _changing(made, store)
-    return made
+    api = APIRouter(responses=ERRORS)
+    _add_reads(api, store, rules)
+    _add_imports(api, store, rules)
+    _add_changes(api, store)
+    return api
 
 
-def _reading(made: APIRouter, store: Store) -> None:
-    @made.get("/runs", tags=["runs"], responses={200: shape(Page)})
+def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
+    @api.get("/runs", tags=["runs"], responses={200: json_response(Page)})
     def list_runs(  # noqa: PLR0913, PLR0917 - everything a list is narrowed by; FastAPI passes them by name
         request: Request,
         project: str | None = None,
@@ -88,86 +87,103 @@ def _reading(made: APIRouter, store: Store) -> None:
         limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 50,
         after: Annotated[str | None, Query(max_length=2000)] = None,
     ) -> Response:
-        """Runs, newest first; `after` of an answer asks for the next page."""
+        """Runs, newest first. Pass the `after` of one page to get the next."""
         wanted = Filter(
             project=project, status=tuple(status or ()), tags=tuple(tag or ()), model=model, device=device,
             runtime=runtime, kind=kind, since=since, until=until, words=words,
         )  # fmt: skip
         return answer(request, store.list(wanted, sort=sort, limit=limit, after=after))
 
-    @made.get("/runs/{run}", tags=["runs"], responses={200: shape()})
+    @api.get("/runs/{run}", tags=["runs"], responses={200: json_response()})
     def show_run(request: Request, run: str) -> Response:
         """One run with its profile, parameters, metrics and files. `run` is an id, a part of one, a name or `last`."""
-        found = store.get(run)
-        return answer(
-            request, run_document(found, store.row(found.id), store.metrics(found.id), hub_link(found.id))
-        )  # fmt: skip
+        stored = store.get(run)
+        row, metrics = store.row(stored.id), store.metrics(stored.id)
+        return answer(request, run_document(stored, row, metrics, hub_link(stored.id, port=rules.port)))
 
-    @made.get("/runs/{run}/profile", tags=["runs"], responses={200: shape()})
+    @api.get("/runs/{run}/profile", tags=["runs"], responses={200: json_response()})
     def show_profile(request: Request, run: str) -> Response:
         """The profile alone, as `--format json` prints it."""
-        found = store.get(run)
-        if found.profile is None:
-            raise HubError(404, f"Run {found.id} has no profile: it is {found.status}.")
-        return answer(request, document(found.profile))
+        stored = store.get(run)
+        if stored.profile is None:
+            raise HubError(404, f"Run {stored.id} has no profile: it is {stored.status}.")
+        return answer(request, document(stored.profile))
 
-    @made.get("/runs/{run}/metrics", tags=["runs"], responses={200: shape([Metric])})
+    @api.get("/runs/{run}/metrics", tags=["runs"], responses={200: json_response([Metric])})
     def list_metrics(request: Request, run: str, name: str | None = None) -> Response:
         return answer(request, store.metrics(run, name))
 
-    @made.get("/projects", tags=["projects"], responses={200: shape([Project])})
+    @api.get("/projects", tags=["projects"], responses={200: json_response([Project])})
     def list_projects(request: Request) -> Response:
         return answer(request, store.projects())
 
-    @made.get("/compare", tags=["runs"], responses={200: shape()})
+    @api.get("/compare", tags=["runs"], responses={200: json_response()})
     def compare_runs(
         request: Request, run: Annotated[list[str], Query(min_length=2, max_length=8)]
     ) -> Response:  # fmt: skip
         """Each run against the first: the verdict, with its ratio, interval and reason, per metric and per op."""
-        (first, baseline), *others = profiles_of([store.get(each) for each in run])
-        found = [comparison_document(compare(baseline, profile, names=(first, name))) for name, profile in others]
-        return answer(request, {"comparisons": found})
+        (first, baseline), *others = profiles_of([store.get(name) for name in run])
+        comparisons = [comparison_document(compare(baseline, profile, names=(first, name))) for name, profile in others]
+        return answer(request, {"comparisons": comparisons})
 
 
-def _taking_in(made: APIRouter, store: Store, rules: Rules) -> None:
-    @made.post("/profiles", tags=["runs"], status_code=201, responses={201: shape(Made)}, openapi_extra=_PROFILE)
+def _add_imports(api: APIRouter, store: Store, rules: Rules) -> None:
+    @api.post(
+        "/profiles",
+        tags=["runs"],
+        status_code=201,
+        responses={201: json_response(ImportedRun)},
+        openapi_extra=_body(_JSON, _PROFILE),
+    )
     async def add_profile(
         request: Request,
         project: Name = "default",
         name: Name | None = None,
         tag: Annotated[list[Name] | None, Query(max_length=50)] = None,
     ) -> Response:
-        """Take in a profile document as a finished run. It is durable when the answer comes."""
-        _require_type(request, "application/json")
+        """Import a profile document as a finished run. It is on disk when the response comes."""
+        _require_type(request, _JSON)
         body = await request.body()
 
         def work() -> str:
             profile = _profile(body)
             return store.add(profile, project, name=name, tags=tuple(tag or ()), kind="import")
 
-        return _made(request, await to_thread.run_sync(work), rules)
+        return _created(request, await to_thread.run_sync(work), rules)
 
-    @made.post("/profiles/batch", tags=["runs"], status_code=201, responses={201: shape([Made])}, openapi_extra=_LINES)
+    @api.post(
+        "/profiles/batch",
+        tags=["runs"],
+        status_code=201,
+        responses={201: json_response([ImportedRun])},
+        openapi_extra=_body(_LINES, _BINARY),
+    )
     async def add_profiles(
         request: Request, project: Name = "default", tag: Annotated[list[Name] | None, Query(max_length=50)] = None
     ) -> Response:
-        """Take in many profile documents, one a line: all of them or none. A line that does not hold is named."""
-        _require_type(request, "application/x-ndjson")
+        """Import many profile documents, one per line: all of them or none. The error names the line that is wrong."""
+        _require_type(request, _LINES)
         lines = [line for line in (await request.body()).split(b"\n") if line.strip()]
         if not lines:
-            raise DomainError("There is no profile in it.", remedy="Send one document a line.")
+            raise DomainError("The body has no profile.", remedy="Send one document per line.")
 
         def work() -> tuple[str, ...]:
-            profiles = [_numbered(number, line) for number, line in enumerate(lines, start=1)]
+            profiles = [_profile_in_line(number, line) for number, line in enumerate(lines, start=1)]
             return store.add_all(profiles, project, tags=tuple(tag or ()), kind="import")
 
         runs = await to_thread.run_sync(work)
-        return answer(request, [Made(id=run, link=hub_link(run, port=rules.port)) for run in runs], status=201)
+        return answer(request, [ImportedRun(id=run, link=hub_link(run, port=rules.port)) for run in runs], status=201)
 
-    @made.post("/runs/import", tags=["runs"], status_code=201, responses={201: shape(Made)}, openapi_extra=_ARCHIVE)
+    @api.post(
+        "/runs/import",
+        tags=["runs"],
+        status_code=201,
+        responses={201: json_response(ImportedRun)},
+        openapi_extra=_body(_ZIP, _BINARY),
+    )
     async def import_archive(request: Request, project: Name | None = None) -> Response:
-        """Take in an archive that `inferometer runs export` made."""
-        _require_type(request, "application/zip")
+        """Import an archive from `inferometer runs export`."""
+        _require_type(request, _ZIP)
         body = await request.body()
 
         def work() -> str:
@@ -177,23 +193,23 @@ def _taking_in(made: APIRouter, store: Store, rules: Rules) -> None:
                 try:
                     return store.import_(path, project=project, limits=_limits(rules))
                 except FormatError as error:
-                    words = error.message.replace(f"{path}: ", "")
-                    raise FormatError(words, remedy=error.remedy) from None
+                    message = error.message.replace(f"{path}: ", "")  # the client knows nothing of our path
+                    raise FormatError(message, remedy=error.remedy) from None
 
-        return _made(request, await to_thread.run_sync(work), rules)
+        return _created(request, await to_thread.run_sync(work), rules)
 
-    @made.post("/projects", tags=["projects"], status_code=201, responses={201: shape()})
+    @api.post("/projects", tags=["projects"], status_code=201, responses={201: json_response()})
     def create_project(request: Request, wanted: NewProject) -> Response:
         store.create_project(wanted.name, description=wanted.description)
         return answer(request, {"name": wanted.name.strip()}, status=201)
 
 
 def _limits(rules: Rules) -> Limits:
-    usual = Limits()
+    default = Limits()
     return replace(
-        usual,
-        total_bytes=min(usual.total_bytes, 8 * rules.archive_bytes),
-        document_bytes=min(usual.document_bytes, rules.document_bytes),
+        default,
+        total_bytes=min(default.total_bytes, 8 * rules.archive_bytes),
+        document_bytes=min(default.document_bytes, rules.document_bytes),
     )
 
 
@@ -201,10 +217,10 @@ def _profile(body: bytes) -> Profile:
     try:
         return decode(body, Profile)
     except RecursionError:
-        raise DomainError("The document is nested too deep.") from None
+        raise DomainError("The document is nested too deeply.") from None
 
 
-def _numbered(number: int, line: bytes) -> Profile:
+def _profile_in_line(number: int, line: bytes) -> Profile:
     try:
         return _profile(line)
     except (SchemaError, DomainError) as error:
@@ -212,32 +228,32 @@ def _numbered(number: int, line: bytes) -> Profile:
 
 
 def _require_type(request: Request, wanted: str) -> None:
-    """A form of another page cannot say this type without asking the browser first."""
-    found = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if found != wanted:
-        raise HubError(415, f"The body is {found or 'of no type'!r}; {wanted} is taken.")
+    """A form on another site cannot send these types without the browser asking us first (CORS)."""
+    given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if given != wanted:
+        raise HubError(415, f"The content type is {given or 'missing'!r}; it must be {wanted}.")
 
 
-def _made(request: Request, run: str, rules: Rules) -> Response:
-    made = Made(id=run, link=hub_link(run, port=rules.port))
-    return answer(request, made, status=201, headers={"location": f"/api/v1/runs/{run}"})
+def _created(request: Request, run: str, rules: Rules) -> Response:
+    imported = ImportedRun(id=run, link=hub_link(run, port=rules.port))
+    return answer(request, imported, status=201, headers={"location": f"/api/v1/runs/{run}"})
 
 
-def _changing(made: APIRouter, store: Store) -> None:
-    @made.patch("/runs/{run}", tags=["runs"], responses={200: shape()})
-    def change_run(request: Request, run: str, change: Change) -> Response:
-        """Give a run another name, add tags, take tags off."""
-        found = store.resolve(run)
+def _add_changes(api: APIRouter, store: Store) -> None:
+    @api.patch("/runs/{run}", tags=["runs"], responses={200: json_response()})
+    def change_run(request: Request, run: str, change: RunChange) -> Response:
+        """Rename a run, add tags, remove tags."""
+        run_id = store.resolve(run)
         if change.add_tags or change.remove_tags:
-            store.retag(found, add=change.add_tags, remove=change.remove_tags)
+            store.retag(run_id, add=change.add_tags, remove=change.remove_tags)
         if change.name is not None:
-            store.rename(found, change.name)
-        return answer(request, store.row(found))
+            store.rename(run_id, change.name)
+        return answer(request, store.row(run_id))
 
-    @made.delete("/runs/{run}", tags=["runs"], status_code=204)
+    @api.delete("/runs/{run}", tags=["runs"], status_code=204)
     def delete_run(run: str) -> Response:
-        """Delete a run for good, with its files. Only its whole id is taken, so that nothing else is deleted."""
+        """Delete a run permanently, with its files. It must be the complete id, so that nothing else is deleted."""
         if store.resolve(run) != run:
-            raise DomainError(f"{run!r} is no whole id of a run.", remedy="Give all twelve letters.")
+            raise DomainError(f"{run!r} is not the complete id of a run.", remedy="Give all twelve letters.")
         store.delete(run)
         return Response(status_code=204)

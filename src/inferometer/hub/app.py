@@ -1,4 +1,4 @@
-"""The application: pages at once, the API behind a door that opens on the first knock, the guard in front of both."""
+"""The application: the pages, the API that loads when first used, and the guard in front of both."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from starlette.staticfiles import StaticFiles
 
 from inferometer.hub.assets import vega_bundle
 from inferometer.hub.failures import problem
-from inferometer.hub.live import Live
+from inferometer.hub.live import LiveStreams
 from inferometer.hub.pages import routes, sign_in_routes
-from inferometer.hub.rendering import STATIC, render
+from inferometer.hub.rendering import STATIC, render_template
 from inferometer.hub.rules import Rules
-from inferometer.hub.security import Guard
+from inferometer.hub.security import RequestGuard
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -36,46 +36,46 @@ def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
         routes=[
             *routes(store),
             *sign_in_routes(store),
-            *Live(store, chosen).routes(),
+            *LiveStreams(store, chosen).routes(),
             Route("/favicon.ico", _icon, methods=["GET"]),
             Route("/static/vega.js", _vega, methods=["GET"]),
             Mount("/static", StaticFiles(directory=STATIC)),
-            Mount("/api/v1", Behind(store, chosen)),
+            Mount("/api/v1", LazyApi(store, chosen)),
         ],
-        exception_handlers={404: _nothing, 405: _nothing, 500: _broken},
+        exception_handlers={404: _not_found, 405: _not_found, 500: _server_error},
     )
-    return Guard(_Packed(inner), store, chosen)
+    return RequestGuard(_Compressed(inner), store, chosen)
 
 
-class _Packed:
-    """Answers packed for browsers that ask for it, but never a live stream, which must not wait to be packed."""
+class _Compressed:
+    """Compresses responses for browsers that ask for it, except live streams, whose events must not wait."""
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app, self._packed = app, GZipMiddleware(app, minimum_size=2000, compresslevel=3)
+        self._app, self._compressed = app, GZipMiddleware(app, minimum_size=2000, compresslevel=3)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         live = scope["type"] != "http" or scope["path"].endswith("/live")
-        await (self._app if live else self._packed)(scope, receive, send)
+        await (self._app if live else self._compressed)(scope, receive, send)
 
 
-class Behind:
-    """The API, made when it is first asked for or when the hub has nothing else to do: FastAPI takes its time."""
+class LazyApi:
+    """The API, made when it is first used: importing FastAPI takes a while."""
 
     def __init__(self, store: Store, rules: Rules) -> None:
         self._store, self._rules = store, rules
         self._lock = threading.Lock()
-        self._made: ASGIApp | None = None
+        self._api: ASGIApp | None = None
 
-    def made(self) -> ASGIApp:
+    def api(self) -> ASGIApp:
         with self._lock:
-            if self._made is None:
+            if self._api is None:
                 from inferometer.hub.api import create_api  # noqa: PLC0415 - FastAPI, behind the first page
 
-                self._made = create_api(self._store, self._rules)
-            return self._made
+                self._api = create_api(self._store, self._rules)
+            return self._api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._made if self._made is not None else await to_thread.run_sync(self.made)
+        app = self._api if self._api is not None else await to_thread.run_sync(self.api)
         await app(scope, receive, send)
 
 
@@ -84,7 +84,7 @@ def _icon(_request: Request) -> Response:
 
 
 async def _vega(_request: Request) -> Response:
-    """Vega's file name changes with its version in no address, so browsers ask again once a week."""
+    """The URL does not change with Vega's version, so browsers ask again once a week."""
     from inferometer.errors import MissingDependencyError  # noqa: PLC0415 - beside its only use
 
     try:
@@ -94,15 +94,17 @@ async def _vega(_request: Request) -> Response:
     return Response(script, media_type="text/javascript", headers={"cache-control": _WEEK})
 
 
-def _nothing(request: Request, error: Exception) -> Response:
-    """No page; for programs in their own form, as with a line break in a name, which no route of the API takes."""
+def _not_found(request: Request, error: Exception) -> Response:
+    """A page, or JSON for programs: some API paths, such as a name with a line break, match no route there."""
     status = getattr(error, "status_code", 404)
     if request.url.path.startswith("/api/"):
         return JSONResponse(problem("There is nothing at this address."), status_code=status)
-    values = {"message": "There is no such page.", "remedy": "The menu above leads to all there is.", "here": ""}
-    return HTMLResponse(render("error.html", values), status_code=status)
+    values = {"message": "There is no such page.", "remedy": "The menu above leads to every page.", "here": ""}
+    return HTMLResponse(render_template("error.html", values), status_code=status)
 
 
-def _broken(_request: Request, error: Exception) -> Response:
-    words = f"The hub failed on this page ({type(error).__name__}). Its terminal says more."
-    return HTMLResponse(render("error.html", {"message": words, "remedy": None, "here": ""}), status_code=500)
+def _server_error(_request: Request, error: Exception) -> Response:
+    message = f"The hub failed on this page ({type(error).__name__}). Its terminal says more."
+    return HTMLResponse(
+        render_template("error.html", {"message": message, "remedy": None, "here": ""}), status_code=500
+    )

@@ -1,4 +1,4 @@
-"""The one script that is not ours: Vega, made by vl-convert on this machine once, and kept in the cache folder."""
+"""The one script that is not ours: Vega, bundled once by vl-convert on this machine and kept in the cache folder."""
 
 import hashlib
 import threading
@@ -15,34 +15,34 @@ _LOCK = threading.Lock()
 def vega_bundle(folder: Path | None = None) -> bytes:
     """Vega, Vega-Lite and vega-embed as one script. Making it takes seconds; afterwards it is a file."""
     try:
-        made_by = version("vl-convert-python")
+        converter = version("vl-convert-python")
     except PackageNotFoundError:
         raise MissingDependencyError(
             "Drawing charts in a page needs vl-convert, which is not installed.",
             remedy="pip install 'inferometer[charts]'",
         ) from None
-    place = (folder or cache_folder()) / "hub" / f"vega-{made_by}.js"
+    path = (folder or cache_folder()) / "hub" / f"vega-{converter}.js"
     with _LOCK:
-        if place.is_file():
-            return place.read_bytes()
-        made: bytes = import_module("vl_convert").javascript_bundle().encode()
-        _keep(place, made)
-    return made
+        if path.is_file():
+            return path.read_bytes()
+        bundle: bytes = import_module("vl_convert").javascript_bundle().encode()
+        _cache(path, bundle)
+    return bundle
 
 
-def _keep(place: Path, data: bytes) -> None:
-    """Beside its place first, then moved: nobody reads half a script. A cache that cannot be written is no error."""
+def _cache(path: Path, data: bytes) -> None:
+    """Write it beside its place and move it, so that nobody reads half a script. A read-only cache is no error."""
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        partial = place.with_suffix(f".{hashlib.sha256(data).hexdigest()[:8]}.part")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(f".{hashlib.sha256(data).hexdigest()[:8]}.part")
         partial.write_bytes(data)
-        partial.replace(place)
+        partial.replace(path)
     except OSError:
         return
 
 
 def warm() -> None:
-    """Make the bundle while nobody waits for it."""
+    """Make the bundle in the background, before anybody waits for it."""
 
     def work() -> None:
         try:

@@ -1,4 +1,4 @@
-"""What the pages of devices, formulas, predictions and sweeps are filled with."""
+"""The values for the templates of devices, formulas, predictions and sweeps."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def formats() -> list[str]:
 
 
 def predict_values(query: QueryParams) -> dict[str, Any]:
-    """The form as the address asks for it, so that an answer can be shared; unknown names fall back to the first."""
+    """The form as the URL fills it, so that an answer can be shared; unknown names fall back to the defaults."""
     model = query.get("model", _FIRST_MODEL)
-    wanted = [name for name in query.getlist("on") if row_named("devices", name) is not None]
-    known = [name for name in _FIRST_DEVICES if row_named("devices", name) is not None]
+    chosen = [name for name in query.getlist("on") if row_named("devices", name) is not None]
+    usual = [name for name in _FIRST_DEVICES if row_named("devices", name) is not None]
     data = {
         "models": model_rows(),
         "devices": [
@@ -46,7 +46,7 @@ def predict_values(query: QueryParams) -> dict[str, Any]:
             for row in device_rows()
         ],
         "model": model if row_named("models", model) is not None else _FIRST_MODEL,
-        "chosen": wanted or known,
+        "chosen": chosen or usual,
         "asked": {name: query[name] for name in ("weights", "kv", "batch", "prompt", "generate") if query.get(name)},
     }
     return {"data": data, "formats": formats()}
@@ -64,8 +64,10 @@ def formula_sections() -> list[dict[str, Any]]:
             }
         )
     return [
-        {"name": name, "title": SECTIONS[name], "formulas": found} for name, found in by_section.items() if found
-    ]  # fmt: skip
+        {"name": name, "title": SECTIONS[name], "formulas": formulas}
+        for name, formulas in by_section.items()
+        if formulas
+    ]
 
 
 def formula_values(name: str) -> dict[str, Any]:
@@ -87,11 +89,11 @@ def formula_values(name: str) -> dict[str, Any]:
 
 
 def _typed(value: Any, unit: str) -> str:
-    """An example as somebody would type it: with a unit, where that says the same number."""
+    """An example as a person would type it: with a unit, if that parses to the same number."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return ", ".join(_typed(each, unit) for each in value)
+        return ", ".join(_typed(item, unit) for item in value)
     if isinstance(value, str | bool):
         return str(value)
     plain = f"{value:.12g}" if float(f"{value:.12g}") == value else repr(value)
@@ -108,12 +110,14 @@ def sweep_values(query: QueryParams) -> dict[str, Any]:
                "higher": name in HIGHER_IS_BETTER}
         for name, column in COLUMNS.items()
     }  # fmt: skip
-    chosen = query.getlist("models")
     data = {
         "columns": columns,
         "models": [row["name"] for row in model_rows()],
         "devices": [row["name"] for row in device_rows()],
         "colours": list(COLOURS),
-        "asked": {"models": chosen or [_FIRST_MODEL], "devices": query.getlist("devices") or list(_FIRST_DEVICES[:2])},
+        "asked": {
+            "models": query.getlist("models") or [_FIRST_MODEL],
+            "devices": query.getlist("devices") or list(_FIRST_DEVICES[:2]),
+        },
     }
     return {"data": data, "formats": formats()}

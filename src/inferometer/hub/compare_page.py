@@ -1,4 +1,4 @@
-"""What the compare page is filled with: the first run is the baseline, each other is held against it."""
+"""The values for the compare page: every run against the first, the baseline."""
 
 from __future__ import annotations
 
@@ -14,31 +14,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from inferometer.bench.compare import Comparison, Metric
-    from inferometer.core.profile import Profile
+    from inferometer.core.profile import Phase, Profile
     from inferometer.core.run import Run
 
 _MOST_LAYERS = 500
 
 
 def profiles_of(runs: Sequence[Run]) -> list[tuple[str, Profile]]:
-    """Runs by names that tell them apart."""
-    found = []
+    """The profiles of runs, with names that tell them apart."""
+    named = []
     for run in runs:
         if run.profile is None:
             raise DomainError(f"Run {run.id} has no profile to compare: it is {run.status}.")
         name = run.name or run.profile.model.name
-        again = sum((other.name or (other.profile and other.profile.model.name)) == name for other in runs) > 1
-        found.append((f"{name} ({run.id})" if again else name, run.profile))
-    return found
+        ambiguous = sum((other.name or (other.profile and other.profile.model.name)) == name for other in runs) > 1
+        named.append((f"{name} ({run.id})" if ambiguous else name, run.profile))
+    return named
 
 
 def compare_values(runs: Sequence[Run]) -> dict[str, Any]:
-    (first, baseline), *others = profiles_of(runs)
+    named = profiles_of(runs)
+    (first, baseline), *others = named
     comparisons = [compare(baseline, profile, names=(first, name)) for name, profile in others]
     samples = {
         name: phase.samples_s
-        for name, profile in profiles_of(runs)
-        if (phase := _sampled(profile, comparisons[0].metric)) is not None and phase.samples_s
+        for name, profile in named
+        if (phase := _phase_of(profile, comparisons[0].metric)) is not None and phase.samples_s
     }
     charts: dict[str, Any] = {}
     if len(samples) > 1:
@@ -51,42 +52,41 @@ def compare_values(runs: Sequence[Run]) -> dict[str, Any]:
     return {
         "title": f"{first} and {', '.join(name for name, _ in others)}",
         "runs": runs,
-        "names": [name for name, _ in profiles_of(runs)],
-        "comparisons": [_shown(index, comparison) for index, comparison in enumerate(comparisons)],
+        "names": [name for name, _ in named],
+        "comparisons": [_comparison_values(index, comparison) for index, comparison in enumerate(comparisons)],
         "charts": charts,
     }
 
 
-def _sampled(profile: Profile, metric: str) -> Any:
-    """The phase a metric is the time of; latency is the forward pass."""
-    wanted = ("forward",) if metric == "latency" else (metric,)
-    return next((phase for name in wanted if (phase := profile.phase(name)) is not None), None)
+def _phase_of(profile: Profile, metric: str) -> Phase | None:
+    """The phase that a metric is the time of; latency is that of the forward pass."""
+    return profile.phase("forward" if metric == "latency" else metric)
 
 
-def _shown(index: int, comparison: Comparison) -> dict[str, Any]:
+def _comparison_values(index: int, comparison: Comparison) -> dict[str, Any]:
     layers = sorted(comparison.ops, key=lambda op: -abs((op.b or 0.0) - (op.a or 0.0)))
     return {
         "index": index,
         "a": comparison.a,
         "b": comparison.b,
         "main": comparison.main,
-        "metrics": [_row(metric) for metric in comparison.metrics],
-        "layers": [_row(op) for op in layers[:_MOST_LAYERS]],
+        "metrics": [_metric_row(metric) for metric in comparison.metrics],
+        "layers": [_metric_row(op) for op in layers[:_MOST_LAYERS]],
         "left": max(0, len(layers) - _MOST_LAYERS),
         "notes": comparison.notes,
     }
 
 
-def _row(metric: Metric) -> dict[str, Any]:
-    def told(value: float | None) -> str:
+def _metric_row(metric: Metric) -> dict[str, Any]:
+    def text(value: float | None) -> str:
         return "–" if value is None else format_quantity(value, metric.unit)
 
     interval = "" if metric.low is None or metric.high is None else f"{metric.low:.3f} – {metric.high:.3f}"
     return {
         "name": metric.name,
         "phase": metric.phase,
-        "a": told(metric.a),
-        "b": told(metric.b),
+        "a": text(metric.a),
+        "b": text(metric.b),
         "ratio": "–" if metric.ratio is None else f"{metric.ratio:.3f}",
         "interval": interval,
         "verdict": metric.verdict,

@@ -1,4 +1,4 @@
-"""A run as files: the forms a profile can be saved in, by the ending of a file's name."""
+"""A run as a file: the formats a profile can be saved in, by the suffix of the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.values import Metric
 
-_TYPES = {
+MEDIA_TYPES = {
     "json": "application/json",
     "csv": "text/csv; charset=utf-8",
     "md": "text/markdown; charset=utf-8",
@@ -25,20 +25,29 @@ _TYPES = {
 }
 
 
-def media_type(form: str) -> str:
-    return _TYPES[form]
+def exported_run(run: Run, form: str, metrics: Sequence[Metric] = ()) -> bytes:
+    """The run's profile as json, csv, md, html, trace.json or svg (the dataflow drawing).
 
-
-def made(run: Run, form: str, metrics: Sequence[Metric] = ()) -> bytes:
-    """The run's profile in a form: json, csv, md, html, trace.json or svg (the dataflow drawing).
-
-    `metrics` are those of the run, of which the page in one file shows the memory over time.
+    `metrics` are the run's; the html page draws the memory over time from them.
     """
     if form not in FORMS:
-        raise UnknownNameError("form", form, FORMS, listing=f"There is: {', '.join(FORMS)}.")
+        raise UnknownNameError("format", form, FORMS, listing=f"Known: {', '.join(FORMS)}.")
+    profile = _profile_of(run)
+    return _html(run, profile, metrics) if form == "html" else FORMS[form](run, profile)
+
+
+def exported_chart(run: Run, name: str, form: str) -> bytes:
+    """One chart of the run's profile as SVG, PNG or its Vega-Lite spec."""
+    from inferometer.hub.run_charts import chart_spec  # noqa: PLC0415 - only when it is asked for
+    from inferometer.report.charts.render import render  # noqa: PLC0415 - as above
+
+    return render(chart_spec(_profile_of(run), name), form)
+
+
+def _profile_of(run: Run) -> Profile:
     if run.profile is None:
         raise DomainError(f"Run {run.id} has no profile: it is {run.status}.", remedy="Look at its log.")
-    return _html(run, run.profile, metrics) if form == "html" else FORMS[form](run, run.profile)
+    return run.profile
 
 
 def _json(_run: Run, profile: Profile) -> bytes:
@@ -46,17 +55,17 @@ def _json(_run: Run, profile: Profile) -> bytes:
 
 
 def _csv(_run: Run, profile: Profile) -> bytes:
-    from inferometer.report.exports import layers_csv  # noqa: PLC0415 - only where it is asked for
+    from inferometer.report.exports import layers_csv  # noqa: PLC0415 - as above
 
     return layers_csv(profile).encode()
 
 
 def _markdown(run: Run, profile: Profile) -> bytes:
-    from inferometer.hub.explaining import explained  # noqa: PLC0415 - as above
+    from inferometer.hub.explaining import page_explanation  # noqa: PLC0415 - as above
     from inferometer.report.exports import markdown  # noqa: PLC0415 - as above
 
-    found = explained(profile, name=run.id)
-    return markdown(profile, title=run.name, findings=found.findings).encode()
+    explanation = page_explanation(profile, name=run.id)
+    return markdown(profile, title=run.name, findings=explanation.findings).encode()
 
 
 def _html(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> bytes:
@@ -76,20 +85,12 @@ def _trace(_run: Run, profile: Profile) -> bytes:
 def _drawing(_run: Run, profile: Profile) -> bytes:
     from inferometer.hub.dataflow import dataflow_svg  # noqa: PLC0415 - as above
 
-    found = dataflow_svg(profile)
-    if found is None:
+    drawing = dataflow_svg(profile)
+    if drawing is None:
         raise DomainError(f"The profile of {profile.model.name} has no steps to draw.")
-    return found.encode()
+    return drawing.encode()
 
 
 FORMS: dict[str, Callable[[Run, Profile], bytes]] = {
     "json": _json, "csv": _csv, "md": _markdown, "html": _html, "trace.json": _trace, "svg": _drawing,
 }  # fmt: skip
-
-
-def chart(profile: Profile, name: str, form: str) -> bytes:
-    """One chart of a profile as SVG, PNG or its Vega-Lite spec."""
-    from inferometer.hub.run_charts import chart_of  # noqa: PLC0415 - as above
-    from inferometer.report.charts.render import render  # noqa: PLC0415 - as above
-
-    return render(chart_of(profile, name), form)

@@ -1,6 +1,6 @@
-"""The seam to `explain`: where the time goes and what to do, where that can be had, and nothing where it cannot.
+"""The explanation of a profile, for a page: where the time goes and what to do.
 
-A page must show even where the explanation of one odd profile fails, so what goes wrong there is left out, not raised.
+A page must appear even if the explanation of an odd profile fails, so what goes wrong here is left out, not raised.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
+    from inferometer.explain.attribution import Breakdown
 
 _MOST_ROWS = 8
-_UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers of an odd profile
+_UNREADABLE = (InferometerError, ArithmeticError, ValueError)  # odd numbers in an odd profile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """`tables` close: each has its rows, the largest first, and what no row has."""
+class PageExplanation:
+    """The rows of each of `tables`, the largest first, and its remainder add up to the whole."""
 
     headline: str | None = None
     findings: tuple[Finding, ...] = ()
@@ -28,34 +29,36 @@ class Explained:
     next: tuple[str, ...] = ()
 
 
-def explained(profile: Profile, *, name: str | None = None) -> Explained:
-    """What is known of a profile beyond its numbers; at the least, the findings that it carries itself."""
-    from inferometer.verbs.explanations import explained as explain  # noqa: PLC0415 - with the first explanation
+def page_explanation(profile: Profile, *, name: str | None = None) -> PageExplanation:
+    """The explanation of a profile; if it cannot be explained, only the findings stored with it."""
+    from inferometer.verbs.explanations import explained  # noqa: PLC0415 - slow: only with the first explanation
 
     try:
-        found = explain(profile, name=name)
+        explanation = explained(profile, name=name)
     except _UNREADABLE:
-        return Explained(findings=profile.findings)
-    return Explained(
-        headline=found.headline,
-        findings=found.findings,
-        tables=tuple(_table(each) for each in found.tables if each.rows),
-        next=found.next,
+        return PageExplanation(findings=profile.findings)
+    return PageExplanation(
+        headline=explanation.headline,
+        findings=explanation.findings,
+        tables=tuple(_attribution_rows(table) for table in explanation.tables if table.rows),
+        next=explanation.next,
     )
 
 
-def _table(found: Any) -> dict[str, Any]:
-    rows = [{"name": row.name, "time_s": row.time_s, "share": row.share, "count": row.count} for row in found.rows]
-    shown, left = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
-    if left:
-        rest = {key: sum(row[key] for row in left) for key in ("time_s", "share", "count")}
-        shown.append({"name": f"{len(left)} more", **rest})
+def _attribution_rows(table: Breakdown) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = [
+        {"name": row.name, "time_s": row.time_s, "share": row.share, "count": row.count} for row in table.rows
+    ]
+    shown, others = rows[:_MOST_ROWS], rows[_MOST_ROWS:]
+    if others:
+        rest = {key: sum(row[key] for row in others) for key in ("time_s", "share", "count")}
+        shown.append({"name": f"{len(others)} more", **rest})
     return {
-        "by": found.by,
-        "phase": found.phase,
-        "whole_s": found.whole_s,
+        "by": table.by,
+        "phase": table.phase,
+        "whole_s": table.whole_s,
         "rows": shown,
-        "remainder": found.remainder,
-        "remainder_s": found.remainder_s,
-        "remainder_share": found.remainder_share,
+        "remainder": table.remainder,
+        "remainder_s": table.remainder_s,
+        "remainder_share": table.remainder_share,
     }

@@ -1,4 +1,4 @@
-"""Errors as HTTP: the one place that says which status an error has, and what a client is told."""
+"""Errors as HTTP: the one place that decides the status of an error and what the client gets to read."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from inferometer.errors import InferometerError, MissingDependencyError, SchemaError, UnknownNameError
 from inferometer.store.errors import StoreError
 
-# The shape of every error the API answers with, for its description.
+# The schema of every error of the API, for its description.
 PROBLEM: dict[str, Any] = {
     "type": "object",
     "properties": {"error": {"type": "string"}, "remedy": {"type": ["string", "null"]}},
@@ -17,7 +17,7 @@ PROBLEM: dict[str, Any] = {
 
 
 class HubError(InferometerError):
-    """What the hub itself refuses, with the status it refuses it with."""
+    """A request that the hub itself refuses, with the HTTP status."""
 
     def __init__(self, status: int, message: str, *, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -41,6 +41,6 @@ def problem(message: str, remedy: str | None = None) -> dict[str, Any]:
 
 
 async def failure(_request: Request, error: Exception) -> Response:
-    """For the API: an error of ours in its own words."""
+    """Handle one of our errors in the API."""
     assert isinstance(error, InferometerError)  # noqa: S101 - it is registered for those
     return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error))

@@ -1,7 +1,8 @@
-"""Live pages: server-sent events from the store, looked at a few times a second while somebody watches."""
+"""Live pages: server-sent events from the store, which is polled while somebody watches."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from anyio import to_thread
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from inferometer.errors import InferometerError
+from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.hub.failures import problem, status_of
 from inferometer.store.values import Filter
 
@@ -26,16 +27,16 @@ if TYPE_CHECKING:
     from inferometer.store.values import Metric
 
 _OPEN: tuple[Status, ...] = ("pending", "running")
-_QUIET_S = 15.0  # a comment so often keeps the line open
+_QUIET_S = 15.0  # so often a comment keeps the connection open
 _MOST_METRICS = 500
 
 
 def event(name: str, value: Any) -> bytes:
-    """One event. JSON has no line breaks, so a value is always one line."""
+    """One server-sent event. Encoded JSON has no line breaks, so the value is a single line."""
     return b"event: " + name.encode() + b"\ndata: " + msgspec.json.encode(value) + b"\n\n"
 
 
-class Live:
+class LiveStreams:
     def __init__(self, store: Store, rules: Rules, pause: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
         self._store, self._rules, self._pause = store, rules, pause
         self._streams = 0
@@ -47,11 +48,11 @@ class Live:
         ]
 
     async def all(self, request: Request) -> Response:
-        """Events named `runs`: those that wait or run, and those that ended since the stream began."""
+        """Events named `runs`: the pending and running ones, and those that ended since the stream began."""
         return self._streamed(self._changes(request, self._open_runs(set())))
 
     async def one(self, request: Request) -> Response:
-        """Events named `run`: how it stands, and its metrics so far. The stream ends with the run."""
+        """Events named `run`: its status and its metrics so far. The stream ends when the run does."""
         try:
             run = await to_thread.run_sync(self._store.resolve, request.path_params["run"])
         except InferometerError as error:
@@ -60,29 +61,31 @@ class Live:
 
     def _streamed(self, events: AsyncIterator[bytes]) -> Response:
         if self._streams >= self._rules.streams:
-            return JSONResponse(problem("Too many live pages are open."), status_code=503)
+            return JSONResponse(
+                problem("Too many live pages are open.", "Close one, and reload this page."), status_code=503
+            )
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._counted(events), media_type="text/event-stream", headers=headers)
 
     async def _counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         self._streams += 1
         try:
-            async for each in events:
-                yield each
+            async for encoded in events:
+                yield encoded
         finally:
             self._streams -= 1
 
     async def _changes(
         self, request: Request, look: Callable[[], tuple[str, Any, bool]]
     ) -> AsyncIterator[bytes]:  # fmt: skip
-        """What a look shows, whenever it differs from the last, until it is over or nobody watches."""
+        """Poll with `look` and yield what changed, until the last event or until nobody watches."""
         before, quiet = b"", 0.0
         while not await request.is_disconnected():
             name, value, last = await to_thread.run_sync(look)
-            told = event(name, value)
-            if told != before:
-                before, quiet = told, 0.0
-                yield told
+            encoded = event(name, value)
+            if encoded != before:
+                before, quiet = encoded, 0.0
+                yield encoded
             elif quiet >= _QUIET_S:
                 quiet = 0.0
                 yield b": still here\n\n"
@@ -95,7 +98,10 @@ class Live:
         def look() -> tuple[str, Any, bool]:
             now = self._store.list(Filter(status=_OPEN)).rows
             seen.update(row.id for row in now)
-            ended = [self._store.row(run) for run in sorted(seen - {row.id for row in now})]
+            ended = []
+            for run in sorted(seen - {row.id for row in now}):
+                with suppress(UnknownNameError):  # deleted since
+                    ended.append(self._store.row(run))
             shown = [{**asdict(row), "metrics": self._last(row.id)} for row in now]
             return "runs", {"open": shown, "ended": [asdict(row) for row in ended]}, False
 
@@ -111,11 +117,11 @@ class Live:
         return look
 
     def _last(self, run: str) -> dict[str, dict[str, float]]:
-        """The value of each metric that was written last, and its step."""
-        found = sorted(self._store.metrics(run), key=_when)
-        return {metric.name: {"value": metric.value, "step": metric.step} for metric in found}
+        """The latest value of each metric, with its step."""
+        metrics = sorted(self._store.metrics(run), key=_when)
+        return {metric.name: {"value": metric.value, "step": metric.step} for metric in metrics}
 
 
 def _when(metric: Metric) -> tuple[float, int]:
-    """By time, since the parts of a measurement each count their steps from the start."""
+    """Sort by time, because each part of a measurement counts its steps from the start."""
     return metric.at or 0.0, metric.step

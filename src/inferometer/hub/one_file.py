@@ -1,4 +1,4 @@
-"""The run page as one file: the hub's own template, styles and scripts, with Vega inside where it is to be had."""
+"""The run page as one file: the hub's own template, styles and scripts, with Vega inside if it is installed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from inferometer.errors import MissingDependencyError
 from inferometer.hub.assets import vega_bundle
 from inferometer.hub.dataflow import dataflow_svg
-from inferometer.hub.explaining import explained
-from inferometer.hub.rendering import STATIC, render
+from inferometer.hub.explaining import page_explanation
+from inferometer.hub.rendering import STATIC, render_template
 from inferometer.hub.run_page import held_of, run_values
 from inferometer.report.html_report import Parts, bundled, html_report
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
 def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
     values = {**run_values(run, profile), "held": held_of(metrics)}
     drawing = dataflow_svg(profile)
-    found = explained(profile, name=run.id)
-    specs = {chart.name: chart.made() for chart in values["charts"]}
-    body = render("report.html", {**values, "drawing": drawing, "specs": specs, "explained": found})
+    explanation = page_explanation(profile, name=run.id)
+    specs = {chart.name: chart.spec() for chart in values["charts"]}
+    body = render_template("report.html", {**values, "drawing": drawing, "specs": specs, "explanation": explanation})
     modules = {path.name: path.read_text(encoding="utf-8") for path in STATIC.glob("*.js")}
     return html_report(
         Parts(
             title=values["title"],
             styles=(STATIC / "hub.css").read_text(encoding="utf-8"),
             body=body,
-            early=(modules["theme.js"], *_vega(needed=bool(values["charts"]))),
+            early=(modules["theme.js"], *_vega_scripts(needed=bool(values["charts"]))),
             late=(bundled("run.js", modules),),
         )
     )
 
 
-def _vega(*, needed: bool) -> tuple[str, ...]:
+def _vega_scripts(*, needed: bool) -> tuple[str, ...]:
     try:
         return (vega_bundle().decode(),) if needed else ()
     except MissingDependencyError:

@@ -1,4 +1,4 @@
-"""The pages. Each reads the store or the catalog, fills a template, and computes nothing itself."""
+"""The pages. Each reads the store or the catalog and fills a template; none computes anything itself."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from inferometer.errors import DomainError, InferometerError
 from inferometer.hub.failures import status_of
-from inferometer.hub.keeping import Kept
-from inferometer.hub.listing import listed_from
-from inferometer.hub.rendering import render
+from inferometer.hub.rendering import render_template
+from inferometer.hub.run_cache import RunCache
+from inferometer.hub.run_listing import listing_from
 from inferometer.hub.security import COOKIE
 from inferometer.store.values import Filter
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
-    from inferometer.hub.listing import Listed
+    from inferometer.hub.run_listing import RunListing
     from inferometer.store.store import Store
     from inferometer.store.values import RunRow
 
@@ -53,63 +53,63 @@ def routes(store: Store) -> list[Route]:
         "/sweep": pages.sweep,
         "/live": pages.live,
     }
-    return [Route(path, _told(page), methods=["GET"]) for path, page in table.items()]
+    return [Route(path, _with_error_page(page), methods=["GET"]) for path, page in table.items()]
 
 
-def _told(page: Page) -> Page:
-    """Errors of ours as a page in their own words."""
+def _with_error_page(page: Page) -> Page:
+    """The page, or one that shows our error and its remedy."""
 
-    def told(request: Request) -> Response:
+    def shown(request: Request) -> Response:
         try:
             return page(request)
         except InferometerError as error:
             values = {"message": error.message, "remedy": error.remedy, "here": ""}
-            return HTMLResponse(render("error.html", values), status_code=status_of(error))
+            return HTMLResponse(render_template("error.html", values), status_code=status_of(error))
 
-    return told
+    return shown
 
 
 def _html(name: str, here: str, **values: Any) -> HTMLResponse:
-    return HTMLResponse(render(name, {**values, "here": here}))
+    return HTMLResponse(render_template(name, {**values, "here": here}))
 
 
 class Pages:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept = Kept(store)
+        self._cache = RunCache(store)
 
     def runs(self, request: Request) -> Response:
-        return self._list(request, listed_from(request.query_params), project=None)
+        return self._list(request, listing_from(request.query_params), project=None)
 
     def project(self, request: Request) -> Response:
         project = request.path_params["project"]
-        return self._list(request, listed_from(request.query_params, project=project), project=project)
+        return self._list(request, listing_from(request.query_params, project=project), project=project)
 
-    def _list(self, request: Request, asked: Listed, project: str | None) -> Response:
-        page = self._store.list(asked.wanted, sort=asked.sort, limit=asked.limit, after=asked.after)
+    def _list(self, request: Request, listing: RunListing, project: str | None) -> Response:
+        page = self._store.list(listing.filter, sort=listing.sort, limit=listing.limit, after=listing.after)
         query = [(key, value) for key, value in request.query_params.multi_items() if key not in {"after", "sort"}]
         projects = self._store.projects()
-        empty = not page.rows and not any(each.runs for each in projects)
+        empty = not page.rows and not any(each_project.runs for each_project in projects)
         return _html(
             "runs.html",
             "runs",
             rows=page.rows,
-            asked=asked,
+            listing=listing,
             project=project,
             projects=projects,
             empty=empty,
-            told={name for name in _NUMBERS if any(getattr(row, name) is not None for row in page.rows)},
-            more=None if page.after is None else urlencode([*query, ("sort", asked.sort), ("after", page.after)]),
+            columns={name for name in _NUMBERS if any(getattr(row, name) is not None for row in page.rows)},
+            more=None if page.after is None else urlencode([*query, ("sort", listing.sort), ("after", page.after)]),
             query=urlencode(query),
-            trend=self._trend(request, asked) if project is not None and page.rows else None,
-            place=str(self._store.location),
+            trend=self._trend(request, listing) if project is not None and page.rows else None,
+            location=str(self._store.location),
         )
 
-    def _trend(self, request: Request, asked: Listed) -> dict[str, Any] | None:
-        """A number over the newest runs, by the first that any of them has."""
-        from inferometer.report.charts.runs import RUN_METRICS, run_trend  # noqa: PLC0415 - only where it is drawn
+    def _trend(self, request: Request, listing: RunListing) -> dict[str, Any] | None:
+        """One metric over the newest runs: the one the URL names, or the first that several of them have."""
+        from inferometer.report.charts.runs import RUN_METRICS, run_trend  # noqa: PLC0415 - only when it is drawn
 
-        rows: tuple[RunRow, ...] = self._store.list(asked.wanted, limit=_TREND_ROWS).rows
+        rows: tuple[RunRow, ...] = self._store.list(listing.filter, limit=_TREND_ROWS).rows
         known = [name for name in RUN_METRICS if sum(getattr(row, name) is not None for row in rows) > 1]
         if not known:
             return None
@@ -119,29 +119,29 @@ class Pages:
         return {"spec": run_trend(rows, chosen), "metric": chosen, "known": known}
 
     def run(self, request: Request) -> Response:
-        from inferometer.hub.run_page import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - the list does without charts
+        from inferometer.hub.run_page import HELD, PROGRESS, held_of, run_values  # noqa: PLC0415 - the list needs no charts
 
-        asked = request.path_params["run"]
-        found, row = self._kept.get(asked)
-        if found.id != asked:
-            return RedirectResponse(f"/runs/{found.id}", status_code=303)
-        metrics = self._store.metrics(found.id)
-        if found.profile is None:
-            return _html("open_run.html", "runs", run=found, row=row, metrics=metrics)
-        values = run_values(found, found.profile)
-        known = self._kept.explained_before(row)
-        if known is not None:
-            values["explained"] = known
+        name = request.path_params["run"]
+        run, row = self._cache.get(name)
+        if run.id != name:
+            return RedirectResponse(f"/runs/{run.id}", status_code=303)
+        metrics = self._store.metrics(run.id)
+        if run.profile is None:
+            return _html("open_run.html", "runs", run=run, row=row, metrics=metrics)
+        values = run_values(run, run.profile)
+        explanation = self._cache.cached_explanation(row)
+        if explanation is not None:
+            values["explanation"] = explanation
         shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
         return _html("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **values)
 
     def explanation(self, request: Request) -> Response:
-        """A part of the run page, which asks for it when it is drawn: pricing what-ifs takes a moment."""
-        run, found = self._kept.explained(request.path_params["run"])
-        return _html("explanation.html", "", run=run, explained=found)
+        """A part of the run page, which loads it afterwards: pricing what-ifs takes a moment."""
+        run, explanation = self._cache.explanation(request.path_params["run"])
+        return _html("explanation.html", "", run=run, explanation=explanation)
 
     def artifact(self, request: Request) -> Response:
-        """A run's file, always to be saved: what somebody attached is never shown as a page of ours."""
+        """A file of a run, always as a download: what somebody attached is never shown as a page of ours."""
         run, name = request.path_params["run"], request.path_params["name"]
         path = self._store.artifact(run, name)
         return FileResponse(path, media_type="application/octet-stream", filename=name.rpartition("/")[2])
@@ -149,32 +149,31 @@ class Pages:
     def dataflow(self, request: Request) -> Response:
         from inferometer.hub.dataflow import dataflow_svg  # noqa: PLC0415 - as above
 
-        found, _ = self._kept.get(request.path_params["run"])
-        drawing = None if found.profile is None else dataflow_svg(found.profile)
+        run, _ = self._cache.get(request.path_params["run"])
+        drawing = None if run.profile is None else dataflow_svg(run.profile)
         if drawing is None:
             return PlainTextResponse("There is nothing to draw.\n", status_code=404)
         return Response(drawing, media_type="image/svg+xml", headers={"cache-control": "private, max-age=600"})
 
     def export(self, request: Request) -> Response:
-        from inferometer.hub.downloads import made, media_type  # noqa: PLC0415 - as above
+        from inferometer.hub.downloads import MEDIA_TYPES, exported_run  # noqa: PLC0415 - as above
 
         form = request.path_params["form"]
-        run, _ = self._kept.get(request.path_params["run"])
+        run, _ = self._cache.get(request.path_params["run"])
         name = f"inferometer-{run.id}.{form}"
         headers = {"content-disposition": f'attachment; filename="{name}"'}
-        return Response(made(run, form, self._store.metrics(run.id)), media_type=media_type(form), headers=headers)
+        data = exported_run(run, form, self._store.metrics(run.id))
+        return Response(data, media_type=MEDIA_TYPES[form], headers=headers)
 
     def chart(self, request: Request) -> Response:
-        from inferometer.hub.downloads import chart, media_type  # noqa: PLC0415 - as above
+        from inferometer.hub.downloads import MEDIA_TYPES, exported_chart  # noqa: PLC0415 - as above
 
-        run, name, form = (request.path_params[key] for key in ("run", "name", "form"))
-        found, _ = self._kept.get(run)
-        if found.profile is None:
-            raise DomainError(f"Run {found.id} has no profile to draw: it is {found.status}.")
+        name, form = (request.path_params[key] for key in ("name", "form"))
+        run, _ = self._cache.get(request.path_params["run"])
         if form not in {"svg", "png", "json"}:
-            raise DomainError(f"A chart cannot be made {form!r}.", remedy="It can be svg, png or json.")
-        headers = {"content-disposition": f'inline; filename="{found.id}-{name}.{form}"'}
-        return Response(chart(found.profile, name, form), media_type=media_type(form), headers=headers)
+            raise DomainError(f"A chart cannot be saved as {form!r}.", remedy="Use svg, png or json.")
+        headers = {"content-disposition": f'inline; filename="{run.id}-{name}.{form}"'}
+        return Response(exported_chart(run, name, form), media_type=MEDIA_TYPES[form], headers=headers)
 
     def compare(self, request: Request) -> Response:
         from inferometer.hub.compare_page import compare_values  # noqa: PLC0415 - as above
@@ -185,8 +184,8 @@ class Pages:
             recent = self._store.list(Filter(status=("finished",)), limit=20).rows
             return _html("choose.html", "compare", rows=recent, chosen=set(wanted))
         if len(wanted) > _MOST_COMPARED:
-            raise DomainError(f"{len(wanted)} runs were asked for; {_MOST_COMPARED} can be compared.")
-        return _html("compare.html", "compare", **compare_values([self._kept.get(run)[0] for run in wanted]))
+            raise DomainError(f"{len(wanted)} runs are too many to compare; the limit is {_MOST_COMPARED}.")
+        return _html("compare.html", "compare", **compare_values([self._cache.get(run)[0] for run in wanted]))
 
     def predict(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import predict_values  # noqa: PLC0415 - as above
@@ -200,12 +199,12 @@ class Pages:
         return _html("devices.html", "devices", devices=device_rows(), seen=seen, words=_words(request))
 
     def device(self, request: Request) -> Response:
-        from inferometer.hub.catalogue import device_named  # noqa: PLC0415 - as above
+        from inferometer.hub.catalog_names import catalog_device  # noqa: PLC0415 - as above
         from inferometer.report.cards import device_card  # noqa: PLC0415 - as above
 
-        found = device_named(request.path_params["name"])
-        rows = self._store.list(Filter(device=found.name), limit=10).rows
-        return _html("device.html", "devices", card=device_card(found), device=found, rows=rows)
+        device = catalog_device(request.path_params["name"])
+        rows = self._store.list(Filter(device=device.name), limit=10).rows
+        return _html("device.html", "devices", card=device_card(device), device=device, rows=rows)
 
     def formulas(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import formula_sections  # noqa: PLC0415 - as above
@@ -236,13 +235,13 @@ def sign_in_routes(store: Store) -> list[Route]:
         to = to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
         if request.method == "GET":
             return _html("sign_in.html", "", to=to, wrong=False)
-        given = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0].strip()
-        token = await to_thread.run_sync(store.admitted, given) if given else None
+        text = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0].strip()
+        token = await to_thread.run_sync(store.admitted, text) if text else None
         if token is None:
-            return HTMLResponse(render("sign_in.html", {"to": to, "wrong": True, "here": ""}), status_code=403)
+            return HTMLResponse(render_template("sign_in.html", {"to": to, "wrong": True, "here": ""}), status_code=403)
         answer = RedirectResponse(to, status_code=303)
         secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, given, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
+        answer.set_cookie(COOKIE, text, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
         return answer
 
     def sign_out(_request: Request) -> Response:

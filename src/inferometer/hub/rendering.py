@@ -1,4 +1,4 @@
-"""Templates: everything from data is escaped, and data for scripts stands in an element that no browser runs."""
+"""Templates: all data is escaped, and data for scripts goes into an element that browsers do not run."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -19,25 +19,30 @@ STATIC = _HERE / "static"
 
 @cache
 def environment() -> Environment:
-    made = Environment(
+    env = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"quantity": _quantity, "capacity": format_capacity, "moment": _moment, "share": _share}
-    made.filters["evidence"] = _evidence
-    made.globals |= {"version": __version__, "data_element": data_element}
-    return made
+    env.filters |= {
+        "quantity": _quantity,
+        "capacity": format_capacity,
+        "moment": _moment,
+        "share": _share,
+        "evidence": _evidence,
+    }
+    env.globals |= {"version": __version__, "data_element": data_element}
+    return env
 
 
-def render(name: str, values: Mapping[str, Any]) -> str:
+def render_template(name: str, values: Mapping[str, Any]) -> str:
     return environment().get_template(name).render(values)
 
 
 def data_element(name: str, value: Any) -> Markup:
-    """A value as JSON in the page. `<` cannot stand in it, so nothing in a name can end the element."""
+    """A value as JSON in the page. `<` is escaped in it, so that no name can end the element."""
     text = msgspec.json.encode(value).decode()
     for letter, written in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\u2028")):
         text = text.replace(letter, written)
@@ -59,5 +64,5 @@ def _share(value: float | None) -> str:
 
 
 def _moment(seconds: float | None) -> str:
-    """UTC: the page's script writes it on the reader's own clock."""
+    """In UTC; the page's script turns it into local time."""
     return "–" if seconds is None else datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

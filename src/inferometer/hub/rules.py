@@ -1,4 +1,4 @@
-"""What a hub admits: whom, from where, how much, how often."""
+"""What a hub allows: whom, from where, how much, how often."""
 
 import ipaddress
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """`names` are further names the hub is called by. With `tokens` every request but the sign-in needs one."""
+    """`names` are further host names of the hub. With `tokens`, every request except the sign-in needs one."""
 
     host: str = "127.0.0.1"
     port: int = 8077
@@ -26,18 +26,18 @@ class Rules:
 
     @property
     def everywhere(self) -> bool:
-        """Whether it listens at every address of the machine."""
+        """Whether it listens on every address of the machine."""
         return self.host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
 
     @property
     def hosts(self) -> frozenset[str]:
-        """Names a request may be addressed to: any other is somebody else's page that was pointed here."""
-        bound = () if self.everywhere else (_bracketed(self.host),)
+        """The host names a request may use. Any other is another site's name that was pointed here (DNS rebinding)."""
+        bound = () if self.everywhere else (bracketed(self.host),)
         return frozenset(name.lower() for name in (*_OWN_NAMES, *bound, *self.names))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
+    """Whether only this machine can reach this address."""
     if host.lower() == "localhost":
         return True
     try:
@@ -46,5 +46,6 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _bracketed(host: str) -> str:
+def bracketed(host: str) -> str:
+    """An IPv6 address in brackets, as URLs have it; any other host unchanged."""
     return f"[{host}]" if ":" in host and not host.startswith("[") else host

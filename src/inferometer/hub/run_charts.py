@@ -1,4 +1,4 @@
-"""The charts that a profile can fill, by name: asked for one at a time, since a page draws what comes in sight."""
+"""The charts that a profile has data for, by name. Each is made when asked for: a page draws what comes into view."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import UnknownNameError
 from inferometer.explain.roofline import drawn_roofs
-from inferometer.hub.catalogue import roofs_of
+from inferometer.hub.catalog_names import roofs_of
 from inferometer.report.charts.layers import kind_chart, layer_chart, phases_with_ops, unit_chart
 from inferometer.report.charts.memory import memory_chart
 from inferometer.report.charts.roofline import roofline
@@ -21,53 +21,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
-    """`made` gives the Vega-Lite spec. What is not `shown` is drawn by the page in a way of its own."""
+    """`spec` makes the Vega-Lite spec. If not `shown`, the page draws the same data itself."""
 
     name: str
     title: str
-    made: Callable[[], dict[str, Any]]
+    spec: Callable[[], dict[str, Any]]
     shown: bool = True
 
 
 def charts_of(profile: Profile) -> dict[str, Chart]:
-    found = [*_layers(profile), *_samples(profile)]
+    charts = [*_layer_charts(profile), *_sample_charts(profile)]
     if profile.summary.peak_memory_bytes:
-        found.append(Chart(name="memory", title="Peak memory", made=lambda: memory_chart(profile), shown=False))
-    found += _rooflines(profile)
-    return {chart.name: chart for chart in found}
+        charts.append(Chart(name="memory", title="Peak memory", spec=lambda: memory_chart(profile), shown=False))
+    charts += _rooflines(profile)
+    return {chart.name: chart for chart in charts}
 
 
-def chart_of(profile: Profile, name: str) -> dict[str, Any]:
-    """One of them; `roofline` alone is that of the last phase."""
+def chart_spec(profile: Profile, name: str) -> dict[str, Any]:
+    """The Vega-Lite spec of one chart. `roofline` by itself is that of the last phase."""
     known = charts_of(profile)
     if name == "roofline":
-        name = next((each for each in reversed(known) if each.startswith("roofline-")), name)
+        name = next((chart for chart in reversed(known) if chart.startswith("roofline-")), name)
     if name not in known:
-        raise UnknownNameError("chart of this run", name, known, listing=f"There is: {', '.join(known)}.")
-    return known[name].made()
+        raise UnknownNameError("chart of this run", name, known, listing=f"Known: {', '.join(known)}.")
+    return known[name].spec()
 
 
-def _layers(profile: Profile) -> list[Chart]:
+def _layer_charts(profile: Profile) -> list[Chart]:
     if not phases_with_ops(profile):
         return []
-    made: dict[str, Callable[[], dict[str, Any]]] = {
+    specs: dict[str, Callable[[], dict[str, Any]]] = {
         "layers": lambda: layer_chart(profile),
         "kinds": lambda: kind_chart(profile),
         "kinds-count": lambda: kind_chart(profile, "count"),
         "units": lambda: unit_chart(profile),
         "units-count": lambda: unit_chart(profile, "count"),
     }
-    return [Chart(name=name, title=name, made=make, shown=False) for name, make in made.items()]
+    return [Chart(name=name, title=name, spec=spec, shown=False) for name, spec in specs.items()]
 
 
-def _samples(profile: Profile) -> list[Chart]:
-    found = []
+def _sample_charts(profile: Profile) -> list[Chart]:
+    charts = []
     if any(phase.samples_s for phase in map(profile.phase, ("forward", "decode", "prefill")) if phase is not None):
-        found.append(Chart(name="histogram", title="Spread of the readings", made=lambda: histogram(profile)))
+        charts.append(Chart(name="histogram", title="Spread of the readings", spec=lambda: histogram(profile)))
     decode = profile.phase("decode")
     if decode is not None and decode.context and decode.samples_s:
-        found.append(Chart(name="tokens", title="Token by token", made=lambda: token_trend(profile)))
-    return found
+        charts.append(Chart(name="tokens", title="Token by token", spec=lambda: token_trend(profile)))
+    return charts
 
 
 def _rooflines(profile: Profile) -> list[Chart]:
@@ -84,7 +84,7 @@ def _has_roof(device: Device) -> bool:
 
 
 def _placed(op: Any, phase: Phase) -> bool:
-    """Whether an op has a place on the plane: work, bytes and more than a trace of the time."""
+    """Whether an op can be placed in a roofline: it has work, bytes and more than a trace of the time."""
     return bool(op.flops and op.bytes and op.time_s > 1e-4 * phase.time_s)
 
 
@@ -92,5 +92,5 @@ def _roofline(profile: Profile, device: Device, phase: Phase) -> Chart:
     return Chart(
         name=f"roofline-{phase.name}",
         title=f"Roofline of {phase.name}",
-        made=lambda: roofline(profile, device, phase=phase.name),
+        spec=lambda: roofline(profile, device, phase=phase.name),
     )

@@ -1,11 +1,11 @@
-"""What the run page is filled with."""
+"""The values for the run page."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from inferometer.hub.run_charts import charts_of
-from inferometer.hub.run_view import cards_of, layers_of, percentile_rows, phase_rows
+from inferometer.hub.run_view import cards_of, layer_columns, percentile_rows, phase_rows
 from inferometer.report.charts.memory import memory_parts
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from inferometer.core.run import Run
     from inferometer.store.values import Metric
 
-PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page shows in a way of their own
+PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page does not list but draws
 _SIZES = ("batch", "prompt", "generate", "context", "image")
 
 
@@ -28,7 +28,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
         "badges": badges_of(profile),
         "cards": cards_of(profile),
         "phases": phase_rows(profile),
-        "layers": layers_of(profile),
+        "layers": layer_columns(profile),
         "charts": [chart for chart in charts_of(profile).values() if chart.shown],
         "percentiles": percentile_rows(profile),
         "memory": memory_parts(profile),
@@ -51,20 +51,30 @@ def subtitle_of(profile: Profile) -> str:
 
 
 def badges_of(profile: Profile) -> tuple[tuple[str, str, str], ...]:
-    """Word, tone, and what it means: shown beside the title."""
-    found: list[tuple[str, str, str]] = [
-        (profile.kind, "plain", "made by the cost model" if profile.kind == "predicted" else "measured on a device")
+    """The badges beside the title: word, tone, and an explanation."""
+    badges: list[tuple[str, str, str]] = [
+        (
+            profile.kind,
+            "plain",
+            "predicted by the cost model" if profile.kind == "predicted" else "measured on a device",
+        )
     ]
-    checked, environment = profile.verification, profile.environment
-    if checked is not None and checked.status != "unchecked":
-        tone = "good" if checked.status == "verified" else "bad"
-        found.append((checked.status, tone, f"outputs against {checked.reference}: {checked.reason or 'they agree'}"))
+    verification, environment = profile.verification, profile.environment
+    if verification is not None and verification.status != "unchecked":
+        tone = "good" if verification.status == "verified" else "bad"
+        badges.append(
+            (
+                verification.status,
+                tone,
+                f"outputs against {verification.reference}: {verification.reason or 'they agree'}",
+            )
+        )
     elif profile.kind == "measured":
-        found.append(("unverified", "quiet", "outputs were not compared with a reference: profile with --verify"))
+        badges.append(("unverified", "quiet", "outputs were not compared with a reference: profile with --verify"))
     if environment is not None and environment.disturbed is not None:
-        told = "; ".join(environment.reasons) or "the machine was quiet"
-        found.append(("disturbed", "bad", told) if environment.disturbed else ("quiet", "good", told))
-    return tuple(found)
+        reasons = "; ".join(environment.reasons) or "the machine was quiet"
+        badges.append(("disturbed", "bad", reasons) if environment.disturbed else ("quiet", "good", reasons))
+    return tuple(badges)
 
 
 def environment_rows(profile: Profile) -> list[tuple[str, str]]:
@@ -75,15 +85,16 @@ def environment_rows(profile: Profile) -> list[tuple[str, str]]:
         rows += [("load after", environment.load_after), *(("disturbed", reason) for reason in environment.reasons)]
         rows += [*environment.versions.items(), *environment.host.items()]
     if profile.provenance is not None:
-        made = profile.provenance
-        rows += [("tool", f"{made.tool} {made.version}"), ("created", made.created), ("command", made.command)]
-        rows += [("note", note) for note in made.notes]
-    return [(name, _told(value)) for name, value in rows if value is not None]
+        provenance = profile.provenance
+        rows += [("tool", f"{provenance.tool} {provenance.version}"), ("created", provenance.created)]
+        rows += [("command", provenance.command)]
+        rows += [("note", note) for note in provenance.notes]
+    return [(name, _text(value)) for name, value in rows if value is not None]
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_told(each)}" for name, each in value.items())
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_told, value))
+        return ", ".join(map(_text, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

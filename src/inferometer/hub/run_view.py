@@ -1,4 +1,4 @@
-"""A run as its page shows it: cards, the rows of the model table by columns, and the charts. Values in, values out."""
+"""What the run page shows of a profile: the cards at the top, the model table, the phases and percentiles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ADDED = ("flops", "bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class NumberCard:
     """One number at the top of the page. `tone` is good, bad or plain."""
 
     label: str
@@ -31,11 +31,11 @@ class Card:
     tone: str = "plain"
 
 
-def cards_of(profile: Profile) -> tuple[Card, ...]:
+def cards_of(profile: Profile) -> tuple[NumberCard, ...]:
     return tuple(card for make in (_time_cards, _memory_cards, _unit_cards, _floor_cards) for card in make(profile))
 
 
-def _time_cards(profile: Profile) -> Iterator[Card]:
+def _time_cards(profile: Profile) -> Iterator[NumberCard]:
     summary = profile.summary
     for label, value, name in (
         ("Latency", summary.latency_s, "forward"),
@@ -43,15 +43,15 @@ def _time_cards(profile: Profile) -> Iterator[Card]:
         ("Each token", summary.tpot_s, "decode"),
     ):
         if value is not None:
-            yield _quantity(label, value, "s", _statistic(profile, profile.phase(name)))
+            yield _quantity_card(label, value, "s", _statistic(profile, profile.phase(name)))
     if summary.tokens_per_s is not None:
-        yield _quantity("Throughput", summary.tokens_per_s, "token/s", f"batch {profile.workload.batch}")
+        yield _quantity_card("Throughput", summary.tokens_per_s, "token/s", f"batch {profile.workload.batch}")
     if summary.e2e_s is not None and summary.ttft_s is not None:
-        yield _quantity("Whole request", summary.e2e_s, "s", f"{profile.workload.generate or 0} tokens")
+        yield _quantity_card("Whole request", summary.e2e_s, "s", f"{profile.workload.generate or 0} tokens")
 
 
 def _statistic(profile: Profile, phase: Phase | None) -> str:
-    """Which statistic a time is, of how many readings, and between what it lies."""
+    """Which statistic a time is, over how many samples, and its interval."""
     if phase is None:
         return profile.kind
     parts = []
@@ -66,56 +66,56 @@ def _statistic(profile: Profile, phase: Phase | None) -> str:
     return " · ".join(parts)
 
 
-def _memory_cards(profile: Profile) -> Iterator[Card]:
+def _memory_cards(profile: Profile) -> Iterator[NumberCard]:
     peak, fits = profile.summary.peak_memory_bytes, profile.summary.fits
     if peak is not None:
         note = {True: "fits", False: "does not fit", None: "at most"}[fits]
-        yield _quantity("Peak memory", peak, "B", note, tone="bad" if fits is False else "plain")
+        yield _quantity_card("Peak memory", peak, "B", note, tone="bad" if fits is False else "plain")
 
 
-def _unit_cards(profile: Profile) -> Iterator[Card]:
+def _unit_cards(profile: Profile) -> Iterator[NumberCard]:
     summary = profile.summary
     if summary.top_unit is not None:
         times = _by_unit(profile, lambda op: op.time_s)
         share = times.get(summary.top_unit, 0.0) / (sum(times.values()) or 1.0)
-        yield Card(label="Top unit by time", value=summary.top_unit.upper(), note=f"{share:.0%} of the ops' time")
+        yield NumberCard(label="Top unit by time", value=summary.top_unit.upper(), note=f"{share:.0%} of the ops' time")
     if summary.top_unit_by_count is not None:
         counts = _by_unit(profile, lambda op: op.count)
         mine = counts.get(summary.top_unit_by_count, 0.0)
         note = f"{mine:,.0f} of {sum(counts.values()):,.0f} ops"
-        yield Card(label="Top unit by count", value=summary.top_unit_by_count.upper(), note=note)
+        yield NumberCard(label="Top unit by count", value=summary.top_unit_by_count.upper(), note=note)
 
 
 def _by_unit(profile: Profile, weight: Callable[[OpTime], float]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for phase in profile.phases:
         for op in phase.ops:
             if op.unit is not None:
-                found[op.unit] = found.get(op.unit, 0.0) + weight(op)
-    return found
+                totals[op.unit] = totals.get(op.unit, 0.0) + weight(op)
+    return totals
 
 
-def _floor_cards(profile: Profile) -> Iterator[Card]:
+def _floor_cards(profile: Profile) -> Iterator[NumberCard]:
     phase = profile.steady
     if phase is not None and phase.floor_s and phase.time_s > 0:
         share = phase.floor_s / phase.time_s
         note = f"{phase.name}: the floor is {format_quantity(phase.floor_s, 's', digits=3)}"
-        yield Card(label="Of the floor", value=f"{100 * share:.3g}", unit="%", note=note)
+        yield NumberCard(label="Of the floor", value=f"{100 * share:.3g}", unit="%", note=note)
     if phase is not None and phase.predicted_s and phase.time_s > 0:
         off = phase.predicted_s / phase.time_s - 1
         note = f"{phase.name}: {abs(off):.0%} {'under' if off < 0 else 'over'} the measurement"
-        yield _quantity("Predicted", phase.predicted_s, "s", note)
+        yield _quantity_card("Predicted", phase.predicted_s, "s", note)
 
 
-def _quantity(label: str, value: float, unit: str, note: str, tone: str = "plain") -> Card:
+def _quantity_card(label: str, value: float, unit: str, note: str, tone: str = "plain") -> NumberCard:
     number, _, prefixed = format_quantity(value, unit, digits=4).partition(" ")
-    return Card(label=label, value=number, unit=prefixed, note=note, tone=tone)
+    return NumberCard(label=label, value=number, unit=prefixed, note=note, tone=tone)
 
 
-def layers_of(profile: Profile) -> dict[str, Any]:
-    """The model table by columns: a row a layer in the order of execution, its times a list for each phase.
+def layer_columns(profile: Profile) -> dict[str, Any]:
+    """The model table by columns: a row per layer in the order of execution, and for its times a list per phase.
 
-    Layers that stand in several phases share a row. Columns that say nothing are left out.
+    A layer that runs in several phases has one row. Empty columns are left out.
     """
     phases = phases_with_ops(profile)
     places: dict[tuple[str, int], int] = {}
@@ -141,13 +141,13 @@ def layers_of(profile: Profile) -> dict[str, Any]:
         "name": [op.name for op in first],
         "phases": [{"name": phase.name, "time_s": phase.time_s, "rest_s": phase.unattributed_s} for phase in phases],
         **{name: column for name, column in {**shared, "fused": fused}.items() if any(v is not None for v in column)},
-        **{name: columns for name, columns in cells.items() if _said(columns)},
+        **{
+            name: columns
+            for name, columns in cells.items()
+            if any(value is not None for column in columns for value in column)
+        },
         "colours": {unit: unit_colour(unit) for unit in {op.unit for op in first if op.unit}},
     }
-
-
-def _said(columns: list[list[float | None]]) -> bool:
-    return any(value is not None for column in columns for value in column)
 
 
 def phase_rows(profile: Profile) -> list[dict[str, Any]]:

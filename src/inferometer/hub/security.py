@@ -1,6 +1,6 @@
-"""The guard in front of every page and call: host, pace, origin, token and size, and the headers of every answer.
+"""The guard in front of every page and call: host, rate, origin, token and size, and the headers of every response.
 
-A page elsewhere must neither read what the hub knows nor make it do something: names that are not ours are refused
+A page of another site must neither read from the hub nor make it do anything: host names that are not ours are refused
 (DNS rebinding), writes must come from our own pages or from no page at all, and nothing is shared with other origins.
 """
 
@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferometer.hub.failures import problem
-from inferometer.hub.pace import Pace
+from inferometer.hub.rate_limit import RateLimit
 from inferometer.hub.rules import Rules
 from inferometer.store.store import Store
 
@@ -37,21 +37,21 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _SAFE = {"GET", "HEAD", "OPTIONS"}
-_OPEN = ("/static/", "/sign-in", "/api/v1/health")  # what is needed to sign in, and says nothing of anybody's runs
+_OPEN = ("/static/", "/sign-in", "/api/v1/health")  # needed to sign in, and reveals nothing about runs
 
 
 class _TooLargeError(HTTPException):
-    """Of this kind, so that the application behind the guard answers with it wherever it was reading."""
+    """An HTTPException, so that the application behind the guard answers with it wherever it was reading."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(413, f"That is more than the {most:,} bytes this takes.")
+        super().__init__(413, f"That is more than the {most:,} bytes allowed.")
 
 
-class Guard:
+class RequestGuard:
     def __init__(self, app: ASGIApp, store: Store, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
         self._app, self._store, self._rules = app, store, rules
-        self._pace = Pace(rules.per_s, rules.burst, clock=clock)
-        self._wrong = Pace(rules.sign_ins / 60, rules.sign_ins, clock=clock)
+        self._requests = RateLimit(rules.per_s, rules.burst, clock=clock)
+        self._wrong_tokens = RateLimit(rules.sign_ins / 60, rules.sign_ins, clock=clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,29 +59,29 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         request = Request(scope)
-        refused = self._refusal(request) or await self._unknown(request)
-        sent = _Sent(send, "no-cache" if request.scope["path"].startswith("/static/") else "no-store")
+        refused = self._refusal(request) or await self._unauthorised(request)
+        with_headers = _HeaderSender(send, "no-cache" if request.scope["path"].startswith("/static/") else "no-store")
         if refused is not None:
-            await refused(scope, receive, sent)
+            await refused(scope, receive, with_headers)
             return
-        await self._app(scope, _counted(receive, self._most(request)), sent)
+        await self._app(scope, _counted(receive, self._most(request)), with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Why a request is not even looked at."""
+        """The response to a request that is refused unread; None for one that may pass."""
         name = _name(request.headers.get("host", ""))
         if name not in self._rules.hosts:
-            words = "This hub is not called that. Use its address, or start it with --allow-host NAME."
-            return _told(request, 421, words)
-        wait = self._pace.wait(_client(request))
+            message = "This hub does not have that name. Use its address, or start it with --allow-host NAME."
+            return _refuse(request, 421, message)
+        wait = self._requests.wait(_client(request))
         if wait > 0:
-            return _told(request, 429, "Too many requests.", {"retry-after": str(math.ceil(wait))})
+            return _refuse(request, 429, "Too many requests.", {"retry-after": str(math.ceil(wait))})
         if request.method not in _SAFE and not _ours(request.headers):
-            return _told(request, 403, "A page of another origin may not change anything here.")
+            return _refuse(request, 403, "Pages of another origin may not change anything here.")
         if request.headers.get("content-encoding", "identity") != "identity":
-            return _told(request, 415, "Packed bodies are not taken: send the document as it is.")
+            return _refuse(request, 415, "Compressed bodies are not accepted: send the document as it is.")
         length = request.headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._most(request):
-            return self._too_large(request)
+            return _refuse(request, 413, f"That is more than the {self._most(request):,} bytes allowed.")
         return None
 
     def _most(self, request: Request) -> int:
@@ -91,45 +91,42 @@ class Guard:
             return self._rules.archive_bytes
         return self._rules.body_bytes
 
-    def _too_large(self, request: Request) -> Response:
-        return _told(request, 413, f"That is more than the {self._most(request):,} bytes this takes.")
-
-    async def _unknown(self, request: Request) -> Response | None:
-        """Whoever shows no token that holds, where one is needed."""
+    async def _unauthorised(self, request: Request) -> Response | None:
+        """The response to a request without a valid token, if one is needed."""
         if not self._rules.tokens or request.scope["path"].startswith(_OPEN):
             return None
         client = _client(request)
-        if self._wrong.spent(client):
-            return _told(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
+        if self._wrong_tokens.spent(client):
+            return _refuse(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
         text = _token(request.headers)
         scope: Literal["read", "write"] = "read" if request.method in _SAFE else "write"
         if text and await to_thread.run_sync(self._store.admitted, text, scope) is not None:
             return None
         if text:
-            self._wrong.wait(client)
+            self._wrong_tokens.wait(client)
         if request.method in _SAFE and "text/html" in request.headers.get("accept", ""):
             return RedirectResponse(f"/sign-in?to={quote(request.scope['path'])}", status_code=303)
-        words = f"A token with the scope {scope} is needed."
-        return _told(request, 401, words, {"www-authenticate": "Bearer"})
+        message = f"This needs a token with the scope {scope}."
+        return _refuse(request, 401, message, {"www-authenticate": "Bearer"})
 
 
-class _Sent:
-    """Sends on, with our headers on every answer."""
+class _HeaderSender:
+    """Adds our headers to every response."""
 
-    def __init__(self, send: Send, keeping: str) -> None:
-        self._send, self._keeping = send, keeping
+    def __init__(self, send: Send, cache_control: str) -> None:
+        self._send, self._cache_control = send, cache_control
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers.setdefault(name, value)
-            headers.setdefault("cache-control", self._keeping)
+            headers.setdefault("cache-control", self._cache_control)
         await self._send(message)
 
 
 def _counted(receive: Receive, most: int) -> Receive:
-    """The body as it comes, until it is too much: a length that was not told, or told wrong."""
+    """Count the body as it arrives, in case its length was missing or wrong."""
     seen = 0
 
     async def counted() -> Message:
@@ -144,7 +141,7 @@ def _counted(receive: Receive, most: int) -> Receive:
 
 
 def _name(host: str) -> str:
-    """A Host header without its port, in small letters."""
+    """The Host header without its port, in lower case."""
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdecimal() and not port.endswith("]") else host).lower()
 
@@ -156,7 +153,7 @@ def _client(request: Request) -> str:
 def _ours(headers: Headers) -> bool:
     """Whether a write comes from a page of this hub, or from a program that has no pages.
 
-    Browsers send `Origin` with every write; what they say themselves (`Sec-Fetch-Site`) decides where it is missing.
+    Browsers send `Origin` with every write; if it is missing, `Sec-Fetch-Site` decides, which pages cannot forge.
     """
     origin = headers.get("origin")
     if origin is not None:
@@ -168,13 +165,13 @@ def _ours(headers: Headers) -> bool:
 
 
 def _token(headers: Headers) -> str | None:
-    given = headers.get("authorization", "")
-    if given[:7].lower() == "bearer ":
-        return given[7:].strip()
+    authorization = headers.get("authorization", "")
+    if authorization[:7].lower() == "bearer ":
+        return authorization[7:].strip()
     return cookie_parser(headers.get("cookie", "")).get(COOKIE)
 
 
-def _told(request: Request, status: int, words: str, headers: dict[str, str] | None = None) -> Response:
+def _refuse(request: Request, status: int, message: str, headers: dict[str, str] | None = None) -> Response:
     if request.scope["path"].startswith("/api/"):
-        return JSONResponse(problem(words), status_code=status, headers=headers)
-    return PlainTextResponse(words + "\n", status_code=status, headers=headers)
+        return JSONResponse(problem(message), status_code=status, headers=headers)
+    return PlainTextResponse(message + "\n", status_code=status, headers=headers)

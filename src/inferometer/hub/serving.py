@@ -1,4 +1,4 @@
-"""Running the hub: a socket, uvicorn, and the words that say where it is."""
+"""Running the hub: the socket and uvicorn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACKLOG = 128
 
 
 def require_web() -> None:
-    from importlib.util import find_spec  # noqa: PLC0415 - only where the hub starts
+    from importlib.util import find_spec  # noqa: PLC0415 - only to start the hub
 
     missing = [name for name in ("starlette", "uvicorn", "jinja2", "fastapi") if find_spec(name) is None]
     if missing:
@@ -30,39 +30,39 @@ def require_web() -> None:
         )
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes any that is free."""
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes any free one."""
     try:
         (family, kind, protocol, _, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        opened = socket.socket(family, kind, protocol)
+        listening = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise DomainError(f"The hub cannot listen at {host!r}: {error.strerror or error}.") from None
+        raise DomainError(f"The hub cannot listen on {host!r}: {error.strerror or error}.") from None
     try:
-        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.bind(address)
-        opened.listen(_BACKLOG)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
     except OSError as error:
-        opened.close()
+        listening.close()
         raise DomainError(
-            f"The hub cannot listen at {host}:{port}: {error.strerror or error}.",
+            f"The hub cannot listen on {host}:{port}: {error.strerror or error}.",
             remedy="Another hub may be running there: open it, or choose another port with --port.",
         ) from None
-    return opened
+    return listening
 
 
 def require_tokens(store: Store, rules: Rules) -> None:
-    """A hub that others reach and nobody may enter is a mistake; say how to make a token."""
+    """A hub that needs tokens and has none is a mistake; the error says how to create one."""
     if rules.tokens and not any(token.revoked is None for token in store.tokens()):
-        where = "this machine" if is_loopback(rules.host) else "other machines"
+        reach = "this machine" if is_loopback(rules.host) else "other machines"
         raise DomainError(
-            f"The hub would be open to {where} with tokens only, and there is no token.",
-            remedy="Make one first: `inferometer hub token create NAME --scope write`.",
+            f"The hub would serve {reach} with tokens only, but there is no token.",
+            remedy="Create one first: `inferometer hub token create NAME --scope write`.",
         )
 
 
 def serve(store: Store, rules: Rules, listening: socket.socket, *, ready: Callable[[], None]) -> None:
-    """Serve until interrupted. `ready` is called when pages can be asked for."""
-    import uvicorn  # noqa: PLC0415 - only where the hub starts
+    """Serve until interrupted. `ready` is called just before the first request can come."""
+    import uvicorn  # noqa: PLC0415 - only to start the hub
 
     from inferometer.hub.app import create_app  # noqa: PLC0415 - as above
     from inferometer.hub.assets import warm  # noqa: PLC0415 - as above
@@ -72,7 +72,7 @@ def serve(store: Store, rules: Rules, listening: socket.socket, *, ready: Callab
         timeout_graceful_shutdown=2, limit_concurrency=512, h11_max_incomplete_event_size=64_000,
     )  # fmt: skip
     server = uvicorn.Server(config)
-    timer = threading.Timer(1.0, warm)
+    timer = threading.Timer(1.0, warm)  # after the first page, which should not wait for it
     timer.daemon = True
     timer.start()
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
@@ -83,13 +83,13 @@ def serve(store: Store, rules: Rules, listening: socket.socket, *, ready: Callab
 
 
 @contextlib.contextmanager
-def served(store: Store, rules: Rules) -> Iterator[str]:
-    """A hub in a thread of this process, for tests and benchmarks; gives its address."""
+def hub_in_thread(store: Store, rules: Rules) -> Iterator[str]:
+    """A hub in a thread of this process, for tests and benchmarks; yields its address."""
     import uvicorn  # noqa: PLC0415 - as above
 
     from inferometer.hub.app import create_app  # noqa: PLC0415 - as above
 
-    with bound(rules.host, 0) as listening:
+    with listen(rules.host, 0) as listening:
         port = listening.getsockname()[1]
         config = uvicorn.Config(
             create_app(store, rules), log_level="warning", access_log=False, lifespan="off",

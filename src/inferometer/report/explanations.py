@@ -1,6 +1,6 @@
 """An explanation as a page: headline, where the time goes, the roofline in a line, findings, what to run next.
 
-It is drawn from the explanation's document, so that a stored or received one looks the same.
+It is drawn from the explanation's document, so that a stored or imported one looks the same.
 """
 
 from __future__ import annotations
@@ -8,33 +8,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.render import render
-from inferometer.report.table import Column
-from inferometer.report.table import ReportTable as Table
+from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.report.terminal import draw_heading
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-_TOP = 8
+_MOST_ROWS = 8
 _MOST_KINDS = 3  # of a difference from the prediction
-_WORTH_SAYING = 5e-4  # less of a remainder rounds to 0.0 %
+_WORTH_SHOWING = 5e-4  # a smaller remainder rounds to 0.0 %
 _MARKS = {"critical": "✗", "warning": "!", "info": "·"}
-_SHARES = (
+_SHARES = columns(
     Column(key="name", heading="what"),
-    Column(key="count", heading="×", exact=True),
-    Column(key="time_s", heading="time", unit="s"),
+    "count", "time_s",
     Column(key="part", heading="share"),
-    Column(key="predicted_s", heading="predicted", unit="s"),
-    Column(key="floor_s", heading="floor", unit="s"),
-    Column(key="flops", heading="work", unit="FLOP"),
-    Column(key="bytes", heading="moved", unit="B"),
-)
-_FINDINGS = (
+    "predicted_s", "floor_s", "flops", "bytes",
+)  # fmt: skip
+_FINDINGS = columns(
     Column(key="code", heading="finding"),
-    Column(key="severity", heading="severity"),
+    "severity",
     Column(key="title", heading="what"),
-    Column(key="phase", heading="phase"),
+    "phase",
     Column(key="stake_s", heading="at stake", unit="s"),
     Column(key="gain", heading="gain", unit="1"),
     Column(key="gain_low", heading="low", unit="1"),
@@ -43,15 +38,15 @@ _FINDINGS = (
     Column(key="changes", heading="change"),
     Column(key="advice", heading="what to do"),
 )
-_TRIALS = (
-    Column(key="change", heading="change"),
+_TRIALS = columns(
+    "change",
     Column(key="code", heading="for"),
     Column(key="predicted_text", heading="predicted", label="predicted"),
     Column(key="obtained_text", heading="obtained", label="obtained"),
-    Column(key="before_s", heading="before", unit="s"),
-    Column(key="after_s", heading="after", unit="s"),
-    Column(key="verdict", heading="verdict"),
-    Column(key="said", heading="why", label="reason"),
+    "before_s",
+    "after_s",
+    "verdict",
+    Column(key="why_text", heading="why", label="reason"),
 )
 _BY = {
     "phase": "A request by phase", "kind": "{} by kind of op", "bound": "{} by what bounds it", "layer": "{} by layer",
@@ -88,7 +83,7 @@ def explanation_page(plain: Mapping[str, Any], form: str = "table") -> str:
 
 
 def residual_lines(stories: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence for each phase, and after one that is off the kinds of op that carry most of the difference."""
+    """A sentence for each phase; if its prediction is off, also the kinds of op that cause most of the difference."""
     lines = []
     for story in stories:
         lines.append(story["sentence"])
@@ -98,8 +93,8 @@ def residual_lines(stories: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _gap_line(kind: Mapping[str, Any]) -> str:
-    got, due = (format_quantity(kind[key], "s", digits=3) for key in ("measured_s", "predicted_s"))
-    return f"  {kind['kind']}: {got}, predicted {due}, {kind['share']:.0%} of the difference"
+    measured, predicted = (format_quantity(kind[key], "s", digits=3) for key in ("measured_s", "predicted_s"))
+    return f"  {kind['kind']}: {measured}, predicted {predicted}, {kind['share']:.0%} of the difference"
 
 
 def _title(plain: Mapping[str, Any], form: str) -> str:
@@ -113,8 +108,8 @@ def _section(title: str, form: str) -> list[str]:
     return [f"## {title}", ""] if form == "md" else [draw_heading(title)]
 
 
-def _headed(table: Table, form: str) -> list[str]:
-    """Markdown has no place in a table for its title and note."""
+def _headed(table: ReportTable, form: str) -> list[str]:
+    """The table; in Markdown, its title and note are printed around it."""
     if form != "md":
         return [render(table, "table")]
     return [f"## {table.title}", "", render(table, "md"), *(["", table.note] if table.note else [])]
@@ -125,14 +120,14 @@ def _listed(lines: Sequence[str], form: str) -> list[str]:
 
 
 def _tables(plain: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The request, where it has several phases; then the phase that takes most of it, along each line that tells."""
+    """The request, if it has several phases; then the longest phase, split in each way that has several rows."""
     tables = plain["attribution"]
     request = next((table for table in tables if table["by"] == "phase"), None)
     if request is not None and len(request["rows"]) > 1:
         yield request
     main = _main_phase(request, tables)
     for by in _SHOWN:
-        table = next((each for each in tables if each["by"] == by and each["phase"] == main), None)
+        table = next((table for table in tables if table["by"] == by and table["phase"] == main), None)
         if table is not None and len(table["rows"]) > 1:
             yield table
 
@@ -143,26 +138,25 @@ def _main_phase(request: Mapping[str, Any] | None, tables: Sequence[Mapping[str,
     return ranked[0] if ranked else next(iter(sorted(split)), None)
 
 
-def share_table(table: Mapping[str, Any], most: int = _TOP) -> Table:
-    """The largest rows, the others together, the remainder, and the sum: a reader can see that it closes."""
-    whole, rows = table["whole_s"], [dict(row) for row in table["rows"] if row["time_s"] > 0]
-    shown, left = (rows, []) if len(rows) <= most + 1 else (rows[:most], rows[most:])
-    if left:
-        together = {"name": f"{len(left)} others", "time_s": sum(row["time_s"] for row in left)}
-        shown = [*shown, {**together, "count": sum(row["count"] for row in left)}]
-    if abs(table["remainder_s"]) >= _WORTH_SAYING * whole:
-        shown = [*shown, {"name": table["remainder"], "time_s": table["remainder_s"]}]
-    shown = [*shown, {"name": "together", "time_s": whole}]
-    for row in shown:
-        row["part"] = f"{row['time_s'] / whole:.1%}" if whole > 0 else None
-    columns = tuple(column for column in _SHARES if any(row.get(column.key) is not None for row in shown))
+def share_table(table: Mapping[str, Any], most: int = _MOST_ROWS) -> ReportTable:
+    """The largest rows, the others together, the remainder, and the total, so that a reader can check the sum."""
+    total_s, rows = table["whole_s"], [dict(row) for row in table["rows"] if row["time_s"] > 0]
+    if len(rows) > most + 1:  # one more row is as short as "1 others"
+        others = rows[most:]
+        sums = {key: sum(row[key] for row in others) for key in ("time_s", "count")}
+        rows = [*rows[:most], {"name": f"{len(others)} others", **sums}]
+    if abs(table["remainder_s"]) >= _WORTH_SHOWING * total_s:
+        rows.append({"name": table["remainder"], "time_s": table["remainder_s"]})
+    rows.append({"name": "together", "time_s": total_s})
+    for row in rows:
+        row["part"] = f"{row['time_s'] / total_s:.1%}" if total_s > 0 else None
     phase = table["phase"] or ""
     title = _BY[table["by"]].format(phase[:1].upper() + phase[1:])
-    return Table(columns=columns, rows=tuple(shown), title=title)
+    return ReportTable(columns=filled(_SHARES, rows), rows=tuple(rows), title=title)
 
 
 def roofline_lines(roof: Mapping[str, Any]) -> list[str]:
-    """The ceilings that count, and a line for each phase whose work is known."""
+    """The peak, the bandwidth and their ridge, and a line for each phase whose work is known."""
     lines = []
     peak, memory = roof["peak"], roof["memory"]
     if peak and memory:
@@ -177,7 +171,7 @@ def roofline_lines(roof: Mapping[str, Any]) -> list[str]:
             continue
         shares = ", ".join(f"{share:.0%} {name}" for name, share in sorted(known, key=lambda pair: -pair[1]))
         lines.append(f"{phase['name']}: {_reached(phase)}{shares}.")
-    return lines or ["The device's peak and bandwidth, or the work of the ops, are not known: no roofline."]
+    return lines or ["There is no roofline: the device's peak and bandwidth, or the work of the ops, are unknown."]
 
 
 def _reached(phase: Mapping[str, Any]) -> str:
@@ -194,19 +188,19 @@ def _reached(phase: Mapping[str, Any]) -> str:
 
 
 def finding_lines(finding: Mapping[str, Any], number: int, form: str = "table") -> list[str]:
-    """What, the evidence, what to do, what it would gain."""
+    """One finding: what it is, the evidence, what to do, and what that would gain."""
     mark, code = _MARKS[finding["severity"]], finding["code"]
-    said = [evidence_text(finding["evidence"])] if finding["evidence"] else []
+    details = [evidence_text(finding["evidence"])] if finding["evidence"] else []
     if finding["advice"]:
-        said.append(f"→ {finding['advice']}")
+        details.append(f"→ {finding['advice']}")
     if gain := _gain_text(finding):
-        said.append(gain)
+        details.append(gain)
     if form == "md":
         return [
             f"{number}. **{finding['title']}** (`{code}`, {finding['severity']})",
-            *(f"   - {line}" for line in said),
+            *(f"   - {line}" for line in details),
         ]
-    return [f"{number}. {mark} {finding['title']}  [{code}]", *(f"     {line}" for line in said)]
+    return [f"{number}. {mark} {finding['title']}  [{code}]", *(f"     {line}" for line in details)]
 
 
 def _gain_text(finding: Mapping[str, Any]) -> str | None:
@@ -222,7 +216,7 @@ def _gain_text(finding: Mapping[str, Any]) -> str | None:
 
 
 def evidence_text(numbers: Mapping[str, float]) -> str:
-    """Numbers with the units that their names say."""
+    """Numbers with the units that their names end with."""
     return ", ".join(f"{_words(name)} {_number(name, value)}" for name, value in numbers.items())
 
 
@@ -243,12 +237,12 @@ def _number(name: str, value: float) -> str:
     return f"{value:.4g}"
 
 
-def findings_table(findings: Sequence[Mapping[str, Any]]) -> Table:
-    return Table(columns=_FINDINGS, rows=tuple(findings))
+def findings_table(findings: Sequence[Mapping[str, Any]]) -> ReportTable:
+    return ReportTable(columns=_FINDINGS, rows=tuple(findings))
 
 
-def trial_table(tried: Sequence[Mapping[str, Any]]) -> Table:
-    """Predicted against obtained. What was not tried says why."""
+def trial_table(tried: Sequence[Mapping[str, Any]]) -> ReportTable:
+    """Predicted against measured gains; a change that was not tried has the reason."""
     rows = []
     for trial in tried:
         inside = {True: "as predicted; ", False: "not as predicted; ", None: ""}[trial["as_predicted"]]
@@ -257,9 +251,11 @@ def trial_table(tried: Sequence[Mapping[str, Any]]) -> Table:
             "predicted_text": _times(trial["predicted"], trial["predicted_low"], trial["predicted_high"]),
             "obtained_text": _times(trial["obtained"], trial["low"], trial["high"]),
             "verdict": trial["verdict"] or "not tried",
-            "said": trial["why"] or f"{inside}{trial['reason']}",
+            "why_text": trial["why"] or f"{inside}{trial['reason']}",
         })  # fmt: skip
-    return Table(columns=_TRIALS, rows=tuple(rows), title="Tried here", note="Times are of one item of the batch.")
+    return ReportTable(
+        columns=_TRIALS, rows=tuple(rows), title="Tried here", note="Times are for one item of the batch."
+    )
 
 
 def _times(value: float | None, low: float | None, high: float | None) -> str | None:
@@ -269,7 +265,7 @@ def _times(value: float | None, low: float | None, high: float | None) -> str | 
 
 
 def page_text(page: Mapping[str, str], form: str = "table") -> str:
-    """The page of one code: what it is, the evidence, why, what to do, how sure."""
+    """The page about one finding: what it is, the evidence, why, what to do, how sure."""
     headings = {"evidence": "Evidence", "why": "Why", "do": "What to do", "sure": "How sure"}
     if form == "md":
         return "\n\n".join(

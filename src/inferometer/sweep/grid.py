@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.ask import ask
-from inferometer.asking.question import Choices, Question
+from inferometer.asking.question import CalibrationChoices, Question
 from inferometer.catalog.engines import require_effects
 from inferometer.catalog.places import instance
 from inferometer.core.calibration import Calibration
@@ -225,7 +225,7 @@ def _chosen(
 ) -> tuple[tuple[Calibration, ...], tuple[int | None, ...]]:
     """The calibrations that answer the questions in each of the formats, and which of them answers which."""
     precisions = [Precision(weights=weights, activations=activations, kv=kv) for weights, activations, kv in formats]
-    choices, used = Choices(given), dict[int, tuple[int, Calibration]]()
+    choices, used = CalibrationChoices(given), dict[int, tuple[int, Calibration]]()
     chosen: list[int | None] = []
     for question, precision in product(questions, precisions):
         calibration = choices.calibration(question, precision)

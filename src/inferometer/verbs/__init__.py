@@ -1,4 +1,4 @@
-"""The verbs: what a user asks for by name. Names become values here, and the package that knows does the work."""
+"""The verbs of the Python interface. They turn names into values and leave the work to the package that knows how."""
 
 from typing import TYPE_CHECKING
 

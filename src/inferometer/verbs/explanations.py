@@ -1,4 +1,4 @@
-"""The verb that explains: a profile as it was judged or, where it never was or another device is named, judged now."""
+"""The verb that explains a profile as it was judged; one that never was, or is put on another device, is judged now."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 def explained(profile: Profile, *, on: str | None = None, name: str | None = None) -> Explanation:
     """Where a profile's time goes, what bounds it, what to change and what that would gain.
 
-    `on` names the device of the catalog that it ran on, in place of what the profile was judged by.
+    `on` is the catalog device it ran on, if that is not the one the profile was judged by.
     """
     name = name or profile.model.name
     if profile.kind == "measured" and profile.judged_by is not None and on is None:
         return explain(profile, name=name)
-    from inferometer.asking.ask import roof_for  # noqa: PLC0415 - a judged profile needs none
+    from inferometer.asking.roof import roof_for  # noqa: PLC0415 - a judged profile needs none
 
     device, unknown = device_behind(profile, on)
     graph, unread = graph_behind(profile, files=on is not None)

@@ -1,4 +1,4 @@
-"""The verbs that measure: `profile` and `verify`. What was measured is judged at once and keeps what judged it."""
+"""The verbs that measure: `profile` and `verify`. A profile is judged at once and stores what it was judged by."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     """Measure a model on a runtime here: `profile("model.onnx", runtime="onnxruntime")`.
 
     `predict` puts the prediction and the floor beside each layer; `on` names the catalog device that this machine is.
-    `shape=False` leaves the layers out; `guarded=False` does not look whether the machine is quiet, and `strict`
-    refuses a measurement that was disturbed.
+    `shape=False` leaves the layers out; `guarded=False` does not check that the machine is quiet; `strict` raises if
+    the measurement was disturbed.
     """
     asked = MeasureRequest(
         model=model,
@@ -99,7 +99,7 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
     unit: str | None = None,
     seed: int = 0,
 ) -> Verification:
-    """Compare what a model gives on one runtime with what it, or the same model in another file, gives on another."""
+    """Compare a model's outputs on one runtime with those of a reference: another runtime, and maybe another file."""
     asked = MeasureRequest(
         model=model,
         runtime=runtime,
@@ -113,7 +113,7 @@ def verify(  # noqa: PLR0913 - what is run, and what it is compared with
     return verify_against(asked, against, model=reference_model, tolerance=tolerance)
 
 
-def measure_and_judge(  # noqa: PLR0913 - what may be asked beside the measurement
+def measure_and_judge(  # noqa: PLR0913 - what can be asked for beside the measurement
     asked: MeasureRequest,
     *,
     predict: bool = True,
@@ -122,24 +122,26 @@ def measure_and_judge(  # noqa: PLR0913 - what may be asked beside the measureme
     reference_model: str | None = None,
     progress: Progress | None = None,
 ) -> MeasuredRun:
-    """Measure; then judge, and verify against a reference where one is named.
+    """Measure, judge, and verify against a reference if one is named.
 
-    What is named wrong is refused before anything is measured, and the roof is measured before the run that it judges.
-    A reference that cannot be run loses no measurement: the outputs are then unchecked, with the reason.
+    Wrong names are refused before anything is measured, and the roof is measured before the run it judges. If the
+    reference cannot be run, the measurement is kept and its outputs are marked unchecked, with the reason.
     """
     if reference is not None:
         require_ready(runtime_named(reference))
-    against = _device_and_roof(on) if predict else None
+    basis = _device_and_roof(on) if predict else None
     measured = measure_model(asked, progress=progress)
     if reference is not None and measured.complete:
-        checked = _checked(asked, reference, reference_model)
-        measured = replace(measured, profiles=tuple(replace(each, verification=checked) for each in measured.profiles))
-    if against is not None:
-        measured = replace(measured, profiles=tuple(_judged(each, measured, *against) for each in measured.profiles))
+        verification = _verification(asked, reference, reference_model)
+        profiles = tuple(replace(profile, verification=verification) for profile in measured.profiles)
+        measured = replace(measured, profiles=profiles)
+    if basis is not None:
+        judged = tuple(_judged(profile, measured, *basis) for profile in measured.profiles)
+        measured = replace(measured, profiles=judged)
     return measured
 
 
-def _checked(asked: MeasureRequest, reference: str, model: str | None) -> Verification:
+def _verification(asked: MeasureRequest, reference: str, model: str | None) -> Verification:
     try:
         return verify_against(asked, reference, model=model)
     except InferometerError as error:
@@ -147,15 +149,16 @@ def _checked(asked: MeasureRequest, reference: str, model: str | None) -> Verifi
 
 
 def _device_and_roof(on: str | Device | None) -> tuple[Device, Roof | None]:
-    """What a run is judged by: the device named, or this machine with its roof."""
-    from inferometer.asking.ask import device_for, roof_for  # noqa: PLC0415 - only predictions need it
+    """What a run is judged by: the given device, or this machine with its roof."""
+    from inferometer.asking.ask import device_for  # noqa: PLC0415 - only predictions need it
+    from inferometer.asking.roof import roof_for  # noqa: PLC0415 - as above
 
     device = device_for(on or "local")
     return device, roof_for(device, fresh=True)
 
 
 def _judged(profile: Profile, measured: MeasuredRun, device: Device, roof: Roof | None) -> Profile:
-    """A model that cannot be predicted is still measured: the profile says why it stands alone."""
+    """The profile with its prediction beside it. If the model cannot be predicted, a note says why."""
     from inferometer.catalog.detect import detect_host  # noqa: PLC0415 - only predictions need it
     from inferometer.explain.judging import judge_profile  # noqa: PLC0415 - as above
     from inferometer.measure.beside import remarks  # noqa: PLC0415 - as above

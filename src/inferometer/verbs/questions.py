@@ -1,4 +1,4 @@
-"""The verbs that predict: `predict`, `fit`, and what a change would gain. Sweeps are a package of their own."""
+"""The verbs that predict: `predict`, `fit` and `gains`. Sweeps are a package of their own."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def predict(  # noqa: PLR0913 - everything a prediction depends on
 ) -> Profile:
     """How fast a model will run on a device: `predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)`.
 
-    `model` is a catalog name, a path or a Graph; `on` a catalog name, a TOML file or a Device. With `context` the
-    decode phase is one step with so many tokens in the cache. The newest calibration that fits is used, or the one
-    given; `calibrated=False` leaves it out. `prefill_on` reads the prompt on another device. `options` hold the rest:
-    chunked prefill, a cached prefix, offloading, speculative decoding, prices, a battery.
+    `model` is a catalog name, a path or a Graph; `on` is a catalog name, a TOML file or a Device. With `context` the
+    decode phase is a single step with that many tokens in the cache. `calibration` replaces the newest one that fits;
+    `calibrated=False` uses none. `prefill_on` reads the prompt on another device. `options` has the rest: chunked
+    prefill, a cached prefix, offloading, speculative decoding, prices, a battery.
     """
     return ask(
         model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
@@ -86,19 +86,19 @@ def fit(  # noqa: PLR0913 - everything that memory depends on
 
 
 def gains(question: Question, changes: Sequence[str]) -> list[dict[str, Any]]:
-    """What each change would do to the phase that repeats. One that cannot be made says why."""
+    """What each change would gain in the phase that repeats. A change that is impossible has an `error` instead."""
     before = question.answer()
     return [_gain(question, before, change) for change in changes]
 
 
 def _gain(question: Question, before: Profile, change: str) -> dict[str, Any]:
-    parsed = parse_change(change)
+    parsed = parse_change(change)  # outside of `try`: a change that cannot be read stops the command
     try:
         after = question.changed(parsed).answer()
     except DomainError as error:
         return {"change": change, "error": str(error)}
     if before.steady is None or (gain := gain_of(change, before.steady.name, before, after)) is None:
-        return {"change": change, "error": "It has no phase that repeats."}
+        return {"change": change, "error": "There is no phase that repeats."}
     return {
         "change": change,
         "phase": gain.phase,

@@ -16,7 +16,7 @@ from inferometer.accuracy.judge import (
     without_model,
 )
 from inferometer.accuracy.targets import against_aims
-from inferometer.asking.calibrations import choose
+from inferometer.asking.calibrations import choose_calibration
 from inferometer.asking.files import write_calibration
 from inferometer.calibrate.fitting.bounds import unbounded
 from inferometer.cli.accuracy import command
@@ -79,7 +79,7 @@ def test_families_are_told_by_what_models_are_made_of():
 def test_a_case_that_was_fitted_to_is_predicted_without_its_model():
     train = [each for each in read_cases() if (each.runtime, each.dtype) == ("torch-graph", "bf16")]
     train = [each for each in train if each.phase != "forward" and "2026" not in each.source]
-    whole = choose("nvidia-h200", "torch-graph", "bf16").calibration
+    whole = choose_calibration("nvidia-h200", "torch-graph", "bf16").calibration
     refit = without_model(whole, train, "qwen2.5-0.5b")
     assert "llama-3.2-1b" in refit.fitted_on
     assert "qwen2.5-0.5b" not in refit.fitted_on
@@ -92,7 +92,7 @@ def test_models_of_the_fit_are_left_out_and_all_others_held_out(tmp_path):
     names = ("llama-3.2-1b", "tinyllama-1.1b")
     some = [each for each in read_cases() if each.runtime == "torch-compile"]
     some = [replace(each, role="train" if each.model in names else "test") for each in some]
-    shipped = choose("nvidia-h200", "torch-compile", "bf16").calibration
+    shipped = choose_calibration("nvidia-h200", "torch-compile", "bf16").calibration
     write_calibration(replace(shipped, fitted_on=names), tmp_path)
     found, refused = judge_cases(some, folders=(tmp_path,))
     assert {each.case.model for each in found if each.how == "left out"} == set(names)
@@ -185,7 +185,7 @@ def test_the_command_names_what_there_is():
     assert "no measured cases of any runtime on google-tpu-v2" in str(found.exception)
     assert "nvidia-h200" in str(found.exception)
     other = invoke("--device", "nvidia-h200", "--runtime", "openvino")
-    assert "There are some of torch-compile, torch-eager, torch-graph." in str(other.exception)
+    assert "There are cases of torch-compile, torch-eager, torch-graph." in str(other.exception)
 
 
 def test_peers_stand_beside_ours():
@@ -200,7 +200,7 @@ def test_cases_are_data_in_the_package():
 def test_a_calibration_of_the_weights_format_is_looked_for_where_they_differ(tmp_path):
     device_name = "intel-emerald-rapids-1-vcpu"
     asked = case(model="smollm2-135m", device=device_name, runtime="llamacpp", dtype="f32", weights="q4_0", context=64)
-    base = choose("nvidia-h200", "torch-graph", "bf16").calibration
+    base = choose_calibration("nvidia-h200", "torch-graph", "bf16").calibration
     linear = tuple(replace(table, residual=0.1) for table in base.tables if table.op_class == "linear")
     for weights in ("q4_0", "q8_0"):
         made = Calibration(
@@ -210,7 +210,9 @@ def test_a_calibration_of_the_weights_format_is_looked_for_where_they_differ(tmp
         write_calibration(made, tmp_path)
     (found,), refused = judge_cases([asked], folders=(tmp_path,), shipped=None)
     assert (found.how, refused) == ("held out", ())
-    told = ask_like(asked, choose(device_name, "llamacpp", "q4_0", folders=(tmp_path,), shipped=None).calibration)
+    told = ask_like(
+        asked, choose_calibration(device_name, "llamacpp", "q4_0", folders=(tmp_path,), shipped=None).calibration
+    )
     assert told.phase("decode").time_s == found.time_s
     assert "of q4_0" in told.provenance.notes
     assert told.workload.precision == Precision(weights="q4_0", activations="f32", kv="f16")

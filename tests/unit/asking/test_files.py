@@ -5,13 +5,13 @@ from importlib.metadata import version
 import pytest
 
 from inferometer.asking.calibrations import (
-    Present,
-    choose,
-    completed,
+    HostSetup,
+    choose_calibration,
     differences,
-    present_here,
-    weights_of,
+    host_setup,
+    main_weight_format,
     widened,
+    with_calibration,
 )
 from inferometer.asking.files import (
     SHIPPED,
@@ -62,7 +62,7 @@ def test_the_hash_is_of_the_content_and_not_of_itself():
 def test_a_file_that_was_cut_off_is_refused(tmp_path, kept):
     path = write_calibration(made(), tmp_path)
     path.write_bytes(path.read_bytes()[:kept])
-    with pytest.raises(FormatError, match="no calibration that can be used"):
+    with pytest.raises(FormatError, match="not a usable calibration"):
         read_calibration(path)
 
 
@@ -101,47 +101,52 @@ def test_the_newest_is_chosen_and_the_users_own_before_the_shipped(tmp_path):
     write_calibration(made(created="2026-01-01"), own)
     newest = write_calibration(made(created="2026-02-01"), own)
     write_calibration(made(created="2026-12-01"), shipped)
-    assert choose("nvidia-h200", "torch-compile", "bf16", folders=(own,), shipped=shipped).path == newest
-    assert choose("nvidia-h200", "torch-compile", folders=(), shipped=shipped).calibration.created == "2026-12-01"
-    assert choose("nvidia-h200", "torch-compile", "f32", folders=(own,), shipped=shipped).calibration is None
+    assert choose_calibration("nvidia-h200", "torch-compile", "bf16", folders=(own,), shipped=shipped).path == newest
+    assert (
+        choose_calibration("nvidia-h200", "torch-compile", folders=(), shipped=shipped).calibration.created
+        == "2026-12-01"
+    )
+    assert (
+        choose_calibration("nvidia-h200", "torch-compile", "f32", folders=(own,), shipped=shipped).calibration is None
+    )
 
 
 def test_a_broken_file_is_passed_over_with_its_reason(tmp_path):
     good = write_calibration(made(), tmp_path)
     (tmp_path / "nvidia-h200-broken.json").write_text("{")
-    found = choose("nvidia-h200", "torch-compile", folders=(tmp_path,), shipped=None)
+    found = choose_calibration("nvidia-h200", "torch-compile", folders=(tmp_path,), shipped=None)
     assert found.path == good
     assert "nvidia-h200-broken.json" in found.refused[0]
 
 
 @pytest.mark.parametrize(
-    ("present", "words", "factor"),
+    ("setup", "words", "factor"),
     [
-        (Present(versions={"torch": "2.12"}), "made with torch 2.11; now it is 2.12", 1.5),
-        (Present(threads=8), "made with 4 threads; now there are 8", 3.0),
+        (HostSetup(versions={"torch": "2.12"}), "made with torch 2.11; now it is 2.12", 1.5),
+        (HostSetup(threads=8), "made with 4 threads; now there are 8", 3.0),
     ],
 )
-def test_what_has_changed_is_said_and_widens(tmp_path, present, words, factor):
+def test_what_has_changed_is_said_and_widens(tmp_path, setup, words, factor):
     write_calibration(made(), tmp_path)
-    found = choose("nvidia-h200", "torch-compile", folders=(tmp_path,), shipped=None, present=present)
+    found = choose_calibration("nvidia-h200", "torch-compile", folders=(tmp_path,), shipped=None, setup=setup)
     assert words in found.notes[0]
     assert found.calibration.residuals["step.decode"] == pytest.approx(0.05 * factor)
     assert found.calibration.notes == found.notes
 
 
 def test_what_is_not_known_is_not_compared():
-    assert differences(made(), Present()) == ()
-    assert differences(made(), Present(versions={"torch": "2.11", "numpy": "2"}, threads=4)) == ()
+    assert differences(made(), HostSetup()) == ()
+    assert differences(made(), HostSetup(versions={"torch": "2.11", "numpy": "2"}, threads=4)) == ()
     assert widened(made(), 2.0).tables[0].residual == pytest.approx(0.2)
 
 
 def test_peaks_that_nobody_states_are_those_that_were_reached():
     rate = Sourced(value=5e10, origin="measured", source="s", date="2026-11-15")
     bare = Device(name="d", title="D", vendor="v", unit="cpu", memories=(Memory(level="dram"), Memory(level="l3")))
-    found = completed(bare, made(peaks={"f32": rate}, bandwidths={"dram": rate}))
+    found = with_calibration(bare, made(peaks={"f32": rate}, bandwidths={"dram": rate}))
     assert found.peaks == {"f32": rate}
     assert [memory.bandwidth_bytes_per_s for memory in found.memories] == [rate, None]
-    stated = completed(found, made(peaks={"f32": replace(rate, value=1.0)}))
+    stated = with_calibration(found, made(peaks={"f32": replace(rate, value=1.0)}))
     assert stated.peaks["f32"].value == 5e10  # what a device states stays
 
 
@@ -156,35 +161,35 @@ def test_every_shipped_calibration_is_whole():
 
 
 def test_a_build_of_the_same_version_is_the_same_version():
-    assert differences(made(versions={"torch": "2.11.0+cu130"}), Present(versions={"torch": "2.11.0"})) == ()
+    assert differences(made(versions={"torch": "2.11.0+cu130"}), HostSetup(versions={"torch": "2.11.0"})) == ()
 
 
 def test_what_runs_here_is_read_without_any_engine():
-    found = present_here("onnxruntime")
+    found = host_setup("onnxruntime")
     assert found.versions["onnxruntime"] == version("onnxruntime")
     assert found.threads >= 1
-    assert present_here("onnxruntime", 7).threads == 7
-    assert "onnxruntime" not in present_here("llamacpp").versions
+    assert host_setup("onnxruntime", 7).threads == 7
+    assert "onnxruntime" not in host_setup("llamacpp").versions
 
 
 def test_weights_of_another_format_are_better_than_none(tmp_path):
     for name in ("q8_0", "f16"):
         write_calibration(made(runtime="llamacpp", dtype=name), tmp_path)
-    own = choose("nvidia-h200", "llamacpp", "q8_0", folders=(tmp_path,), shipped=None)
+    own = choose_calibration("nvidia-h200", "llamacpp", "q8_0", folders=(tmp_path,), shipped=None)
     assert (own.calibration.dtype, own.notes) == ("q8_0", ())
-    near = choose("nvidia-h200", "llamacpp", "q6_k", folders=(tmp_path,), shipped=None)
+    near = choose_calibration("nvidia-h200", "llamacpp", "q6_k", folders=(tmp_path,), shipped=None)
     assert near.calibration.dtype == "q8_0"
-    assert near.notes == ("There is no calibration of q6_k weights: that of q8_0 weights stands for it.",)
+    assert near.notes == ("There is no calibration of q6_k weights; that of q8_0 weights is used instead.",)
     name = next(iter(own.calibration.residuals))
     assert near.calibration.residuals[name] > 2 * own.calibration.residuals[name]
 
 
 def test_the_format_of_weights_is_that_of_most_bytes():
     graph = read("smollm2-135m")
-    assert weights_of(graph, Precision(weights="q4_0")) == "q4_0"
-    assert weights_of(graph, Precision()) == "bf16"
+    assert main_weight_format(graph, Precision(weights="q4_0")) == "q4_0"
+    assert main_weight_format(graph, Precision()) == "bf16"
     mixed = with_overrides(with_overrides(graph, {"*proj*": "q4_k"}), {"*down*": "q6_k"})
-    assert weights_of(mixed, Precision()) == "q4_k"
+    assert main_weight_format(mixed, Precision()) == "q4_k"
 
 
 def test_a_question_is_answered_in_the_formats_of_its_calibration(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from inferometer.bench.guard import Guard
 from inferometer.bench.loop import Step
 from inferometer.bench.measurement import BENCH, turns_of
 from inferometer.bench.run import measure, require_quiet
-from inferometer.cli.bench import progress_bar
+from inferometer.cli.progress import progress_line, step_text
 from inferometer.core import Profile, Run
 from inferometer.core.codec import decode, encode
 from inferometer.errors import FormatError, GateError, InferometerError, SchemaError
@@ -222,16 +222,18 @@ class Terminal(io.StringIO):
 
 def test_the_progress_bar_is_drawn_on_a_terminal_only(monkeypatch):
     monkeypatch.setattr("sys.stderr", io.StringIO())
-    assert progress_bar() is None
+    with progress_line(step_text) as draw:
+        assert draw is None
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     clock = FakeClock()
     monkeypatch.setattr("time.monotonic", clock)
-    bar = progress_bar()
-    for done in range(1, 5):
-        bar(Step(stage="runs", done=done, share=done / 4))
-        clock.now += 0.06
-    drawn = terminal.getvalue().split("\r")[1:]
+    with progress_line(step_text) as draw:
+        for done in range(1, 5):
+            draw(Step(stage="runs", done=done, share=done / 4))
+            clock.now += 0.06
+    *drawn, wiped = terminal.getvalue().split("\r")[1:]
+    assert wiped == "\x1b[K"
     assert len(drawn) == 2  # not more often than the eye sees
     assert "runs" in drawn[-1]
     assert "75%" in drawn[-1]

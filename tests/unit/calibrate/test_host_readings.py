@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from inferometer.asking.calibrations import completed
+from inferometer.asking.calibrations import with_calibration
 from inferometer.calibrate.fitting.assemble import best_rates
 from inferometer.calibrate.probes.host_readings import HostReadings, read_bytes_per_s, stream_bytes, stream_bytes_per_s
 from inferometer.core.calibration import Calibration
@@ -57,7 +57,7 @@ def test_a_reading_is_told_and_gives_no_level_a_rate(tmp_path: Path):
         device="here", runtime="onnxruntime", dtype="f32", created="2026-11-15",
         bandwidths={name: held(rate) for name, rate in levels.items()},
     )  # fmt: skip
-    assert completed(here, calibration) == here
+    assert with_calibration(here, calibration) == here
 
 
 def test_storage_is_read_past_the_cache_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -122,7 +122,7 @@ def test_trials_show_both_gains():
     (row,) = trial_table([trial]).rows
     assert row["predicted_text"] == "2.00 × (1.50 – 2.50)"
     assert row["obtained_text"] == "2.00 × (1.90 – 2.10)"
-    assert row["said"] == "as predicted; ratio 0.5"
+    assert row["why_text"] == "as predicted; ratio 0.5"
 
 
 def test_a_codes_page_in_both_forms():

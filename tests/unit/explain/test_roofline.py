@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.asking.calibrations import reached
+from inferometer.asking.calibrations import rates_reached
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.explain.roofline import drawn_roofs
 from inferometer.report.charts.roofline import roofline as chart
@@ -72,7 +72,7 @@ def test_a_prediction_knows_its_own_bounds():
 
 
 def test_ceilings_are_of_every_format_and_level_and_of_the_calibration():
-    roof = roofline_of(profile(forward(computing(1.0))), CPU, reached=reached(CPU, CALIBRATION))
+    roof = roofline_of(profile(forward(computing(1.0))), CPU, reached=rates_reached(CPU, CALIBRATION))
     known = {(ceiling.level, ceiling.origin): ceiling.value for ceiling in roof.ceilings}
     assert known == {
         ("f32", "datasheet"): 100e9, ("dram", "datasheet"): 20e9, ("l2", "datasheet"): 200e9,
@@ -109,7 +109,7 @@ def test_shares_of_every_phase_add_up_to_one(found, on):
 
 def test_the_chart_is_fed_with_the_calibrations_roofs_too():
     found = profile(forward(computing(0.5), moving(0.5, "head")))
-    drawn = str(chart(found, drawn_roofs(judged_on(found, CPU, reached=reached(CPU, CALIBRATION)).judged_by)))
+    drawn = str(chart(found, drawn_roofs(judged_on(found, CPU, reached=rates_reached(CPU, CALIBRATION)).judged_by)))
     assert "f32, calibrated" in drawn
     assert "dram, calibrated" in drawn
     assert drawn_roofs(judged_on(found, CPU).judged_by) is CPU
@@ -119,6 +119,6 @@ def test_a_calibrations_own_peaks_are_ceilings():
     own = replace(CALIBRATION, tables=(), peaks={"f32": told(55e9)}, bandwidths={"dram": told(11e9)})
     values = {
         ceiling.value
-        for ceiling in roofline_of(profile(forward(computing(1.0))), CPU, reached=reached(CPU, own)).ceilings
+        for ceiling in roofline_of(profile(forward(computing(1.0))), CPU, reached=rates_reached(CPU, own)).ceilings
     }
     assert {55e9, 11e9} <= values

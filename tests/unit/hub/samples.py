@@ -19,7 +19,7 @@ from inferometer.core.profile import (
 )
 from inferometer.core.workload import Workload
 from inferometer.hub.rules import Rules
-from inferometer.hub.serving import served
+from inferometer.hub.serving import hub_in_thread
 from inferometer.store import open_store
 
 HOSTILE = '<img src=x onerror="window.hacked=1">'
@@ -115,7 +115,7 @@ def hub(folder, **rules):
     """A store in a folder, a hub over it on a free port, and a client that asks it."""
     with (
         open_store(folder / "runs.db") as store,
-        served(store, Rules(**rules)) as address,
+        hub_in_thread(store, Rules(**rules)) as address,
         httpx.Client(base_url=address, timeout=30) as client,
     ):
         yield store, client

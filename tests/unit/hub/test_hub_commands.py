@@ -71,6 +71,11 @@ def test_a_hub_for_others_asks_for_a_token_first(place):
         run(hub_command, "--host", "0.0.0.0", "--port", 0, "--store", place)  # noqa: S104 - it refuses before it serves
 
 
+def test_an_expired_token_is_listed_as_expired(place):
+    run(hub_command, "token", "create", "ann", "--days", 1e-9, "--store", place)
+    assert ",expired" in run(hub_command, "token", "list", "--format", "csv", "--store", place).stdout
+
+
 def test_tokens_are_made_listed_without_their_text_and_revoked(place):
     made = run(hub_command, "token", "create", "ann", "--scope", "write", "--days", 1, "--store", place)
     text = made.stdout.strip()

@@ -52,6 +52,17 @@ def test_runs_that_begin_and_end_are_told(here):
         assert (value["open"], [row["status"] for row in value["ended"]]) == ([], ["finished"])
 
 
+def test_a_run_that_is_deleted_while_somebody_watches_does_not_end_the_stream(here):
+    store, client = here
+    run = store.begin(name="deleted")
+    with client.stream("GET", "/api/v1/live") as stream:
+        watched = events(stream.iter_lines())
+        assert [row["id"] for row in next(watched)[1]["open"]] == [run]
+        store.finish(run)
+        store.delete(run)
+        assert next(watched) == ("runs", {"open": [], "ended": []})
+
+
 def test_a_run_that_is_not_there_is_a_404(here):
     found = here[1].get("/api/v1/runs/nothing/live")
     assert found.status_code == 404

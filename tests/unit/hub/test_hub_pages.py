@@ -12,11 +12,11 @@ from inferometer.core.codec import decode
 from inferometer.core.profile import Profile
 from inferometer.errors import MissingDependencyError, UnknownNameError
 from inferometer.hub import assets
-from inferometer.hub.explaining import explained
+from inferometer.hub.explaining import page_explanation
 from inferometer.hub.rendering import data_element
-from inferometer.hub.run_charts import chart_of, charts_of
+from inferometer.hub.run_charts import chart_spec, charts_of
 from inferometer.hub.run_page import badges_of, run_values
-from inferometer.hub.run_view import cards_of, layers_of
+from inferometer.hub.run_view import cards_of, layer_columns
 from inferometer.verbs import explanations
 from unit.hub.samples import HOSTILE, decoder, hub, network
 
@@ -68,7 +68,7 @@ def test_badges_say_verified_and_disturbed():
 
 def test_layers_of_several_phases_share_a_row_and_every_time_is_there():
     profile = decoder()
-    rows = layers_of(profile)
+    rows = layer_columns(profile)
     assert rows["name"] == ["embed", "layers.0.attn.q_proj", "layers.0.mlp.up_proj", "head"]
     assert rows["time_s"][1] == [None, 0.001, 0.001, 0.001]
     for index, phase in enumerate(profile.phases):
@@ -80,7 +80,7 @@ def test_layers_with_one_name_stay_apart():
     profile = network(4)
     phase = profile.phase("forward")
     same = replace(phase, ops=tuple(replace(op, name="same") for op in phase.ops))
-    rows = layers_of(replace(profile, phases=(same,)))
+    rows = layer_columns(replace(profile, phases=(same,)))
     assert rows["name"] == ["same"] * 4
     assert rows["time_s"][0] == [op.time_s for op in phase.ops]
 
@@ -106,7 +106,7 @@ def test_explaining_is_a_part_of_its_own(here, run):
     assert 'id="part-findings"' in part
     assert "A finding it carries" in part
     assert "1.50 ×" in part
-    again = here[1].get(f"/runs/{run}").text  # explained once, it stands in the page itself
+    again = here[1].get(f"/runs/{run}").text  # page_explanation once, it stands in the page itself
     assert "A finding it carries" in again
     assert "findings-slot" not in again
 
@@ -116,13 +116,13 @@ def test_an_explanation_that_fails_leaves_the_page_whole(monkeypatch):
         raise ZeroDivisionError
 
     monkeypatch.setattr(explanations, "explain", broken)
-    found = explained(network())
+    found = page_explanation(network())
     assert found.headline is None
     assert [finding.title for finding in found.findings] == ["A finding it carries"]
 
 
 def test_attribution_closes():
-    for table in explained(network()).tables:
+    for table in page_explanation(network()).tables:
         shares = sum(row["time_s"] for row in table["rows"]) + table["remainder_s"]
         assert shares == pytest.approx(table["whole_s"])
 
@@ -133,10 +133,10 @@ def test_charts_are_those_the_profile_can_fill():
     assert "tokens" not in known
     assert {"tokens", "histogram"} <= set(charts_of(decoder()))
     for chart in known.values():
-        assert chart.made()["$schema"].endswith("v5.json")
-    assert chart_of(network(), "roofline")["layer"]
+        assert chart.spec()["$schema"].endswith("v5.json")
+    assert chart_spec(network(), "roofline")["layer"]
     with pytest.raises(UnknownNameError, match="histogram"):
-        chart_of(network(), "histogramm")
+        chart_spec(network(), "histogramm")
 
 
 def test_charts_come_as_specs_and_pictures(here, run):
@@ -195,8 +195,8 @@ def test_an_empty_store_teaches(tmp_path):
         page = client.get("/").text
         assert "No runs yet" in page
         assert "inferometer profile resnet50" in page
-        assert "Two runs are needed" in client.get("/compare").text
-        assert "Nothing runs" in client.get("/live").text
+        assert "Choose two runs" in client.get("/compare").text
+        assert "Nothing is running" in client.get("/live").text
 
 
 def test_comparing_gives_a_verdict_with_its_reason(here):

@@ -8,10 +8,10 @@ import pytest
 
 from inferometer.core.codec import encode
 from inferometer.errors import DomainError
-from inferometer.hub.pace import Pace
+from inferometer.hub.rate_limit import RateLimit
 from inferometer.hub.rules import Rules, is_loopback
 from inferometer.hub.security import COOKIE
-from inferometer.hub.serving import bound, require_tokens
+from inferometer.hub.serving import listen, require_tokens
 from inferometer.store import open_store
 from unit.hub.samples import ENDING, HOSTILE, hostile, hub, network
 
@@ -238,7 +238,7 @@ def test_a_client_that_asks_too_often_waits_and_is_told_how_long(tmp_path):
 
 def test_a_bucket_fills_again_and_forgets_the_oldest():
     now = [0.0]
-    pace = Pace(2.0, 4, clock=lambda: now[0])
+    pace = RateLimit(2.0, 4, clock=lambda: now[0])
     assert [pace.wait("a") for _ in range(4)] == [0.0] * 4
     assert pace.wait("a") == pytest.approx(0.5)
     assert pace.spent("a")
@@ -326,7 +326,7 @@ def test_what_is_loopback(host, only_here):
 
 def test_a_hub_for_others_does_not_start_without_a_token(tmp_path):
     with open_store(tmp_path / "runs.db") as store:
-        rules = Rules(host="0.0.0.0", tokens=True)  # noqa: S104 - nothing is bound
+        rules = Rules(host="0.0.0.0", tokens=True)  # noqa: S104 - nothing is listen
         with pytest.raises(DomainError, match="there is no token"):
             require_tokens(store, rules)
         store.create_user("ann")
@@ -338,5 +338,5 @@ def test_a_hub_for_others_does_not_start_without_a_token(tmp_path):
 
 
 def test_a_port_that_is_taken_is_an_error_with_a_remedy():
-    with bound("127.0.0.1", 0) as first, pytest.raises(DomainError, match="--port"):
-        bound("127.0.0.1", first.getsockname()[1])
+    with listen("127.0.0.1", 0) as first, pytest.raises(DomainError, match="--port"):
+        listen("127.0.0.1", first.getsockname()[1])

@@ -131,6 +131,6 @@ def test_a_roofline_has_the_roofs_that_were_kept_with_the_run():
     here = replace(network(), device=replace(network().device, name="local"))
     assert "roofline-forward" not in run_charts.charts_of(here)
     known = run_charts.charts_of(replace(here, judged_by=JudgedBy(device=kept)))
-    assert known["roofline-forward"].made()["layer"]
+    assert known["roofline-forward"].spec()["layer"]
     bare = JudgedBy(device=replace(kept, peaks={}))
     assert "roofline-forward" not in run_charts.charts_of(replace(here, judged_by=bare))

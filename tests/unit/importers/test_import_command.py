@@ -84,7 +84,7 @@ def test_several_results_are_saved_in_numbered_files(tmp_path):
 
 def test_the_imported_file_is_not_written_over(tmp_path):
     path = written(tmp_path, parsed("qai_hub.json"))
-    with pytest.raises(InferometerError, match="would be lost"):
+    with pytest.raises(InferometerError, match="would be overwritten"):
         run(path, "--out", path.parent / "." / path.name)
     assert json.loads(path.read_text()) == parsed("qai_hub.json")
 

@@ -1,4 +1,4 @@
-"""Names from a request, found in the catalog alone: never a path, which would read this machine's files for a guest."""
+"""Look up names from a request in the catalog only: a path would let a visitor read files of this machine."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from inferometer.core.profile import JudgedBy, Profile
 
 
-def device_named(name: str) -> Device:
-    from inferometer.catalog import device  # noqa: PLC0415 - pages of runs do without the catalog
+def catalog_device(name: str) -> Device:
+    from inferometer.catalog import device  # noqa: PLC0415 - pages of runs do not need the catalog
     from inferometer.catalog.files import row_named, rows_of  # noqa: PLC0415 - as above
 
     if row_named("devices", name) is None:
@@ -20,7 +20,7 @@ def device_named(name: str) -> Device:
     return device(name)
 
 
-def model_named(name: str) -> str:
+def catalog_model(name: str) -> str:
     from inferometer.catalog.files import row_named, rows_of  # noqa: PLC0415 - as above
 
     if row_named("models", name) is None:
@@ -29,12 +29,12 @@ def model_named(name: str) -> str:
 
 
 def roofs_of(profile: Profile) -> JudgedBy | None:
-    """What a profile was judged by, else the catalog's row of its device. This machine's own roof is nobody else's."""
+    """What a profile was judged by, else its device's catalog row; never this machine's, which may be another one."""
     if profile.judged_by is not None or profile.device.name == "local":
         return profile.judged_by
     from inferometer.core.profile import JudgedBy  # noqa: PLC0415 - as above
 
     try:
-        return JudgedBy(device=device_named(profile.device.name))
+        return JudgedBy(device=catalog_device(profile.device.name))
     except UnknownNameError:
         return None

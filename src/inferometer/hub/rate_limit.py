@@ -1,4 +1,4 @@
-"""How often one client may ask: a bucket that fills at a steady rate and holds a burst."""
+"""How often one client may ask: a token bucket that refills at a steady rate and holds a burst."""
 
 import time
 from collections import OrderedDict
@@ -7,15 +7,15 @@ from collections.abc import Callable
 _MOST_CLIENTS = 4096
 
 
-class Pace:
-    """One bucket a client; the clients that asked longest ago are forgotten first."""
+class RateLimit:
+    """One bucket per client; the clients that asked longest ago are forgotten first."""
 
     def __init__(self, per_s: float, burst: float, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._burst, self._clock = per_s, float(burst), clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, client: str, cost: float = 1.0) -> float:
-        """Take from the client's bucket; seconds to wait where there is too little in it, and nothing is taken."""
+        """Take `cost` from the client's bucket and return 0, or take nothing and return the seconds to wait."""
         now = self._clock()
         left = self._left(client, now)
         if left < cost:

@@ -1,0 +1,50 @@
+"""The progress line on stderr, for every command that takes a while."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from inferometer.bench.loop import Step
+
+T = TypeVar("T")
+_WIDTH = 24
+_REDRAW_S = 0.1  # faster than the eye follows
+_WIPE = "\r\x1b[K"
+
+
+@contextmanager
+def progress_line(describe: Callable[[T], str]) -> Iterator[Callable[[T], None] | None]:
+    """Yield a function that draws over the line before; None if stderr is no terminal. The line is wiped at the end."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    drawn = 0.0
+
+    def draw(progress: T) -> None:
+        nonlocal drawn
+        now = time.monotonic()
+        if now - drawn < _REDRAW_S:
+            return
+        drawn = now
+        sys.stderr.write(f"{_WIPE}{describe(progress)}")
+        sys.stderr.flush()
+
+    try:
+        yield draw
+    finally:
+        sys.stderr.write(_WIPE)
+
+
+def bar(share: float) -> str:
+    full = round(_WIDTH * share)
+    return f"{'█' * full}{'·' * (_WIDTH - full)} {share:4.0%}"
+
+
+def step_text(step: Step) -> str:
+    return f"{step.stage:<8} {bar(step.share)}  {step.done}"
