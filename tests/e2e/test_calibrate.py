@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from inferometer.asking.calibrations import use_for
+from inferometer.asking.calibrations import chosen_for, completed
 from inferometer.calibrate.probes import models as probe_models
 from inferometer.catalog import device
 from inferometer.cli.calibrate import command
@@ -76,14 +76,14 @@ def test_a_real_engine_is_calibrated_and_predictions_for_this_machine_use_it(sma
     assert made["threads"] == 1
     assert made["versions"]["onnxruntime"]
     assert made["peaks"]["f32"]["value"] > 0
-    used = use_for(read("all-minilm-l6-v2"), device("local"), "onnxruntime", Precision(activations="f32"), threads=1)
-    assert used.calibration is not None
-    assert used.notes == ()
-    assert used.device.memory.bandwidth_bytes_per_s is not None
-    told = predict_graph(
-        read("all-minilm-l6-v2"), used.device, runtime="onnxruntime", calibration=used.calibration
-    ).phase("forward")
-    assert {op.origin for op in told.ops if op.kind == "linear"} == {"calibrated"}
+    graph, machine = read("all-minilm-l6-v2"), device("local")
+    choice = chosen_for(graph, machine, "onnxruntime", Precision(activations="f32"), threads=1)
+    assert choice.calibration is not None
+    assert choice.notes == ()
+    rated = completed(machine, choice.calibration)
+    assert rated.memory.bandwidth_bytes_per_s is not None
+    forward = predict_graph(graph, rated, runtime="onnxruntime", calibration=choice.calibration).phase("forward")
+    assert {op.origin for op in forward.ops if op.kind == "linear"} == {"calibrated"}
 
 
 def test_a_second_run_goes_on_where_the_first_stopped_and_counts_with_the_same_peaks(small: Path):
