@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from inferometer.calibrate.run import Progress
 
 _BAR = 24
-_REDRAW_S = 0.1
 _WORDS = 44
 
 
@@ -23,23 +18,3 @@ def line_of(progress: Progress) -> str:
     left = max(0.0, progress.budget_s - progress.spent_s)
     bar = "█" * full + "·" * (_BAR - full)
     return f"{bar} {share:4.0%}  {left:4.0f} s left  {progress.done} of {progress.of}  {progress.current[:_WORDS]}"
-
-
-def drawn(
-    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-) -> Callable[[Progress], None] | None:
-    """A line that is drawn over again; None where nobody would see it."""
-    target = stream or sys.stderr
-    if not target.isatty():
-        return None
-    last = float("-inf")
-
-    def draw(progress: Progress) -> None:
-        nonlocal last
-        if clock() - last < _REDRAW_S:
-            return
-        last = clock()
-        target.write(f"\r\x1b[K{line_of(progress)}")
-        target.flush()
-
-    return draw

@@ -1,9 +1,7 @@
-import io
-
 import pytest
 
 from inferometer.calibrate.fitting.points import Point, StepPoint
-from inferometer.calibrate.progress import drawn, line_of
+from inferometer.calibrate.progress import line_of
 from inferometer.calibrate.run import Candidate, Journal, Measured, Progress, calibrate_with
 from inferometer.errors import EngineError
 
@@ -157,10 +155,6 @@ def test_progress_says_how_long_still():
     assert "25%" in line
     assert "90 s left" in line
     assert "3 of 10" in line
-
-
-def test_nothing_is_drawn_where_nobody_sees_it():
-    assert drawn(io.StringIO()) is None
 
 
 def test_what_time_is_left_goes_into_another_round(tmp_path):
