@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from inferometer.calibrate.run import CalibrationProgress
 
 _BAR = 24
-_REDRAW_S = 0.1
 _WORDS = 44
 
 
@@ -23,23 +18,3 @@ def line_of(progress: CalibrationProgress) -> str:
     left = max(0.0, progress.budget_s - progress.spent_s)
     bar = "█" * full + "·" * (_BAR - full)
     return f"{bar} {share:4.0%}  {left:4.0f} s left  {progress.done} of {progress.of}  {progress.current[:_WORDS]}"
-
-
-def progress_bar(
-    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-) -> Callable[[CalibrationProgress], None] | None:
-    """Draws a line over and over; None if the stream is not a terminal."""
-    target = stream or sys.stderr
-    if not target.isatty():
-        return None
-    last = float("-inf")
-
-    def draw(progress: CalibrationProgress) -> None:
-        nonlocal last
-        if clock() - last < _REDRAW_S:
-            return
-        last = clock()
-        target.write(f"\r\x1b[K{line_of(progress)}")
-        target.flush()
-
-    return draw

@@ -16,7 +16,9 @@ _SCOPES = ("read", "write", "admin")
 
 
 @click.group("hub", cls=ListingGroup, invoke_without_command=True)
-@click.option("--port", default=8077, type=click.IntRange(0, 65535), help="0 takes a free port.")
+@click.option(
+    "--port", default=8077, type=click.IntRange(0, 65535), metavar="N", help="Port to listen on; 0 takes a free one."
+)
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another name the hub is reached by.")
 @click.option("--require-token", is_flag=True, help="Require a token on this machine too, for use behind a proxy.")

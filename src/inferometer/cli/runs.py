@@ -56,7 +56,7 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--until", metavar="WHEN", help="Only runs before then."),
         click.option("--search", "words", metavar="TEXT", help="Only runs whose name, model, device or tags match."),
         click.option("--sort", default="-created", metavar="KEY",
-                     help="created, name, model, device, status, latency, ttft, tpot, tokens or memory; -KEY falls."),
+                     help="created, name, model, device, status, latency, ttft, tpot, tokens memory; -KEY reverses."),
         click.option("--limit", default=50, metavar="N", help="Maximum number of runs to list."),
         click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
         store_option,

@@ -42,21 +42,21 @@ def command(
     from inferometer.report.listings import synthesis_table
     from inferometer.synth import synthesise
 
-    made = synthesise(
+    synthesis = synthesise(
         model, Path(out), weights=weights, seed=seed, sizes=parse_sizes(sizes), part=part, overwrite=overwrite
     )
     if form == "json":
         print_document(
             {
-                "path": str(made.path),
-                "paths": [str(path) for path in made.paths],
-                "format": made.format,
-                "weights": made.weights,
-                "bytes": made.nbytes,
-                "parameters": made.parameters,
-                "seed": made.seed,
-                "note": made.note,
+                "path": str(synthesis.path),
+                "paths": [str(path) for path in synthesis.paths],
+                "format": synthesis.format,
+                "weights": synthesis.weights,
+                "bytes": synthesis.nbytes,
+                "parameters": synthesis.parameters,
+                "seed": synthesis.seed,
+                "note": synthesis.note,
             }
         )
     else:
-        print_table(synthesis_table(made), form)
+        print_table(synthesis_table(synthesis), form)

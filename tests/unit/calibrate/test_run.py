@@ -1,9 +1,7 @@
-import io
-
 import pytest
 
 from inferometer.calibrate.fitting.points import OpPoint, StepPoint
-from inferometer.calibrate.progress import line_of, progress_bar
+from inferometer.calibrate.progress import line_of
 from inferometer.calibrate.run import (
     CalibrationJournal,
     CalibrationProgress,
@@ -163,10 +161,6 @@ def test_progress_says_how_long_still():
     assert "25%" in line
     assert "90 s left" in line
     assert "3 of 10" in line
-
-
-def test_nothing_is_drawn_where_nobody_sees_it():
-    assert progress_bar(io.StringIO()) is None
 
 
 def test_what_time_is_left_goes_into_another_round(tmp_path):
