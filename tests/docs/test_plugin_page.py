@@ -76,4 +76,4 @@ def test_it_is_profiled_beside_its_prediction_and_explained(inferometer):
     assert "is not known" not in json.dumps(explained)
     text = inferometer("explain", "digits.json")
     assert "numpy-mlp" in text
-    assert "predicted" in text
+    assert "prediction" in text

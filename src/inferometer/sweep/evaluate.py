@@ -31,14 +31,14 @@ if TYPE_CHECKING:
     from inferometer.asking.question import Basis, Question
     from inferometer.core.workload import Parallel, Workload
     from inferometer.sweep.grid import Chunk, Sizes, Study
-    from inferometer.sweep.table import Table
+    from inferometer.sweep.table import SweepTable
     from inferometer.sweep.workloads import Asked
 
 
 _DENSE_ROWS = 256  # of a combination, above which it is quicker alone than beside others
 
 
-def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | Table]:
+def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | SweepTable]:
     """How a row is computed follows from the study, not from the chunk: it is the same wherever chunks are cut."""
     sizes, dense = study.sizes.part(chunk.tile), prod(study.sizes.shape) > _DENSE_ROWS
     questions = study.questions_in(chunk.combinations)
@@ -49,7 +49,7 @@ def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | Table]:
     ]
 
 
-def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> list[Answer | Table]:
+def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> list[Answer | SweepTable]:
     """Every row of some combinations of one graph. What cannot be has a reason instead of numbers."""
     graph, options = questions[0].graph, questions[0].options
     parts: list[Sizes] = []  # that each have one plan for all of their rows

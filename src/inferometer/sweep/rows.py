@@ -9,7 +9,7 @@ import numpy as np
 from inferometer.errors import DomainError
 from inferometer.sweep import choose
 from inferometer.sweep.columns import COLUMNS, Column, Kind, column_named
-from inferometer.sweep.table import Table, is_none
+from inferometer.sweep.table import SweepTable, is_none
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,7 +19,7 @@ _TYPES: dict[Kind, Any] = {"text": object, "whole": np.int64, "number": float, "
 
 
 class Part(Protocol):
-    """Consecutive rows: an Answer, or a Table."""
+    """Consecutive rows: an Answer, or a SweepTable."""
 
     @property
     def columns(self) -> Mapping[str, Column]: ...
@@ -124,7 +124,7 @@ class Rows:
             joined = np.concatenate(found) if found else np.empty(0, dtype=_TYPES[column.kind])
             values[name] = np.empty_like(joined)
             values[name][order] = joined
-        return Rows([Table(length=len(chosen), values=values)])
+        return Rows([SweepTable(length=len(chosen), values=values)])
 
     def pareto(self, *names: str, ties: bool = True, only_fitting: bool = True) -> Rows:
         """The rows that no other row is better than in all of these columns, ordered by the first.

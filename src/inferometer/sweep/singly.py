@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.cost.headline import request_times
 from inferometer.cost.precision import resolved_precision
 from inferometer.errors import DomainError
-from inferometer.sweep.table import Table, table_of
+from inferometer.sweep.table import SweepTable, table_of
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from inferometer.sweep.grid import Sizes
 
 
-def one_by_one(question: Question, sizes: Sizes, *, details: bool) -> Table:
+def one_by_one(question: Question, sizes: Sizes, *, details: bool) -> SweepTable:
     rows = product(sizes.batch, sizes.prompt, sizes.generate, sizes.context)
     asked = (
         replace(question.workload, batch=batch, prompt=prompt, generate=generate, context=context)

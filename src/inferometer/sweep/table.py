@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Table:
+class SweepTable:
     """`values` has a vector for each column that is there; a file may have been read for some of them only."""
 
     length: int
@@ -58,8 +58,8 @@ class Unread:
     def column(self, name: str) -> Any:
         return self.convert(self.texts[name], name)
 
-    def read(self) -> Table:
-        return Table(length=self.length, values={name: self.column(name) for name in self.texts})
+    def read(self) -> SweepTable:
+        return SweepTable(length=self.length, values={name: self.column(name) for name in self.texts})
 
 
 _NOTHING: Any = None
@@ -70,10 +70,10 @@ def is_none(values: Any) -> Any:
     return np.equal(values, _NOTHING)
 
 
-def table_of(records: Sequence[Mapping[str, Any]], *, details: bool = False) -> Table:
+def table_of(records: Sequence[Mapping[str, Any]], *, details: bool = False) -> SweepTable:
     """Rows given one by one; what a row does not have is not known."""
     columns = columns_with(details=details)
-    return Table(
+    return SweepTable(
         length=len(records), values={name: vector([row.get(name) for row in records], name) for name in columns}
     )
 
