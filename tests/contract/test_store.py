@@ -652,8 +652,8 @@ def test_writers_at_the_same_time_lose_nothing(store, place, tmp_path):
 
 
 @pytest.mark.slow
-def test_eight_writers_of_two_hundred_runs_each_lose_nothing(store, place, tmp_path):
-    concurrently(store, tmp_path, place, processes=8, each=200)
+def test_eight_writers_of_a_hundred_runs_each_lose_nothing(store, place, tmp_path):
+    concurrently(store, tmp_path, place, processes=8, each=100)
 
 
 def test_processes_that_make_the_same_new_store_at_once_make_one(kind, tmp_path):

@@ -54,7 +54,7 @@ GGUF_ONLY = {
 }  # fmt: skip
 # torchvision's and transformers' counts: the catalog holds them with their sources
 PICTURES = ["mobilenet-v3-large", "efficientnet-b0", "yolov8n", "resnet50", "convnext-tiny", "swin-t"]
-LARGE = ["vit-b-16", "vgg16", "bert-base"]
+LARGE = ["vit-b-16", "bert-base"]
 
 
 @pytest.fixture

@@ -33,8 +33,8 @@ MODELS = {
     "bert-base": {},
 }
 DEVICES = ("nvidia-h200", "nvidia-l4", "intel-emerald-rapids-1-vcpu", "raspberry-pi-5")
-RUNTIMES = (None, "torch-eager", "torch-graph", "llamacpp", "onnxruntime", "ideal")
-FORMATS = ({}, {"weights": "q4_0"}, {"weights": "bf16", "activations": "bf16"}, {"kv": "i8"})
+RUNTIMES = (None, "torch-eager", "llamacpp", "onnxruntime")
+FORMATS = ({}, {"weights": "q4_0", "kv": "i8"}, {"weights": "bf16", "activations": "bf16"})
 TIMES = ("latency_s", "ttft_s", "tpot_s", "e2e_s")
 
 
