@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import numpy as np
+import psutil
 
 from inferometer.asking.files import name_start
 from inferometer.core.codec import decode, encode
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
 _COPY_BYTES = 256_000_000  # larger than any cache
 _SHARE_S = 0.4  # for the products, and again for the copies
-_FRESH = timedelta(days=1)  # older ones are measured again before a run: the machine may have been busy then
+# How old a roof may be before a run measures it again. One of a busy machine is too low, so it is tried again soon.
+_FRESH, _FRESH_IF_BUSY = timedelta(days=1), timedelta(minutes=10)
+_BUSY = 0.5  # running tasks a CPU, before ours
 
 
 def needs_roof(device: Device) -> bool:
@@ -61,14 +64,16 @@ def machine_roof(
 ) -> Roof:
     """The stored roof of this machine, measured now if there is none yet.
 
-    With `fresh`, as before a run, a roof older than a day is measured again, and the better of the two is stored: a
-    roof is the best the machine has shown.
+    With `fresh`, as before a run, a roof older than a day is measured again, after ten minutes if the machine was busy
+    then. The better of the two is stored: a roof is the best the machine has shown.
     """
     machine = name_start(platform.node(), device.title)
     path = (folder or data_folder() / "roofs") / f"{machine}.json"
     kept = _stored_roof(path)
-    if kept is not None and not (fresh and now() - datetime.fromisoformat(kept.created) > _FRESH):
-        return kept
+    if kept is not None:
+        limit = _FRESH_IF_BUSY if kept.busy else _FRESH
+        if not fresh or now() - datetime.fromisoformat(kept.created) <= limit:
+            return kept
     roof = _better(kept, (measure or measured_roof)(machine))
     _store_roof(path, roof)
     return roof
@@ -104,9 +109,19 @@ def _better(kept: Roof | None, roof: Roof) -> Roof:
     return replace(roof, peaks=peaks, bandwidth_bytes_per_s=bandwidth)
 
 
-def measured_roof(machine: str, *, clock: Callable[[], float] = time.perf_counter, share_s: float = _SHARE_S) -> Roof:
+def _load_per_cpu() -> float:
+    return float(psutil.getloadavg()[0]) / (psutil.cpu_count() or 1)
+
+
+def measured_roof(
+    machine: str,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    share_s: float = _SHARE_S,
+    load: Callable[[], float] = _load_per_cpu,
+) -> Roof:
     """Measure the f32 peak and the bandwidth of main memory: the best of several matrix products and copies."""
-    moment = datetime.now(tz=UTC)
+    moment, busy = datetime.now(tz=UTC), load() > _BUSY
 
     def best(value: float, what: str) -> Sourced:
         source = f"numpy {np.__version__}: the best of several {what}"
@@ -119,6 +134,7 @@ def measured_roof(machine: str, *, clock: Callable[[], float] = time.perf_counte
         created=moment.isoformat(timespec="seconds"),
         peaks={"f32": best(products, f"products of {_SIDE} × {_SIDE} matrices")},
         bandwidth_bytes_per_s=best(copies, f"copies of {_COPY_BYTES // 1_000_000} MB, read and written bytes"),
+        busy=busy,
     )
 
 

@@ -18,10 +18,11 @@ def rate(value):
     return Sourced(value=value, origin="measured", source="numpy", date="2026-11-15")
 
 
-def roof(flops, bandwidth, created=NOON):
+def roof(flops, bandwidth, created=NOON, *, busy=False):
     return Roof(
-        machine="m", created=created.isoformat(), peaks={"f32": rate(flops)}, bandwidth_bytes_per_s=rate(bandwidth)
-    )
+        machine="m", created=created.isoformat(), peaks={"f32": rate(flops)}, bandwidth_bytes_per_s=rate(bandwidth),
+        busy=busy,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -52,6 +53,18 @@ def test_before_a_run_an_old_one_is_measured_again_and_the_better_kept(kept):
     again = ask(fresh=True, later=timedelta(days=2))
     assert len(asked) == 2
     assert (float(again.peaks["f32"]), float(again.bandwidth_bytes_per_s)) == (2e11, 3e10)
+
+
+def test_one_of_a_busy_machine_is_tried_again_soon(tmp_path):
+    ready = iter([roof(1e11, 1e10, busy=True), roof(3e11, 2e10, NOON + timedelta(minutes=11))])
+
+    def ask(minutes):
+        now = NOON + timedelta(minutes=minutes)
+        return machine_roof(
+            device("local"), fresh=True, folder=tmp_path, measure=lambda _: next(ready), now=lambda: now
+        )
+
+    assert [float(ask(minutes).peaks["f32"]) for minutes in (0, 9, 11, 600)] == [1e11, 1e11, 3e11, 3e11]
 
 
 def test_a_file_that_was_cut_off_is_measured_again(kept, tmp_path):
@@ -86,7 +99,9 @@ def test_only_this_machine_can_be_measured():
 
 def test_the_best_of_several_counts_and_says_how():
     ticks = iter(range(10_000))
-    found = measured_roof("m", clock=lambda: float(next(ticks)), share_s=0.0)
+    found = measured_roof("m", clock=lambda: float(next(ticks)), share_s=0.0, load=lambda: 0.6)
+    assert found.busy
+    assert not measured_roof("m", clock=lambda: float(next(ticks)), share_s=0.0, load=lambda: 0.4).busy
     assert float(found.peaks["f32"]) == 2 * 1536**3  # each run takes one tick
     assert float(found.bandwidth_bytes_per_s) == 2 * 256_000_000
     assert "numpy" in found.peaks["f32"].source
