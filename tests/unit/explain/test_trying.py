@@ -75,12 +75,17 @@ def fake_measure(tmp_path):
 ASKED = MeasureRequest(model="m.fake", runtime="fake", threads=1)
 
 
-def test_a_change_that_helps_is_found_faster_with_its_gain(tmp_path):
-    measure, asked_for = fake_measure(tmp_path)
+def test_a_change_that_helps_is_found_faster_with_its_gain():
+    asked_for = []
+
+    def measure(request):
+        asked_for.append(request)
+        return exactly(4.0)(request)
+
     (trial,) = try_changes([finding("threads=4", gain=3.5)], ASKED, measure=measure, can=ABLE)
     assert trial.verdict == "faster"
     assert trial.low <= trial.obtained <= trial.high
-    assert trial.obtained > 1.5  # four times, on a clock that others disturb
+    assert trial.obtained == pytest.approx(4.0, rel=0.05)
     assert trial.predicted == 3.5
     assert trial.before_s > trial.after_s
     # The baseline before and after, never with the instruments on.
@@ -115,11 +120,13 @@ def test_only_a_findings_first_change_has_its_prediction():
     assert second.as_predicted is None
 
 
-def test_a_larger_batch_is_judged_by_what_one_item_takes(tmp_path):
-    measure, _ = fake_measure(tmp_path)  # the fake engine takes as long for eight as for one
+def test_a_larger_batch_is_judged_by_what_one_item_takes():
+    def measure(request):  # as long for eight as for one
+        return sampled(steady(40), workload=request.workload)
+
     (trial,) = try_changes([finding("batch=8")], ASKED, measure=measure, can=ABLE)
     assert trial.verdict == "faster"
-    assert trial.obtained > 4
+    assert trial.obtained == pytest.approx(8.0, rel=0.05)
 
 
 def test_a_change_that_fails_says_what_the_engine_said_and_the_others_go_on(tmp_path):
