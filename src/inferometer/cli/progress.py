@@ -24,15 +24,15 @@ def progress_line(describe: Callable[[T], str]) -> Iterator[Callable[[T], None] 
     if not sys.stderr.isatty():
         yield None
         return
-    drawn = 0.0
+    drawn, before = 0.0, ""
 
     def draw(progress: T) -> None:
-        nonlocal drawn
-        now = time.monotonic()
-        if now - drawn < _REDRAW_S:
+        nonlocal drawn, before
+        now, line = time.monotonic(), describe(progress)
+        if now - drawn < _REDRAW_S and line.partition(" ")[0] == before.partition(" ")[0]:
             return
-        drawn = now
-        sys.stderr.write(f"{_WIPE}{describe(progress)}")
+        drawn, before = now, line
+        sys.stderr.write(f"{_WIPE}{line}")
         sys.stderr.flush()
 
     try:
@@ -47,4 +47,4 @@ def bar(share: float) -> str:
 
 
 def step_text(step: Step) -> str:
-    return f"{step.stage:<8} {bar(step.share)}  {step.done}"
+    return f"{step.stage:<8} {bar(step.share)}  {step.done}" if step.done or step.share else f"{step.stage} …"

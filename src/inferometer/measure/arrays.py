@@ -16,6 +16,7 @@ from inferometer.errors import EngineError
 from inferometer.measure.inputs import make_inputs
 from inferometer.measure.raw import MemoryReadings, Shape, Tell
 from inferometer.profiler.meters import process_memory
+from inferometer.runtimes.base import instrumented_again
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ def measure_arrays(
     first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
     gauge = process_memory()
     before = gauge.read().current
-    with closing(cast("Session", runtime.open(order.target))) as session:
+    with closing(cast("Session", runtime.open(replace(order.target, watched=order.shape)))) as session:
         tell("opened", session.opened)
         feed_session(order, session)
         opened = gauge.read().current
@@ -146,7 +147,8 @@ def _instrumented(  # noqa: PLR0913 - both sessions, and how long
     order: MeasureOrder, runtime: Runtime, clean: Session, tell: Tell, *, seconds: float, clock: Callable[[], float]
 ) -> None:
     """Steps with the engine's timers on, in turns with clean ones: what slows the machine meanwhile slows both."""
-    with closing(cast("Session", runtime.open(replace(order.target, instrument=True)))) as session:
+    again = instrumented_again(clean) or runtime.open(replace(order.target, instrument=True))
+    with closing(cast("Session", again)) as session:
         feed_session(order, session)
         _timed(session, _WARM, clock)
         session.kernels()
@@ -179,8 +181,10 @@ def _but_first(readings: Sequence[float]) -> list[float]:
 def _warm(kernel: Kernel, steps: int) -> Kernel:
     if len(kernel.samples_s) != steps:
         return kernel  # it did not run once in every step
-    device = None if kernel.device_s is None else tuple(_but_first(kernel.device_s))
-    return replace(kernel, samples_s=tuple(_but_first(kernel.samples_s)), device_s=device)
+    device, waited = (
+        None if column is None else tuple(_but_first(column)) for column in (kernel.device_s, kernel.waited_s)
+    )
+    return replace(kernel, samples_s=tuple(_but_first(kernel.samples_s)), device_s=device, waited_s=waited)
 
 
 def _timed(session: Session, steps: int, clock: Callable[[], float]) -> list[float]:

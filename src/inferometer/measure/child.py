@@ -14,8 +14,10 @@ import time
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
+from inferometer.bench.loop import Step
 from inferometer.errors import InferometerError, PluginError
 from inferometer.plugins import load
+from inferometer.runtimes.base import announced_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,14 +49,15 @@ def carry_out(order: MeasureOrder, tell: Tell) -> None:
     """Measure what the order says, and report how it ended."""
     try:
         runtime = runtime_named(order.runtime)
-        if order.text:
-            from inferometer.measure.texts import measure_text  # noqa: PLC0415 - each brings what it needs
+        with announced_to(lambda stage: tell("progress", Step(stage=stage, done=0, share=0.0))):
+            if order.text:
+                from inferometer.measure.texts import measure_text  # noqa: PLC0415 - each brings what it needs
 
-            measure_text(order, runtime, tell)
-        else:
-            from inferometer.measure.arrays import measure_arrays  # noqa: PLC0415 - as above
+                measure_text(order, runtime, tell)
+            else:
+                from inferometer.measure.arrays import measure_arrays  # noqa: PLC0415 - as above
 
-            measure_arrays(order, runtime, tell)
+                measure_arrays(order, runtime, tell)
     except InferometerError as error:
         tell("ended", ("refused", error.message, error.remedy))
     except MemoryError:
@@ -81,15 +84,17 @@ def main() -> None:
 
 
 class _Teller:
-    """Sends answers. Progress is sent a few times a second at most: it must not disturb the measurement."""
+    """Sends answers. Of one stage, progress is sent a few times a second at most: it must not disturb what runs."""
 
     def __init__(self, answers: IO[bytes], clock: Callable[[], float] = time.monotonic) -> None:
-        self._answers, self._clock, self._sent = answers, clock, 0.0
+        self._answers, self._clock, self._sent, self._stage = answers, clock, 0.0, ""
 
     def tell(self, field: str, value: Any) -> None:
         now = self._clock()
-        if field == "progress" and now - self._sent < _PROGRESS_S:
-            return
+        if field == "progress":
+            if value.stage == self._stage and now - self._sent < _PROGRESS_S:
+                return
+            self._stage = value.stage
         self._sent = now
         data = pickle.dumps((field, value), protocol=pickle.HIGHEST_PROTOCOL)
         self._answers.write(LENGTH.pack(len(data)) + data)

@@ -60,6 +60,8 @@ def correct(  # noqa: PLR0913 - what was read, and what is known of the instrume
     """
     if not clean_s > 0:
         raise DomainError(f"The clean run must take more than 0 s, and took {clean_s!r} s.")
+    if kernels and all(kernel.device_s is not None for kernel in kernels):
+        return _on_device_clock(kernels, clean_s=clean_s, walls_s=walls_s)
     pace = clean_s / median(paired_s) if paired_s else 1.0
     raw = [steady_mean(kernel.device_s or kernel.samples_s) for kernel in kernels]
     grown = _grown(walls_s, paired_s or (clean_s,))
@@ -84,6 +86,23 @@ def correct(  # noqa: PLR0913 - what was read, and what is known of the instrume
         cost_s=cost,
         scale=scale,
     )
+
+
+def _on_device_clock(kernels: Sequence[Kernel], *, clean_s: float, walls_s: Sequence[float]) -> Corrected:
+    """A device's own clock is not disturbed by timers, but the host is, and the device waits for it longer.
+
+    So kernels keep their times, and the waits before them share what the clean run leaves, as long as they were.
+    """
+    worked = [steady_mean(kernel.device_s or ()) for kernel in kernels]
+    waited = [steady_mean(kernel.waited_s or ()) for kernel in kernels]
+    busy_s = sum(worked)
+    scale = min(1.0, clean_s / busy_s) if busy_s > 0 else 1.0
+    idle_s = max(fmean(walls_s) - busy_s if walls_s else 0.0, sum(waited))
+    share = min(1.0, max(0.0, clean_s - busy_s) / idle_s) if idle_s > 0 else 0.0
+    times = tuple(scale * work + share * wait for work, wait in zip(worked, waited, strict=True))
+    return Corrected(
+        times_s=times, unattributed_s=_rest(clean_s, sum(times)), raw_s=busy_s, cost_s=0.0, scale=scale
+    )  # fmt: skip
 
 
 def _less(seconds: float, cost: float) -> float:

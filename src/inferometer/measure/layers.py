@@ -44,13 +44,13 @@ class Layers:
     parts: Mapping[str, Mapping[str, Layer]] = field(default_factory=dict)
 
     def find(self, names: Iterable[str], kind: str) -> tuple[Layer, ...]:
-        """The layers of a kernel with these names, in the order of execution."""
+        """The layers of a kernel with these names, in the order of the names."""
         layers: dict[str, Layer] = {}
         for name in names:
             layer = self.by_name.get(name) or self.by_weight.get(stem(name)) or self._within(name, kind)
             if layer is not None:
                 layers[layer.name] = layer
-        return tuple(sorted(layers.values(), key=lambda layer: layer.place))
+        return tuple(layers.values())
 
     def _within(self, name: str, kind: str) -> Layer | None:
         """The layer around a node: `layer/Node` in our own files, `node/else/Node` in a branch that we read as one op.

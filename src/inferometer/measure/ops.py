@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.core.profile import OpTime
-from inferometer.measure.layers import Layer, Layers, layer_kind, main_layer
+from inferometer.measure.claims import claims_of
+from inferometer.measure.layers import Layer, Layers, layer_kind
 from inferometer.runtimes.base import Kernel
 
 if TYPE_CHECKING:
@@ -22,39 +23,29 @@ _NAMED = 3  # kernels that an op names; the others are only counted
 
 @dataclass(slots=True)
 class _Group:
-    """The kernels of one layer. A module may run several, and an engine may split a layer."""
+    """The kernels of one row. A module may run several, and an engine may split a layer."""
 
-    layers: tuple[Layer, ...]
     block: str | None
+    layers: list[Layer] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
 
 
 def measured_ops(kernels: Sequence[Kernel], corrected: Corrected, layers: Layers) -> tuple[OpTime, ...]:
-    """In the order in which each layer's first kernel ran; their times add up as the kernels' did."""
+    """In the order in which each row's first kernel ran; their times add up as the kernels' did."""
     groups: dict[str, _Group] = {}
-    for number, (kernel, seconds) in enumerate(zip(kernels, corrected.times_s, strict=True)):
-        matched = layers.find(kernel.layers, layer_kind(kernel.kind))
-        main = main_layer(matched) if matched else None
-        mine = () if kernel.own else matched
-        group = groups.setdefault(_row(kernel, main, number), _Group(mine, main.block if main else None))
-        if len(mine) > len(group.layers):
-            group.layers = mine
+    claims = claims_of(kernels, corrected.times_s, layers)
+    for kernel, seconds, claim in zip(kernels, corrected.times_s, claims, strict=True):
+        group = groups.setdefault(claim.row, _Group(claim.main.block if claim.main else None))
+        group.layers += claim.layers
         group.kernels.append(kernel)
         group.times_s.append(seconds)
     return tuple(_op(name, group) for name, group in groups.items())
 
 
-def _row(kernel: Kernel, main: Layer | None, number: int) -> str:
-    """The row of a kernel. One without a layer keeps its name; the number keeps equal names in rows of their own."""
-    if main is not None:
-        return f"{main.name}/{kernel.kind}" if kernel.own else main.name
-    return kernel.layers[0] if len(kernel.layers) == 1 else f"{kernel.name}\0{number}"
-
-
 def _op(name: str, group: _Group) -> OpTime:
     longest = max(range(len(group.kernels)), key=lambda index: group.times_s[index])
-    kernel, layers = group.kernels[longest], group.layers
+    kernel, layers = group.kernels[longest], sorted(group.layers, key=lambda layer: layer.place)
     names = () if kernel.own else kernel.layers if not layers else tuple(layer.name for layer in layers)
     device = [sum(part.device_s) / len(part.device_s) for part in group.kernels if part.device_s]
     return OpTime(

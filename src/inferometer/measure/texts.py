@@ -16,7 +16,7 @@ from inferometer.errors import InferometerError
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
 from inferometer.profiler.meters import process_memory
-from inferometer.runtimes.base import Request, TextSession
+from inferometer.runtimes.base import Request, TextSession, instrumented_again
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ def measure_text(
     gauge = process_memory()
     before = gauge.read().current
     disturbances: list[Disturbance] = []
-    with closing(cast("TextSession", runtime.open(order.target))) as session:
+    with closing(cast("TextSession", runtime.open(replace(order.target, watched=order.shape)))) as session:
         tell("opened", session.opened)
         opened = gauge.read().current
         restarted = gauge.restart()
@@ -56,11 +56,12 @@ def measure_text(
         if order.outputs is not None:
             _keep(order, runtime, session, tell)
         wanted = order.shape and runtime.capabilities.per_op
-        beside = wanted and _room_for_two(opened - before)
+        again = instrumented_again(session) if wanted else None
+        beside = wanted and (again is not None or _room_for_two(opened - before))
         if beside:
-            _instrumented(order, runtime, tell, clean=session)
+            _instrumented(order, again or _opened_again(order, runtime), tell, clean=session)
     if wanted and not beside:
-        _instrumented(order, runtime, tell, clean=None)
+        _instrumented(order, _opened_again(order, runtime), tell, clean=None)
 
 
 def _environment(guard: Guard | NoGuard, first_look: FirstLook | None, disturbances: list[Disturbance]) -> Environment:
@@ -189,9 +190,13 @@ def _room_for_two(nbytes: int) -> bool:
     return nbytes < psutil.virtual_memory().available * _ROOM
 
 
-def _instrumented(order: MeasureOrder, runtime: Runtime, tell: Tell, *, clean: TextSession | None) -> None:
+def _opened_again(order: MeasureOrder, runtime: Runtime) -> TextSession:
+    return cast("TextSession", runtime.open(replace(order.target, instrument=True)))
+
+
+def _instrumented(order: MeasureOrder, opened: TextSession, tell: Tell, *, clean: TextSession | None) -> None:
     """Run each length once more with the timers on."""
-    with closing(cast("TextSession", runtime.open(replace(order.target, instrument=True)))) as session:
+    with closing(opened) as session:
         for text in order.text:
             _shape_of(order, text, session, tell, clean=clean)
 

@@ -11,7 +11,8 @@ kernels: the engine's own timers are on, and `kernels` lists what it ran.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request",
-    "Runtime", "Session", "Stage", "Target", "TextSession", "require_choices", "require_format", "require_ready",
+    "Runtime", "Session", "Stage", "Target", "TextSession", "announce", "announced_to", "instrumented_again",
+    "require_choices", "require_format", "require_ready",
 ]  # fmt: skip
 
 
@@ -69,6 +71,7 @@ class Target:
     format: str  # one of the runtime's `formats`
     text: bool = False  # open as a language model: a TextSession
     instrument: bool = False
+    watched: bool = False  # plain, but `Session.instrumented` will be asked for: prepare what that needs
     threads: int | None = None
     unit: str | None = None
     providers: tuple[str, ...] = ()
@@ -119,7 +122,8 @@ class Kernel:
 
     `layers` names the nodes of the model it stands for, as the file names them; empty where the engine does not say.
     One that is the engine's `own` stands for none: it lays out or converts what these layers take or give.
-    One sample a step, host clock; `device_s` beside it where the device has a clock of its own.
+    One sample a step, host clock. Where the device has a clock of its own, `device_s` is what the kernel took there and
+    `waited_s` how long the device stood idle before it.
     """
 
     name: str
@@ -130,6 +134,7 @@ class Kernel:
     own: bool = False
     provider: str | None = None
     device_s: tuple[float, ...] | None = None
+    waited_s: tuple[float, ...] | None = None
     dtype: str | None = None
     bytes: float | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -157,6 +162,34 @@ class Session(Protocol):
         """What the engine's timers add inside each kernel's own time; None where that is not known."""
 
     def close(self) -> None: ...
+
+
+def instrumented_again(session: Any) -> Any | None:
+    """The same open model with its timers on, from an engine that need not load and compile it twice; else None.
+
+    Such an engine's sessions have a method `instrumented`. Closing what it returns leaves the plain session open.
+    """
+    make = getattr(session, "instrumented", None)
+    return None if make is None else make()
+
+
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
+
+
+def announce(stage: str) -> None:
+    """Say what takes long now: `compiling the decode step`. Heard by whoever called `announced_to`."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(stage)
+
+
+@contextmanager
+def announced_to(listener: Callable[[str], None]) -> Iterator[None]:
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 EventKind = Literal["prefill", "token"]

@@ -85,7 +85,7 @@ def test_a_fused_kernel_names_its_main_layer_and_keeps_the_others(llama):
     kernels = (kernel("fused", "FusedMatMul", "layers.0.mlp.act/Sigmoid", "layers.0.mlp.gate_proj/MatMul"),)
     (op,) = measured_ops(kernels, correct(kernels, clean_s=1.0), llama)
     assert op.name == "layers.0.mlp.gate_proj"
-    assert op.layers == ("layers.0.mlp.gate_proj", "layers.0.mlp.act")
+    assert op.layers[2:] == ("layers.0.mlp.gate_proj", "layers.0.mlp.act", "layers.0.mlp.mul")
     assert op.flops > 2 * 8 * 2048 * 8192
 
 

@@ -36,7 +36,7 @@ def test_what_an_engine_does_for_a_layer_is_a_row_beside_it_in_its_block():
         "conv1/ReorderInput", "copy", "body", "ReorderInput",
     )  # fmt: skip
     assert (before.flops, before.bytes, before.layers) == (0, 64.0, ())  # the layer's work is counted once
-    assert (op.name, op.flops, op.time_s) == ("conv1", 100.0, 2e-3)
+    assert (op.name, op.layers, op.time_s) == ("conv1", ("conv1", "relu1"), 2e-3)
     assert after.name == "conv1/ReorderOutput"
 
 

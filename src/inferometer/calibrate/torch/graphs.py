@@ -52,7 +52,7 @@ def open_graph(target: Target, graph: Graph, sizes: Mapping[str, int], *, execut
         module = Module(model=model, precision="f32", inputs=ports, positional=True)
         host = Host(
             torch=torch, target=target, place=place, module=module, threads=threads,
-            paid=(Stage(name="load", seconds=0.0),), compiled=execution == "compiled",
+            paid=(Stage(name="load", seconds=0.0),), execution=execution,
         )  # fmt: skip
     except BaseException:
         threads.close()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.errors import DomainError
-from inferometer.runtimes.base import Kernel, Opened, Port, Stage
+from inferometer.runtimes.base import Kernel, Opened, Port, Stage, announce
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.runtimes.torch.kernels import align_layers, kernels_from_rows, map_calls
 from inferometer.runtimes.torch.provenance import compiler_calls
+from inferometer.runtimes.torch.recorder import mark_modules
 
 if TYPE_CHECKING:
     from inferometer.core.engine import Execution
@@ -34,7 +36,7 @@ class Arrays:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._host, self._clock, self._execution, self._capture = host, clock, execution, capture
-        self._recorder = host.recorder
+        self._recorder, self._owner = host.recorder, True
         model = host.module.model
         self._call: Any = host.torch.compile(model, dynamic=False) if execution == "compiled" else model
         self._step: Callable[[], Any] | None = None
@@ -53,6 +55,14 @@ class Arrays:
     def cost_per_kernel_s(self) -> float | None:
         self._flush()  # there is one profiler in a process
         return self._host.cost_per_kernel_s(captured=self._execution == "captured")
+
+    def instrumented(self) -> Arrays | None:
+        """The same compiled or captured step with the recorder on; None where recording needs another compilation."""
+        if self._execution == "launched" or not self._host.watched:
+            return None
+        again = copy(self)
+        again._recorder, again._owner, again._pending = self._host.new_recorder(), False, []  # noqa: SLF001 - its own
+        return again
 
     @property
     def memory_peak_bytes(self) -> int | None:
@@ -111,6 +121,8 @@ class Arrays:
 
     def close(self) -> None:
         self._recorder.stop()
+        if not self._owner:
+            return
         self._step = self._call = self._out = None
         self._placed = {}
         self._host.close()
@@ -127,12 +139,13 @@ class Arrays:
         """Compile or capture. The first call is no step."""
         name, doing = {"compiled": ("compile", "compiling"), "captured": ("capture", "capturing")}[self._execution]
         start = self._clock()
+        announce(f"{doing} the model")
         with self._host.running(f"{doing} the model"):
             if self._execution == "captured":
                 self._capture_step(call)
-            elif self._recorder.on:
+            elif self._host.watched:
                 names = frozenset(name for name, _ in self._host.module.model.named_modules() if name)
-                with compiler_calls(names) as self._calls:
+                with compiler_calls(names, timers=self._recorder.on) as self._calls:
                     call()
             else:
                 call()
@@ -141,9 +154,10 @@ class Arrays:
 
     def _capture_step(self, call: Callable[[], Any]) -> None:
         torch = self._host.torch
-        if self._recorder.on:
+        if self._host.watched:
             call()
-            self._calls = kernels_in_order(torch, call)
+            with mark_modules(torch, self._host.module.model):
+                self._calls = kernels_in_order(torch, call)
         replay, result = self._capture(torch, call)
 
         def step() -> Any:

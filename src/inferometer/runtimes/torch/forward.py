@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import inspect
 import time
+from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
-from inferometer.runtimes.base import Stage
+from inferometer.runtimes.base import Stage, announce
 from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.runtimes.torch.engine import import_transformers
 from inferometer.runtimes.torch.kernels import align_layers, map_calls
 from inferometer.runtimes.torch.provenance import compiler_calls
+from inferometer.runtimes.torch.recorder import mark_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,6 +30,13 @@ if TYPE_CHECKING:
     from inferometer.runtimes.torch.modules import Module
     from inferometer.runtimes.torch.trace import TraceRow
 
+_DOING = {
+    "compile decode": "compiling the decode step",
+    "compile prefill": "compiling the prefill",
+    "capture": "capturing the decode step",
+    "capture prefill": "capturing the prefill",
+}
+
 
 class Eager:
     """The cache grows with each token, as in `generate()`."""
@@ -35,6 +44,7 @@ class Eager:
     stages: tuple[Stage, ...] = ()
     notes: tuple[str, ...] = ()
     captured = False
+    prepared = False  # what runs is neither compiled nor captured
     write_token = False  # the token stays on the device where the step before left it
 
     def __init__(self, module: Module) -> None:
@@ -77,6 +87,7 @@ class Static:
     `compiled` runs through torch.compile; else the model runs op by op, and every pass is captured in a CUDA graph.
     """
 
+    prepared = True
     write_token = True
 
     def __init__(
@@ -89,7 +100,8 @@ class Static:
     ) -> None:
         self._torch, self._module, self._place = host.torch, host.module, host.place
         self._compiled, self._capture = compiled, capture
-        self._batch, self._context, self._instrument = host.target.batch, host.target.context, host.target.instrument
+        self._batch, self._context, self._watched = host.target.batch, host.target.context, host.watched
+        self._timers = host.recorder.on
         self._model, self._clock = host.module.model, clock
         self._takes = inspect.signature(self._model.forward).parameters
         self._capacity, self._prefills, self._length = 0, dict[tuple[int, bool], Any](), 0
@@ -251,10 +263,12 @@ class Static:
 
     def _recorded(self, stage: str, phase: str, call: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
         """A pass as a CUDA graph. Which kernels are whose is recorded before: a replay does not show modules."""
-        if self._instrument:
+        if self._watched:
             self._warm(call, 1)
             self.reset()
-            self._reference[phase] = kernels_in_order(self._torch, call, self._calls.get(phase, ()))
+            marks = nullcontext() if self._compiled else mark_modules(self._torch, self._model)
+            with marks:
+                self._reference[phase] = kernels_in_order(self._torch, call, self._calls.get(phase, ()))
         recorded: tuple[Callable[[], None], Any]
         recorded = self._timed(stage, None, lambda: self._capture(self._torch, call, ready=self.reset))
         return recorded
@@ -300,10 +314,11 @@ class Static:
         return fresh
 
     def _timed(self, stage: str, phase: str | None, work: Callable[[], Any]) -> Any:
+        announce(_DOING[stage])
         start = self._clock()
-        if self._instrument and phase is not None:
+        if self._watched and phase is not None:
             names = frozenset(name for name, _ in self._model.named_modules() if name)
-            with compiler_calls(names) as calls:
+            with compiler_calls(names, timers=self._timers) as calls:
                 result = work()
             self._calls[phase] = calls
         else:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.engine import Execution
 from inferometer.runtimes.base import Opened, Port, Stage, Target
 from inferometer.runtimes.torch.capture import capture_graph
 from inferometer.runtimes.torch.engine import Place, Threads, translated, versions_of
@@ -57,21 +58,27 @@ class Host:
     module: Module
     threads: Threads
     paid: tuple[Stage, ...]
-    compiled: bool
+    execution: Execution
 
     def __post_init__(self) -> None:
         torch, cuda = self.torch, self.place.cuda
-        self.recorder: TraceRecorder | NoRecorder = (
-            TraceRecorder(torch, cuda=cuda) if self.target.instrument else NoRecorder()
-        )
+        self.recorder: TraceRecorder | NoRecorder = self.new_recorder() if self.target.instrument else NoRecorder()
         self._stack = ExitStack()
         self._stack.callback(self.threads.close)
-        if self.target.instrument and not self.compiled:
+        if self.target.instrument and self.execution == "launched":
             self._stack.enter_context(mark_modules(torch, self.module.model))
         self._placed = {self.place.device: sum(1 for each in self.module.model.modules() if not any(each.children()))}
         self._cost_s: float | None = None
         if cuda:
             torch.cuda.reset_peak_memory_stats(self.place.device)
+
+    @property
+    def watched(self) -> bool:
+        """Whether to keep which modules the kernels stand for. On a CPU that takes another compilation."""
+        return self.target.instrument or (self.target.watched and self.place.cuda)
+
+    def new_recorder(self) -> TraceRecorder:
+        return TraceRecorder(self.torch, cuda=self.place.cuda)
 
     def opened(
         self, *, stages: tuple[Stage, ...] = (), notes: tuple[str, ...] = (), outputs: tuple[Port, ...] = ()
@@ -114,8 +121,7 @@ class Host:
         if self._cost_s is None:
             with self.running("measuring the recorder's own cost"):
                 step, marks = self._chain(captured=captured)
-                recorder = TraceRecorder(self.torch, cuda=self.place.cuda)
-                self._cost_s = cost_per_kernel(step, self.sync, recorder, marks=marks)
+                self._cost_s = cost_per_kernel(step, self.sync, self.new_recorder(), marks=marks)
         return self._cost_s
 
     def _chain(self, *, captured: bool) -> tuple[Callable[[], Any], AbstractContextManager[None]]:
@@ -124,7 +130,7 @@ class Host:
         with seeded(torch, 0):
             modules = [torch.nn.Linear(8, 8, device=self.place.device) for _ in range(_CHAIN)]
         chain, x = torch.nn.Sequential(*modules), torch.ones((1, 8), device=self.place.device)
-        if not (self.compiled or captured):
+        if self.execution != "compiled" and not captured:
             return lambda: chain(x), mark_modules(torch, chain)
 
         def ops() -> None:

@@ -61,13 +61,14 @@ def _kernel(key: _Key, rows: Sequence[TraceRow | None], unit: str, provider: str
     first = next(row for row in rows if row is not None)
     on_device = any(row is not None and row.device_ns for row in rows)
     device = tuple(sum(row.device_ns) * 1e-9 if row else 0.0 for row in rows) if on_device else None
+    waited = tuple(row.waited_ns * 1e-9 if row else 0.0 for row in rows) if on_device else None
     layers = first.layers or ((place,) if first.module and place else ())
     label = "step" if place is None else place or "(model)"
     name = f"{label}/{kind}" + (f"#{index + 1}" if index else "")
     return Kernel(
         name=name, kind=kind, samples_s=tuple(row.host_ns * 1e-9 if row else 0.0 for row in rows),
         unit=unit if on_device else "cpu", layers=layers, provider=provider if on_device else "cpu", device_s=device,
-        dtype=first.dtype, shapes=first.shapes,
+        waited_s=waited, dtype=first.dtype, shapes=first.shapes,
     )  # fmt: skip
 
 

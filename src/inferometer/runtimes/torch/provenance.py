@@ -16,25 +16,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+_TIMERS = {"cpp.enable_kernel_profile": True}  # C++ kernels show themselves to the profiler, as Triton's do
 _SETTINGS = {
-    "cpp.enable_kernel_profile": True,  # C++ kernels show themselves to the profiler, as Triton's do
     "trace.provenance_tracking_level": 1,
     "fx_graph_cache": False,  # a graph from the cache comes without its provenance
 }
 
 
 @contextmanager
-def compiler_calls(names: frozenset[str]) -> Iterator[list[tuple[str, tuple[str, ...]]]]:
+def compiler_calls(names: frozenset[str], *, timers: bool) -> Iterator[list[tuple[str, tuple[str, ...]]]]:
     """A list that fills, while graphs are compiled, with each kernel call and the modules (of `names`) behind it.
 
-    The module with the most nodes in a kernel comes first.
+    The module with the most nodes in a kernel comes first. With `timers`, kernels on a CPU report themselves, which
+    costs time: a plain run is compiled without.
     """
     calls: list[tuple[str, tuple[str, ...]]] = []
     try:
         config = import_module("torch._inductor.config")
         debug = import_module("torch._inductor.debug")
         lowering = import_module("torch._inductor.graph").GraphLowering
-        known = {key: value for key, value in _SETTINGS.items() if _has(config, key)}
+        wanted = {**_SETTINGS, **(_TIMERS if timers else {})}
+        known = {key: value for key, value in wanted.items() if _has(config, key)}
         before = lowering.__dict__["save_output_code"]
     except (ImportError, AttributeError, KeyError):
         yield calls

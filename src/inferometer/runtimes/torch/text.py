@@ -35,6 +35,7 @@ class Text:
         self._host, self._forward, self._clock_ns = host, forward, clock_ns
         self._config = host.module.config
         self._target, self._torch, self._recorder = host.target, host.torch, host.recorder
+        self._owner = True
         self._pending: list[tuple[str, list[TraceRow]]] = []
         self._tokeniser: Any = None
         text = self._config.get_text_config()
@@ -53,6 +54,14 @@ class Text:
     def cost_per_kernel_s(self) -> float | None:
         self._flush()  # there is one profiler in a process
         return self._host.cost_per_kernel_s(captured=self._forward.captured)
+
+    def instrumented(self) -> Text | None:
+        """The same passes with the recorder on; None where recording needs marks, or another compilation."""
+        if not (self._forward.prepared and self._host.watched):
+            return None
+        again = Text(self._host, self._forward, clock_ns=self._clock_ns)
+        again._recorder, again._owner = self._host.new_recorder(), False
+        return again
 
     @property
     def memory_peak_bytes(self) -> int | None:
@@ -92,6 +101,8 @@ class Text:
 
     def close(self) -> None:
         self._recorder.stop()
+        if not self._owner:
+            return
         self._forward = None  # type: ignore[assignment]  # its memory goes with it; a closed session does nothing more
         self._host.close()
 

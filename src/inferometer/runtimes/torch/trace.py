@@ -44,6 +44,7 @@ class Call:
     correlation: int | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
     dtype: str | None = None
+    waited_ns: int = 0  # that the device stood idle before it
     children: list[Call] = field(default_factory=list)
 
     @property
@@ -61,6 +62,7 @@ class TraceRow:
     root: str
     host_ns: int
     device_ns: tuple[int, ...] = ()
+    waited_ns: int = 0
     on_device: bool = False  # launched by no op of its own: replayed from a graph
     device_names: tuple[str, ...] = ()
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -132,7 +134,18 @@ def rows_by_step(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[Tr
     for call in calls:
         if call.category in _DEVICE and call.correlation is not None:
             device[call.correlation].append(call)
-    return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps_of(calls)]
+    steps = steps_of(calls)
+    for _, mark in steps:
+        _find_waits(mark, device)
+    return [(phase, _ordered(_rows(mark, None, device, module=False))) for phase, mark in steps]
+
+
+def _find_waits(step: Call, device: Mapping[int, list[Call]]) -> None:
+    """How long the device stood idle before each thing it ran, since the step began or the last one ended."""
+    busy_until = step.start_ns
+    for ran in _inside(step, device).device:
+        ran.waited_ns = max(0, ran.start_ns - busy_until)
+        busy_until = max(busy_until, ran.end_ns)
 
 
 def _ordered(rows: Iterator[TraceRow]) -> list[TraceRow]:
@@ -188,7 +201,7 @@ def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *
     for ran in sorted(device.get(call.correlation or -1, ()), key=lambda ran: ran.start_ns):
         yield TraceRow(
             place=place, module=module, kind=_short(ran.name), root=_short(ran.name), host_ns=ran.ns,
-            device_ns=(ran.ns,), device_names=(ran.name,), on_device=True,
+            device_ns=(ran.ns,), waited_ns=ran.waited_ns, device_names=(ran.name,), on_device=True,
         )  # fmt: skip
 
 
@@ -225,6 +238,7 @@ def _op_rows(root: Call, place: str | None, device: Mapping[int, list[Call]], *,
                 place=place, module=module, kind=call.name, root=root.name, shapes=call.shapes, dtype=call.dtype,
                 host_ns=max(0, call.ns - inside.wait_ns + (spare if call is longest else 0)),
                 device_ns=tuple(ran.ns for ran in inside.device), device_names=tuple(ran.name for ran in inside.device),
+                waited_ns=sum(ran.waited_ns for ran in inside.device),
             )
         )  # fmt: skip
     if waited:

@@ -35,6 +35,7 @@ def test_a_view_belongs_to_the_host_time_of_its_module():
 def test_a_device_kernel_is_linked_to_its_op_by_correlation():
     row = named(rows_of(eager_step()))["q_proj", "aten::mm"]
     assert row.device_ns == (12_500,)
+    assert row.waited_ns == 40_000  # the device was idle since the step began
     assert row.device_names == ("void gemv<__nv_bfloat16, 128>(float*)",)
 
 
@@ -71,6 +72,7 @@ def test_kernels_of_a_graph_are_rows_in_their_order():
     rows = [row for row in rows_of(replayed_step()) if row.on_device]
     assert [row.kind for row in rows] == ["triton_poi_fused_0", "gemv", "triton_poi_fused_0"]
     assert [row.device_ns for row in rows] == [(8_000,)] * 3
+    assert [row.waited_ns for row in rows] == [20_000, 2_000, 2_000]  # since the step began, then between kernels
 
 
 def test_an_op_that_calls_itself_is_one_row():
