@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from inferometer.asking.files import SHIPPED, files_in, name_start, own_folder, read_calibration
 from inferometer.catalog.engines import known_engine
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device, Sourced
+from inferometer.core.device import Device, Sourced, is_local
 from inferometer.core.dims import product
 from inferometer.core.dtype import dtype as dtype_named
 from inferometer.core.workload import Precision
@@ -179,7 +179,7 @@ def calibration_for_question(
     graph: Graph, device: Device, runtime: str, precision: Precision, threads: int | None = None
 ) -> CalibrationChoice:
     """The newest calibration for a question. On this machine it is compared with what runs here now."""
-    setup = host_setup(runtime, threads) if device.name == "local" else None
+    setup = host_setup(runtime, threads) if is_local(device.name) else None
     return calibration_for(device.name, runtime, format_key(graph, runtime, precision), setup)
 
 

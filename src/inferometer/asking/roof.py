@@ -17,8 +17,9 @@ import numpy as np
 import psutil
 
 from inferometer.asking.files import name_start
+from inferometer.asking.gpu_roof import measured_gpu_roof
 from inferometer.core.codec import decode, encode
-from inferometer.core.device import Device, Sourced
+from inferometer.core.device import Device, Sourced, is_local
 from inferometer.core.roof import Roof
 from inferometer.errors import InferometerError
 from inferometer.settings import data_folder
@@ -38,7 +39,7 @@ _BUSY = 0.5  # running tasks a CPU, before ours
 def needs_roof(device: Device) -> bool:
     """Whether the row lacks a figure that predictions need. Only this machine's may, because it can be measured."""
     memory = device.memory
-    return device.name == "local" and (not device.peaks or memory is None or memory.bandwidth_bytes_per_s is None)
+    return is_local(device.name) and (not device.peaks or memory is None or memory.bandwidth_bytes_per_s is None)
 
 
 def roof_for(device: Device, *, fresh: bool = False) -> Roof | None:
@@ -74,7 +75,7 @@ def machine_roof(
         limit = _FRESH_IF_BUSY if kept.busy else _FRESH
         if not fresh or now() - datetime.fromisoformat(kept.created) <= limit:
             return kept
-    roof = _better(kept, (measure or measured_roof)(machine))
+    roof = _better(kept, (measure or (measured_gpu_roof if device.unit == "gpu" else measured_roof))(machine))
     _store_roof(path, roof)
     return roof
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from inferometer import settings
 from inferometer.catalog.files import all_of, one_named, row_named
 from inferometer.catalog.load import CatalogRow, did_you_mean, read_rows
-from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit
+from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit, is_local
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import CatalogError
 
@@ -23,11 +23,14 @@ def devices() -> Mapping[str, Device]:
 
 
 def device(name: str) -> Device:
-    """The device of that name or alias, matched exactly; a TOML file with one device; or `local`, this machine."""
-    if name == "local":
+    """The device of that name or alias, matched exactly; a TOML file with one device; or `local`, this machine.
+
+    `local` is the machine's best unit, `local:cpu` and `local:gpu` name one.
+    """
+    if is_local(name):
         from inferometer.catalog.local import local_device  # noqa: PLC0415 - detection is only for this machine
 
-        return local_device()
+        return local_device(name)
     if name.endswith(".toml"):
         return _only_one(Path(name))
     return _named(name, settings.catalog_folders())

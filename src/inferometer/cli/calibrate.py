@@ -7,6 +7,7 @@ import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.progress import progress_line
+from inferometer.core.device import LOCAL
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
@@ -20,8 +21,10 @@ _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU
 @click.command("calibrate")
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
 @click.option("--budget", default="120s", metavar="TIME", help="How long to measure.")
-@click.option("--device", "device_name", default="local", metavar="NAME", help="The device, by catalog name.")
-@click.option("--unit", metavar="UNIT", help="cpu or gpu: refuse any other kind of device.")
+@click.option(
+    "--device", "device_name", default="local", metavar="NAME", help="A catalog name, or local:cpu, local:gpu."
+)
+@click.option("--unit", metavar="UNIT", help="The unit of this machine: cpu, gpu, gpu:1.  [default: the best]")
 @click.option("--dtype", metavar="FORMAT", help=_FORMAT)
 @click.option("--threads", type=int, metavar="N", help="Threads on a CPU.  [default: one per physical core]")
 @click.option(
@@ -51,7 +54,7 @@ def command(
     \b
     inferometer calibrate --runtime onnxruntime --budget 120s
     inferometer calibrate --runtime llamacpp --dtype q4_0
-    inferometer calibrate --runtime torch-compile --device nvidia-h200 --budget 4min --out h200.json
+    inferometer calibrate --runtime torch-compile --budget 4min --out gpu.json
 
     It measures ops and small models through the engine itself, the least certain first, until the budget is spent.
     Ctrl-C keeps what was measured; the next run continues from there.
@@ -68,7 +71,7 @@ def command(
     from inferometer.calibrate.progress import line_of
     from inferometer.units import parse_quantity
 
-    device = _device(device_name, unit)
+    device = _device(device_name, unit, runtime)
     runtime = runtime or default_calibration_runtime(device)
     job = Job(
         device=device,
@@ -89,10 +92,16 @@ def command(
         _print_calibration(result.calibration, result.path, form)
 
 
-def _device(name: str, unit: str | None) -> "Device":
+def _device(name: str, unit: str | None, runtime: str | None) -> "Device":
+    """The device of that name. This machine's best unit, unless one is asked for or the engine has no probes there."""
     from inferometer.catalog import device as device_named
+    from inferometer.catalog.engines import engine
 
+    if name == LOCAL and unit is not None:
+        name = f"{LOCAL}:{unit}"
     device = device_named(name)
+    if name == LOCAL and runtime is not None and device.unit not in engine(runtime).calibrated:
+        device = device_named(f"{LOCAL}:cpu")
     if unit is not None and device.unit != unit.partition(":")[0]:
         raise InferometerError(
             f"--unit is {unit}, but {device.name} is a {device.unit}.", remedy="Name the device with --device."

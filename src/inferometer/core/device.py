@@ -16,6 +16,13 @@ ORIGINS: tuple[Origin, ...] = get_args(Origin)
 Unit = Literal["cpu", "gpu", "npu", "tpu"]
 UNITS: tuple[Unit, ...] = get_args(Unit)
 
+LOCAL = "local"  # this machine, and the name of its CPU; its units without a row are `local:gpu`, `local:gpu:1` …
+
+
+def is_local(name: str) -> bool:
+    """Whether a device's name means the machine at hand, which is another one wherever it is read."""
+    return name.partition(":")[0] == LOCAL
+
 
 @frozen
 class Sourced:

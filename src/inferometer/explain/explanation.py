@@ -6,6 +6,7 @@ import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.device import is_local
 from inferometer.core.finding import CODES, Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
@@ -107,7 +108,7 @@ def _next(case: Case, findings: tuple[Finding, ...], name: str | None) -> Iterat
         yield f"inferometer explain {quoted} --on DEVICE"
     changes = [finding.changes[0] for finding in findings if finding.gain is not None and _can_predict(finding.changes)]
     device = case.device.name if case.device else None
-    if changes and device not in {None, "local"} and not profile.model.source:
+    if changes and device is not None and not is_local(device) and not profile.model.source:
         options = " ".join(f"--what-if {change}" for change in dict.fromkeys(changes))
         yield f"inferometer predict {shlex.quote(profile.model.name)} --on {device} {options}"
     if profile.kind == "predicted":

@@ -29,7 +29,7 @@ _SMALL_S = 20e-6  # an op predicted to take less is mostly launch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindGap:
-    """One kind of op: seconds measured and predicted, and its signed share of the whole difference."""
+    """One kind of op: seconds measured and predicted, and its share of all kinds' differences, positive if slower."""
 
     kind: str
     measured_s: float
@@ -65,7 +65,7 @@ def _story(phase: Phase) -> ResidualStory:
     predicted = phase.predicted_s or 0.0
     gap = phase.time_s - predicted
     compared = [op for op in phase.ops if op.predicted_s]
-    kinds = _kinds(phase, compared, gap)
+    kinds = _kinds(phase, compared)
     blame, sentence = _blame(phase, compared, kinds, gap)
     return ResidualStory(
         phase=phase.name,
@@ -77,7 +77,7 @@ def _story(phase: Phase) -> ResidualStory:
     )
 
 
-def _kinds(phase: Phase, ops: Sequence[OpTime], gap: float) -> tuple[KindGap, ...]:
+def _kinds(phase: Phase, ops: Sequence[OpTime]) -> tuple[KindGap, ...]:
     """The largest difference first. The time on no op is a kind of its own."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for op in ops:
@@ -87,13 +87,13 @@ def _kinds(phase: Phase, ops: Sequence[OpTime], gap: float) -> tuple[KindGap, ..
         total[2] += op.count
     covered = [sum(total[place] for total in sums.values()) for place in (0, 1)]
     sums["on no op"] = [phase.time_s - covered[0], (phase.predicted_s or 0.0) - covered[1], 0.0]
-    whole_gap = gap if abs(gap) > 1e-15 else 1.0
+    moved = sum(abs(measured - predicted) for measured, predicted, _ in sums.values()) or 1.0
     gaps = [
         KindGap(
             kind=kind,
             measured_s=measured,
             predicted_s=predicted,
-            share=(measured - predicted) / whole_gap,
+            share=(measured - predicted) / moved,
             ops=int(count),
         )
         for kind, (measured, predicted, count) in sums.items()
@@ -107,7 +107,8 @@ def _blame(phase: Phase, ops: Sequence[OpTime], kinds: tuple[KindGap, ...], gap:
     way = f"{abs(ratio - 1):.0%} {'slower' if gap > 0 else 'faster'} than predicted"
     if abs(ratio - 1) <= _NEAR:
         return "none", f"The {phase.name} phase is within {abs(ratio - 1):.0%} of its prediction."
-    small = _small_share(phase, ops, gap)
+    slower = gap > 0
+    small = _small_share(phase, ops, kinds) * (1 if slower else -1)
     if small > _MAINLY:
         return "runtime", (
             f"The {phase.name} phase is {way}, and {small:.0%} of the difference is in ops of little work and between "
@@ -118,21 +119,22 @@ def _blame(phase: Phase, ops: Sequence[OpTime], kinds: tuple[KindGap, ...], gap:
             f"The {phase.name} phase is {way}, and all kinds of op are off alike: the device runs at another rate than "
             "its row or calibration says (clock, memory, power limit, other load)."
         )
-    worst = kinds[0]
+    worst = next(kind for kind in kinds if (kind.share > 0) == slower)
     return "model", (
-        f"The {phase.name} phase is {way}, and {worst.share:.0%} of the difference is in {worst.kind}, which took "
+        f"The {phase.name} phase is {way}, and {abs(worst.share):.0%} of the difference is in {worst.kind}, which took "
         f"{worst.measured_s / max(worst.predicted_s, 1e-12):.2g} times its prediction: what the model does there is "
         f"not what was priced{_worst_layer(ops, worst.kind)}."
     )
 
 
-def _small_share(phase: Phase, ops: Sequence[OpTime], gap: float) -> float:
-    """The share of the difference in ops whose floor is a small part of their time, and between ops."""
+def _small_share(phase: Phase, ops: Sequence[OpTime], kinds: Sequence[KindGap]) -> float:
+    """The share of all differences in ops whose floor is a small part of their time, and between ops."""
     own = [op for op in ops if (op.predicted_s or 0.0) / op.count < _SMALL_S and (op.floor_s or 0.0) < 0.3 * op.time_s]
     between = (phase.time_s - sum(op.time_s for op in ops)) - (
         (phase.predicted_s or 0.0) - sum(op.predicted_s or 0.0 for op in ops)
     )
-    return (sum(op.time_s - (op.predicted_s or 0.0) for op in own) + between) / gap
+    moved = sum(abs(kind.measured_s - kind.predicted_s) for kind in kinds)
+    return (sum(op.time_s - (op.predicted_s or 0.0) for op in own) + between) / moved if moved else 0.0
 
 
 def _alike(kinds: tuple[KindGap, ...], time_s: float) -> bool:

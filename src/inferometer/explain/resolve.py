@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from inferometer.asking.ask import model_graph
 from inferometer.catalog import device as device_named
 from inferometer.catalog.files import row_named
+from inferometer.core.device import is_local
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def device_behind(profile: Profile, on: str | None = None) -> tuple[Device | Non
     if profile.judged_by is not None:
         return profile.judged_by.device, None
     name = profile.device.name
-    if name == "local":
+    if is_local(name):
         return None, "The run has no roof of its machine: name the device with `--on DEVICE`."
     if row_named("devices", name) is None:  # never a path: a guest of the hub could then read this machine's files
         return None, f"The catalog has no device {name!r}: name one with `--on DEVICE`."

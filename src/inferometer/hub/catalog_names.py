@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inferometer.core.device import is_local
 from inferometer.errors import UnknownNameError
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def catalog_model(name: str) -> str:
 
 def roofs_of(profile: Profile) -> JudgedBy | None:
     """What a profile was judged by, else its device's catalog row; never this machine's, which may be another one."""
-    if profile.judged_by is not None or profile.device.name == "local":
+    if profile.judged_by is not None or is_local(profile.device.name):
         return profile.judged_by
     from inferometer.core.profile import JudgedBy  # noqa: PLC0415 - as above
 

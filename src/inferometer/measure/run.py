@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, cast
 
 from inferometer.bench.plan import Plan
 from inferometer.catalog.detect import detect_host
+from inferometer.core.device import LOCAL
 from inferometer.core.graph import Graph, is_generative
-from inferometer.core.profile import Profile
+from inferometer.core.profile import DeviceFacts, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.request import GENERATE, PROMPT
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
@@ -114,7 +115,7 @@ def measure_model(
         command=request.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
-    profiles = tuple(_titled(assemble_profile(_of_case(subject, case, raw), raw, case=case)) for case in cases)
+    profiles = tuple(_placed(assemble_profile(_of_case(subject, case, raw), raw, case=case), raw) for case in cases)
     return MeasuredRun(
         profiles=profiles,
         graph=prepared.graph,
@@ -131,8 +132,14 @@ def _stored(precision: Precision, request: MeasureRequest, prepared: PreparedMod
     return replace(precision, weights=given or precision.weights)
 
 
-def _titled(profile: Profile) -> Profile:
-    """The profile with the CPU's name as its device's title, if it has none: an unguarded run saw no machine."""
+def _placed(profile: Profile, raw: Raw) -> Profile:
+    """The profile with the device it ran on: a GPU's row, or this machine's CPU, of which an unguarded run saw none."""
+    unit = raw.opened.unit if raw.opened else "cpu"
+    if unit.startswith("gpu") and detect_host().gpus:
+        from inferometer.catalog.local import local_device  # noqa: PLC0415 - only if a GPU was used
+
+        device = local_device(f"{LOCAL}:{unit}")
+        return replace(profile, device=DeviceFacts(name=device.name, title=device.title))
     if profile.device.title is not None:
         return profile
     return replace(profile, device=replace(profile.device, title=detect_host().cpu.model))
@@ -141,14 +148,14 @@ def _titled(profile: Profile) -> Profile:
 def choose_runtime(model: str, unit: str | None = None) -> Runtime:
     """The first engine, in the order that `predict` uses, that is installed here and can open the model.
 
-    `unit` asks for another unit than the CPU; the machine then ranks as a desktop.
+    `unit` asks for another unit than the best; one that was not detected ranks as a desktop's.
     """
     from inferometer.catalog.engines import ranked_engines  # noqa: PLC0415 - only if no runtime is named
     from inferometer.catalog.local import local_device  # noqa: PLC0415 - as above
     from inferometer.readers.resolve import read  # noqa: PLC0415 - as above
 
     graph, device = read(model), local_device()
-    if unit is not None:
+    if unit is not None and unit.partition(":")[0] != device.unit:
         device = replace(device, unit=cast("Unit", unit.partition(":")[0]), kind="desktop")
     ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))
     loaded, _ = load_all("inferometer.runtimes")

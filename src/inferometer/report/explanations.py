@@ -94,7 +94,7 @@ def residual_lines(stories: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def _gap_line(kind: Mapping[str, Any]) -> str:
     measured, predicted = (format_quantity(kind[key], "s", digits=3) for key in ("measured_s", "predicted_s"))
-    return f"  {kind['kind']}: {measured}, predicted {predicted}, {kind['share']:.0%} of the difference"
+    return f"  {kind['kind']}: {measured}, predicted {predicted}, {abs(kind['share']):.0%} of the difference"
 
 
 def _title(plain: Mapping[str, Any], form: str) -> str:

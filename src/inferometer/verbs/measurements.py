@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.device import LOCAL
 from inferometer.core.profile import Verification
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
@@ -129,13 +130,14 @@ def measure_and_judge(  # noqa: PLR0913 - what can be asked for beside the measu
     """
     if reference is not None:
         require_ready(runtime_named(reference))
-    basis = _device_and_roof(on) if predict else None
+    before = _device_and_roof(on or f"{LOCAL}:cpu") if predict else None
     measured = measure_model(asked, progress=progress)
     if reference is not None and measured.complete:
         verification = _verification(asked, reference, reference_model)
         profiles = tuple(replace(profile, verification=verification) for profile in measured.profiles)
         measured = replace(measured, profiles=profiles)
-    if basis is not None:
+    if before is not None:
+        basis = before if on is not None else _where_it_ran(measured, before)
         judged = tuple(_judged(profile, measured, *basis) for profile in measured.profiles)
         measured = replace(measured, profiles=judged)
     return measured
@@ -148,12 +150,18 @@ def _verification(asked: MeasureRequest, reference: str, model: str | None) -> V
         return Verification(status="unchecked", reference=reference, reason=str(error))
 
 
-def _device_and_roof(on: str | Device | None) -> tuple[Device, Roof | None]:
-    """What a run is judged by: the given device, or this machine with its roof."""
+def _where_it_ran(measured: MeasuredRun, cpu: tuple[Device, Roof | None]) -> tuple[Device, Roof | None]:
+    """The GPU that the run was on, or the CPU as it was before the run."""
+    name = measured.profile.device.name
+    return cpu if name == cpu[0].name else _device_and_roof(name)
+
+
+def _device_and_roof(on: str | Device) -> tuple[Device, Roof | None]:
+    """What a run is judged by: a device, and its roof if it is a unit of this machine without a row."""
     from inferometer.asking.ask import device_for  # noqa: PLC0415 - only predictions need it
     from inferometer.asking.roof import roof_for  # noqa: PLC0415 - as above
 
-    device = device_for(on or "local")
+    device = device_for(on)
     return device, roof_for(device, fresh=True)
 
 
@@ -164,7 +172,7 @@ def _judged(profile: Profile, measured: MeasuredRun, device: Device, roof: Roof 
     from inferometer.measure.beside import remarks  # noqa: PLC0415 - as above
 
     judged, notes = judge_profile(profile, device, graph=measured.graph, roof=roof, sizes=measured.sizes)
-    cores = detect_host().cpu.physical_cores if device.name == "local" else None
+    cores = detect_host().cpu.physical_cores if device.name == LOCAL else None
     provenance = judged.provenance
     if provenance is None:
         return judged

@@ -54,11 +54,17 @@ def test_one_kind_off_is_the_model_and_its_layer_is_named():
     assert "most of it in x" in found.sentence
 
 
-def test_shares_are_signed_and_close():
+def test_shares_are_signed_and_of_all_differences():
     found = story(op("a", "linear", 2.0, 1.0), op("b", "norm", 0.5, 1.0))
     assert {each.kind: each.share for each in found.kinds} == pytest.approx(
-        {"linear": 2.0, "norm": -1.0, "on no op": 0.0}
+        {"linear": 2 / 3, "norm": -1 / 3, "on no op": 0.0}
     )
+
+
+def test_kinds_that_cancel_out_never_have_more_than_all_of_the_difference():
+    found = story(op("a", "linear", 3.0, 2.0), op("b", "norm", 0.2, 1.0), op("c", "attention", 1.0, 1.0))
+    assert found.blame == "model"
+    assert "56% of the difference is in linear" in found.sentence  # 1.0 of 1.0 + 0.8 s; it was 500 % of the 0.2 s
 
 
 def test_what_is_near_needs_no_explanation():

@@ -131,7 +131,9 @@ class DecoderProvider:
         path = self._file(probe, run)
         texts = text_runs(run)
         held = max(text.prompt + text.generate + text.depth for text in texts) + _ROOM
-        target = Target(path=path, format="gguf", text=True, threads=self.threads, context=held)
+        target = Target(
+            path=path, format="gguf", text=True, threads=self.threads, unit=self.device.unit, context=held
+        )  # fmt: skip
         times: list[PhaseTimes] = []
         with ExitStack() as stack:
             plain: Any = stack.enter_context(closing(self.runtime.open(target)))

@@ -215,7 +215,7 @@ class ProbeProvider:
     def _target(self, probe: Probe, run: ProbeRun) -> Target:
         kind = next(name for name in _FORMATS if name in self.runtime.formats)
         path = file_of(probe, run, format=kind, weights=self.dtype, folder=self.folder)
-        return Target(path=path, format=kind, threads=self.threads, batch=run.batch)
+        return Target(path=path, format=kind, threads=self.threads, unit=self.device.unit, batch=run.batch)
 
     def _sessions(self, probe: Probe, run: ProbeRun) -> tuple[Any, Any]:
         """The file's sessions. The last file's stay open: the next workload is often of the same file."""
