@@ -62,9 +62,9 @@ def test_shares_are_signed_and_of_all_differences():
 
 
 def test_kinds_that_cancel_out_never_have_more_than_all_of_the_difference():
-    found = story(op("a", "linear", 3.0, 2.0), op("b", "norm", 0.2, 1.0), op("c", "attention", 1.0, 1.0))
+    found = story(op("a", "linear", 3.0, 2.0), op("b", "norm", 0.5, 1.0), op("c", "attention", 1.0, 1.0))
     assert found.blame == "model"
-    assert "56% of the difference is in linear" in found.sentence  # 1.0 of 1.0 + 0.8 s; it was 500 % of the 0.2 s
+    assert "67% of the difference is in linear" in found.sentence  # 1.0 of 1.0 + 0.5 s; it was 200 % of the 0.5 s
 
 
 def test_what_is_near_needs_no_explanation():
