@@ -27,6 +27,7 @@ _DUST = 1e-12  # relative error of adding floating-point numbers
 _LITTLE = 0.2  # of a step: timers that take less do not blur the kernels' share of it
 _APART = 2.0  # a cost found in place is at most this factor from its estimate
 _FAR = 3.0  # a reading this many times the median was interrupted
+_BEGIN_S = 1e-6  # a device needs about this long between two kernels that are both ready
 _TICK_S = 2e-6  # … unless it is only the clock's coarse step: timers count whole microseconds
 
 
@@ -91,15 +92,19 @@ def correct(  # noqa: PLR0913 - what was read, and what is known of the instrume
 def _on_device_clock(kernels: Sequence[Kernel], *, clean_s: float, walls_s: Sequence[float]) -> Corrected:
     """A device's own clock is not disturbed by timers, but the host is, and the device waits for it longer.
 
-    So kernels keep their times, and the waits before them share what the clean run leaves, as long as they were.
+    So kernels keep their times, each with the moment that the device takes to begin it. The waits for the host share
+    what the clean run leaves, as long as they were.
     """
-    worked = [steady_mean(kernel.device_s or ()) for kernel in kernels]
     waited = [steady_mean(kernel.waited_s or ()) for kernel in kernels]
+    worked = [
+        steady_mean(kernel.device_s or ()) + min(wait, _BEGIN_S) for kernel, wait in zip(kernels, waited, strict=True)
+    ]
+    hosted = [max(0.0, wait - _BEGIN_S) for wait in waited]
     busy_s = sum(worked)
     scale = min(1.0, clean_s / busy_s) if busy_s > 0 else 1.0
-    idle_s = max(fmean(walls_s) - busy_s if walls_s else 0.0, sum(waited))
+    idle_s = max(fmean(walls_s) - busy_s if walls_s else 0.0, sum(hosted))
     share = min(1.0, max(0.0, clean_s - busy_s) / idle_s) if idle_s > 0 else 0.0
-    times = tuple(scale * work + share * wait for work, wait in zip(worked, waited, strict=True))
+    times = tuple(scale * work + share * wait for work, wait in zip(worked, hosted, strict=True))
     return Corrected(
         times_s=times, unattributed_s=_rest(clean_s, sum(times)), raw_s=busy_s, cost_s=0.0, scale=scale
     )  # fmt: skip

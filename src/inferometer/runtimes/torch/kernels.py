@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from difflib import SequenceMatcher
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from inferometer.runtimes.base import Kernel
@@ -113,18 +113,68 @@ def align_layers(
 ) -> tuple[list[TraceRow], int]:
     """Rows replayed from a graph with the layers of the same device kernels in a run that was not captured.
 
-    `reference` are device kernels in order, by name. Equal stretches of the two sequences are matched, and between them
+    `reference` are device kernels in order, by name. As many as possible are matched in order, and between them
     stretches of equal length: a library may choose another kernel for the same product.
     """
     places = [index for index, row in enumerate(rows) if row.on_device]
-    names = [rows[index].device_names[0] for index in places]
-    matcher = SequenceMatcher(None, names, [name for name, _ in reference], autojunk=False)
-    mapped, missed = list(rows), 0
-    for _, first, last, other, end in matcher.get_opcodes():
-        if last - first != end - other:
-            missed += last - first
-            continue
-        for offset in range(last - first):
-            index = places[first + offset]
-            mapped[index] = _placed(rows[index], reference[other + offset][1])
-    return mapped, missed
+    pairs = aligned(tuple(rows[index].device_names[0] for index in places), tuple(name for name, _ in reference))
+    mapped = list(rows)
+    for ours, theirs in pairs:
+        index = places[ours]
+        mapped[index] = _placed(rows[index], reference[theirs][1])
+    return mapped, len(places) - len(pairs)
+
+
+@lru_cache(maxsize=8)  # every step of a phase has the same kernels
+def aligned(ours: tuple[str, ...], theirs: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
+    """Places of the two sequences that belong together.
+
+    Decoder layers repeat, so the longest equal stretch misleads. The most equal pairs in order are found (E. Myers, An
+    O(ND) difference algorithm, 1986).
+    """
+    matched: list[tuple[int, int]] = []
+    before = (-1, -1)
+    for pair in (*_common(ours, theirs), (len(ours), len(theirs))):
+        between = [range(last + 1, now) for last, now in zip(before, pair, strict=True)]
+        if len(between[0]) == len(between[1]):
+            matched += zip(*between, strict=True)
+        if pair[0] < len(ours):
+            matched.append(pair)
+        before = pair
+    return tuple(matched)
+
+
+def _common(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[int, int]]:
+    """The longest common subsequence, as pairs of places."""
+    trail: list[dict[int, int]] = []
+    furthest = {1: 0}
+    for edits in range(len(ours) + len(theirs) + 1):
+        trail.append(dict(furthest))
+        for diagonal in range(-edits, edits + 1, 2):
+            down = diagonal == -edits or (
+                diagonal != edits and furthest.get(diagonal - 1, -1) < furthest.get(diagonal + 1, -1)
+            )
+            x = furthest[diagonal + 1] if down else furthest[diagonal - 1] + 1
+            while x < len(ours) and x - diagonal < len(theirs) and ours[x] == theirs[x - diagonal]:
+                x += 1
+            furthest[diagonal] = x
+            if x >= len(ours) and x - diagonal >= len(theirs):
+                return _walked_back(trail, len(ours), len(theirs))
+    return []
+
+
+def _walked_back(trail: Sequence[Mapping[int, int]], x: int, y: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    for edits in range(len(trail) - 1, -1, -1):
+        furthest, diagonal = trail[edits], x - y
+        down = diagonal == -edits or (
+            diagonal != edits and furthest.get(diagonal - 1, -1) < furthest.get(diagonal + 1, -1)
+        )
+        before = diagonal + 1 if down else diagonal - 1
+        last_x = furthest.get(before, 0)
+        last_y = last_x - before
+        while x > max(last_x, 0) and y > max(last_y, 0):
+            x, y = x - 1, y - 1
+            pairs.append((x, y))
+        x, y = last_x, last_y
+    return pairs[::-1]

@@ -198,7 +198,14 @@ def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *
     if call.name.endswith(_WAITS):
         yield TraceRow(place=None, module=False, kind="wait", root="wait", host_ns=call.ns)
         return
-    for ran in sorted(device.get(call.correlation or -1, ()), key=lambda ran: ran.start_ns):
+    replayed = sorted(device.get(call.correlation or -1, ()), key=lambda ran: ran.start_ns)
+    if len(replayed) > 1:  # the device waits for the whole graph, not for its first kernel
+        yield TraceRow(
+            place=None, module=False, kind="graph launch", root=call.name, host_ns=0, device_ns=(0,),
+            waited_ns=replayed[0].waited_ns,
+        )  # fmt: skip
+        replayed[0].waited_ns = 0
+    for ran in replayed:
         yield TraceRow(
             place=place, module=module, kind=_short(ran.name), root=_short(ran.name), host_ns=ran.ns,
             device_ns=(ran.ns,), waited_ns=ran.waited_ns, device_names=(ran.name,), on_device=True,

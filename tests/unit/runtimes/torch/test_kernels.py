@@ -1,9 +1,11 @@
 """Rows of steps become kernels: one sample a step, in order of execution, at the layers they stand for."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.runtimes.torch.kernels import align_layers, kernels_from_rows, map_calls
+from inferometer.runtimes.torch.kernels import align_layers, aligned, kernels_from_rows, map_calls
 from inferometer.runtimes.torch.trace import TraceRow, rows_by_step
 from unit.runtimes.torch.documents import eager_step, replayed_step
 
@@ -80,6 +82,31 @@ def test_another_kernel_for_the_same_product_has_its_layer():
     found, missed = align_layers(rows_of(document), reference)
     assert [each.layers for each in found if each.on_device] == [("l.0",), ("l.0.q",), ("l.1",)]
     assert missed == 0
+
+
+LAYER = ("norm", "mm", "mm", "add", "mm")
+
+
+def test_layers_that_repeat_are_aligned_one_by_one():
+    """Each replayed layer has a kernel more than the recorded one, and one of another name."""
+    theirs = LAYER * 30
+    ours = ("norm", "mm", "memset", "split", "add", "mm") * 30
+    found = dict(aligned(ours, theirs))
+    assert len(found) == 5 * 30 - 30  # `split` stands where either of two could, beside the kernel that only we have
+    for layer in range(30):
+        assert found[6 * layer] == 5 * layer
+        assert found[6 * layer + 5] == 5 * layer + 4
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=14), st.lists(st.sampled_from("abc"), max_size=14))
+def test_as_many_pairs_as_possible_are_found_in_order(ours, theirs):
+    longest = [[0] * (len(theirs) + 1) for _ in range(len(ours) + 1)]
+    for i, a in enumerate(ours):
+        for j, b in enumerate(theirs):
+            longest[i + 1][j + 1] = longest[i][j] + 1 if a == b else max(longest[i][j + 1], longest[i + 1][j])
+    pairs = aligned(tuple(ours), tuple(theirs))
+    assert all(x < u and y < v for (x, y), (u, v) in itertools.pairwise(pairs))
+    assert sum(ours[x] == theirs[y] for x, y in pairs) == longest[-1][-1]
 
 
 KINDS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xyz")), max_size=12)
