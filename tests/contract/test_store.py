@@ -238,10 +238,9 @@ def test_a_series_is_kept_whole_or_not_at_all(store):
 
 
 def test_a_run_is_found_by_what_people_type(store):
-    first, second = store.begin(name="before"), store.begin(name="after")
+    first, _ = store.begin(name="before"), store.begin(name="after")
     for asked in (first, first.upper(), first[:8], first[-4:], "before"):
         assert store.resolve(asked) == first
-    assert store.resolve("last") == second
     with pytest.raises(DomainError, match="more than one run"):
         store.resolve(first[:3])
     with pytest.raises(UnknownNameError, match="no run named 'befor'") as caught:
@@ -256,6 +255,20 @@ def test_a_name_of_several_runs_is_no_name(store):
     store.begin(name="same")
     with pytest.raises(DomainError, match="more than one run"):
         store.get("same")
+
+
+def test_last_is_the_last_that_finished(store):
+    finished = [store.begin() for _ in range(3)]
+    for run in finished:
+        store.finish(run, None)
+    store.finish(store.begin(parent=finished[-1]), None)  # another length of the same measurement
+    store.fail(store.begin(), "refused")
+    store.begin()
+    assert [store.resolve(name) for name in ("last", "last~0", "last~1", "last~2")] == [
+        finished[2], finished[2], finished[1], finished[0],
+    ]  # fmt: skip
+    with pytest.raises(UnknownNameError):
+        store.resolve("last~3")
 
 
 def test_last_of_nothing_is_unknown(store):

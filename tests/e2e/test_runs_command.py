@@ -155,7 +155,7 @@ def test_one_run_is_shown(say, ids):
     assert code == 0
     for part in ("third", ids[2], "failed", "It broke.", "threads", "trace.json", "loss", f"8077/runs/{ids[2]}"):
         assert part in out
-    _, out, _ = say("runs", "show", "last", "--format", "json")
+    _, out, _ = say("runs", "show", "third", "--format", "json")
     document = json.loads(out)
     assert (document["schema"], document["id"], document["kind"]) == ("inferometer.run/1", ids[2], "bench")
     assert document["metrics"][0]["value"] == 0.5
@@ -190,7 +190,7 @@ def test_a_run_goes_out_and_comes_in(say, ids, tmp_path):
     code, out, _ = say("runs", "import", "out/run.zip", "--format", "json", store=other)
     assert (code, json.loads(out)[0]["id"]) == (0, ids[2])
     with open_store(other) as store:
-        assert store.artifact("last", "trace.json").read_bytes() == b"{}"
+        assert store.artifact(ids[2], "trace.json").read_bytes() == b"{}"
 
 
 def test_projects_are_made_named_and_deleted(say, ids):
@@ -242,7 +242,8 @@ def test_a_measuring_command_keeps_its_run_and_prints_its_link(place, capsys):
     with pytest.raises(RuntimeError):
         measured("--break", "--store", str(place))
     with open_store(place) as store:
-        assert store.get("last").status == "failed"
+        assert [row.status for row in store.list().rows] == ["failed", "finished"]
+        assert store.get("last").id == found.id
 
 
 def test_no_store_keeps_and_prints_nothing(place, capsys):

@@ -80,8 +80,8 @@ def command(context: click.Context, /, form: str, **options: Unpack[ListOptions]
     inferometer runs export last -o run.zip
     inferometer runs import run.zip
 
-    RUN is an id, the beginning or end of one, a name that only one run has, or `last`. Runs whose process was killed
-    are marked as killed when they are next listed.
+    RUN is an id, the beginning or end of one, a name that only one run has, or `last`, the last that finished; `last~1`
+    is the one before it. Runs whose process was killed are marked as killed when they are next listed.
     """
     if context.invoked_subcommand is None:
         _print_list(options, form)

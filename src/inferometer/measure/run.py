@@ -70,6 +70,11 @@ class MeasureRequest:
     strict: bool = False
     command: str | None = None
 
+    def __post_init__(self) -> None:
+        """Refuse here what an engine would refuse: by then a run is recorded."""
+        if self.threads is not None and self.threads < 1:
+            raise DomainError(f"{self.threads} threads were asked for; an engine runs on 1 or more.")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredRun:

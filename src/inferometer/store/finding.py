@@ -1,5 +1,6 @@
 """Look up runs and projects by what a user types, and read runs as values."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +17,7 @@ from inferometer.store.values import RunRow
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
 LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)
 _SUGGESTED = 500
+_LAST = re.compile(r"last(?:~(\d{1,6}))?")
 
 
 def seconds(micros: int | None) -> float | None:
@@ -27,13 +29,15 @@ def iso(micros: int) -> str:
 
 
 def resolve(connection: Connection, typed_name: str) -> str:
-    """The run's id: given whole, by its beginning or end, by its name, or as `last`."""
+    """The run's id: given whole, by its beginning or end, by its name, or as `last`, the last that finished.
+
+    `last~1` is the one before it.
+    """
     typed = ids.normal(typed_name)
     if typed is not None and connection.execute(select(runs.c.id).where(runs.c.id == typed)).first():
         return str(typed)
-    if typed_name == "last":
-        newest = connection.execute(select(runs.c.id).order_by(runs.c.created_us.desc(), runs.c.id.desc()).limit(1))
-        matches = list(newest.scalars())
+    if (last := _LAST.fullmatch(typed_name)) is not None:
+        matches = _finished(connection, before=int(last[1] or 0))
     else:
         matches = _matching(connection, runs.c.name == typed_name)
         if not matches and typed is not None:
@@ -45,6 +49,13 @@ def resolve(connection: Connection, typed_name: str) -> str:
         shown = ", ".join(matches[:5]) + (" …" if len(matches) > 5 else "")
         raise DomainError(f"{typed_name!r} may be more than one run: {shown}.", remedy="Give more of the id.")
     raise UnknownNameError("run", typed_name, _known(connection), listing="`inferometer runs` lists them.")
+
+
+def _finished(connection: Connection, *, before: int) -> list[str]:
+    """The newest run that finished, or one of those before it. Lengths measured along with a run are not counted."""
+    query = select(runs.c.id).where(runs.c.status == "finished", runs.c.parent.is_(None))
+    newest = query.order_by(runs.c.created_us.desc(), runs.c.id.desc()).offset(before).limit(1)
+    return list(connection.execute(newest).scalars())
 
 
 def _matching(connection: Connection, condition: Any) -> list[str]:

@@ -5,20 +5,32 @@
     print(recorder.link)
 
 An exception leaves a failed run with the traceback as its log; Ctrl-C leaves a killed one with the profile so far; a
-process that is killed outright leaves one that the next look marks as killed. Where the store fails at the end, the
-profile is saved in a file instead: no measurement is lost to a full disk.
+process that is killed outright leaves one that the next look marks as killed. A request that is refused before anything
+is measured leaves none. Where the store fails, however early, measuring goes on and the profiles are saved in files
+instead: no measurement is lost to a full disk or a database that is gone.
 """
 
 import tempfile
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from inferometer.core.codec import encode
 from inferometer.core.profile import Profile
-from inferometer.errors import GateError, InferometerError, MissingDependencyError
+from inferometer.errors import (
+    CatalogError,
+    DomainError,
+    FormatError,
+    GateError,
+    InferometerError,
+    MissingDependencyError,
+    PluginError,
+    UnitError,
+    UnknownNameError,
+)
 from inferometer.settings import value_of
 from inferometer.store.dependency import require_database
 from inferometer.store.errors import StoreError
@@ -28,6 +40,10 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
 
 DEFAULT_PORT = 8077
+# What is wrong with a request, and not with what was measured for it.
+_REFUSALS = (
+    CatalogError, DomainError, FormatError, MissingDependencyError, PluginError, UnitError, UnknownNameError,
+)  # fmt: skip
 
 
 def hub_link(run: str, *, port: int | None = None) -> str:
@@ -66,6 +82,7 @@ class RunRecorder:
         self._store: Store | None = None
         self._ours = False
         self._profile: Profile | None = None
+        self._unstored: list[Profile] = []  # measured along with it, and refused by the store
         self._log: list[str] = []
         self.id: str | None = None
         self.skipped: str | None = None
@@ -103,10 +120,13 @@ class RunRecorder:
 
     def keep_below(self, profile: Profile) -> None:
         """A profile that was measured along with it: a finished run of its own, with this one as its parent."""
-        if self._store is not None and self.id is not None:
-            known: Known = {**self._known, "parent": self.id}
-            below = self._store.begin(self._project, **known)
-            self._store.finish(below, profile)
+        if self._store is None or self.id is None:
+            return
+        known: Known = {**self._known, "parent": self.id}
+        try:
+            self._store.finish(self._store.begin(self._project, **known), profile)
+        except InferometerError:
+            self._unstored.append(profile)
 
     def log(self, line: str) -> None:
         self._log.append(line)
@@ -116,17 +136,21 @@ class RunRecorder:
 
     def metrics(self, values: Mapping[str, float], step: int | None = None) -> None:
         """Written at once, so that whoever watches sees it: not for use inside what is timed."""
-        if self._store is not None and self.id is not None:
-            self._store.add_metrics(self.id, values, step)
+        self._try_to(lambda store, run: store.add_metrics(run, values, step))
 
     def series(self, name: str, points: Mapping[int, float]) -> None:
         """A metric over its steps, written at once: `memory_bytes` over milliseconds is drawn on the run's page."""
-        if self._store is not None and self.id is not None and points:
-            self._store.add_series(self.id, name, points)
+        if points:
+            self._try_to(lambda store, run: store.add_series(run, name, points))
 
     def tag(self, tags: Iterable[str]) -> None:
+        self._try_to(lambda store, run: store.tag(run, *tags))
+
+    def _try_to(self, write: "Callable[[Store, str], object]") -> None:
+        """Write beside the profile. If the store fails it is no reason to stop measuring: the end reports it."""
         if self._store is not None and self.id is not None:
-            self._store.tag(self.id, *tags)
+            with suppress(InferometerError):
+                write(self._store, self.id)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._store is None or self.id is None:
@@ -144,6 +168,11 @@ class RunRecorder:
             store.kill(run, "Interrupted.", self._profile, log=self._written())
         elif error is None or _well(error):
             store.finish(run, self._profile, log=self._written())
+            if self._unstored:
+                raise StoreError(f"{len(self._unstored)} of its further lengths could not be stored.")
+        elif self._profile is None and isinstance(error, _REFUSALS):
+            store.delete(run)
+            self.id = None
         else:
             self._log += traceback.format_exception(error)
             reason = str(error) if isinstance(error, InferometerError) else f"{type(error).__name__}: {error}"
@@ -154,8 +183,11 @@ class RunRecorder:
 
     def _rescue(self, run: str, lost: InferometerError, error: BaseException | None) -> None:
         """The store failed: save the profile in a file. An error that was already raised stays the one reported."""
-        saved = None if self._profile is None else _saved(self._profile, run, self._folder)
-        kept = f" Its profile was saved as {saved}; `inferometer runs import {saved}` stores it." if saved else ""
+        measured = [profile for profile in (self._profile, *self._unstored) if profile is not None]
+        names = [run, *(f"{run}-{number}" for number in range(2, len(measured) + 1))]
+        places = [_saved(profile, name, self._folder) for profile, name in zip(measured, names, strict=True)]
+        saved = " ".join(str(place) for place in places if place is not None)
+        kept = f" What was measured is saved as {saved}; `inferometer runs import {saved}` stores it." if saved else ""
         if error is not None:
             error.add_note(f"Run {run} could not be stored either: {lost}{kept}")
             return

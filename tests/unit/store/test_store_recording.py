@@ -4,7 +4,7 @@ import pytest
 
 from inferometer.core.codec import decode
 from inferometer.core.profile import Profile
-from inferometer.errors import DomainError, GateError
+from inferometer.errors import DomainError, EngineError, GateError, UnknownNameError
 from inferometer.store import StoreError, open_store
 from inferometer.store.recording import hub_link, recording
 from unit.store.profiles import profile
@@ -54,9 +54,10 @@ def measure(store, error=None, **options):
 def test_an_error_leaves_a_failed_run_with_its_traceback(store):
     with pytest.raises(ZeroDivisionError):
         measure(store, ZeroDivisionError("division by zero"))
-    found, row = store.get("last"), store.row("last")
+    (row,) = store.list().rows
+    found = store.get(row.id)
     assert (found.status, row.reason, found.profile) == ("failed", "ZeroDivisionError: division by zero", profile())
-    log = store.artifact("last", "log.txt").read_text()
+    log = store.artifact(row.id, "log.txt").read_text()
     assert log.startswith("before\nTraceback")
     assert log.endswith("ZeroDivisionError: division by zero\n")
 
@@ -64,7 +65,8 @@ def test_an_error_leaves_a_failed_run_with_its_traceback(store):
 def test_ctrl_c_leaves_a_killed_run_with_what_it_had(store):
     with pytest.raises(KeyboardInterrupt):
         measure(store, KeyboardInterrupt())
-    assert (store.get("last").status, store.get("last").profile) == ("killed", profile())
+    (row,) = store.list().rows
+    assert (row.status, store.get(row.id).profile) == ("killed", profile())
 
 
 @pytest.mark.parametrize("error", [GateError("slower"), SystemExit(1), SystemExit(0)])
@@ -72,6 +74,40 @@ def test_a_gate_that_does_not_hold_is_no_failure_of_the_run(store, error):
     with pytest.raises(type(error)):
         measure(store, error)
     assert store.row("last").status == "finished"
+
+
+@pytest.mark.parametrize("error", [DomainError("0 threads"), UnknownNameError("runtime", "onx", ["onnxruntime"])])
+def test_a_request_that_is_refused_before_anything_is_measured_leaves_no_run(store, error):
+    with pytest.raises(type(error)), recording(store=store) as recorder:
+        raise error
+    assert store.list().rows == ()
+    assert recorder.link is None
+    with pytest.raises(EngineError), recording(store=store):
+        raise EngineError("The engine could not load it.")
+    assert [row.status for row in store.list().rows] == ["failed"]
+
+
+def test_a_store_that_fails_meanwhile_does_not_stop_the_measurement(store, tmp_path, monkeypatch):
+    def gone(*_, **__):
+        raise StoreError("The database is gone.", remedy="Start it.")
+
+    def measuring():
+        with recording(store=store, folder=tmp_path) as ours:
+            for name in ("add_metrics", "add_series", "tag", "begin"):
+                monkeypatch.setattr(store, name, gone)
+            ours.metric("progress", 0.5)
+            ours.series("memory_bytes", {1: 2.0})
+            ours.tag(["disturbed"])
+            ours.keep(profile())
+            ours.keep_below(profile())
+
+    with pytest.raises(StoreError, match="further lengths") as caught:
+        measuring()
+    assert [row.status for row in store.list().rows] == ["finished"]
+    saved = sorted(tmp_path.glob("inferometer-*.json"))
+    assert len(saved) == 2
+    assert all(str(path) in str(caught.value) for path in saved)
+    assert decode(saved[1].read_bytes(), Profile) == profile()
 
 
 def test_switched_off_it_leaves_no_trace(tmp_path):
