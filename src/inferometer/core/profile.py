@@ -57,7 +57,7 @@ class OpTime:
     floor_s: float | None = None
     predicted_s: float | None = None
     energy_j: float | None = None
-    samples_s: tuple[float, ...] | None = None  # raw, where each run's time of this op is known
+    samples_s: tuple[float, ...] | None = None  # its time in each instrumented step, at the clean run's pace
     layers: tuple[str, ...] = ()  # the model's own layers that ran as this one piece, where it was fused
     kernel: str | None = None  # the engine's name for it
     provider: str | None = None  # the engine's name for where it ran
@@ -84,7 +84,9 @@ class Phase:
     predicted_s: float | None = None
     unattributed_s: float | None = None
     context: tuple[int, ...] | None = None  # tokens in the cache before each of `samples_s`
+    op_context: tuple[int, ...] | None = None  # … and before each of its ops' `samples_s`, where steps differ in it
     parts: Mapping[str, float] = field(default_factory=dict)  # seconds inside it by name: write, run, read, sample …
+    repeats: float | None = None  # how often a request runs it, where its name and the workload do not tell
 
     @property
     def once(self) -> bool:

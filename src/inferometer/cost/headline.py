@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -48,13 +49,22 @@ def tokens_gained(drafting: Speculative) -> float:
     return float(speculative_tokens(acceptance=drafting.acceptance, draft_length=drafting.length))
 
 
-def phase_repeats(phases: Iterable[Phase], workload: Workload, options: Options) -> dict[str, float]:
-    """How often each phase runs in a request; a lone decode step runs once."""
-    steps = 1.0
-    if workload.generate and any(phase.name == "prefill" for phase in phases):
-        steps = workload.generate - 1.0
-    repeats = {"forward": float(options.steps or 1), "encode": 1.0, "prefill": 1.0, "decode": steps}
-    if options.speculative is not None:
-        rounds = steps / tokens_gained(options.speculative)
-        repeats |= {"decode": rounds, "draft": rounds * options.speculative.length}
-    return repeats
+def with_repeats(phases: Iterable[Phase], workload: Workload, options: Options) -> list[Phase]:
+    """The phases with how often a request runs them, where only the options tell: denoising steps, and drafting.
+
+    A round of drafting and checking gives several tokens, so there are fewer rounds than tokens.
+    """
+    if options.steps is not None:
+        return [replace(phase, repeats=float(options.steps)) if phase.name == "forward" else phase for phase in phases]
+    if options.speculative is None:
+        return list(phases)
+    phases = list(phases)
+    prefilled = workload.generate and any(phase.name == "prefill" for phase in phases)
+    rounds = (workload.generate - 1.0 if workload.generate and prefilled else 1.0) / tokens_gained(options.speculative)
+    times = {
+        "decode": rounds,
+        "draft": rounds * options.speculative.length,
+        "detokenise": rounds,
+        "sampling": rounds + (1.0 if prefilled else 0.0),
+    }
+    return [replace(phase, repeats=times.get(phase.name)) for phase in phases]

@@ -19,9 +19,10 @@ from inferometer.core.device import Device
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
+from inferometer.core.request import phase_repeats
 from inferometer.core.workload import Workload
 from inferometer.cost.energy import battery_seconds, power_model
-from inferometer.cost.headline import phase_repeats, request_times, tokens_gained
+from inferometer.cost.headline import request_times, tokens_gained, with_repeats
 from inferometer.cost.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
 from inferometer.cost.options import Options
@@ -64,7 +65,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         graph, device, effects=effects, workload=workload, options=options, calibration=_covering(calibration, effects)
     )
     job = _Job(ready=ready, device=device, effects=effects, workload=workload, options=options, notes=[*ready.notes])
-    phases = job.phases()
+    phases = with_repeats(job.phases(), workload, options)
     summary = job.headline(phases)
     return Profile(
         kind="predicted",
@@ -230,8 +231,8 @@ class _Job:
 
     def _joules(self, phases: list[Phase]) -> float | None:
         """Energy of the whole request: reading the prompt and every step after the first token."""
-        repeats = phase_repeats(phases, self.workload, self.options)
-        counted = [(repeats[phase.name], phase.energy_j) for phase in phases if phase.name in repeats]
+        repeats = phase_repeats(phases, self.workload, "predicted")
+        counted = [(repeats[phase.name], phase.energy_j) for phase in phases if phase.ops and phase.name in repeats]
         if any(joules is None for _, joules in counted):
             return None
         return sum(times * (joules or 0.0) for times, joules in counted)

@@ -13,6 +13,7 @@ from typing import Literal
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
+from inferometer.core.request import repeats, request_s, sequential_parts
 
 By = Literal["phase", "block", "layer", "kind", "unit", "bound", "host", "parts"]
 _UNKNOWN = "unknown"
@@ -77,7 +78,7 @@ def attribution(profile: Profile, *, bound: Key | None = None) -> tuple[Breakdow
             tables += [split_phase(phase, by, bound if by == "bound" else None) for by in _KEYS]
             if (host := by_host(phase)) is not None:
                 tables.append(host)
-        if phase.parts:
+        if sequential_parts(phase):
             tables.append(by_parts(phase))
     return tuple(tables)
 
@@ -112,7 +113,7 @@ def by_host(phase: Phase) -> Breakdown | None:
 
 def by_parts(phase: Phase) -> Breakdown:
     """The parts of a step that the engine itself reports, such as write, run, read and sample."""
-    rows = [_plain(name, seconds, phase.time_s) for name, seconds in phase.parts.items()]
+    rows = [_plain(name, seconds, phase.time_s) for name, seconds in sequential_parts(phase).items()]
     return _closed("parts", phase.name, phase.time_s, rows)
 
 
@@ -120,16 +121,12 @@ def by_phase(profile: Profile) -> Breakdown:
     """One request: each phase times how often it runs. One-time costs belong to no request."""
     times_run = repeats(profile)
     rows = [(phase, times_run[phase.name]) for phase in profile.phases if phase.name in times_run]
-    summed_s = fsum(times * phase.time_s for phase, times in rows)
-    summary = profile.summary
-    request_s = next(
-        (value for value in (summary.e2e_s, summary.latency_s) if value is not None and value > 0), summed_s
-    )
+    whole_s = request_s(profile)
     shares = [
         Share(
             name=phase.name,
             time_s=times * phase.time_s,
-            share=times * phase.time_s / request_s if request_s > 0 else 0.0,
+            share=times * phase.time_s / whole_s if whole_s > 0 else 0.0,
             count=round(times),
             flops=None if phase.flops is None else times * phase.flops,
             bytes=None if phase.bytes is None else times * phase.bytes,
@@ -138,18 +135,7 @@ def by_phase(profile: Profile) -> Breakdown:
         )
         for phase, times in rows
     ]
-    return _closed("phase", None, request_s, shares)
-
-
-def repeats(profile: Profile) -> dict[str, float]:
-    """How often each phase runs in one request, one-time phases left out. A decode step without a prefill runs once."""
-    apart = () if profile.kind == "predicted" else ("detokenise",)  # measured after the request
-    names = [phase.name for phase in profile.phases if not phase.once and phase.name not in apart]
-    steps = 1.0
-    if profile.workload.generate and "prefill" in names:
-        steps = max(profile.workload.generate - 1.0, 0.0)
-    a_token = {"decode", "draft", "sampling", "detokenise"}
-    return {name: steps if name in a_token and "prefill" in names else 1.0 for name in names}
+    return _closed("phase", None, whole_s, shares)
 
 
 def one_time(profile: Profile) -> tuple[Phase, ...]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import OpTime, Phase, Profile
-from inferometer.explain.attribution import by_phase, repeats
+from inferometer.core.request import repeats
+from inferometer.explain.attribution import by_phase
 from inferometer.explain.gains import Price, unpriced
 from inferometer.explain.roofline import PhaseRoof, Roofline, roofline_of
 

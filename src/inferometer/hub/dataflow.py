@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.steps import kept_steps
+
 if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
 
@@ -17,19 +19,20 @@ def dataflow_svg(profile: Profile) -> str | None:
     from inferometer.profiler.build import from_trace  # noqa: PLC0415 - as above
     from inferometer.report.drawing import drawn  # noqa: PLC0415 - as above
 
-    trace = trace_of(replace(profile, phases=tuple(map(_first_steps, profile.phases))))
+    trace = trace_of(replace(profile, phases=tuple(map(_drawable, profile.phases))))
     if not trace.spans:
         return None
     return b"".join(drawn(from_trace(trace))).decode()
 
 
-def _first_steps(phase: Phase) -> Phase:
-    """The phase with as many of its first steps as can be drawn in a moment."""
-    most = max(1, _MOST_SPANS // max(len(phase.ops), 1))
-    contexts = sorted(set(phase.context or ()))
-    if len(contexts) <= most:
+def _drawable(phase: Phase) -> Phase:
+    """The phase with as many of its steps as can be drawn in a moment."""
+    most = max(2, _MOST_SPANS // max(len(phase.ops), 1))
+    if phase.op_context is None or len(phase.op_context) <= most:
         return phase
-    kept = set(contexts[:most])
-    samples = zip(phase.context or (), phase.samples_s or (), strict=False)
-    context, samples_s = zip(*((tokens, seconds) for tokens, seconds in samples if tokens in kept), strict=True)
-    return replace(phase, context=context, samples_s=samples_s)
+    kept = kept_steps(len(phase.op_context), most)
+    ops = tuple(
+        op if op.samples_s is None else replace(op, samples_s=tuple(op.samples_s[place] for place in kept))
+        for op in phase.ops
+    )
+    return replace(phase, ops=ops, op_context=tuple(phase.op_context[place] for place in kept))

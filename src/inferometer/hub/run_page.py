@@ -37,7 +37,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
 
 
 def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:
-    """Seconds since the run began and the bytes its process held then: the steps of that metric are milliseconds."""
+    """Seconds since the first step and the bytes the model held then: the steps of that metric are milliseconds."""
     return [(metric.step / 1e3, metric.value) for metric in metrics if metric.name == HELD]
 
 

@@ -5,19 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.request import (
+    HOST,
+    UNATTRIBUTED,
+    distinct_ops,
+    numbered_ops,
+    op_count,
+    ops_by,
+    outside_layers,
+    repeats,
+    request_s,
+    request_shares,
+    unit_of_part,
+)
 from inferometer.report.charts.layers import phases_with_ops
 from inferometer.report.charts.samples import percentiles
 from inferometer.report.drawing import unit_colour
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from inferometer.core.profile import OpTime, Phase, Profile
+    from inferometer.core.profile import Phase, Profile
 
 _SHARED = ("kind", "unit", "block", "count", "bound", "kernel", "provider")
 _TIMES = ("time_s", "predicted_s", "floor_s")
 _ADDED = ("flops", "bytes")
+_STEPS = ("min_s", "max_s", "growth")  # of a layer over the steps of a phase
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,23 +90,13 @@ def _memory_cards(profile: Profile) -> Iterator[NumberCard]:
 def _unit_cards(profile: Profile) -> Iterator[NumberCard]:
     summary = profile.summary
     if summary.top_unit is not None:
-        times = _by_unit(profile, lambda op: op.time_s)
-        share = times.get(summary.top_unit, 0.0) / (sum(times.values()) or 1.0)
-        yield NumberCard(label="Top unit by time", value=summary.top_unit.upper(), note=f"{share:.0%} of the ops' time")
+        share = request_shares(profile, "unit").get(summary.top_unit, 0.0) / (request_s(profile) or 1.0)
+        note = f"{share:.0%} of a request" if share else ""
+        yield NumberCard(label="Top unit by time", value=summary.top_unit.upper(), note=note)
     if summary.top_unit_by_count is not None:
-        counts = _by_unit(profile, lambda op: op.count)
-        mine = counts.get(summary.top_unit_by_count, 0.0)
-        note = f"{mine:,.0f} of {sum(counts.values()):,.0f} ops"
+        mine, count = ops_by(profile, "unit").get(summary.top_unit_by_count, 0), op_count(profile)
+        note = f"{mine:,} of {count:,} ops" if count else ""
         yield NumberCard(label="Top unit by count", value=summary.top_unit_by_count.upper(), note=note)
-
-
-def _by_unit(profile: Profile, weight: Callable[[OpTime], float]) -> dict[str, float]:
-    totals: dict[str, float] = {}
-    for phase in profile.phases:
-        for op in phase.ops:
-            if op.unit is not None:
-                totals[op.unit] = totals.get(op.unit, 0.0) + weight(op)
-    return totals
 
 
 def _floor_cards(profile: Profile) -> Iterator[NumberCard]:
@@ -115,31 +119,21 @@ def _quantity_card(label: str, value: float, unit: str, note: str, tone: str = "
 def layer_columns(profile: Profile) -> dict[str, Any]:
     """The model table by columns: a row per layer in the order of execution, and for its times a list per phase.
 
-    A layer that runs in several phases has one row. Empty columns are left out.
+    A layer that runs in several phases has one row. `outside` is the time in no layer, so that a breakdown adds up to
+    its phase, or to the request. Empty columns are left out.
     """
-    phases = phases_with_ops(profile)
-    places: dict[tuple[str, int], int] = {}
-    first: list[OpTime] = []
-    cells: dict[str, list[list[float | None]]] = {name: [[] for _ in phases] for name in (*_TIMES, *_ADDED)}
-    for index, phase in enumerate(phases):
-        seen: dict[str, int] = {}
-        for op in phase.ops:
-            turn = seen[op.name] = seen.get(op.name, 0) + 1
-            place = places.setdefault((op.name, turn), len(first))
-            if place == len(first):
-                first.append(op)
-            for name, columns in cells.items():
-                column = columns[index]
-                column.extend([None] * (place + 1 - len(column)))
-                column[place] = getattr(op, name)
-    for columns in cells.values():
-        for column in columns:
-            column.extend([None] * (len(first) - len(column)))
+    phases, times = phases_with_ops(profile), repeats(profile)
+    distinct = distinct_ops(profile.phases)
+    cells, first = _cells(phases, distinct), tuple(distinct.values())
     shared = {name: [getattr(op, name) for op in first] for name in _SHARED}
     fused = [len(op.layers) if len(op.layers) > 1 else None for op in first]
     return {
         "name": [op.name for op in first],
-        "phases": [{"name": phase.name, "time_s": phase.time_s, "rest_s": phase.unattributed_s} for phase in phases],
+        "phases": [
+            {"name": phase.name, "time_s": phase.time_s, "times": times.get(phase.name, 1.0)} for phase in phases
+        ],
+        "request_s": request_s(profile),
+        "outside": _outside(profile, phases),
         **{name: column for name, column in {**shared, "fused": fused}.items() if any(v is not None for v in column)},
         **{
             name: columns
@@ -148,6 +142,45 @@ def layer_columns(profile: Profile) -> dict[str, Any]:
         },
         "colours": {unit: unit_colour(unit) for unit in {op.unit for op in first if op.unit}},
     }
+
+
+def _cells(phases: Sequence[Phase], rows: Iterable[tuple[str, int]]) -> dict[str, list[list[float | None]]]:
+    """For each number of an op a list per phase, each with a place for every row."""
+    from inferometer.report.growth import growths  # noqa: PLC0415 - it brings numpy: only a page with layers needs it
+
+    places = {key: place for place, key in enumerate(rows)}
+    cells: dict[str, list[list[float | None]]] = {
+        name: [[None] * len(places) for _ in phases] for name in (*_TIMES, *_ADDED, *_STEPS)
+    }
+    for index, phase in enumerate(phases):
+        stepped = phase.op_context is not None
+        growth = growths([op.samples_s for op in phase.ops]) if stepped else [None] * len(phase.ops)
+        for (key, op), grown in zip(numbered_ops(phase), growth, strict=True):
+            place = places[key]
+            for name in (*_TIMES, *_ADDED):
+                cells[name][index][place] = getattr(op, name)
+            if stepped and op.samples_s:
+                least, most = min(op.samples_s), max(op.samples_s)
+                for name, value in zip(_STEPS, (least, most, grown), strict=True):
+                    cells[name][index][place] = value
+    return cells
+
+
+def _outside(profile: Profile, phases: Sequence[Phase]) -> list[dict[str, Any]]:
+    """Time in no layer: of a phase with layers by the name of its part; phases without layers as a whole (−1)."""
+    rows: list[dict[str, Any]] = []
+    for index, phase in enumerate(phases):
+        rows += [
+            {"phase": index, "kind": name, "unit": unit_of_part(name), "time_s": seconds}
+            for name, seconds in outside_layers(phase).items()
+        ]
+    times, named = repeats(profile), {phase.name for phase in phases}
+    rows += [
+        {"phase": -1, "kind": phase.name, "unit": HOST, "time_s": times[phase.name] * phase.time_s}
+        for phase in profile.phases
+        if phase.name in times and phase.name not in named
+    ]
+    return rows
 
 
 def phase_rows(profile: Profile) -> list[dict[str, Any]]:
@@ -159,7 +192,7 @@ def phase_rows(profile: Profile) -> list[dict[str, Any]]:
             "runs": len(phase.samples_s or ()) or None,
             "predicted_s": phase.predicted_s,
             "floor_s": phase.floor_s,
-            "rest_s": phase.unattributed_s,
+            "rest_s": outside_layers(phase).get(UNATTRIBUTED, 0.0) if phase.ops else phase.unattributed_s,
             "flops": phase.flops,
             "bytes": phase.bytes,
             "bound": phase.bound,

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from statistics import fmean, median
+from math import fsum
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.statistics import summarise
@@ -22,11 +23,20 @@ from inferometer.core.profile import (
     Provenance,
     Verification,
 )
+from inferometer.core.request import RUN, distinct_ops, phase_repeats
 from inferometer.core.workload import Workload
-from inferometer.measure.correct import Corrected, correct, steady_mean
+from inferometer.measure.correct import Corrected, correct, rest_of, steady_mean
+from inferometer.measure.generations import (
+    decode_phase,
+    detokenise_phase,
+    first_phase,
+    prefill_phase,
+    tokenise_phase,
+)
 from inferometer.measure.layers import Layers, graph_layers
 from inferometer.measure.ops import measured_ops
-from inferometer.measure.raw import event_seconds
+from inferometer.measure.raw import memory_over_time
+from inferometer.measure.steps import with_steps
 from inferometer.readers.sizes import bind
 from inferometer.version import __version__
 
@@ -34,8 +44,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from inferometer.measure.order import TextOrder
-    from inferometer.measure.raw import Generation, Raw, Shape
-    from inferometer.runtimes.base import Event, Kernel
+    from inferometer.measure.raw import Raw, Shape
+    from inferometer.runtimes.base import Kernel
 
 _SMALL = 0.05  # a share of the time above this is worth a note
 _FEW = 0.01  # … and a share of the work above this that no kernel did
@@ -68,10 +78,10 @@ def assemble_profile(
         )
     if raw.generations or case is not None:
         phases += _text_phases(subject, raw, notes)
-        headline = _text_headline(phases, raw, batch=subject.workload.batch)
+        headline = _text_headline(phases, raw, subject.workload)
     else:
         phases += _array_phases(subject, raw, notes)
-        headline = _array_headline(phases, raw)
+        headline = _array_headline(phases, raw, subject.workload)
     if raw.ended != "done":
         notes.insert(0, f"Not complete ({raw.ended}): {raw.error or 'it ended early'}")
     return Profile(
@@ -117,18 +127,30 @@ def _with_ops(phase: Phase, shapes: Sequence[Shape], layers: Layers, notes: list
     if shape is None or not shape.kernels or phase.clean_s is None:
         return phase
     phase, kernels = _on_device(phase, shape.kernels)
+    run_s = _run_seconds(phase, kernels)
     corrected = correct(
         kernels,
-        clean_s=phase.time_s,
+        clean_s=run_s,
         walls_s=shape.walls_s,
         paired_s=shape.paired_s,
         cost_s=shape.cost_s,
         idle_s=shape.idle_s,
     )
-    notes += [*_correction_notes(phase, corrected, len(kernels)), *_own_kernel_notes(phase, corrected, kernels)]
-    ops = measured_ops(kernels, corrected, layers)
+    notes += _correction_notes(phase.name, run_s, corrected, len(kernels))
+    notes += _own_kernel_notes(phase, corrected, kernels)
+    phase = replace(phase, op_context=shape.context if phase.name == "decode" and shape.context else None)
+    ops = with_steps(phase, measured_ops(kernels, corrected, layers), shape.walls_s)
     notes += _mismatch_notes(phase, ops, layers)
-    return replace(phase, ops=ops, unattributed_s=corrected.unattributed_s)
+    return replace(phase, ops=ops, unattributed_s=rest_of(phase.time_s, fsum(op.time_s for op in ops)))
+
+
+def _run_seconds(phase: Phase, kernels: Sequence[Kernel]) -> float:
+    """The part of the phase that its kernels fill: the engine's run of the layers, if it says how long that is.
+
+    A device may still work while the host samples and reads, so its kernels may fill all of the phase.
+    """
+    by_host = all(kernel.device_s is None for kernel in kernels)
+    return phase.parts.get(RUN, phase.time_s) if by_host else phase.time_s
 
 
 def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence[Kernel]]:
@@ -145,16 +167,15 @@ def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence
     return replace(phase, parts={**phase.parts, "host": host_s, "device": device_s}), device
 
 
-def _correction_notes(phase: Phase, corrected: Corrected, kernels: int) -> Iterable[str]:
-    clean = phase.clean_s or 0.0
+def _correction_notes(name: str, clean: float, corrected: Corrected, kernels: int) -> Iterable[str]:
     over = corrected.raw_s / clean - 1
     if over > _SMALL:
         cost = f"{corrected.cost_s * 1e6:.2g} µs of timing were taken out of each of {kernels} kernels"
         scaled = f"times were scaled by {corrected.scale:.2f}"
         done = " and ".join(words for words, so in ((cost, corrected.cost_s > 0), (scaled, corrected.scale < 1)) if so)
-        yield f"{phase.name}: the engine's timers add up to {over:.0%} more than the clean run; {done}."
+        yield f"{name}: the engine's timers add up to {over:.0%} more than the clean run; {done}."
     if corrected.unattributed_s > _SMALL * clean:
-        yield f"{phase.name}: {corrected.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
+        yield f"{name}: {corrected.unattributed_s / clean:.0%} of the clean run is in no kernel (unattributed)."
 
 
 def _own_kernel_notes(phase: Phase, corrected: Corrected, kernels: Sequence[Kernel]) -> Iterable[str]:
@@ -196,59 +217,19 @@ def _mismatch_notes(phase: Phase, ops: Sequence[OpTime], layers: Layers) -> Iter
 
 def _text_phases(subject: MeasuredSubject, raw: Raw, notes: list[str]) -> list[Phase]:
     kept = [generation for generation in raw.generations if not generation.first]
-    first = next((generation for generation in raw.generations if generation.first), None)
-    phases: list[Phase] = []
-    if first is not None and first.events:
-        seconds = event_seconds(first.events[0])
-        phases.append(Phase(name="first_run", time_s=seconds, statistic="single", samples_s=(seconds,)))
-    if not kept:
-        return phases
-    phases += _timed("tokenise", [generation.tokenise_s for generation in kept])
-    prefills = [event for generation in kept for event in generation.events if event.kind == "prefill"]
-    if prefills:
-        phase = _phase("prefill", [event_seconds(event) for event in prefills], prefills)
-        layers = _layers(subject, query=prefills[0].tokens, context=prefills[0].context)
-        phases.append(_with_ops(phase, raw.shapes, layers, notes))
-    steps = [event for generation in kept for event in generation.events if event.kind == "token"]
-    if steps:
-        phases.append(_decode(subject, raw, kept, steps, notes))
-    return phases + _timed("detokenise", [generation.detokenise_s for generation in kept])
+    phases = [*first_phase(raw.generations), *tokenise_phase(kept)]
+    prefill, decode = prefill_phase(kept), decode_phase(kept)
+    if prefill is not None:
+        (event, *_) = (event for generation in kept for event in generation.events if event.kind == "prefill")
+        layers = _layers(subject, query=event.tokens, context=event.context)
+        phases.append(_with_ops(prefill, raw.shapes, layers, notes))
+    if decode is not None:
+        middle = round(fmean(decode.context or (0,)))
+        phases.append(_with_ops(decode, raw.shapes, _layers(subject, query=1, context=middle), notes))
+    return phases + detokenise_phase(kept)
 
 
-def _decode(
-    subject: MeasuredSubject, raw: Raw, kept: Sequence[Generation], steps: Sequence[Event], notes: list[str]
-) -> Phase:
-    """The time is the median over generations of their mean step. Samples are single steps, in order."""
-    means = [mean for generation in kept if (mean := _mean_step(generation)) is not None]
-    per_token = [event_seconds(event) / event.tokens for event in steps for _ in range(event.tokens)]
-    context = [event.context + index for event in steps for index in range(event.tokens)]
-    middle = round(fmean(context))
-    phase = Phase(
-        name="decode",
-        time_s=median(means),
-        low_s=min(means) if len(means) > 1 else None,
-        high_s=max(means) if len(means) > 1 else None,
-        statistic="median over generations of the mean step",
-        samples_s=tuple(per_token),
-        context=tuple(context),
-        clean_s=median(means),
-        parts=_parts(steps),
-    )
-    return _with_ops(phase, raw.shapes, _layers(subject, query=1, context=middle), notes)
-
-
-def _mean_step(generation: Generation) -> float | None:
-    """Seconds per token after the first: (end − first token) / (tokens − 1)."""
-    steps = [event for event in generation.events if event.kind == "token"]
-    prefill = [event for event in generation.events if event.kind == "prefill"]
-    tokens = sum(event.tokens for event in steps)
-    if not tokens:
-        return None
-    start = prefill[-1].end_ns if prefill else steps[0].start_ns
-    return (steps[-1].end_ns - start) * 1e-9 / tokens
-
-
-def _phase(name: str, seconds: Sequence[float], events: Sequence[Event] = ()) -> Phase:
+def _phase(name: str, seconds: Sequence[float]) -> Phase:
     summary = summarise(seconds, name=name)
     interval = summary.median_interval
     return Phase(
@@ -259,22 +240,7 @@ def _phase(name: str, seconds: Sequence[float], events: Sequence[Event] = ()) ->
         statistic="median",
         samples_s=tuple(seconds),
         clean_s=summary.median,
-        context=tuple(event.context for event in events) or None,
-        parts=_parts(events),
     )
-
-
-def _parts(events: Sequence[Event]) -> dict[str, float]:
-    """The mean of each part over the events that report it."""
-    names = dict.fromkeys(name for event in events for name in event.parts)
-    return {name: fmean(event.parts[name] for event in events if name in event.parts) for name in names}
-
-
-def _timed(name: str, seconds: Iterable[float | None]) -> list[Phase]:
-    known = tuple(value for value in seconds if value is not None)
-    if not known:
-        return []
-    return [Phase(name=name, time_s=median(known), statistic="median", samples_s=known)]
 
 
 def _layers(subject: MeasuredSubject, *, query: int, context: int) -> Layers:
@@ -283,7 +249,7 @@ def _layers(subject: MeasuredSubject, *, query: int, context: int) -> Layers:
     return graph_layers(subject.graph, bind(subject.graph, subject.workload, {**subject.sizes, **known}))
 
 
-def _array_headline(phases: Sequence[Phase], raw: Raw) -> Headline:
+def _array_headline(phases: Sequence[Phase], raw: Raw, workload: Workload) -> Headline:
     forward = next((phase for phase in phases if phase.name == "forward"), None)
     if forward is None:
         return Headline(peak_memory_bytes=_peak(raw))
@@ -291,55 +257,46 @@ def _array_headline(phases: Sequence[Phase], raw: Raw) -> Headline:
         latency_s=forward.time_s,
         peak_memory_bytes=_peak(raw),
         unattributed_s=forward.unattributed_s,
-        **_top_units(forward.ops, raw),
+        **_top_units(phases, workload, raw),
     )
 
 
-def _text_headline(phases: Sequence[Phase], raw: Raw, *, batch: int) -> Headline:
-    kept = [generation for generation in raw.generations if not generation.first]
+def _text_headline(phases: Sequence[Phase], raw: Raw, workload: Workload) -> Headline:
+    """The request is the sum of its phases, each as often as it runs: the parts of the headline close like the rest."""
     by_name = {phase.name: phase for phase in phases}
     prefill, decode, tokenise = by_name.get("prefill"), by_name.get("decode"), by_name.get("tokenise")
-    ttft = prefill.time_s + (tokenise.time_s if tokenise else 0.0) if prefill else None
-    e2e = [
-        (generation.events[-1].end_ns - generation.events[0].start_ns) * 1e-9
-        for generation in kept
-        if generation.events
-    ]
+    times = phase_repeats(phases, workload, "measured")
     step = decode.time_s if decode else None
-    ops = [op for phase in (prefill, decode) if phase for op in phase.ops]
     rest = [phase.unattributed_s for phase in (prefill, decode) if phase and phase.unattributed_s is not None]
     return Headline(
-        ttft_s=ttft,
+        ttft_s=prefill.time_s + (tokenise.time_s if tokenise else 0.0) if prefill else None,
         tpot_s=step,
-        e2e_s=median(e2e) + (tokenise.time_s if tokenise else 0.0) if e2e else None,
-        tokens_per_s=batch / step if step else None,
+        e2e_s=fsum(times[phase.name] * phase.time_s for phase in phases if phase.name in times) if prefill else None,
+        tokens_per_s=workload.batch / step if step else None,
         peak_memory_bytes=_peak(raw),
         unattributed_s=sum(rest) if rest else None,
-        **_top_units(ops, raw),
+        **_top_units(phases, workload, raw),
     )
 
 
-def _top_units(ops: Sequence[OpTime], raw: Raw) -> dict[str, Any]:
+def _top_units(phases: Sequence[Phase], workload: Workload, raw: Raw) -> dict[str, Any]:
     """By time and by count, which may differ: a hundred tiny ops on one unit, a long one on another."""
-    if not ops:
+    times = phase_repeats(phases, workload, "measured")
+    seconds: dict[str, float] = {}
+    for phase in phases:
+        for op in phase.ops:
+            seconds[op.unit or "cpu"] = seconds.get(op.unit or "cpu", 0.0) + times.get(phase.name, 0.0) * op.time_s
+    if not seconds:
         unit = raw.opened.unit if raw.opened else None
         return {"top_unit": unit, "top_unit_by_count": unit}
-    seconds: Counter[str] = Counter()
-    count: Counter[str] = Counter()
-    for op in ops:
-        seconds[op.unit or "cpu"] += op.time_s  # type: ignore[assignment]  # a Counter of seconds
-        count[op.unit or "cpu"] += 1
-    return {"top_unit": max(seconds, key=seconds.__getitem__), "top_unit_by_count": max(count, key=count.__getitem__)}
+    count = Counter(op.unit or "cpu" for op in distinct_ops(phases).values())
+    return {"top_unit": max(seconds, key=lambda unit: seconds[unit]), "top_unit_by_count": count.most_common(1)[0][0]}
 
 
 def _peak(raw: Raw) -> int | None:
-    """Memory of the model: the process at its peak, less what it held before the model was opened."""
+    """The model's memory at its peak: the accelerator's if it runs there, else the process's."""
     memory = raw.memory
-    if memory.device_peak_bytes is not None:
-        return memory.device_peak_bytes
-    if memory.peak_bytes is None or memory.before_bytes is None:
-        return None
-    return max(memory.peak_bytes - memory.before_bytes, 0)
+    return memory.of_model(memory.peak_bytes) if memory.device_peak_bytes is None else memory.device_peak_bytes
 
 
 def _device(raw: Raw) -> DeviceFacts:
@@ -362,9 +319,9 @@ def _environment(raw: Raw) -> Environment:
 
 
 def _memory(raw: Raw) -> dict[str, Any]:
-    """Memory of the process: before and after the model was opened, at its peak, and over the steady phase."""
+    """The process before and after the model was opened and at its peak; and the model's own part of it over time."""
     levels = {name: getattr(raw.memory, name) for name in ("before_bytes", "opened_bytes", "peak_bytes")}
     memory: dict[str, Any] = {name: value for name, value in levels.items() if value is not None}
-    if raw.resident.at_s:
-        memory |= {"at_s": list(raw.resident.at_s), "resident_bytes": list(raw.resident.nbytes)}
+    if series := memory_over_time(raw):
+        memory |= {"at_s": list(series), "model_bytes": list(series.values())}
     return memory

@@ -82,7 +82,7 @@ def correct(  # noqa: PLR0913 - what was read, and what is known of the instrume
     times = tuple(pace * seconds * scale for seconds in taken)
     return Corrected(
         times_s=times,
-        unattributed_s=_rest(clean_s, sum(times)),
+        unattributed_s=rest_of(clean_s, sum(times)),
         raw_s=pace * sum(raw),
         cost_s=cost,
         scale=scale,
@@ -106,7 +106,7 @@ def _on_device_clock(kernels: Sequence[Kernel], *, clean_s: float, walls_s: Sequ
     share = min(1.0, max(0.0, clean_s - busy_s) / idle_s) if idle_s > 0 else 0.0
     times = tuple(scale * work + share * wait for work, wait in zip(worked, hosted, strict=True))
     return Corrected(
-        times_s=times, unattributed_s=_rest(clean_s, sum(times)), raw_s=busy_s, cost_s=0.0, scale=scale
+        times_s=times, unattributed_s=rest_of(clean_s, sum(times)), raw_s=busy_s, cost_s=0.0, scale=scale
     )  # fmt: skip
 
 
@@ -122,7 +122,7 @@ def _grown(walls_s: Sequence[float], clean_s: Sequence[float]) -> float | None:
     return max(min(by_median, by_least), 0.0)
 
 
-def _rest(clean_s: float, inside_s: float) -> float:
+def rest_of(clean_s: float, inside_s: float) -> float:
     """What is left of the clean run, rounding errors aside."""
     left_s = clean_s - inside_s
     return left_s if left_s > _DUST * clean_s else 0.0
@@ -164,8 +164,14 @@ def _share(kernels: Sequence[Kernel], walls_s: Sequence[float], paired_s: Sequen
 
 def steady_mean(samples: Iterable[float]) -> float:
     """The mean, with interrupted readings capped: a median would be a whole number of the timer's ticks."""
-    readings = list(samples)
+    readings = capped(samples)
+    return fmean(readings) if readings else 0.0
+
+
+def capped(samples: Iterable[float]) -> tuple[float, ...]:
+    """The readings, those that were interrupted cut to a few times the median."""
+    readings = tuple(samples)
     if not readings:
-        return 0.0
+        return ()
     most = _FAR * median(readings) + _TICK_S
-    return fmean(min(reading, most) for reading in readings)
+    return tuple(min(reading, most) for reading in readings)

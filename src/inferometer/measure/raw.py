@@ -20,9 +20,10 @@ Tell = Callable[[str, Any], None]  # sends the parent a field of Raw: its name a
 class Shape:
     """The instrumented steps of one phase: the kernels, and how long each whole step took with the timers on.
 
-    `paired_s` are clean steps taken in turns with them: they show how fast the machine was meanwhile. `cost_s` is what
-    the engine's timers add to each kernel's time, `idle_s` the time of a step outside all kernels. `order` is the
-    length, for a language model.
+    `paired_s` are clean steps taken in turns with them: they show how fast the machine was meanwhile. Of a language
+    model's steps both are the part in which the engine ran the layers, if it says so and the host's clock timed them.
+    `cost_s` is what the engine's timers add to each kernel's time, `idle_s` the time of a step outside all kernels.
+    `context` are the tokens in the cache before each step, and `order` the length, for a language model.
     """
 
     phase: str
@@ -31,6 +32,7 @@ class Shape:
     paired_s: tuple[float, ...] = ()
     cost_s: float | None = None
     idle_s: float | None = None
+    context: tuple[int, ...] = ()
     order: TextOrder | None = None
 
 
@@ -42,6 +44,12 @@ class MemoryReadings:
     opened_bytes: int | None = None
     peak_bytes: int | None = None
     device_peak_bytes: int | None = None
+
+    def of_model(self, held_bytes: int | None) -> int | None:
+        """Memory of the model: what the process holds, less what it held before the model was opened."""
+        if held_bytes is None or self.before_bytes is None:
+            return None
+        return max(held_bytes - self.before_bytes, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +80,12 @@ class Raw:
     error: str | None = None
     remedy: str | None = None
     log: str = ""  # what the engine printed
+
+
+def memory_over_time(raw: Raw) -> dict[float, int]:
+    """Bytes of the model in the host's memory, by seconds since its first step; its peak is of the same bytes."""
+    readings = zip(raw.resident.at_s, raw.resident.nbytes, strict=True)
+    return {at_s: held for at_s, nbytes in readings if (held := raw.memory.of_model(nbytes)) is not None}
 
 
 def event_seconds(event: Event) -> float:

@@ -1,18 +1,23 @@
 """A measured profile as spans, for the dataflow view and its drawing.
 
-One request is laid out in time: tokenise, prefill, then each step, with the kernels of the instrumented run inside at
-their corrected times. Durations are the profile's; only the positions on the time line are made up.
+One request is laid out in time: tokenise, prefill, then the steps whose kernels were timed, each as long as that step
+took and with its own kernels' times in it. Between them are the steps without timers: their time passes, and nothing is
+drawn. Durations are the profile's; only the positions on the time line are made up.
 """
 
 from __future__ import annotations
 
 import re
-from statistics import median
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.core.request import BETWEEN, RUN, outside_layers
+from inferometer.core.steps import sampled_steps, step_times
 from inferometer.core.trace import Segment, Span, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from inferometer.core.profile import OpTime, Phase, Profile
 
 _LAYER = re.compile(r"(?:^|[._/])(?:layers?|blk|h|blocks?)[._/](\d+)(?:[._/]|$)")
@@ -21,69 +26,85 @@ _SEGMENTS = ("write", "run", "read")
 
 
 def trace_of(profile: Profile) -> Trace:
-    """The phases of a request one after the other; decode once per token, as long as that token took."""
-    spans: list[Span] = []
+    """The phases of a request one after the other; decode step by step."""
+    spans: list[Span] = [Span(name="request", start_ns=0, end_ns=0)]  # its end is known once all phases are laid out
     now = 0
     for phase in profile.phases:
         if phase.name not in _REQUEST:
             continue
-        if phase.name == "decode":
-            now = _decode(spans, phase, now)
-        else:
-            now = _once(spans, phase, phase.time_s, now, token=None)
+        now = _decode(spans, phase, now) if phase.name == "decode" else _once(spans, phase, phase.time_s, now)
+    spans[0] = replace(spans[0], end_ns=now)
     created = profile.provenance.created if profile.provenance else None
-    return Trace(spans=tuple(spans), clock="profile", started_at=created)
+    return Trace(spans=tuple(spans) if now else (), clock="profile", started_at=created)
 
 
 def _decode(spans: list[Span], phase: Phase, now: int) -> int:
-    """The median of each token over the generations, in the order of their contexts."""
-    by_context: dict[int, list[float]] = {}
-    for context, seconds in zip(phase.context or (), phase.samples_s or (), strict=False):
-        by_context.setdefault(context, []).append(seconds)
-    steps = [median(times) for _, times in sorted(by_context.items())] or [phase.time_s]
-    for token, seconds in enumerate(steps, start=1):
-        now = _once(spans, phase, seconds, now, token=token)
+    """Each token at its place. Without times of the kernels in each step, one mean step stands for all of them."""
+    times = step_times(phase)
+    sampled = sampled_steps(phase)
+    if not times or (phase.ops and sampled is None):
+        return _once(spans, phase, phase.time_s, now, token=1)
+    drawn = dict(zip(phase.op_context or (), range(len(sampled or ())), strict=True)) if phase.ops else {}
+    for token, (context, seconds) in enumerate(times.items(), start=1):
+        if phase.ops and context not in drawn:
+            now += _ns(seconds)
+            continue
+        now = _once(spans, phase, seconds, now, token=token, step=drawn.get(context))
     return now
 
 
-def _once(spans: list[Span], phase: Phase, seconds: float, now: int, *, token: int | None) -> int:
+def _once(  # noqa: PLR0913 - what, where, and which step of it
+    spans: list[Span], phase: Phase, seconds: float, now: int, *, token: int | None = None, step: int | None = None
+) -> int:
     end = now + _ns(seconds)
     parent = len(spans)
     scale = seconds / phase.time_s if phase.time_s > 0 else 1.0
-    unit = None if phase.ops else "host"
-    segments = _segments(phase, now, end)
+    segments = () if phase.ops and RUN in phase.parts else _segments(phase, now, end, scale)
     spans.append(
         Span(
-            name=phase.name, start_ns=now, end_ns=end, phase=phase.name, token=token, unit=unit, segments=segments,
-            bytes=phase.bytes, flops=phase.flops,
+            name=phase.name, start_ns=now, end_ns=end, phase=phase.name, token=token, parent=0,
+            unit=None if phase.ops else "host", segments=segments, bytes=phase.bytes, flops=phase.flops,
         )
     )  # fmt: skip
     place = now
-    for op in phase.ops:
-        place = _kernel(spans, op, place, end, parent=parent, scale=scale, phase=phase.name, token=token)
+    for name, took, op in _inside(phase, step, scale):
+        until = min(place + _ns(took), end)
+        spans.append(_inner(name, op, place, until, parent=parent, phase=phase.name, token=token))
+        place = until
     return end
 
 
-def _kernel(  # noqa: PLR0913 - where and of what
-    spans: list[Span], op: OpTime, place: int, end: int, *, parent: int, scale: float, phase: str, token: int | None
-) -> int:
-    until = min(place + _ns(op.time_s * scale), end)
-    match = _LAYER.search(op.name)
-    spans.append(
-        Span(
-            name=_LAYER.sub(".", op.name).strip(".") if match else op.name,
-            start_ns=place, end_ns=until, kind=op.kind, unit=op.unit, phase=phase, parent=parent, token=token,
-            layer=int(match.group(1)) if match else None, bytes=op.bytes, flops=op.flops,
-        )
+def _inside(phase: Phase, step: int | None, scale: float) -> Iterable[tuple[str, float, OpTime | None]]:
+    """What a step consists of, in order, with its times: writing, the ops, then what comes after them."""
+    parts = outside_layers(phase) if phase.ops else {}
+    named = {name: scale * seconds for name, seconds in parts.items() if name in phase.parts}
+    yield from ((name, seconds, None) for name, seconds in named.items() if name == "write")
+    for op in phase.ops:
+        sampled = step is not None and op.samples_s is not None
+        yield op.name, op.samples_s[step] if sampled else scale * op.time_s, op  # type: ignore[index]  # checked above
+    yield from ((name, seconds, None) for name, seconds in named.items() if name not in {"write", BETWEEN})
+
+
+def _inner(  # noqa: PLR0913 - where and of what
+    name: str, op: OpTime | None, start: int, end: int, *, parent: int, phase: str, token: int | None
+) -> Span:
+    if op is None:
+        return Span(name=name, start_ns=start, end_ns=end, kind=name, unit="host", phase=phase, parent=parent,
+                    token=token)  # fmt: skip
+    match = _LAYER.search(name)
+    return Span(
+        name=_LAYER.sub(".", name).strip(".") if match else name,
+        start_ns=start, end_ns=end, kind=op.kind, unit=op.unit, phase=phase, parent=parent, token=token,
+        layer=int(match.group(1)) if match else None, bytes=op.bytes, flops=op.flops,
     )  # fmt: skip
-    return until
 
 
-def _segments(phase: Phase, start: int, end: int) -> tuple[Segment, ...]:
+def _segments(phase: Phase, start: int, end: int, scale: float) -> tuple[Segment, ...]:
+    """Write, run and read of a step whose ops are not known, or are a device's."""
     segments: list[Segment] = []
     for name in _SEGMENTS:
         if name in phase.parts:
-            until = min(start + _ns(phase.parts[name]), end)
+            until = min(start + _ns(scale * phase.parts[name]), end)
             segments.append(Segment(name=name, start_ns=start, end_ns=until))
             start = until
     return tuple(segments)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.bench.guard import FirstLook, Guard, NoGuard
 from inferometer.bench.loop import Step
 from inferometer.core.profile import Environment
+from inferometer.core.request import RUN
+from inferometer.core.steps import kept_steps
 from inferometer.errors import InferometerError
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
@@ -19,13 +21,16 @@ from inferometer.profiler.meters import process_memory
 from inferometer.runtimes.base import Request, TextSession, instrumented_again
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from inferometer.bench.disturbance import Disturbance
-    from inferometer.runtimes.base import Event, Runtime
+    from inferometer.runtimes.base import Event, Kernel, Runtime
 
 FEWEST = 3  # generations of each length, however long they take
-_INSTRUMENTED = 16  # tokens of an instrumented generation
+_FEWEST_INSTRUMENTED = 16  # tokens of an instrumented generation, however long they take
+_INSTRUMENTED_S = 3.0  # … and as many as a plain one makes in this time
+_READINGS = 50_000  # … and as give so many readings of kernels: engines keep each until they are asked
+_BESIDE_RUN = frozenset({"write", "sample", "read"})  # parts of a step in which no layer runs
 _CHECKED = (64, 16)  # tokens of a prompt and of an answer that are compared with a reference, at most
 _ROOM = 0.4  # of the free memory: a second copy of the model may take no more
 
@@ -59,9 +64,9 @@ def measure_text(
         again = instrumented_again(session) if wanted else None
         beside = wanted and (again is not None or _room_for_two(opened - before))
         if beside:
-            _instrumented(order, again or _opened_again(order, runtime), tell, clean=session)
+            _instrumented(order, again or _opened_again(order, runtime), tell, clean=session, step_s=scene.step_s)
     if wanted and not beside:
-        _instrumented(order, _opened_again(order, runtime), tell, clean=None)
+        _instrumented(order, _opened_again(order, runtime), tell, clean=None, step_s=scene.step_s)
 
 
 def _environment(guard: Guard | NoGuard, first_look: FirstLook | None, disturbances: list[Disturbance]) -> Environment:
@@ -90,6 +95,12 @@ class _Scene:
     guard: Guard | NoGuard
     tell: Tell
     clock: Callable[[], float]
+    steps_s: list[float] = field(default_factory=list)
+
+    @property
+    def step_s(self) -> float | None:
+        """A typical step of all that were generated; None before there is one."""
+        return median(self.steps_s) if self.steps_s else None
 
     def warm_up(self, text: TextOrder, ids: tuple[int, ...], *, whole: bool) -> None:
         """One generation that is reported apart: the first after loading is a number of its own."""
@@ -110,6 +121,7 @@ class _Scene:
                 retries -= 1
                 continue
             kept += 1
+            self.steps_s.extend(event_seconds(event) for event in generation.events if event.kind == "token")
             disturbances += disturbed
             self.tell("generation", generation)
             self.tell("progress", Step(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
@@ -194,60 +206,85 @@ def _opened_again(order: MeasureOrder, runtime: Runtime) -> TextSession:
     return cast("TextSession", runtime.open(replace(order.target, instrument=True)))
 
 
-def _instrumented(order: MeasureOrder, opened: TextSession, tell: Tell, *, clean: TextSession | None) -> None:
+def _instrumented(
+    order: MeasureOrder, opened: TextSession, tell: Tell, *, clean: TextSession | None, step_s: float | None
+) -> None:
     """Run each length once more with the timers on."""
     with closing(opened) as session:
         for text in order.text:
-            _shape_of(order, text, session, tell, clean=clean)
+            _shape_of(order, text, session, tell, clean=clean, step_s=step_s)
 
 
-def _shape_of(
-    order: MeasureOrder, text: TextOrder, session: TextSession, tell: Tell, *, clean: TextSession | None
+def _shape_of(  # noqa: PLR0913 - both sessions, and how fast a step is
+    order: MeasureOrder,
+    text: TextOrder,
+    session: TextSession,
+    tell: Tell,
+    *,
+    clean: TextSession | None,
+    step_s: float | None,
 ) -> None:
-    """A generation with the timers on, shorter than the clean one: the cost of a token changes slowly.
+    """A generation with the timers on. If both sessions fit into memory, clean ones come before and after it.
 
-    If both sessions fit into memory, clean ones come before and after it: they show how fast the machine was.
+    They show how fast the machine was meanwhile.
     """
     ids = prompt_ids(session, text, order.seed)
     for _ in _generated(session, ids, replace(text, generate=2)):
         pass
-    session.kernels()
-    short = replace(text, generate=min(text.generate, _INSTRUMENTED))
+    readings = len(session.kernels().get("decode", ()))
+    short = replace(text, generate=min(text.generate, _instrumented_tokens(readings, step_s)))
     paired = [] if clean is None else [*_generated(clean, ids, short)]
     events = [*_generated(session, ids, short)]
     paired += [] if clean is None else [*_generated(clean, ids, short)]
     cost, idle = (getattr(session, name, None) for name in ("cost_per_kernel_s", "idle_per_step_s"))
-    walls, clean_walls = _by_phase(events), _by_phase(paired)
     for phase, kernels in session.kernels().items():
-        tell(
-            "shape",
-            Shape(
-                phase=phase,
-                kernels=kernels,
-                walls_s=walls.get(phase, ()),
-                paired_s=clean_walls.get(phase, ()),
-                cost_s=cost,
-                idle_s=_idle(paired, phase, idle),
-                order=text,
-            ),
-        )
+        tell("shape", replace(_shape(phase, kernels, events, paired), cost_s=cost, idle_s=idle, order=text))
+
+
+def _instrumented_tokens(readings: int, step_s: float | None) -> int:
+    """How many tokens are made with the timers on: the whole answer if it is quick, at least a few."""
+    by_readings = _READINGS // max(readings, 1)
+    by_time = by_readings if not step_s else int(_INSTRUMENTED_S / step_s)
+    return 1 + max(_FEWEST_INSTRUMENTED, min(by_readings, by_time))
 
 
 _KINDS = {"prefill": "prefill", "decode": "token"}
 
 
-def _by_phase(events: Iterable[Event]) -> dict[str, tuple[float, ...]]:
-    events = list(events)
-    return {
-        phase: tuple(event_seconds(event) for event in events if event.kind == kind) for phase, kind in _KINDS.items()
-    }
+def _shape(phase: str, kernels: Sequence[Kernel], events: Iterable[Event], paired: Iterable[Event]) -> Shape:
+    """The steps of one phase, as many as are kept.
+
+    Where the host times the kernels, they can only fill the part of a step in which the engine runs: sampling, reading
+    and the like are parts of their own. A device works on while the host does these.
+    """
+    steps, clean = ([event for event in some if event.kind == _KINDS[phase]] for some in (events, paired))
+    by_host = all(kernel.device_s is None for kernel in kernels)
+    in_run = by_host and all(RUN in event.parts for event in (*steps, *clean))
+    kept = kept_steps(len(steps))
+    contexts = tuple(steps[place].context for place in kept)
+    return Shape(
+        phase=phase,
+        kernels=tuple(_thinned(kernel, kept, len(steps)) for kernel in kernels if not (in_run and _beside_run(kernel))),
+        walls_s=tuple(_wall(steps[place], in_run=in_run) for place in kept),
+        paired_s=tuple(_wall(event, in_run=in_run) for event in clean if event.context in contexts),
+        context=contexts,
+    )
 
 
-def _idle(clean: Iterable[Event], phase: str, in_run_s: float | None) -> float | None:
-    """Seconds of a step outside all kernels: all but the engine's run, and the part of the run that is in none."""
-    around = [
-        event_seconds(event) - event.parts["run"]
-        for event in clean
-        if event.kind == _KINDS[phase] and "run" in event.parts
-    ]
-    return None if in_run_s is None or not around else median(around) + in_run_s
+def _wall(event: Event, *, in_run: bool) -> float:
+    return event.parts[RUN] if in_run else event_seconds(event)
+
+
+def _beside_run(kernel: Kernel) -> bool:
+    """Whether it ran in another part of the step; PyTorch's recorder also sees what samples and reads a token."""
+    return not kernel.layers and kernel.name.partition("/")[0] in _BESIDE_RUN
+
+
+def _thinned(kernel: Kernel, kept: Sequence[int], steps: int) -> Kernel:
+    if len(kernel.samples_s) != steps:
+        return kernel  # it did not run once in every step
+    device, waited = (
+        None if column is None else tuple(column[place] for place in kept)
+        for column in (kernel.device_s, kernel.waited_s)
+    )
+    return replace(kernel, samples_s=tuple(kernel.samples_s[place] for place in kept), device_s=device, waited_s=waited)

@@ -175,7 +175,8 @@ def _repair_clock(table: _SpanTable) -> None:
 def _nested(table: _SpanTable) -> Ints:
     columns = table.columns
     starts, ends, lanes = columns["start"], columns["end"], columns["lane"]
-    parent = nest.parents(starts, ends, lanes)
+    within = np.isin(columns["kind"], [table.words.known.get(kind, -2) for kind in (NOTE, SEGMENT)])
+    parent = nest.parents(starts, ends, lanes, within)
     if columns["link"] is not None and columns["above"] is not None:
         nest.follow_links(parent, columns["link"], columns["above"])
         nest.require_tree(parent)  # links may come from a file that is not whole

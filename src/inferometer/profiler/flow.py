@@ -17,9 +17,9 @@ from inferometer.profiler.attribution import (
     time_by_layer,
     trend_of,
 )
-from inferometer.profiler.folding import Repeat, Shapes, fold, shapes_of
+from inferometer.profiler.folding import Repeat, Shapes, fold, shapes_of, stretches
 from inferometer.profiler.nest import Bools, Floats, Ints
-from inferometer.profiler.recording import Recording
+from inferometer.profiler.recording import MISSING, Recording
 
 _UNTAGGED = "run"  # the phase of a recording that names none
 _OUTSIDE = "outside phases"
@@ -82,6 +82,9 @@ class _View:
         self.seconds: Floats = recording.durations_s
         self.phase: Ints = recording.phases()
         self.shapes: Shapes = shapes_of(recording)
+        self.name: list[int] = recording.name.tolist()
+        self.layer: list[int | None] = [None if layer == MISSING else layer for layer in recording.layer.tolist()]
+        self.layered = any(layer is not None for layer in self.layer)
         segments = recording.segments
         order = np.argsort(segments.owner, kind="stable")
         self.part_owner: Ints = segments.owner[order]
@@ -172,16 +175,55 @@ def _phase(view: _View, name: str, tops: Ints, held: Ints) -> PhaseFlow:
 
 def _in_a_row(view: _View, rows: list[int]) -> tuple[FlowRow, ...]:
     """Rows that follow one another, folded."""
-    return _aligned(view, [rows], fold([view.shapes.of[row] for row in rows]))
+    return _by_layer(view, [rows]) or _folded(view, [rows])
 
 
 def _inside(view: _View, parents: list[int]) -> tuple[FlowRow, ...]:
-    """What happens inside equal spans: place by place where they have one shape, by name where they differ."""
+    """What happens inside equal spans: by layer where they say it, else place by place, or by name if they differ."""
     children = [view.shapes.children[row] for row in parents]
     shapes = {view.shapes.of[row] for row in parents}
-    if len(shapes) == 1:
-        return _aligned(view, children, view.shapes.folded[shapes.pop()])
-    return _by_name(view, children)
+    if (layered := _by_layer(view, children)) is not None:
+        return layered
+    return _aligned(view, children, view.shapes.folded[shapes.pop()]) if len(shapes) == 1 else _by_name(view, children)
+
+
+def _folded(view: _View, sequences: Sequence[list[int]]) -> tuple[FlowRow, ...]:
+    """Sequences of rows that are runs of the same: folded if they have one shape, by name where they differ."""
+    shapes = [[view.shapes.of[row] for row in rows] for rows in sequences]
+    alike = all(shape == shapes[0] for shape in shapes)
+    return _aligned(view, sequences, fold(shapes[0])) if alike else _by_name(view, sequences)
+
+
+def _by_layer(view: _View, sequences: Sequence[list[int]]) -> tuple[FlowRow, ...] | None:
+    """Sequences that name their layers: a stack of them is one row, as often as it has layers. None if there is none.
+
+    Layers of one stack need not be quite equal: one may run a kernel that the others do not.
+    """
+    if not view.layered:
+        return None
+    layer, name = view.layer, view.name
+    cut = [stretches([layer[row] for row in rows], [name[row] for row in rows]) for rows in sequences]
+    structure = [[(stretch.layered, len(stretch.groups)) for stretch in stretches_] for stretches_ in cut]
+    if not any(count > 1 for _, count in structure[0]) or any(other != structure[0] for other in structure):
+        return None
+    found: list[FlowRow] = []
+    for aligned in zip(*cut, strict=True):
+        groups = [
+            [rows[place] for place in group]
+            for rows, stretch in zip(sequences, aligned, strict=True)
+            for group in stretch.groups
+        ]
+        count = len(aligned[0].groups)
+        found += _folded(view, groups) if count == 1 else [_stack(view, groups, count)]
+    return tuple(found)
+
+
+def _stack(view: _View, groups: Sequence[list[int]], count: int) -> FlowRow:
+    """Layers that are alike as one row. If each is a span by itself, that span is the row."""
+    if all(len(group) == 1 for group in groups) and len({view.name[group[0]] for group in groups}) == 1:
+        return _row(view, [group[0] for group in groups], count)
+    inner = _folded(view, groups)
+    return FlowRow(name="layer", time_s=statistics.total([row.total_s for row in inner]), count=count, rows=inner)
 
 
 def _aligned(view: _View, children: Sequence[list[int]], repeats: Sequence[Repeat]) -> tuple[FlowRow, ...]:

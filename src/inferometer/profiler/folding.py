@@ -46,6 +46,69 @@ def _times(sequence: Sequence[int], place: int, period: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Items in a row: of no layer (one group), or of layers that are alike, with a group of items for each."""
+
+    layered: bool
+    groups: tuple[tuple[int, ...], ...]
+
+
+def stretches(layers: Sequence[int | None], names: Sequence[int]) -> tuple[Stretch, ...]:
+    """A sequence cut by the layer that each item names: what lies before, between and after stacks of layers.
+
+    A layer may begin before the last one is over, and an item without a layer in the midst of a stack belongs to the
+    layer before it. Layers that have less than half of their names in common are not of one stack.
+    """
+    found: list[Stretch] = []
+    for first, last, layered in _stacks(layers):
+        if not layered:
+            found.append(Stretch(layered=False, groups=(tuple(range(first, last)),)))
+            continue
+        groups: dict[int, list[int]] = {}
+        layer = 0
+        for place in range(first, last):
+            layer = layer if (own := layers[place]) is None else own
+            groups.setdefault(layer, []).append(place)
+        found += [Stretch(layered=True, groups=alike) for alike in _alike(list(groups.values()), names)]
+    return tuple(found)
+
+
+def _stacks(layers: Sequence[int | None]) -> list[tuple[int, int, bool]]:
+    """First and last place of each stack, and of what lies between. Going back by more than a layer begins another."""
+    cuts: list[tuple[int, int]] = []
+    highest = 0
+    for place, layer in enumerate(layers):
+        if layer is None:
+            continue
+        if cuts and layer >= highest - 1:
+            cuts[-1] = (cuts[-1][0], place + 1)
+            highest = max(highest, layer)
+        else:
+            cuts.append((place, place + 1))
+            highest = layer
+    stacks: list[tuple[int, int, bool]] = []
+    before = 0
+    for first, last in cuts:
+        stacks += [(before, first, False)] * (first > before) + [(first, last, True)]
+        before = last
+    return stacks + [(before, len(layers), False)] * (before < len(layers))
+
+
+def _alike(groups: Sequence[list[int]], names: Sequence[int]) -> list[tuple[tuple[int, ...], ...]]:
+    """Neighbouring layers together, as long as they share half of their names."""
+    runs: list[list[tuple[int, ...]]] = []
+    known: set[int] = set()
+    for group in groups:
+        own = {names[place] for place in group}
+        if runs and 2 * len(own & known) >= len(own | known):
+            runs[-1].append(tuple(group))
+        else:
+            runs.append([tuple(group)])
+        known = own
+    return [tuple(run) for run in runs]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
     """For each span the number of its shape: its name, its unit and the shapes inside it. `children` are in order."""
 

@@ -16,11 +16,18 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 
-def parents(starts: Ints, ends: Ints, lanes: Ints) -> Ints:
-    """The row of each span's parent, −1 for none. What a clock that jumped makes end before its child is no parent."""
+def parents(starts: Ints, ends: Ints, lanes: Ints, within: Bools | None = None) -> Ints:
+    """The row of each span's parent, −1 for none. What a clock that jumped makes end before its child is no parent.
+
+    A span of no length that stands where another begins was over before it, and is no part of it; notes and segments
+    are, for they are made `within` the span that they are about.
+    """
     parent = np.full(len(starts), -1, dtype=np.int64)
+    over = starts == ends
+    if within is not None:
+        over &= ~within
     for rows in by_lane(lanes):
-        parent[rows] = np.append(rows, -1)[_bracket(starts[rows])]
+        parent[rows] = np.append(rows, -1)[_bracket(starts[rows], over[rows])]
     parent[(parent >= 0) & (ends[np.maximum(parent, 0)] < ends)] = -1
     return parent
 
@@ -59,19 +66,21 @@ def by_lane(lanes: Ints) -> list[Ints]:
     return list(np.split(order, cuts))
 
 
-def _bracket(starts: Ints) -> Ints:
+def _bracket(starts: Ints, over: Bools) -> Ints:
     """Of spans of one lane in the order they ended: the position of each one's parent, or their number for none.
 
-    The parent is the next one to end that began no later. Each looks one further to begin with; who sees a later
-    beginning goes on to where that one looks, which doubles the stride: a few rounds, each over arrays, find all.
+    The parent is the next one to end that began no later; for one that was `over` at once, the next that began before.
+    Each looks one further to begin with; who sees a later beginning goes on to where that one looks, which doubles the
+    stride: a few rounds, each over arrays, find all.
     """
     count = len(starts)
     sight = np.arange(1, count + 1)
     begins = np.append(starts, np.iinfo(np.int64).min)  # beyond the last stands one that began before all
-    active = np.flatnonzero(begins[sight] > starts)
+    latest = starts - over
+    active = np.flatnonzero(begins[sight] > latest)
     while len(active):
         sight[active] = sight[sight[active]]
-        active = active[begins[sight[active]] > starts[active]]
+        active = active[begins[sight[active]] > latest[active]]
     return sight
 
 

@@ -67,7 +67,7 @@ def walk(phase: PhaseFlow) -> str:
 
 
 def _steps(row: FlowRow, *, depth: int) -> Iterator[str]:
-    times = "" if row.count == 1 else f" × {row.count:g}"
+    times = "" if row.count == 1 else f" × {row.count:.3g}"
     if not row.rows:
         together = f"  = {duration(row.total_s)}" if row.count != 1 else ""
         step = _line(depth, unit_tag(row.unit), f"{row.name}{times}", duration(row.time_s))

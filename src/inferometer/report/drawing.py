@@ -121,7 +121,7 @@ def _frame(column: _Column, row: FlowRow, *, depth: int, times: float) -> None:
         _between(column, row.rest_s, depth=depth + 1, times=times * row.count)
     column.height += 12
     x, width = _INDENT * depth, _COLUMN - 2 * _INDENT * depth
-    count = f" × {row.count:g}" if row.count != 1 else ""
+    count = f" × {row.count:.3g}" if row.count != 1 else ""
     times_text = f"{duration(row.time_s)} each · {duration(row.total_s)}" if row.count != 1 else duration(row.time_s)
     look = f'fill="{_FRAME}" stroke="{_SOFT}" stroke-width="1.2" stroke-dasharray="5 4"'
     column.parts[place:place] = [
@@ -134,7 +134,7 @@ def _frame(column: _Column, row: FlowRow, *, depth: int, times: float) -> None:
 def _step(column: _Column, row: FlowRow, *, depth: int, times: float) -> None:
     x, y, width = _INDENT * depth, column.height, _COLUMN - 2 * _INDENT * depth
     height, colour = _PARTED if row.parts else _STEP, unit_colour(row.unit)
-    count = f" × {row.count:g}" if row.count != 1 else ""
+    count = f" × {row.count:.3g}" if row.count != 1 else ""
     share = row.total_s * times / column.wall_s if column.wall_s else 0.0
     together = f"= {duration(row.total_s)}" if row.count != 1 else ""
     column.parts += [

@@ -10,7 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.statistics import summarise
+from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_layers
+from inferometer.core.steps import summed_samples
 from inferometer.report.cards import Card, Fact
+from inferometer.report.growth import growths
 from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
@@ -30,6 +33,9 @@ _PHASES = columns(
 _LAYERS = columns(
     Column(key="name", heading="layer"),
     "count", "kind", "unit", "time_s", "share",
+    Column(key="min_s", heading="least", unit="s"),
+    Column(key="max_s", heading="most", unit="s"),
+    Column(key="growth", heading="growth"),
     Column(key="cumulative", heading="running sum"),
     "predicted_s", "floor_s",
     Column(key="efficiency", heading="of floor"),
@@ -98,15 +104,22 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
     if summary.peak_memory_bytes is not None:
         yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
     if summary.top_unit is not None:
-        yield "top unit", summary.top_unit, f"by time; {summary.top_unit_by_count} by the number of ops"
+        yield "top unit", summary.top_unit, f"by time; {_by_count(profile)}"
     if profile.verification is not None:
         yield "outputs", profile.verification.status, _checked(profile)
     if environment is not None:
         placed = environment.host.get("placed")
         if placed:
-            yield "ran on", ", ".join(f"{name} {count}" for name, count in placed.items()), "nodes by where they ran"
+            yield "ran on", ", ".join(f"{name} {count}" for name, count in placed.items()), "by the engine's own count"
         quiet = {True: "disturbed", False: "quiet", None: "unknown"}[environment.disturbed]
         yield "machine", quiet, "; ".join(environment.reasons)
+
+
+def _by_count(profile: Profile) -> str:
+    unit, count = profile.summary.top_unit_by_count, op_count(profile)
+    if not count or unit is None:
+        return f"{unit} by the number of ops"
+    return f"{unit} by the number of ops, {ops_by(profile, 'unit').get(unit, 0)} of {count}"
 
 
 def _checked(profile: Profile) -> str:
@@ -160,12 +173,11 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     ops = folded if most is None else tuple(sorted(folded, key=lambda op: -op.time_s)[:most])
     rows: list[dict[str, Any]] = []
     so_far = 0.0
-    for op in ops:
+    for op, growth in zip(ops, growths([op.samples_s for op in ops]), strict=True):
         so_far += op.time_s
-        rows.append(_layer_row(op, chosen, so_far))
+        rows.append(_layer_row(op, chosen, so_far, growth))
     if most is not None:
-        units, predicted = {op.unit for op in folded}, chosen.predicted_s is not None
-        rows = [_for_people(row, predicted=predicted, units=units) for row in rows]
+        rows = [_for_people(row, chosen, units={op.unit for op in folded}) for row in rows]
     left = len(folded) - len(rows)
     more = f"\n{left} more layers: --format json lists all of them." if left > 0 else ""
     return ReportTable(
@@ -176,11 +188,16 @@ def layer_table(profile: Profile, *, phase: Phase | None = None, most: int | Non
     )
 
 
-def _for_people(row: dict[str, Any], *, predicted: bool, units: set[str | None]) -> dict[str, Any]:
-    """What fits into a hundred columns: names cut, one unit for all not repeated, predictions before running sums."""
-    named = {"name": _cut(row["name"], _SHORTER if predicted else _NAME), "kernel": _cut(row["kernel"], _KERNEL)}
-    away = {"cumulative": None} if predicted else {}
-    return {**row, **named, **away, **({"unit": None} if len(units) == 1 else {})}
+def _for_people(row: dict[str, Any], phase: Phase, *, units: set[str | None]) -> dict[str, Any]:
+    """What fits into a hundred columns: names cut, one unit for all not repeated, predictions before running sums.
+
+    Where steps differ, how each layer did in them stands in the place of its floor and the engine's name for it.
+    """
+    predicted, stepped = phase.predicted_s is not None, phase.op_context is not None
+    shown = {**row, "name": _cut(row["name"], _SHORTER if predicted else _NAME), "kernel": _cut(row["kernel"], _KERNEL)}
+    away = ["cumulative"] * predicted + ["unit"] * (len(units) == 1)
+    away += ["floor_s", "kernel"] if stepped else ["min_s", "max_s", "growth"]
+    return {**shown, **dict.fromkeys(away)}
 
 
 def _cut(name: str | None, most: int) -> str | None:
@@ -212,10 +229,11 @@ def _together(name: str, ops: Sequence[OpTime]) -> OpTime:
     summed: dict[str, Any] = {key: total(key) for key in ("predicted_s", "floor_s", "flops", "bytes")}
     longest = max(ops, key=lambda op: op.time_s)
     time_s, count = sum(op.time_s for op in ops), sum(op.count for op in ops)
-    return replace(longest, name=name, time_s=time_s, count=count, kernel=None, layers=(), samples_s=None, **summed)
+    samples = summed_samples(ops)  # of all of them in each step
+    return replace(longest, name=name, time_s=time_s, count=count, kernel=None, layers=(), samples_s=samples, **summed)
 
 
-def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
+def _layer_row(op: OpTime, phase: Phase, so_far: float, growth: float | None) -> dict[str, Any]:
     return {
         "name": op.name if len(op.layers) < 2 else f"{op.name} + {len(op.layers) - 1}",
         "kind": op.kind,
@@ -223,6 +241,9 @@ def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
         "unit": op.unit,
         "time_s": op.time_s,
         "share": percent(op.time_s, phase.time_s),
+        "min_s": min(op.samples_s) if op.samples_s else None,
+        "max_s": max(op.samples_s) if op.samples_s else None,
+        "growth": f"{growth:+.0%}" if growth is not None and phase.op_context is not None else None,
         "cumulative": percent(so_far, phase.time_s),
         "predicted_s": op.predicted_s,
         "floor_s": op.floor_s,
@@ -233,12 +254,12 @@ def _layer_row(op: OpTime, phase: Phase, so_far: float) -> dict[str, Any]:
 
 
 def closing_line(phase: Phase) -> str:
-    """The sum that closes: layers and the unattributed rest are the clean run."""
-    inside = sum(op.time_s for op in phase.ops)
-    rest = phase.unattributed_s or 0.0
-    clean_s = phase.clean_s or phase.time_s
-    parts = (format_quantity(value, "s") for value in (inside, rest, clean_s))
-    return "{} in layers + {} unattributed = {} of the clean run.".format(*parts)
+    """The sum that closes: layers, what the engine does around them, and the unattributed rest are the clean run."""
+    outside = outside_layers(phase)
+    terms = [f"{format_quantity(sum(op.time_s for op in phase.ops), 's')} in layers"]
+    terms += [f"{format_quantity(seconds, 's')} {name}" for name, seconds in outside.items() if name != UNATTRIBUTED]
+    terms.append(f"{format_quantity(outside.get(UNATTRIBUTED, 0.0), 's')} unattributed")
+    return f"{' + '.join(terms)} = {format_quantity(phase.clean_s or phase.time_s, 's')} of the clean run."
 
 
 def length_table(profiles: Sequence[Profile]) -> ReportTable:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 
 from inferometer.core.profile import Headline, OpTime, Phase
-from inferometer.explain.attribution import attribution, by_host, by_parts, by_phase, repeats, split_phase
+from inferometer.core.request import repeats
+from inferometer.explain.attribution import attribution, by_host, by_parts, by_phase, split_phase
 from unit.explain.explain_cases import computing, forward, op, profile, text
 from unit.explain.strategies import profiles
 

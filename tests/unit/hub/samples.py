@@ -70,12 +70,19 @@ def network(layers=12, *, seed=1, slower=1.0, samples=12, name="tiny-cnn"):
 
 
 def decoder():
-    """A measured language model: layers in two phases, and a time for each token."""
+    """A measured language model: layers in two phases, and a time for each token; one layer grows with the context."""
     names = ("embed", "layers.0.attn.q_proj", "layers.0.mlp.up_proj", "head")
     prefill = tuple(OpTime(name=n, kind="linear", unit="cpu", time_s=0.004) for n in names)
-    decode = tuple(OpTime(name=n, kind="linear", unit="cpu", time_s=0.001) for n in names[1:])
+    grown = [2e-6 * (c - 39.5) for c in range(32, 48)]
+    decode = tuple(
+        OpTime(
+            name=n, kind="linear", unit="cpu", time_s=0.001,
+            samples_s=tuple(0.001 + (more if "attn" in n else 0.0) for more in grown),
+        )
+        for n in names[1:]
+    )  # fmt: skip
     contexts = tuple(range(32, 48)) * 2
-    steps = tuple(0.0031 + 1e-6 * c for c in contexts)
+    steps = tuple(0.0031 + more for more in (*grown, *grown))
     return Profile(
         kind="measured",
         model=ModelFacts(name="tiny-llm", weight_bytes=1_000_000, kv_bytes_per_token=1024),
@@ -83,9 +90,19 @@ def decoder():
         workload=Workload(prompt=32, generate=17),
         phases=(
             Phase(name="prefill", time_s=0.017, ops=prefill, unattributed_s=0.001, statistic="median"),
-            Phase(name="decode", time_s=0.0031, ops=decode, samples_s=steps, context=contexts, statistic="median"),
+            Phase(
+                name="decode",
+                time_s=0.0031,
+                ops=decode,
+                samples_s=steps,
+                context=contexts,
+                unattributed_s=0.0001,
+                statistic="median over generations of the mean step",
+                op_context=contexts[:16],
+                parts={"run": 0.003, "sample": 6e-5, "read": 4e-5},
+            ),
         ),
-        summary=Headline(ttft_s=0.017, tpot_s=0.0031, e2e_s=0.067, tokens_per_s=322.0, peak_memory_bytes=2_000_000),
+        summary=Headline(ttft_s=0.017, tpot_s=0.0031, e2e_s=0.0666, tokens_per_s=322.0, peak_memory_bytes=2_000_000),
         runtime="llamacpp",
     )
 

@@ -8,6 +8,7 @@ from inferometer.bench.compare import compare
 from inferometer.catalog import device
 from inferometer.core import statistics
 from inferometer.core.profile import JudgedBy
+from inferometer.core.request import op_count, request_s
 from inferometer.errors import DomainError
 from inferometer.hub import run_charts
 from inferometer.report.charts.layers import kind_chart, layer_chart, unit_chart
@@ -31,12 +32,11 @@ def test_layers_stand_in_the_order_of_execution_with_their_prediction_and_floor(
     assert len(layer_chart(decoder())["layer"]) == 1
 
 
-def test_kinds_and_units_sum_to_the_whole_in_both_modes():
-    profile = network(10)
-    ops = profile.phase("forward").ops
+@pytest.mark.parametrize("profile", [network(10), decoder()], ids=["forward", "request"])
+def test_kinds_and_units_sum_to_the_whole_in_both_modes(profile):
     for chart in (kind_chart, unit_chart):
-        assert sum(row["value"] for row in values(chart(profile))) == pytest.approx(sum(op.time_s for op in ops))
-        assert sum(row["value"] for row in values(chart(profile, "count"))) == 10
+        assert sum(row["value"] for row in values(chart(profile))) == pytest.approx(request_s(profile))
+        assert sum(row["value"] for row in values(chart(profile, "count"))) == op_count(profile)
     order = [row["value"] for row in values(kind_chart(profile))]
     assert order == sorted(order, reverse=True)
 
@@ -75,7 +75,7 @@ def test_only_percentiles_that_the_sample_can_tell_are_drawn():
 def test_tokens_are_in_order_with_the_median_of_the_generations():
     line = token_trend(decoder())["layer"][1]["data"]["values"]
     assert [row["context"] for row in line] == list(range(32, 48))
-    assert line[0]["s"] == pytest.approx(0.0031 + 32e-6)
+    assert line[0]["s"] == pytest.approx(0.0031 - 2e-6 * 7.5)
     with pytest.raises(DomainError):
         token_trend(network())
 

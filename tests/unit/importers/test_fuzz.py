@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fakes.closing import contradictions_allowed
 from inferometer.core.codec import decode, encode
 from inferometer.core.profile import Profile
 from inferometer.errors import InferometerError
@@ -22,6 +23,12 @@ ODD = [
 ]  # fmt: skip
 TREES = sorted(name for name in SAMPLES if name.endswith((".json", ".jsonl")))
 EVERY = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _files_that_contradict_themselves():
+    with contradictions_allowed():
+        yield
 
 
 def accept(path, data):

@@ -217,3 +217,36 @@ def test_a_very_long_flow_is_cut_in_the_drawing_and_the_text(profiler, clock):
                 clock.pass_ms(1)
     assert "… more steps" in profiler.dataflow().svg()
     assert "more steps" in profiler.dataflow().text()
+
+
+def stack(*, extra):
+    """Three layers of norm and mlp in a step; layer `extra` runs one kernel more, and mlp runs before its norm."""
+    rows, now = [("step", 0, 20, None, {"phase": "decode"}), ("embed", 0, 1, 0, {})], 1
+    for layer in range(3):
+        names = ("mlp", "norm", "copy") if layer == extra else ("mlp", "norm")
+        for name in names:
+            rows.append((name, now, now + 1, 0, {"layer": layer}))
+            now += 1
+    return spans(*rows, ("head", now, now + 1, 0, {}))
+
+
+@pytest.mark.parametrize("extra", [None, 0, 1, 2])
+def test_layers_are_folded_by_their_number_though_one_runs_another_kernel(extra):
+    embed, layer, head = only(dataflow(stack(extra=extra))).rows
+    assert (embed.name, layer.name, layer.count, head.name) == ("embed", "layer", 3, "head")
+    assert [row.name for row in layer.rows][:2] == ["mlp", "norm"]
+    assert layer.total_s == pytest.approx(6e-3 if extra is None else 7e-3)
+
+
+def test_a_span_without_length_does_not_split_the_layers(profiler, clock):
+    with profiler.span("step", phase="decode"):
+        for layer in range(4):
+            with profiler.span("layer", layer=layer):
+                if layer == 2:
+                    with profiler.span("nothing"):
+                        pass
+                with profiler.span("mlp"):
+                    clock.pass_ms(1)
+    (row,) = only(profiler.dataflow()).rows
+    assert (row.name, row.count) == ("layer", 4)
+    assert {inner.name for inner in row.rows} == {"nothing", "mlp"}

@@ -10,7 +10,7 @@ from inferometer.core.codec import decode, encode
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.errors import SchemaError
 from inferometer.profiler import from_trace, nest, stats
-from inferometer.profiler.folding import Repeat, fold
+from inferometer.profiler.folding import Repeat, fold, stretches
 from inferometer.report.spans import csv_rows
 
 
@@ -123,3 +123,35 @@ def test_what_comes_again_is_folded(sequence, folded):
 
 def test_folding_a_long_sequence_is_quick():
     assert fold([1] * 50_000) == (Repeat((1,), 50_000),)
+
+
+def test_a_span_of_no_length_is_no_child_of_its_next_sibling():
+    # in outer 1–9: empty 2–2, then next 2–5, then empty 5–5 and last 5–8
+    starts, ends = ints(2, 2, 5, 5, 1), ints(2, 5, 5, 8, 9)
+    assert nest.parents(starts, ends, ints(0, 0, 0, 0, 0)).tolist() == [4, 4, 4, 4, -1]
+
+
+def test_a_note_of_no_length_belongs_to_the_span_that_it_is_made_in():
+    starts, ends = ints(2, 2, 1), ints(2, 5, 9)
+    within = np.asarray([True, False, False])
+    assert nest.parents(starts, ends, ints(0, 0, 0), within).tolist() == [1, 2, -1]
+
+
+def test_items_are_cut_by_their_layers():
+    layers = [None, 0, 0, 1, 1, None, 2, 2, None]
+    names = [9, 1, 2, 1, 2, 7, 1, 2, 8]
+    before, stack, after = stretches(layers, names)
+    assert (before.groups, after.groups) == (((0,),), ((8,),))
+    assert stack.groups == ((1, 2), (3, 4, 5), (6, 7))
+
+
+def test_a_layer_may_begin_before_the_last_is_over():
+    (stack,) = stretches([0, 1, 0, 1, 2, 2], [1, 1, 2, 2, 1, 2])
+    assert stack.groups == ((0, 2), (1, 3), (4, 5))
+
+
+def test_an_encoder_and_a_decoder_are_two_stacks_and_so_are_layers_of_two_kinds():
+    encoder_and_decoder = stretches([0, 1, 2, 0, 1, 2], [1, 1, 1, 2, 2, 2])
+    assert [len(stretch.groups) for stretch in encoder_and_decoder] == [3, 3]
+    dense_and_sparse = stretches([0, 1, 2, 3], [1, 1, 5, 5])
+    assert [stretch.groups for stretch in dense_and_sparse] == [((0,), (1,)), ((2,), (3,))]

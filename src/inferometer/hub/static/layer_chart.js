@@ -28,15 +28,31 @@ export class LayerChart {
     return this.phase < 0 ? this.rows.phases.map((_, index) => index) : [this.phase];
   }
 
+  // How often a phase counts: in one request if all are shown, else once.
+  times(phase) {
+    return this.phase < 0 ? this.rows.phases[phase].times : 1;
+  }
+
+  // What is shown as a whole: one request, or one run of the chosen phase.
+  whole() {
+    return this.phase < 0 ? this.rows.request_s : this.rows.phases[this.phase].time_s;
+  }
+
   sum(name, index) {
     const columns = this.rows[name];
     if (!columns) return null;
     let total = null;
     for (const phase of this.phases()) {
       const value = columns[phase][index];
-      if (value !== null) total = (total || 0) + value;
+      if (value !== null) total = (total || 0) + value * this.times(phase);
     }
     return total;
+  }
+
+  // A number of one phase that does not add up over phases: the least of its steps, the most, their growth.
+  one(name, index) {
+    const phase = this.phase < 0 && this.rows.phases.length === 1 ? 0 : this.phase;
+    return phase < 0 ? null : this.rows[name][phase][index];
   }
 
   colours() {
@@ -101,10 +117,9 @@ export class LayerChart {
   tip(event, index) {
     const { rows } = this;
     const times = this.phases().map((phase) => [rows.phases[phase].name, quantity(rows.time_s[phase][index], "s")]);
-    const whole = this.phases().reduce((total, phase) => total + rows.phases[phase].time_s, 0);
     showTip(event, rows.name[index], [
       ...times,
-      ["share", share(this.sum("time_s", index), whole)],
+      ["share", share(this.sum("time_s", index), this.whole())],
       ["predicted", rows.predicted_s ? quantity(this.sum("predicted_s", index), "s") : null],
       ["floor", rows.floor_s ? quantity(this.sum("floor_s", index), "s") : null],
       ["kind", rows.kind ? rows.kind[index] : null],
@@ -231,7 +246,7 @@ export class LayerChart {
     const put = (index, x, width) => {
       let base = 0;
       for (const phase of this.phases()) {
-        const value = this.rows.time_s[phase][index];
+        const value = this.rows.time_s[phase][index] * this.times(phase);
         if (!value) continue;
         pen.fillStyle = stacked ? stacked[phase] : this.unitColour(index);
         const top = plane.y(base + value);

@@ -1,4 +1,4 @@
-// A number over time as a line with axes: what a process held of memory while it was measured.
+// A number over time as a line with axes: what a model held of memory while it was measured.
 import { colour, element, hideTip, showTip } from "./dom.js";
 import { niceTicks, quantity } from "./format.js";
 

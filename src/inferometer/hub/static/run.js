@@ -12,7 +12,6 @@ const PHASE_INKS = ["cpu", "npu", "gpu", "dsp", "tpu"];
 
 function columnsOf(rows, chart) {
   const time = (index) => chart.sum("time_s", index);
-  const whole = () => chart.phases().reduce((total, phase) => total + rows.phases[phase].time_s, 0);
   const text = (name) => (index) => rows[name][index] ?? "–";
   const columns = [
     { heading: "#", title: "Place in the order of execution", width: 3.6, number: true, value: (i) => i, show: (i) => String(i + 1) },
@@ -20,8 +19,10 @@ function columnsOf(rows, chart) {
     rows.kind && { heading: "Kind", title: "Kind of op", width: 6.5, grow: 1, value: (i) => rows.kind[i], show: text("kind") },
     rows.unit && { heading: "Unit", title: "What ran it", width: 4, value: (i) => rows.unit[i], show: text("unit") },
     rows.count && rows.count.some((each) => each > 1) && { heading: "×", title: "Equal ones counted together", width: 3.4, number: true, value: (i) => rows.count[i], show: (i) => count(rows.count[i]) },
-    { heading: "Time", title: "Time in the chosen phase", width: 6, number: true, value: time, show: (i) => quantity(time(i), "s") },
-    { heading: "Share", title: "Share of the phase", width: 4.6, number: true, value: time, show: (i) => share(time(i), whole()) },
+    { heading: "Time", title: "Time in the chosen phase, or in one request", width: 6, number: true, value: time, show: (i) => quantity(time(i), "s") },
+    { heading: "Share", title: "Share of the phase, or of the request", width: 4.6, number: true, value: time, show: (i) => share(time(i), chart.whole()) },
+    ...["min_s", "max_s"].map((name) => rows[name] && { heading: name === "min_s" ? "Least" : "Most", title: `${name === "min_s" ? "Shortest" : "Longest"} of the steps that were timed; choose a phase`, width: 6, number: true, value: (i) => chart.one(name, i), show: (i) => quantity(chart.one(name, i), "s") }),
+    rows.growth && { heading: "Growth", title: "From the first step to the last, where there is a trend; choose a phase", width: 4.8, number: true, value: (i) => chart.one("growth", i), show: (i) => grown(chart.one("growth", i)) },
     rows.predicted_s && { heading: "Predicted", title: "Predicted time", width: 6, number: true, value: (i) => chart.sum("predicted_s", i), show: (i) => quantity(chart.sum("predicted_s", i), "s") },
     rows.floor_s && { heading: "Floor", title: "Time at every peak", width: 6, number: true, value: (i) => chart.sum("floor_s", i), show: (i) => quantity(chart.sum("floor_s", i), "s") },
     rows.floor_s && { heading: "Of floor", title: "Floor over time", width: 5, number: true, value: (i) => chart.sum("floor_s", i) / time(i), show: (i) => share(chart.sum("floor_s", i), time(i)) },
@@ -33,12 +34,23 @@ function columnsOf(rows, chart) {
   return columns.filter(Boolean);
 }
 
+function grown(growth) {
+  return growth === null ? "–" : `${growth < 0 ? "−" : "+"}${Math.abs(100 * growth).toFixed(0)} %`;
+}
+
+// Time by kind or unit, with what is in no layer, or the number of ops. Times add up to the phase, or to the request.
 function summed(rows, chart, key, mode) {
   const found = new Map();
+  const add = (name, value) => found.set(name, (found.get(name) || 0) + value);
   for (let index = 0; index < rows.name.length; index += 1) {
-    const name = (rows[key] && rows[key][index]) || "unknown";
-    const value = mode === "latency" ? chart.sum("time_s", index) || 0 : (rows.count ? rows.count[index] : 1);
-    found.set(name, (found.get(name) || 0) + value);
+    const seconds = chart.sum("time_s", index);
+    if (seconds === null) continue;
+    add((rows[key] && rows[key][index]) || "unknown", mode === "latency" ? seconds : (rows.count ? rows.count[index] : 1));
+  }
+  if (mode === "latency") {
+    for (const part of rows.outside) {
+      if (part.time_s > 0 && (part.phase < 0 ? chart.phase < 0 : chart.phases().includes(part.phase))) add(part[key], part.time_s * (part.phase < 0 ? 1 : chart.times(part.phase)));
+    }
   }
   return [...found].map(([name, value]) => ({ name, value })).sort((a, b) => b.value - a.value);
 }
@@ -50,9 +62,11 @@ function unitInk(rows) {
 function drawUnits(rows, chart) {
   const times = summed(rows, chart, "unit", "latency");
   const counts = new Map(summed(rows, chart, "unit", "count").map((row) => [row.name, row.value]));
-  for (const row of times) row.title = `${row.name}: ${quantity(row.value, "s")}, ${count(counts.get(row.name))} ops`;
+  for (const row of times) row.title = `${row.name}: ${quantity(row.value, "s")}, ${count(counts.get(row.name) || 0)} ops`;
   drawBars(byId("units"), times, (value) => quantity(value, "s", 3), unitInk(rows));
-  for (const row of byId("units").children) row.querySelector(".name").textContent += ` · ${count(counts.get(row.dataset.name))} ops`;
+  for (const row of byId("units").children) {
+    if (counts.has(row.dataset.name)) row.querySelector(".name").textContent += ` · ${count(counts.get(row.dataset.name))} ops`;
+  }
 }
 
 function drawLegend(rows, chart) {
@@ -70,8 +84,9 @@ function drawLegend(rows, chart) {
 function closing(rows, chart) {
   const parts = chart.phases().map((phase) => {
     const inside = rows.time_s[phase].reduce((total, value) => total + (value || 0), 0);
-    const { name, rest_s: rest } = rows.phases[phase];
-    return `${name}: ${quantity(inside, "s", 3)} in layers${rest && Math.abs(rest) > 1e-4 * rows.phases[phase].time_s ? ` + ${quantity(rest, "s", 3)} unattributed` : ""}`;
+    const { name, time_s: whole } = rows.phases[phase];
+    const outside = rows.outside.filter((part) => part.phase === phase && Math.abs(part.time_s) > 1e-4 * whole);
+    return `${name}: ${quantity(inside, "s", 3)} in layers${outside.map((part) => ` + ${quantity(part.time_s, "s", 3)} ${part.kind}`).join("")}`;
   });
   byId("closing").textContent = parts.join(" · ");
 }
@@ -162,7 +177,7 @@ if (memory && byId("memory")) {
   drawBars(byId("memory"), Object.entries(memory).map(([name, value]) => ({ name, value })), (value) => quantity(value, "B", 3), (name) => colour(inks[name] || "rest"));
 }
 const held = dataOf("held-data");
-if (held && byId("held")) drawLine(byId("held"), held, "B", "Memory that the process held while it was measured");
+if (held && byId("held")) drawLine(byId("held"), held, "B", "Memory that the model held while it was measured");
 const metrics = dataOf("metrics-data");
 if (metrics) drawMetrics(byId("metrics"), metrics);
 openDrawing();

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inferometer.core.request import op_count, ops_by, repeats, request_shares
 from inferometer.errors import DomainError
 from inferometer.report.charts.theme import COLOURS, INK, QUIET, spec, tooltip
 from inferometer.report.drawing import unit_colour
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Mapping
     from typing import Literal
 
     from inferometer.core.profile import OpTime, Phase, Profile
+    from inferometer.core.request import By
 
     Mode = Literal["latency", "count"]
 
@@ -28,10 +30,13 @@ def phases_with_ops(profile: Profile) -> tuple[Phase, ...]:
 def layer_chart(profile: Profile) -> dict[str, Any]:
     """One bar a layer in the order of execution, stacked by phase; a line for what was predicted, a dot for the floor.
 
-    Layers that stand in several phases share a bar. The x axis has numbers, since thousands of names cannot be read.
+    Layers that stand in several phases share a bar; each phase counts as often as a request runs it. The x axis has
+    numbers, since thousands of names cannot be read.
     """
-    phases = _required(profile)
-    rows = [_layer(place, op, phase) for phase in phases for place, op in enumerate(phase.ops)]
+    phases, times = _required(profile), repeats(profile)
+    rows = [
+        _layer(place, op, phase, times.get(phase.name, 1.0)) for phase in phases for place, op in enumerate(phase.ops)
+    ]
     names = [phase.name for phase in phases]
     colour = {"field": "phase", "type": "nominal", "scale": {"domain": names, "range": list(COLOURS)}, "title": "Phase"}
     tips = {"name": "Layer", "phase": "Phase", "kind": "Kind", "unit": "Unit", "text": "Time", "bound": "Bound by"}
@@ -46,7 +51,7 @@ def layer_chart(profile: Profile) -> dict[str, Any]:
     x = {"field": "place", "type": "ordinal", "axis": place}
     return spec(
         title=f"{profile.model.name}: time of each layer",
-        subtitle=f"{len(phases[0].ops):,} layers · {' and '.join(names)} · {profile.kind}{_key(rows)}",
+        subtitle=f"{op_count(profile):,} ops · {_weights(profile)} · {profile.kind}{_key(rows)}",
         body={"width": _WIDTH, "height": 300, "data": {"values": rows}, "encoding": {"x": x},
               "layer": [bars, *_overlays(rows)]},
     )  # fmt: skip
@@ -74,7 +79,7 @@ def _overlays(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _layer(place: int, op: OpTime, phase: Phase) -> dict[str, Any]:
+def _layer(place: int, op: OpTime, phase: Phase, times: float) -> dict[str, Any]:
     return {
         "place": place + 1,
         "name": op.name,
@@ -82,27 +87,26 @@ def _layer(place: int, op: OpTime, phase: Phase) -> dict[str, Any]:
         "kind": op.kind,
         "unit": op.unit or "unknown",
         "bound": op.bound or "unknown",
-        "time_s": op.time_s,
-        "text": format_quantity(op.time_s, "s"),
-        "predicted_s": op.predicted_s,
-        "floor_s": op.floor_s,
+        "time_s": times * op.time_s,
+        "text": format_quantity(times * op.time_s, "s"),
+        "predicted_s": None if op.predicted_s is None else times * op.predicted_s,
+        "floor_s": None if op.floor_s is None else times * op.floor_s,
     }
 
 
 def kind_chart(profile: Profile, mode: Mode = "latency") -> dict[str, Any]:
-    """Time, or the number of ops, by kind of op; all phases together."""
-    return _bars(profile, mode, lambda op: op.kind, "kind of op", None)
+    """The time of one request, or the number of ops, by kind of op."""
+    return _bars(profile, mode, "kind", "kind of op", None)
 
 
 def unit_chart(profile: Profile, mode: Mode = "latency") -> dict[str, Any]:
-    """Time, or the number of ops, by the unit that ran them, each in its own colour."""
-    return _bars(profile, mode, lambda op: op.unit or "unknown", "unit", unit_colour)
+    """The time of one request, or the number of ops, by the unit that ran them, each in its own colour."""
+    return _bars(profile, mode, "unit", "unit", unit_colour)
 
 
-def _bars(
-    profile: Profile, mode: Mode, key: Callable[[OpTime], str], what: str, colours: Callable[[str], str] | None
-) -> dict[str, Any]:
-    values = _summed((op for phase in _required(profile) for op in phase.ops), mode, key)
+def _bars(profile: Profile, mode: Mode, by: By, what: str, colours: Callable[[str], str] | None) -> dict[str, Any]:
+    _required(profile)
+    values = _values(profile, mode, by)
     total = sum(values.values()) or 1.0
     data = [
         {"key": name, "value": value, "text": f"{_told(value, mode)}  {value / total:.1%}"}
@@ -118,7 +122,7 @@ def _bars(
     x = {"field": "value", "type": "quantitative", "axis": axis, "scale": {"domain": room, "nice": False}}
     return spec(
         title=f"{profile.model.name}: {'time' if mode == 'latency' else 'number of ops'} by {what}",
-        subtitle=" and ".join(phase.name for phase in _required(profile)),
+        subtitle=_weights(profile) if mode == "latency" else f"{op_count(profile):,} ops of the model",
         body={
             "width": 560, "height": {"step": 26}, "data": {"values": data}, "encoding": {"x": x, "y": y},
             "layer": [
@@ -130,11 +134,17 @@ def _bars(
     )  # fmt: skip
 
 
-def _summed(ops: Iterable[OpTime], mode: Mode, key: Callable[[OpTime], str]) -> dict[str, float]:
-    sums: dict[str, float] = {}
-    for op in ops:
-        sums[key(op)] = sums.get(key(op), 0.0) + (op.time_s if mode == "latency" else op.count)
-    return sums
+def _values(profile: Profile, mode: Mode, by: By) -> Mapping[str, float]:
+    if mode == "count":
+        return ops_by(profile, by)
+    return {name: seconds for name, seconds in request_shares(profile, by).items() if seconds > 0}
+
+
+def _weights(profile: Profile) -> str:
+    """What the time is of: `one request: prefill, 127 × decode`."""
+    times = repeats(profile)
+    counted = [(phase.name, times[phase.name]) for phase in phases_with_ops(profile) if phase.name in times]
+    return "one request: " + ", ".join(name if count == 1 else f"{count:,.4g} × {name}" for name, count in counted)
 
 
 def _told(value: float, mode: Mode) -> str:
