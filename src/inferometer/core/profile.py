@@ -94,12 +94,23 @@ class Phase:
 
 @frozen
 class Headline:
-    """The summary of a profile: what a person asks first."""
+    """The summary of a profile: what a person asks first.
+
+    A predicted time has the ends of its own interval: of everything that is in it, not of its longest phase.
+    """
 
     latency_s: float | None = None
+    latency_low_s: float | None = None
+    latency_high_s: float | None = None
     ttft_s: float | None = None
+    ttft_low_s: float | None = None
+    ttft_high_s: float | None = None
     tpot_s: float | None = None
+    tpot_low_s: float | None = None
+    tpot_high_s: float | None = None
     e2e_s: float | None = None
+    e2e_low_s: float | None = None
+    e2e_high_s: float | None = None
     tokens_per_s: float | None = None
     peak_memory_bytes: int | None = None
     fits: bool | None = None
@@ -110,6 +121,11 @@ class Headline:
     unattributed_s: float | None = None
     top_unit: str | None = None  # the unit with the most time
     top_unit_by_count: str | None = None  # the unit with the most ops
+
+    def interval(self, time: str) -> tuple[float, float] | None:
+        """The low and the high end of `latency`, `ttft`, `tpot` or `e2e`; None where they are not known."""
+        low, high = (getattr(self, f"{time}_{end}_s") for end in ("low", "high"))
+        return None if low is None or high is None else (low, high)
 
 
 @frozen

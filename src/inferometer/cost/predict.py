@@ -21,7 +21,7 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.workload import Workload
 from inferometer.cost.energy import battery_seconds, power_model
-from inferometer.cost.headline import phase_repeats, request_times, tokens_gained
+from inferometer.cost.headline import headline_times, phase_repeats, tokens_gained
 from inferometer.cost.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
 from inferometer.cost.options import Options
@@ -207,15 +207,15 @@ class _Job:
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
         capacity = capacity_of(self.device)
         needed = used + reserve_of(self.effects, self.device)
-        times = request_times(phases, self.workload, self.options)
-        speed = self.workload.batch / times["tpot"] if times["tpot"] else None
-        rate = self.workload.batch * (self.workload.generate or 0) / times["e2e"] if times["e2e"] else speed
+        times = headline_times(phases, self.workload, self.options)
+        speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
+        rate = self.workload.batch * (self.workload.generate or 0) / times["e2e_s"] if times["e2e_s"] else speed
         joules = self._joules(phases)
         price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
         if price is not None and rate:
             self.notes.append(price.note)
         return Headline(
-            **{f"{name}_s": seconds for name, seconds in times.items()},
+            **times,
             tokens_per_s=speed,
             peak_memory_bytes=round(used),
             fits=None if capacity is None else needed <= capacity,

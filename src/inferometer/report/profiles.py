@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.statistics import summarise
 from inferometer.report.cards import Card, Fact
-from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
+from inferometer.report.phrases import TIMES, percent, profile_notes, profile_title, sizes_of, time_remarks
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
@@ -59,7 +59,7 @@ def _times(profile: Profile) -> Iterator[Fact]:
     for label, key, name in TIMES:
         value, phase = getattr(summary, key), profile.phase(name) if name else None
         if value is not None:
-            yield label, format_quantity(value, "s"), _how(phase) if phase else "median"
+            yield label, format_quantity(value, "s"), _how(profile, key, phase) if phase else "median"
     if summary.tokens_per_s is not None:
         all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
         yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"after the first{all_of}"
@@ -87,10 +87,10 @@ def _between_tokens(profile: Profile) -> Iterator[Fact]:
         yield "cache", f"{first} to {last}", f"{ends[0]} to {ends[1]} tokens, {format_quantity(token_bytes, 'B')} each"
 
 
-def _how(phase: Phase) -> str:
+def _how(profile: Profile, key: str, phase: Phase) -> str:
     count = len(phase.samples_s or ())
     statistic = f"{phase.statistic}, {count} steps" if phase.name == "decode" else f"{phase.statistic} of {count}"
-    return ", ".join((statistic, *phase_remarks(phase)))
+    return ", ".join((statistic, *time_remarks(profile, key.removesuffix("_s"), phase)))
 
 
 def _circumstances(profile: Profile) -> Iterator[Fact]:
