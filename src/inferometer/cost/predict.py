@@ -29,7 +29,9 @@ from inferometer.cost.parallel import replica_batch
 from inferometer.cost.phases import (
     Site,
     constant_phase,
+    energy_notes,
     first_run_phase,
+    latency_notes,
     load_phase,
     outside_notes,
     phase_of,
@@ -129,10 +131,7 @@ class _Job:
         site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
         load, notes = load_phase(self.ready, self.device, site, self.options)
         self.notes += notes
-        phases = [load]
-        first = first_run_phase(self.effects)
-        if first is not None:
-            phases.append(first)
+        phases = [phase for phase in (load, first_run_phase(self.effects)) if phase is not None]
         self._note_assumptions(site)
         if not self.ready.generative:
             phases.append(self._run("forward", self._forward_sizes(), site))
@@ -195,10 +194,10 @@ class _Job:
         return {"batch": self.batch, "query": query, "context": context, "logits": np.eye(len(steps))[-1]}
 
     def _note_assumptions(self, site: Site) -> None:
-        if site.power is not None and site.power.bound and site.energy is None:
-            self.notes.append(f"Energy is the power limit of {self.device.name} times the time: an upper bound.")
+        self.notes += energy_notes(self.device, site)
         parallel = self.workload.parallel
         if parallel.devices > 1:
+            self.notes += latency_notes(self.device, parallel, self.options)
             hidden = f"{self.options.overlap:.0%} of the communication hides behind computing"
             spread = f", the busiest expert device has {self.options.imbalance:g} × the mean" if parallel.ep > 1 else ""
             self.notes.append(f"{parallel.devices} devices: {hidden}{spread}.")
