@@ -29,6 +29,12 @@ class ModelFacts:
     kv_bytes_per_token: int | None = None
     architecture: str | None = None
     source: str | None = None
+    weight_formats: Mapping[str, float] = field(default_factory=dict)  # share of the parameters in each, most first
+
+    @property
+    def weights(self) -> str | None:
+        """The format of most weights as they are counted: a model's own, whatever was asked for the others."""
+        return next(iter(self.weight_formats), None)
 
 
 @frozen
@@ -204,6 +210,7 @@ class Profile:
     findings: tuple[Finding, ...] = ()
     verification: Verification | None = None
     judged_by: JudgedBy | None = None
+    arithmetic: tuple[str, ...] = ()  # the formats that a prediction counts matrix products in
 
     @property
     def steady(self) -> Phase | None:

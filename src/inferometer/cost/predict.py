@@ -37,6 +37,7 @@ from inferometer.cost.phases import (
     phase_of,
     site_of,
 )
+from inferometer.cost.precision import weight_formats
 from inferometer.cost.ready import ReadyGraph, make_ready
 from inferometer.cost.request import completed, decode_context, prefill_steps
 from inferometer.errors import DomainError
@@ -83,6 +84,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
             notes=tuple(job.notes),
         ),
         findings=job.findings(summary),
+        arithmetic=ready.plan.arithmetic,
     )
 
 
@@ -107,6 +109,7 @@ def _facts(ready: ReadyGraph) -> ModelFacts:
         weight_bytes=ready.layout.weight_bytes,
         kv_bytes_per_token=ready.residency.kv_bytes_per_token if ready.generative else None,
         architecture=ready.graph.architecture,
+        weight_formats=weight_formats(ready.graph, ready.layout.precision),
     )
 
 

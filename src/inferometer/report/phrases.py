@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Headline, Phase, Profile
     from inferometer.core.workload import Workload
 
+_SOME = 0.05  # of the parameters: a format that fewer have is not named in a title
+
 # Label, field of the summary, and the phase that it is the time of.
 TIMES = (
     ("latency", "latency_s", "forward"),
@@ -36,6 +38,26 @@ def profile_notes(profile: Profile) -> tuple[str, ...]:
 def sizes_of(workload: Workload) -> str:
     names = ("batch", "prompt", "generate", "context", "image")
     return ", ".join(f"{name} {size}" for name in names if (size := getattr(workload, name)) is not None)
+
+
+def formats_of(profile: Profile) -> str:
+    """The formats as they are counted: of the weights, of the activations, and what matrix products are computed in.
+
+    One word where all are the same. Formats of few weights (norms, a router) are left out.
+    """
+    precision, model = profile.workload.precision, profile.model
+    stored = [name for name, share in model.weight_formats.items() if share >= _SOME]
+    weights, activations = "+".join(stored) or precision.weights or "", precision.activations
+    computed = "/".join(profile.arithmetic)
+    parts = [f"{weights} weights" if weights else None]
+    if activations != weights:
+        parts.append(f"{activations} activations" if activations else None)
+    if precision.kv not in {None, activations}:
+        parts.append(f"{precision.kv} cache")
+    if computed not in {"", activations}:
+        parts.append(f"computed in {computed}")
+    known = [part for part in parts if part]
+    return weights if len(known) == 1 and weights == activations else ", ".join(known)
 
 
 def headline_figures(summary: Headline) -> Iterator[tuple[str, str]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.report.cards import Card, Fact
 from inferometer.report.phrases import (
     TIMES,
+    formats_of,
     interval_text,
     percent,
     profile_notes,
@@ -103,9 +104,7 @@ def _memory_facts(profile: Profile) -> list[Fact]:
 
 
 def _subtitle(profile: Profile) -> str:
-    precision = profile.workload.precision
-    formats = sorted(map(str, {precision.weights, precision.activations} - {None}))
-    return " · ".join((str(profile.runtime), "/".join(formats), sizes_of(profile.workload)))
+    return " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile.workload)))
 
 
 def phase_table(profile: Profile) -> ReportTable:
@@ -142,7 +141,7 @@ def summary_row(profile: Profile) -> dict[str, Any]:
         "model": profile.model.name,
         "device": profile.device.name,
         "runtime": profile.runtime,
-        "weights": profile.workload.precision.weights,
+        "weights": profile.model.weights or profile.workload.precision.weights,
     }
     return {**named, **asdict(profile.summary)}
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from inferometer.cost.precision import resolved_precision
+from inferometer.cost.precision import counted_precision
 from inferometer.errors import DomainError
 from inferometer.sweep.table import SweepTable, table_of
 
@@ -40,7 +40,7 @@ def _row(question: Question, *, details: bool) -> dict[str, Any]:
 
 
 def _inputs(question: Question, workload: Workload) -> dict[str, Any]:
-    precision, parallel = resolved_precision(question.graph, workload.precision), workload.parallel
+    precision, parallel = counted_precision(question.graph, workload.precision), workload.parallel
     return {
         "model": question.graph.name,
         "device": question.device.name,
