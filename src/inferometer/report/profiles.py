@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.statistics import summarise
 from inferometer.report.cards import Card, Fact
+from inferometer.report.measured import percentile_fact
 from inferometer.report.phrases import TIMES, percent, profile_notes, profile_title, sizes_of, time_remarks
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
@@ -42,8 +43,8 @@ _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
 _MEASURED = ("forward", "decode", "prefill")
 
 
-def profile_card(profile: Profile) -> Card:
-    facts = (*_times(profile), *_circumstances(profile))
+def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
+    facts = (*_times(profile), *_percentiles(profile, percentiles), *_circumstances(profile))
     title, subtitle = profile_title(profile), _subtitle(profile)
     return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
 
@@ -68,6 +69,13 @@ def _times(profile: Profile) -> Iterator[Fact]:
         phase = profile.phase(name)
         if phase is not None:
             yield name.replace("_", " "), format_quantity(phase.time_s, "s"), "once"
+
+
+def _percentiles(profile: Profile, percentiles: Sequence[float]) -> Iterator[Fact]:
+    """Those that were asked for, of every phase that was measured more than once."""
+    for phase in profile.phases:
+        for asked in percentiles if phase.name in _MEASURED and phase.samples_s else ():
+            yield percentile_fact(phase.samples_s or (), asked, "" if phase.name == "forward" else phase.name)
 
 
 def _between_tokens(profile: Profile) -> Iterator[Fact]:
