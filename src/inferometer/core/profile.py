@@ -155,6 +155,7 @@ class Verification:
     reference: str | None = None  # runtime and precision the outputs were compared with
     max_abs: float | None = None
     max_rel: float | None = None
+    rms_rel: float | None = None  # the whole difference over the whole output, root mean squares
     cosine: float | None = None
     top_1: float | None = None  # share of positions with the same best answer
     top_k: float | None = None  # mean overlap of the five best answers

@@ -131,6 +131,7 @@ def verification_card(model: str, check: Verification) -> Card:
     numbers = (
         ("max error", check.max_abs, "absolute"),
         ("max error", check.max_rel, "of an output's largest value"),
+        ("RMS error", check.rms_rel, "of an output's size"),
         ("cosine", check.cosine, "the least of all outputs"),
         ("same best", check.top_1, "share of positions"),
         ("best five", check.top_k, "mean share in common"),
