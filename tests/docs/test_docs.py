@@ -149,20 +149,28 @@ def test_every_command_in_the_readme_runs(line):
     assert result.returncode == 0, result.stderr
 
 
-def test_what_the_readme_shows_is_what_the_command_prints():
+SHOWN = [
+    (page.name, line, expected)
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for language, block in BLOCK.findall(page.read_text(encoding="utf-8"))
+    if language == "console"
+    for line, _, rest in (shown.partition("\n") for shown in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:])
+    if (expected := [text.rstrip() for text in rest.strip().splitlines() if text.strip() not in {"", "…"}])
+    and line.startswith("inferometer")
+]
+
+
+def test_some_command_is_shown_with_what_it_prints():
+    assert SHOWN
+
+
+@pytest.mark.parametrize(("page", "line", "expected"), SHOWN, ids=[f"{page}: {line}" for page, line, _ in SHOWN])
+def test_what_a_page_shows_is_what_the_command_prints(page, line, expected):
     """Each `$ inferometer` line is followed by the first lines of its true output, or by none."""
-    for language, block in README_BLOCKS:
-        if language != "console":
-            continue
-        for shown in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            line, _, rest = shown.partition("\n")
-            expected = [text.rstrip() for text in rest.strip().splitlines() if text.strip() not in {"", "…"}]
-            if not line.startswith("inferometer") or not expected:
-                continue
-            result = run("-m", "inferometer", *shlex.split(line, comments=True)[1:])
-            printed = (result.stdout + result.stderr).splitlines()
-            for text in expected:
-                assert text in [row.rstrip() for row in printed], f"`{line}` does not print {text!r}"
+    result = run("-m", "inferometer", *shlex.split(line, comments=True)[1:])
+    printed = [row.rstrip() for row in (result.stdout + result.stderr).splitlines()]
+    for text in expected:
+        assert text in printed, f"{page}: `{line}` does not print {text!r}"
 
 
 @pytest.mark.parametrize("block", [block for language, block in README_BLOCKS if language == "python"])

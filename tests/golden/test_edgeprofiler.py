@@ -1,13 +1,17 @@
 """EdgeProfiler's own numbers, from its formulas as published (arXiv:2506.09061), in milliseconds, FLOP/B and joules."""
 
+import shlex
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from inferometer import predict
 from inferometer.accuracy.edgeprofiler import PRECISIONS, EdgeHardware, EdgeModel, edge_profile
 from inferometer.catalog import device
-from inferometer.core import Precision, Workload
-from inferometer.cost.predict import predict_graph
+from inferometer.cli.run import cli
+from inferometer.core.codec import decode
+from inferometer.core.profile import Profile
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.readers.resolve import read
 
@@ -58,19 +62,47 @@ def test_the_page_shows_the_golden_table(precision):
     assert f"| {precision} | {times} | {intensity:.4f} | {joules:.4f} |" in PAGE
 
 
-@pytest.mark.parametrize(
-    ("precision", "weights", "kv"), [("FP32", "f32", "f32"), ("FP16", "f16", "f16"), ("INT8", "q8_0", "f16")]
-)
-def test_the_page_says_what_ours_says(precision, weights, kv):
+COMMANDS = [line.removeprefix("$ ") for line in PAGE.splitlines() if line.startswith("$ inferometer predict")]
+
+
+@pytest.mark.parametrize(("precision", "command"), [*zip(GOLDEN, COMMANDS, strict=True)])
+def test_the_page_says_what_the_commands_on_it_print(precision, command):
     theirs = edge_profile(EdgeModel(**TINYLLAMA, element_bytes=PRECISIONS[precision]), "raspberry-pi-4")
-    asked = Workload(prompt=1024, generate=128, precision=Precision(weights=weights, activations="f32", kv=kv))
-    ours = predict_graph(read("tinyllama-1.1b"), device("raspberry-pi-4"), runtime="llamacpp", workload=asked)
+    result = CliRunner().invoke(cli, [*shlex.split(command)[1:], "--format", "json"])
+    ours = decode(result.stdout, Profile)
     step, load = ours.phase("decode"), ours.phase("load")
     low, time, high, floor = (f"{1e3 * value:.0f}" for value in (step.low_s, step.time_s, step.high_s, step.floor_s))
     once = f"{ours.summary.ttft_s:.1f} s | {load.time_s:.1f} s"
     assert (
         f"| {precision} | {1e3 * theirs.e2e_s:.0f} ms | {time} ms | {low} … {high} ms | {floor} ms | {once} |" in PAGE
     )
+
+
+def test_what_the_page_says_in_its_sentences():
+    """Point by point: work, cache, bandwidths, and what EdgeProfiler's own answer is made of."""
+    tiny, llama = (
+        predict(model, on="raspberry-pi-4", runtime="llamacpp", weights="f32", activations="f32", kv="f32",
+                prompt=1024, context=1024)
+        for model in ("tinyllama-1.1b", "llama-3.2-1b")
+    )  # fmt: skip
+    theirs, edge = edge_profile(EdgeModel(**SIX), "raspberry-pi-4"), EdgeModel(**LLAMA_1B)
+    (head,) = (op.flops for op in llama.phase("decode").ops if op.name == "lm_head")
+    bandwidths = [device(name).memory.bandwidth_bytes_per_s.value / 1e9
+                  for name in ("raspberry-pi-4", "raspberry-pi-5", "jetson-orin-nano-super")]  # fmt: skip
+    watts = theirs.energy_j / theirs.e2e_s
+    for words in (
+        f"they are {(theirs.io_s + theirs.h2d_s) / theirs.e2e_s:.0%}".replace("%", " %"),
+        f"Its cache is 2·L·H numbers a token: {2 * 22 * 2048 * 4:,} B",
+        f"{tiny.model.kv_bytes_per_token:,} B. Eight times",
+        f"leaves out {head / 2e6:.0f} million of {llama.model.parameters / 1e9:.2f} billion",
+        f"{edge.flops / 1e9:.2f} GFLOP by its formula, {llama.phase('decode').flops / 1e9:.2f} GFLOP a token",
+        f"Reading 1024 tokens is {tiny.phase('prefill').flops / 1e12:.2f} TFLOP",
+        f"writing one is {tiny.phase('decode').flops / 1e9:.2f} GFLOP",
+        "its LPDDR4 has {:.1f}; the Pi 5 has {:.1f} and the Orin Nano Super {:.0f}".format(*bandwidths),
+        f"{theirs.energy_j:.2f} J for its FP32 token, which over its {theirs.e2e_s:.1f} s is {watts:.1f} W",
+    ):
+        assert words in PAGE, words
+    assert tiny.summary.energy_j is None  # "nothing where nothing is known, as for the Pi"
 
 
 def test_the_page_counts_as_the_models_count():

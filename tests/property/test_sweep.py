@@ -1,6 +1,6 @@
 """A row of a sweep is the prediction of that configuration: the same question has the same answer."""
 
-from dataclasses import fields
+from dataclasses import asdict, fields
 from functools import cache
 from itertools import product
 
@@ -12,11 +12,10 @@ from inferometer import predict
 from inferometer.catalog import device as device_named
 from inferometer.catalog.files import rows_of
 from inferometer.core.profile import Headline
-from inferometer.cost.headline import request_times
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
-from inferometer.sweep import DETAILS, run_study, study_of
+from inferometer.sweep import COLUMNS, DETAILS, run_study, study_of
 
 # Dense, gated and windowed decoders, experts, a latent cache, states, encoders, an encoder–decoder, CNNs, diffusion.
 MODELS = (
@@ -28,6 +27,7 @@ DEVICES = (
     "nvidia-h200", "intel-emerald-rapids-1-vcpu",
     "nvidia-l4", "nvidia-t4", "amd-mi300x", "raspberry-pi-5", "apple-m4-ane", "google-tpu-v5e",
 )  # fmt: skip
+SUMMARY = [entry.name for entry in fields(Headline) if entry.name in COLUMNS]
 RUNTIMES = (None, "ideal", "torch-compile", "torch-graph", "torch-eager", "onnxruntime", "openvino", "llamacpp")
 
 
@@ -97,12 +97,11 @@ def swept(axes, **how):
     return rows
 
 
-def require_same(row, found, options, *, details):
+def require_same(row, found, *, details):
     """A row against the prediction: every number of the summary, or the reason that there is none."""
     if isinstance(found, DomainError):
         assert row["reason"] == str(found)
-        assert all(row[entry.name] is None for entry in fields(Headline))
-        assert not details or all(row[name] is None for name in DETAILS)
+        assert all(row[name] is None for name in (*SUMMARY, *(DETAILS if details else ())))
         return
     assert row["reason"] is None
     assert (row["model"], row["device"], row["runtime"]) == (found.model.name, found.device.name, found.runtime)
@@ -110,8 +109,8 @@ def require_same(row, found, options, *, details):
         assert row[name] == getattr(found.workload.precision, name)
     for name in ("batch", "prompt", "generate", "context"):
         assert row[name] == getattr(found.workload, name)
-    expected = {entry.name: getattr(found.summary, entry.name) for entry in fields(Headline)}
-    for name, value in (expected | told(found, options) if details else expected).items():
+    expected = {name: getattr(found.summary, name) for name in SUMMARY}
+    for name, value in (expected | told(found) if details else expected).items():
         if isinstance(value, float):
             assert row[name] == pytest.approx(value, rel=1e-9, abs=0), name
         elif name == "peak_memory_bytes":
@@ -126,7 +125,7 @@ def test_a_row_is_the_summary_of_its_prediction(axes, options, how, calibrated):
     rows = swept(axes, options=options, calibrated=calibrated, **how)
     found = predictions(axes, options, calibrated=calibrated)
     for row, prediction in zip(rows.records(), found, strict=True):
-        require_same(row, prediction, options, details=how["details"])
+        require_same(row, prediction, details=how["details"])
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -142,7 +141,7 @@ def test_a_row_of_a_mixed_sweep_is_the_summary_of_its_prediction(model, devices,
     axes = ONE | {"models": [model], "devices": ["nvidia-h200", *devices], "runtimes": runtimes, "weights": weights}
     rows = swept(axes, **how)
     for row, found in zip(rows.records(), predictions(axes, Options(), calibrated=how["calibrated"]), strict=True):
-        require_same(row, found, Options(), details=how["details"])
+        require_same(row, found, details=how["details"])
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -165,16 +164,13 @@ def test_a_row_of_a_dense_grid_is_the_summary_of_its_prediction(  # noqa: PLR091
     for place in places:
         batch, context = (asked[name][at] for name, at in zip(asked, divmod(place, 21), strict=True))
         (found,) = predictions(axes | {"batch": [batch], "context": [context]}, Options(), calibrated=calibrated)
-        require_same(next(rows.take([place]).records()), found, Options(), details=details)
+        require_same(next(rows.take([place]).records()), found, details=details)
 
 
-def told(profile, options):
-    """What the details of a row should be, from the phases of its prediction."""
-    found = dict.fromkeys(DETAILS) | {f"{phase.name}_bound": phase.bound for phase in profile.phases}
-    for end in ("low", "high"):
-        times = request_times(profile.phases, profile.workload, options, f"{end}_s")
-        found |= {f"{name}_{end}_s": seconds for name, seconds in times.items()}
-    return {name: found[name] for name in DETAILS}
+def told(profile):
+    """What the details of a row should be: the ends of the summary's times, and what bounds the phases."""
+    found = asdict(profile.summary) | {f"{phase.name}_bound": phase.bound for phase in profile.phases}
+    return {name: found.get(name) for name in DETAILS}
 
 
 def test_a_draft_counts_as_in_a_prediction():
@@ -182,4 +178,4 @@ def test_a_draft_counts_as_in_a_prediction():
     axes = ONE | {"models": ["llama-3.1-8b"], "devices": ["nvidia-h200"], "batch": [1, 2], "context": [100, 200]}
     rows = swept(axes, options=options)
     for row, found in zip(rows.records(), predictions(axes, options, calibrated=True), strict=True):
-        require_same(row, found, options, details=False)
+        require_same(row, found, details=False)

@@ -127,7 +127,7 @@ class Question:
         writing = replace(self, prefill_on=None).answer()
         reading = replace(self, prefill_on=None, device=reader, roof=roof_for(reader), calibration=None).answer()
         cache = prompt_cache_bytes(self.graph, writing.workload, require_effects(self.runtime), self.options)
-        return handed_over(reading, writing, cache_bytes=cache, link=link)
+        return handed_over(reading, writing, cache_bytes=cache, link=link, options=self.options)
 
     def fit(self) -> Fit:
         """Whether the model fits into the device's memory, and the longest context and largest batch that do."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
-from inferometer.cli.options import format_option, print_card, print_profiles, say
+from inferometer.cli.options import format_option, percentile_option, print_card, print_profiles, say
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.units import parse_quantity
@@ -78,10 +78,12 @@ class BenchOptions(PlanOptions, StoringOptions):
 @storing_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Save the result as JSON.")
 @click.option("--save-against", type=click.Path(path_type=Path), metavar="FILE", help="Save the baseline's result too.")
+@percentile_option
 @verdict_options
 @format_option
 def command(
     words: tuple[str, ...],
+    percentiles: tuple[float, ...],
     against: str | None,
     strict: bool,
     no_guard: bool,
@@ -116,6 +118,8 @@ def command(
         raise click.UsageError("Give the command to measure after --.", ctx=click.get_current_context())
     if against is None and (fail_if or save_against):
         raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
+    if against is not None and percentiles:
+        raise click.UsageError("--percentile is for one command, without --against.", ctx=click.get_current_context())
     gates = tuple(parse_gate(text) for text in fail_if)
     criteria = criteria_from(threshold, alpha)
     name = options["name"]
@@ -136,7 +140,7 @@ def command(
         for reason in disturbances:
             say(f"inferometer: disturbed {reason}")
         if against is None:
-            _print_measurement(measurements[0], form)
+            _print_measurement(measurements[0], form, percentiles)
         else:
             _print_verdict(measurements, criteria, gates, form)
         require_quiet(disturbances, strict=strict)
@@ -180,10 +184,10 @@ def _save(measurements: "tuple[Measurement, ...]", files: tuple[Path | None, ...
             say(f"Saved {path}.")
 
 
-def _print_measurement(measurement: "Measurement", form: str) -> None:
+def _print_measurement(measurement: "Measurement", form: str, percentiles: tuple[float, ...]) -> None:
     if form == "json":
-        print_profiles([measurement.profile])
+        print_profiles([measurement.profile], percentiles)
         return
     from inferometer.report.measured import measurement_card
 
-    print_card(measurement_card(measurement), form)
+    print_card(measurement_card(measurement, percentiles), form)

@@ -27,14 +27,13 @@ _LIST = "N,…"
 _RECORD_S = 1.0  # writing to the store takes a few milliseconds of this process, not of the one that measures
 
 
-def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
-    """What to run, how, and how often."""
+def subject_options(function: click.decorators.FC) -> click.decorators.FC:
+    """What to run, and how."""
     for option in reversed((
         click.option("--runtime", metavar="NAME", help="The engine.  [default: the first that can open the model]"),
         click.option("--batch", default=1, metavar="N", help="Inputs or sequences at once."),
         click.option("--prompt", metavar=_LIST, help="Prompt length in tokens; a list measures each length."),
         click.option("--generate", metavar=_LIST, help="Tokens to generate."),
-        click.option("--depth", metavar=_LIST, help="Tokens already in the cache before the prompt."),
         click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels."),
         click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size the model leaves open."),
         click.option("--input", "inputs", multiple=True, metavar="NAME=VALUE", help="A number or a .npy file."),
@@ -45,29 +44,37 @@ def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--provider", "providers", multiple=True, metavar="NAME", help="An execution provider."),
         click.option("--optimisation", metavar="LEVEL", help="Graph optimisation: none, basic, extended, all."),
         click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Passed to the engine unchanged."),
-        click.option("--runs", type=int, metavar="N", help="Minimum number of runs.  [default: 30; generation 5]"),
-        click.option("--seconds", metavar="TIME", help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
-        click.option("--seconds-at-most", metavar="TIME", help="Maximum time.  [default: 30 s; generation 60 s]"),
-        click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
         click.option("--timeout", metavar="TIME", default="10 min", help="Stop an engine that is silent for longer."),
         click.option("--memory-limit", metavar="SIZE", help="Stop an engine that uses more memory."),
         click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights."),
-        click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
-        click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
-        click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet."),
     )):  # fmt: skip
         function = option(function)
     return function
 
 
-class MeasuringOptions(TypedDict):
-    """The values of `measuring_options`, as the user wrote them."""
+def measuring_options(function: click.decorators.FC) -> click.decorators.FC:
+    """What to run, how, and how often."""
+    for option in reversed((
+        click.option("--depth", metavar=_LIST, help="Tokens already in the cache before the prompt."),
+        click.option("--runs", type=int, metavar="N", help="Minimum number of runs.  [default: 30; generation 5]"),
+        click.option("--seconds", metavar="TIME", help="Minimum time for all runs.  [default: 1 s; generation 2 s]"),
+        click.option("--seconds-at-most", metavar="TIME", help="Maximum time.  [default: 30 s; generation 60 s]"),
+        click.option("--warmup", type=int, metavar="N", help="Warm-up runs.  [default: until times are steady]"),
+        click.option("--no-shape", is_flag=True, help="Only measure the total: no layers."),
+        click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet."),
+        click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet."),
+    )):  # fmt: skip
+        function = option(function)
+    return subject_options(function)
+
+
+class SubjectOptions(TypedDict):
+    """The values of `subject_options`, as the user wrote them."""
 
     runtime: str | None
     batch: int
     prompt: str | None
     generate: str | None
-    depth: str | None
     image: int | None
     sizes: tuple[str, ...]
     inputs: tuple[str, ...]
@@ -78,16 +85,30 @@ class MeasuringOptions(TypedDict):
     providers: tuple[str, ...]
     optimisation: str | None
     options: tuple[str, ...]
+    timeout: str
+    memory_limit: str | None
+    seed: int
+
+
+class _EffortOptions(TypedDict):
+    depth: str | None
     runs: int | None
     seconds: str | None
     seconds_at_most: str | None
     warmup: int | None
-    timeout: str
-    memory_limit: str | None
-    seed: int
     no_shape: bool
     no_guard: bool
     strict: bool
+
+
+class MeasuringOptions(SubjectOptions, _EffortOptions):
+    """The values of `measuring_options`, as the user wrote them."""
+
+
+ONCE: _EffortOptions = {
+    "depth": None, "runs": None, "seconds": None, "seconds_at_most": None, "warmup": None, "no_shape": True,
+    "no_guard": True, "strict": False,
+}  # fmt: skip
 
 
 def measurement_from(

@@ -23,6 +23,12 @@ def format_option(function: F) -> F:
     return click.option("--format", "form", type=choice, default="table", help="Output format.")(function)
 
 
+def percentile_option(function: F) -> F:
+    share = click.FloatRange(0, 100, min_open=True, max_open=True)
+    words = "Also show this percentile of the times with its interval, such as 99; may be repeated."
+    return click.option("--percentile", "percentiles", multiple=True, type=share, metavar="P", help=words)(function)
+
+
 def where_option(function: F) -> F:
     return click.option(
         "--where", multiple=True, metavar="CONDITION", help="Keep only rows that match; repeat for several conditions."
@@ -71,11 +77,19 @@ def print_documents(documents: Sequence[Any]) -> None:
     print_document(documents[0] if len(documents) == 1 else list(documents))
 
 
-def print_profiles(profiles: "Sequence[Profile]") -> None:
-    """Profiles as JSON."""
+def print_profiles(profiles: "Sequence[Profile]", percentiles: Sequence[float] = ()) -> None:
+    """Profiles as JSON. Percentiles that were asked for stand in every phase that has samples."""
     from inferometer.core.codec import document
 
-    print_documents([document(profile) for profile in profiles])
+    documents = [document(profile) for profile in profiles]
+    if percentiles:
+        from inferometer.bench.percentiles import percentile_documents
+
+        shares = [percent / 100 for percent in percentiles]
+        for profile, plain in zip(profiles, documents, strict=True):
+            for phase, row in zip(profile.phases, plain["phases"], strict=True):
+                row["percentiles"] = percentile_documents(phase, shares) if phase.samples_s else []
+    print_documents(documents)
 
 
 def say(message: str) -> None:

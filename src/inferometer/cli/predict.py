@@ -191,7 +191,7 @@ def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question]
     if form == "json":
         print_document(documents)
     else:
-        print_table(comparison_table(rows), form)
+        print_table(comparison_table(rows, ends=form == "csv"), form)
     if all("error" in row for row in rows):
         raise InferometerError("None of these can be predicted.")
 

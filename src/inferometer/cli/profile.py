@@ -15,7 +15,15 @@ from inferometer.cli.measuring import (
     record,
     require_complete,
 )
-from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
+from inferometer.cli.options import (
+    format_option,
+    percentile_option,
+    print_card,
+    print_profiles,
+    print_table,
+    print_text,
+    say,
+)
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError
 
@@ -37,9 +45,11 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @click.option("--drawing", metavar="FILE.svg", help="Save the timeline as a drawing.")
 @click.option("--trace", metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
 @click.option("-o", "--out", metavar="FILE.json", help="Also save the profile as a file.")
+@percentile_option
 @format_option
 def command(
     model: str,
+    percentiles: tuple[float, ...],
     predict: bool,
     device: str | None,
     reference: str | None,
@@ -89,23 +99,23 @@ def command(
         record(recorder, measured)
         if out is not None:
             _save(Path(out), measured.profiles)
-        _print_profiles(measured.profiles, form, dataflow=dataflow)
+        _print_profiles(measured.profiles, form, percentiles, dataflow=dataflow)
         _save_drawings(measured.profile, drawing, trace)
         require_complete(measured)
     print_run_link(recorder)
 
 
-def _print_profiles(profiles: tuple[Any, ...], form: str, *, dataflow: bool) -> None:
+def _print_profiles(profiles: tuple[Any, ...], form: str, percentiles: tuple[float, ...], *, dataflow: bool) -> None:
     from inferometer.report.profiles import layer_table, length_table, measured_phase_table, profile_card
 
     if form == "json":
-        print_profiles(profiles)
+        print_profiles(profiles, percentiles)
         return
     first = profiles[0]
     if form == "csv":
         print_table(length_table(profiles) if len(profiles) > 1 else layer_table(first, most=None), form)
         return
-    print_card(profile_card(first), form)
+    print_card(profile_card(first, percentiles), form)
     print_text("")
     print_table(measured_phase_table(first), form)
     for phase in first.phases:

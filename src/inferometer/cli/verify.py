@@ -5,32 +5,34 @@ from typing import Unpack
 
 import click
 
-from inferometer.cli.measuring import MeasuringOptions, measurement_from, measuring_options
+from inferometer.cli.measuring import ONCE, SubjectOptions, measurement_from, subject_options
 from inferometer.cli.options import format_option, print_card, print_document
-from inferometer.errors import GateError
+from inferometer.errors import DomainError, GateError
 from inferometer.units import parse_quantity
+
+_BY_FORMATS = "  [default: by the formats]"
 
 
 @click.command("verify")
 @click.argument("model")
 @click.option("--against", "reference", required=True, metavar="RUNTIME", help="The runtime to take as correct.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="The same model in another file.")
-@click.option("--relative", default="1e-3", metavar="X", help="Maximum error, relative to an output's largest value.")
-@click.option("--cosine", default=0.999, metavar="X", help="Minimum cosine similarity of each output.")
-@click.option("--top-1", default=0.9, metavar="X", help="Minimum share of positions with the same top choice.")
-@click.option("--nll", default=0.05, metavar="X", help="Maximum change of the log-likelihood, in nats.")
-@measuring_options
+@click.option("--relative", metavar="X", help=f"Maximum error, relative to an output's largest value.{_BY_FORMATS}")
+@click.option("--cosine", type=float, metavar="X", help=f"Minimum cosine similarity of each output.{_BY_FORMATS}")
+@click.option("--top-1", type=float, metavar="X", help=f"Minimum share of positions with the same token.{_BY_FORMATS}")
+@click.option("--nll", type=float, metavar="X", help=f"Maximum change of the log-likelihood, in nats.{_BY_FORMATS}")
+@subject_options
 @format_option
 def command(
     model: str,
     reference: str,
     reference_model: str | None,
-    relative: str,
-    cosine: float,
-    top_1: float,
-    nll: float,
+    relative: str | None,
+    cosine: float | None,
+    top_1: float | None,
+    nll: float | None,
     form: str,
-    **options: Unpack[MeasuringOptions],
+    **options: Unpack[SubjectOptions],
 ) -> None:
     """Check that a runtime, a format or a file gives the same outputs as a reference.
 
@@ -38,15 +40,19 @@ def command(
     inferometer verify model.onnx --runtime openvino --against onnxruntime
     inferometer verify net.tflite --runtime litert --against onnxruntime --reference net.onnx
 
-    Both get the same random inputs, and the reference computes in f32. The exit code is 1 if the outputs differ by more
-    than is allowed.
+    Both get the same random inputs, and the reference computes in f32, on its own default unit. How far outputs may
+    differ follows from how the formats of both sides round; what was allowed is printed with the reason. The exit code
+    is 1 if they differ by more.
     """
     from inferometer.measure.run import verify_against
-    from inferometer.measure.verify import Tolerance
+    from inferometer.measure.tolerance import Tolerance
     from inferometer.report.profiles import verification_card
 
-    tolerance = Tolerance(relative=parse_quantity(relative, "1"), cosine=cosine, top_1=top_1, nll=nll)
-    asked = measurement_from(model, options)
+    error = None if relative is None else parse_quantity(relative, "1")
+    tolerance = Tolerance(relative=error, cosine=cosine, top_1=top_1, nll=nll)
+    asked = measurement_from(model, {**ONCE, **options})
+    if asked.cases:
+        raise DomainError("A verification is of one length.", remedy="Give --prompt and --generate one number each.")
     verification = verify_against(asked, reference, tolerance=tolerance, model=reference_model)
     if form == "json":
         print_document(asdict(verification))

@@ -87,6 +87,11 @@ class Device:
     notes: str | None = None
 
     @property
+    def shares_power(self) -> bool:
+        """Whether `power_w` is the whole chip's: no ratio of this unit's figures to it says anything of the unit."""
+        return self.chip is not None
+
+    @property
     def memory(self) -> Memory | None:
         """Main memory."""
         return self.memories[0] if self.memories else None

@@ -36,7 +36,7 @@ CODES: dict[str, str] = {
     "memory.nearly-full": "It fits, with so little memory left that a longer context or a second program may not.",
     "outputs.wrong": "The outputs are not those of the reference: how fast they came does not matter yet.",
     "padding.waste": "Part of what is computed is padding: rows that are there only to fill a shape.",
-    "placement.fallback": "Ops that were meant for the accelerator ran on the CPU.",
+    "placement.fallback": "Ops that were meant for the accelerator ran elsewhere.",
     "quantisation.overhead": "Converting between number formats costs much of what the smaller format saves.",
     "threads.too-few": "It runs on fewer threads than there are CPUs for it.",
     "threads.too-many": "It runs on more threads than there are CPUs, so that they wait for each other.",

@@ -29,6 +29,12 @@ class ModelFacts:
     kv_bytes_per_token: int | None = None
     architecture: str | None = None
     source: str | None = None
+    weight_formats: Mapping[str, float] = field(default_factory=dict)  # share of the parameters in each, most first
+
+    @property
+    def weights(self) -> str | None:
+        """The format of most weights as they are counted: a model's own, whatever was asked for the others."""
+        return next(iter(self.weight_formats), None)
 
 
 @frozen
@@ -96,12 +102,23 @@ class Phase:
 
 @frozen
 class Headline:
-    """The summary of a profile: what a person asks first."""
+    """The summary of a profile: what a person asks first.
+
+    A predicted time has the ends of its own interval: of everything that is in it, not of its longest phase.
+    """
 
     latency_s: float | None = None
+    latency_low_s: float | None = None
+    latency_high_s: float | None = None
     ttft_s: float | None = None
+    ttft_low_s: float | None = None
+    ttft_high_s: float | None = None
     tpot_s: float | None = None
+    tpot_low_s: float | None = None
+    tpot_high_s: float | None = None
     e2e_s: float | None = None
+    e2e_low_s: float | None = None
+    e2e_high_s: float | None = None
     tokens_per_s: float | None = None
     peak_memory_bytes: int | None = None
     fits: bool | None = None
@@ -112,6 +129,11 @@ class Headline:
     unattributed_s: float | None = None
     top_unit: str | None = None  # the unit with the most time
     top_unit_by_count: str | None = None  # the unit with the most ops
+
+    def interval(self, time: str) -> tuple[float, float] | None:
+        """The low and the high end of `latency`, `ttft`, `tpot` or `e2e`; None where they are not known."""
+        low, high = (getattr(self, f"{time}_{end}_s") for end in ("low", "high"))
+        return None if low is None or high is None else (low, high)
 
 
 @frozen
@@ -135,6 +157,7 @@ class Verification:
     reference: str | None = None  # runtime and precision the outputs were compared with
     max_abs: float | None = None
     max_rel: float | None = None
+    rms_rel: float | None = None  # the whole difference over the whole output, root mean squares
     cosine: float | None = None
     top_1: float | None = None  # share of positions with the same best answer
     top_k: float | None = None  # mean overlap of the five best answers
@@ -190,6 +213,7 @@ class Profile:
     findings: tuple[Finding, ...] = ()
     verification: Verification | None = None
     judged_by: JudgedBy | None = None
+    arithmetic: tuple[str, ...] = ()  # the formats that a prediction counts matrix products in
 
     @property
     def steady(self) -> Phase | None:

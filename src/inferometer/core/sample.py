@@ -20,6 +20,22 @@ class Interval:
 
 
 @frozen
+class Percentile:
+    """A percentile and the readings it lies between. An end is None where no reading bounds it, the value where one is.
+
+    `needed` is about how many such readings give both ends.
+    """
+
+    share: float
+    value: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    count: int
+    needed: int
+
+
+@frozen
 class Summary:
     """`std` has n − 1 in its denominator; percentiles are linear between ranks (Hyndman–Fan 7).
 

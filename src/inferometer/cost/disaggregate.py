@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.profile import DeviceFacts, Phase, Profile
 from inferometer.core.workload import Parallel
+from inferometer.cost.headline import headline_times
 from inferometer.cost.price.collectives import message_floor, message_seconds
 from inferometer.cost.ready import make_layout
 from inferometer.cost.request import start_tokens
@@ -20,28 +21,31 @@ if TYPE_CHECKING:
     from inferometer.cost.options import Options
 
 
-def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link: Link) -> Profile:
+_WRITING = ("decode", "draft", "detokenise")
+
+
+def handed_over(reading: Profile, writing: Profile, *, cache_bytes: float, link: Link, options: Options) -> Profile:
     """The prompt's phases of one device, the cache over the link, the decoding of the other.
 
     The cache is sent when the prompt is read: an engine that sends it layer by layer hides most of that. The summary's
     throughput, memory and cost are those of the decoding side.
     """
-    workload, first = writing.workload, reading.summary.ttft_s
-    if first is None or reading.model.kv_bytes_per_token is None or not workload.generate:
+    workload = writing.workload
+    if reading.summary.ttft_s is None or reading.model.kv_bytes_per_token is None or not workload.generate:
         raise DomainError(
             f"{writing.model.name} has no cache that one machine could hand to another, or nothing to read and write.",
             remedy="Two machines need a prompt to read and tokens to generate: --prompt and --generate.",
         )
     moved = _transfer(cache_bytes, link)
-    ttft = first + moved.time_s
-    e2e = ttft + (workload.generate - 1) * (writing.summary.tpot_s or 0.0)
-    before = tuple(phase for phase in reading.phases if phase.name != "decode")
-    after = tuple(phase for phase in writing.phases if phase.name in {"decode", "draft", "detokenise"})
+    before = tuple(phase for phase in reading.phases if phase.name not in _WRITING)
+    after = tuple(phase for phase in writing.phases if phase.name in _WRITING)
+    phases = (*before, moved, *after)
+    times: dict[str, Any] = headline_times(phases, workload, options)  # mypy cannot match names to fields
     return replace(
         writing,
         device=DeviceFacts(name=f"{reading.device.name}+{writing.device.name}", count=2 * writing.device.count),
-        phases=(*before, moved, *after),
-        summary=replace(writing.summary, ttft_s=ttft, e2e_s=e2e, energy_j=None, co2e_g=None, battery_s=None),
+        phases=phases,
+        summary=replace(writing.summary, **times, energy_j=None, co2e_g=None, battery_s=None),
     )
 
 

@@ -1,4 +1,11 @@
-"""The times a person asks for, from the phases of a request: expected, or at either end of their intervals."""
+"""The times a person asks for, from the phases of a request: expected, or at either end of their intervals.
+
+**The interval of a sum.** A request's time is a sum of phases, and so are its ends: the low end is the sum of the
+phases' low ends, the high end the sum of their high ends. That is exact where the phases err together, and they nearly
+do: one calibration, one device and one runtime stand behind all of them, so that a bandwidth taken too high makes the
+prompt and every step too fast at once. Independent errors would partly cancel, which would make the interval of many
+steps narrow for no reason. So the ends are added, and an interval that is off is too wide.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +13,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from inferometer.core.profile import Phase
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Options, Speculative
 
 End = Literal["time_s", "low_s", "high_s"]
-_TO_FIRST = ("tokenise", "encode", "prefill", "sampling")
+_TO_FIRST = ("tokenise", "encode", "prefill", "sampling", "transfer")
 _AROUND_STEP = ("sampling", "detokenise")
+_ENDS: dict[str, End] = {"": "time_s", "_low": "low_s", "_high": "high_s"}
+
+
+def headline_times(phases: Collection[Phase], workload: Workload, options: Options) -> dict[str, float | None]:
+    """The four times of a request and the ends of their intervals, by the names that a `Headline` has for them."""
+    return {
+        f"{name}{ending}_s": seconds
+        for ending, end in _ENDS.items()
+        for name, seconds in request_times(phases, workload, options, end).items()
+    }
 
 
 def request_times(

@@ -77,6 +77,27 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
     )
 
 
+def energy_notes(device: Device, site: Site) -> list[str]:
+    """Whose power the energy is counted with, and what of it is not known."""
+    if site.energy is not None:
+        idle = f"The idle power of {device.name} is not known and counts nothing: it uses more energy than predicted."
+        return [idle] if site.power is None else []
+    if site.power is None:
+        return []
+    whose = f"the whole chip {device.chip}" if device.shares_power else device.name
+    if site.power.bound:
+        return [f"Energy is the power limit of {whose} times the time: an upper bound."]
+    return [f"Energy is counted with the power of {whose}."] if device.shares_power else []
+
+
+def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[str]:
+    """What is said where devices talk over a link whose latency is not known. Replicas do not talk."""
+    link = options.link or device.peer_link or device.host_link
+    if link is None or link.latency_s is not None or parallel.devices == parallel.dp:
+        return []
+    return [f"The latency of {link.title} is not known and counts nothing: short messages take longer than predicted."]
+
+
 def outside_notes(name: str, step: Step) -> list[str]:
     """Notes on ops that are larger or smaller than any that the calibration measured, where they matter."""
     far = step.outside()
@@ -98,13 +119,15 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
         row, count = entry.row, entry.count
         if rows[row].once != once:
             continue
+        # An op that cannot be counted costs its launch; its work is not nothing, it is not known.
+        counted = rows[row].part is not None or entry.kind == "collective"
         ops.append(
             OpTime(
                 name=entry.name, kind=entry.kind, block=entry.block, count=count, unit=unit,
                 time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
-                floor_s=count * floors[row], flops=count * flops[row],
-                bytes=count * (sent[row] if entry.kind == "collective" else moved[row]), bound=bounds[row],
-                origin=origins[row],
+                floor_s=count * floors[row] if counted else None, flops=count * flops[row] if counted else None,
+                bytes=count * (sent[row] if entry.kind == "collective" else moved[row]) if counted else None,
+                bound=bounds[row], origin=origins[row],
             )
         )  # fmt: skip
     return ops
@@ -144,34 +167,38 @@ def _energy(step: Step, site: Site, time_s: float, once_s: float, work: tuple[fl
     return float(site.devices * site.power.joules(time_s=time_s, computing_s=site.busy * computing, waiting_s=idle))
 
 
-def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) -> tuple[Phase, tuple[str, ...]]:
+def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) -> tuple[Phase | None, tuple[str, ...]]:
     """From storage to memory to the device, once: the weights of all devices from one storage, each its own link.
 
     The two may overlap, so the low end is the longer of them at its best and the high end their sum at its worst.
+    None where the storage is not known: the link alone would be a part passed off as the whole.
     """
-    slow, fast, notes = _storage(device, options)
+    storage = _storage(device, options)
+    if storage is None:
+        return None, (f"The storage of {device.name} is not known, so loading is not predicted.",)
+    slow, fast, notes = storage
     stored = ready.layout.weight_bytes
-    away = [] if slow is None or fast is None else [stored / fast, stored / slow]
+    at_best, at_worst = stored / fast, stored / slow
     link = device.host_link.bandwidth_bytes_per_s if device.host_link else None
-    across = ready.residency.weights_bytes / float(link) if link is not None else 0.0
-    reading = float(np.sqrt(away[0] * away[1])) if away else 0.0
-    low = max(away[0] if away else 0.0, across)
-    high = (away[1] if away else 0.0) + across
+    across = ready.residency.weights_bytes / float(link) if link is not None else 0.0  # no link: memory is the host's
+    reading = float(np.sqrt(at_best * at_worst))
+    low = max(at_best, across)
     bound: Bound = "link" if across > reading else "storage"
     joules = None if site.power is None else site.power.idle_w * (reading + across) * site.devices
     phase = Phase(
-        name="load", time_s=reading + across, low_s=low, high_s=high, floor_s=low, bound=bound, flops=0.0,
+        name="load", time_s=reading + across, low_s=low, high_s=at_worst + across, floor_s=low, bound=bound, flops=0.0,
         bytes=float(stored), energy_j=joules,
     )  # fmt: skip
     return phase, notes
 
 
-def _storage(device: Device, options: Options) -> tuple[float | None, float | None, tuple[str, ...]]:
+def _storage(device: Device, options: Options) -> tuple[float, float, tuple[str, ...]] | None:
+    """The slowest and the fastest that such machines have, in B/s, and what to say about them."""
     if options.storage_bytes_per_s is not None:
         return options.storage_bytes_per_s, options.storage_bytes_per_s, ()
     prior = storage_prior(device.kind)
     if prior is None:
-        return None, None, ("The storage of the device is not known: loading counts the host link only.",)
+        return None
     source = prior.low_bytes_per_s.source
     note = f"Loading is from {prior.title}, as such machines have; its speed is a range ({source})."
     return float(prior.low_bytes_per_s), float(prior.high_bytes_per_s), (note,)
@@ -186,6 +213,4 @@ def first_run_phase(effects: RuntimeEffects) -> Phase | None:
 
 def constant_phase(name: str, seconds: float) -> Phase:
     """Something on the host that takes a known time."""
-    return Phase(
-        name=name, time_s=seconds, low_s=seconds / LOOSE, high_s=seconds * LOOSE, floor_s=0.0, bound="overhead"
-    )
+    return Phase(name=name, time_s=seconds, low_s=seconds / LOOSE, high_s=seconds * LOOSE, bound="overhead")

@@ -6,12 +6,14 @@ it computes such numbers; then that is used, with a note.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
+from inferometer.core.kept import Kept
 from inferometer.core.workload import Precision
 from inferometer.cost.work.classes import MATRIX, class_of
 from inferometer.errors import DomainError
@@ -92,6 +94,33 @@ def resolved_precision(graph: Graph, asked: Precision) -> Precision:
         activations=dtype(activations).name,
         kv=dtype(asked.kv or activations).name,
     )
+
+
+_parameters = Kept()
+
+
+def weight_formats(graph: Graph, precision: Precision) -> dict[str, float]:
+    """The share of the parameters that is stored in each format, most first: a tensor's own, else the precision's."""
+    counts: Counter[str] = Counter()
+    for name, count in _parameters.get_or_make(id(graph), (graph,), lambda: _by_format(graph)).items():
+        counts[name or precision.weights or UNSTATED] += count
+    whole = sum(counts.values())
+    return {name: count / whole for name, count in counts.most_common()}
+
+
+def counted_precision(graph: Graph, asked: Precision) -> Precision:
+    """The resolved precision with the format that most weights have: tensors that name their own keep it."""
+    precision = resolved_precision(graph, asked)
+    return replace(precision, weights=next(iter(weight_formats(graph, precision)), precision.weights))
+
+
+def _by_format(graph: Graph) -> Counter[str | None]:
+    """Parameters by the format that their tensors name; None for those that name none."""
+    counts: Counter[str | None] = Counter()
+    for tensor, times in graph.weights():
+        if tensor.role == "weight" and isinstance(tensor.elements, int):
+            counts[tensor.dtype] += times * tensor.elements
+    return counts
 
 
 def with_overrides(graph: Graph, overrides: Mapping[str, str]) -> Graph:

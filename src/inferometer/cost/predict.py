@@ -22,7 +22,7 @@ from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, P
 from inferometer.core.request import phase_repeats
 from inferometer.core.workload import Workload
 from inferometer.cost.energy import battery_seconds, power_model
-from inferometer.cost.headline import request_times, tokens_gained, with_repeats
+from inferometer.cost.headline import headline_times, tokens_gained, with_repeats
 from inferometer.cost.memory.fit import capacity_of, peak_use, reserve_of
 from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
 from inferometer.cost.options import Options
@@ -30,12 +30,15 @@ from inferometer.cost.parallel import replica_batch
 from inferometer.cost.phases import (
     Site,
     constant_phase,
+    energy_notes,
     first_run_phase,
+    latency_notes,
     load_phase,
     outside_notes,
     phase_of,
     site_of,
 )
+from inferometer.cost.precision import weight_formats
 from inferometer.cost.ready import ReadyGraph, make_ready
 from inferometer.cost.request import completed, decode_context, prefill_steps
 from inferometer.errors import DomainError
@@ -82,6 +85,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
             notes=tuple(job.notes),
         ),
         findings=job.findings(summary),
+        arithmetic=ready.plan.arithmetic,
     )
 
 
@@ -106,6 +110,7 @@ def _facts(ready: ReadyGraph) -> ModelFacts:
         weight_bytes=ready.layout.weight_bytes,
         kv_bytes_per_token=ready.residency.kv_bytes_per_token if ready.generative else None,
         architecture=ready.graph.architecture,
+        weight_formats=weight_formats(ready.graph, ready.layout.precision),
     )
 
 
@@ -130,10 +135,7 @@ class _Job:
         site = site_of(self.device, self.ready.graph, self.workload.parallel, self.options)
         load, notes = load_phase(self.ready, self.device, site, self.options)
         self.notes += notes
-        phases = [load]
-        first = first_run_phase(self.effects)
-        if first is not None:
-            phases.append(first)
+        phases = [phase for phase in (load, first_run_phase(self.effects)) if phase is not None]
         self._note_assumptions(site)
         if not self.ready.generative:
             phases.append(self._run("forward", self._forward_sizes(), site))
@@ -196,10 +198,10 @@ class _Job:
         return {"batch": self.batch, "query": query, "context": context, "logits": np.eye(len(steps))[-1]}
 
     def _note_assumptions(self, site: Site) -> None:
-        if site.power is not None and site.power.bound and site.energy is None:
-            self.notes.append(f"Energy is the power limit of {self.device.name} times the time: an upper bound.")
+        self.notes += energy_notes(self.device, site)
         parallel = self.workload.parallel
         if parallel.devices > 1:
+            self.notes += latency_notes(self.device, parallel, self.options)
             hidden = f"{self.options.overlap:.0%} of the communication hides behind computing"
             spread = f", the busiest expert device has {self.options.imbalance:g} × the mean" if parallel.ep > 1 else ""
             self.notes.append(f"{parallel.devices} devices: {hidden}{spread}.")
@@ -208,15 +210,15 @@ class _Job:
         used = float(peak_use(self.ready, self.workload, self.options).total_bytes)
         capacity = capacity_of(self.device)
         needed = used + reserve_of(self.effects, self.device)
-        times = request_times(phases, self.workload, self.options)
-        speed = self.workload.batch / times["tpot"] if times["tpot"] else None
-        rate = self.workload.batch * (self.workload.generate or 0) / times["e2e"] if times["e2e"] else speed
+        times = headline_times(phases, self.workload, self.options)
+        speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
+        rate = self.workload.batch * (self.workload.generate or 0) / times["e2e_s"] if times["e2e_s"] else speed
         joules = self._joules(phases)
         price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
         if price is not None and rate:
             self.notes.append(price.note)
         return Headline(
-            **{f"{name}_s": seconds for name, seconds in times.items()},
+            **times,
             tokens_per_s=speed,
             peak_memory_bytes=round(used),
             fits=None if capacity is None else needed <= capacity,

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.binding import Binding
+from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.kept import Kept
@@ -17,7 +18,7 @@ from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.finite import require_finite
 from inferometer.cost.memory.residency import Residency, passing_of, residency_of, weights_of
 from inferometer.cost.parallel import is_layer, layer_count, place
-from inferometer.cost.precision import UNSTATED, resolved_precision, with_overrides
+from inferometer.cost.precision import UNSTATED, resolved_precision, weight_formats, with_overrides
 from inferometer.cost.price.plan import Plan, plan_of
 from inferometer.cost.work.collect import collect
 from inferometer.cost.work.count import coverage, unknown_sizes
@@ -213,7 +214,7 @@ def _layout(
         parameters=shaped.parameters,
         active_parameters=shaped.active_parameters,
         weight_bytes=round(stored),
-        notes=(*_unstated(graph, workload.precision), *shaped.uncovered),
+        notes=(*_unstated(graph, workload.precision), *_kept_formats(graph, workload.precision), *shaped.uncovered),
     )
 
 
@@ -221,6 +222,15 @@ def _unstated(graph: Graph, asked: Precision) -> tuple[str, ...]:
     if graph.precision is not None or (asked.weights and asked.activations):
         return ()
     return (f"{graph.name} names no number format; what was not asked for is {UNSTATED}.",)
+
+
+def _kept_formats(graph: Graph, asked: Precision) -> tuple[str, ...]:
+    """What is said where a format was asked for and the model states its own for most of its weights."""
+    formats = weight_formats(graph, resolved_precision(graph, asked))
+    main = next(iter(formats), None)
+    if asked.weights is None or main is None or main == dtype(asked.weights).name:
+        return ()
+    return (f"{formats[main]:.0%} of the weights are {main} as the model states; {asked.weights} counts for the rest.",)
 
 
 def _uncovered(graph: Graph) -> tuple[str, ...]:

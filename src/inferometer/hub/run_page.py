@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.hub.run_charts import charts_of
 from inferometer.hub.run_view import cards_of, layer_columns, percentile_rows, phase_rows
 from inferometer.report.charts.memory import memory_parts
+from inferometer.report.phrases import formats_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,11 +44,9 @@ def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:
 
 def subtitle_of(profile: Profile) -> str:
     sizes = [f"{name} {value}" for name in _SIZES if (value := getattr(profile.workload, name)) is not None]
-    precision = profile.workload.precision
-    formats = list(dict.fromkeys(filter(None, (precision.weights, precision.activations, precision.kv))))
     count = f"{profile.device.count} × " if profile.device.count > 1 else ""
     where = f"{count}{profile.device.title or profile.device.name}"
-    return " · ".join(filter(None, (profile.model.name, where, profile.runtime, *sizes, "/".join(formats))))
+    return " · ".join(filter(None, (profile.model.name, where, profile.runtime, *sizes, formats_of(profile))))
 
 
 def badges_of(profile: Profile) -> tuple[tuple[str, str, str], ...]:

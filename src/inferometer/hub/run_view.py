@@ -21,6 +21,7 @@ from inferometer.core.request import (
 from inferometer.report.charts.layers import phases_with_ops
 from inferometer.report.charts.samples import percentiles
 from inferometer.report.drawing import unit_colour
+from inferometer.report.phrases import time_interval
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -51,20 +52,22 @@ def cards_of(profile: Profile) -> tuple[NumberCard, ...]:
 
 def _time_cards(profile: Profile) -> Iterator[NumberCard]:
     summary = profile.summary
-    for label, value, name in (
-        ("Latency", summary.latency_s, "forward"),
-        ("First token", summary.ttft_s, "prefill"),
-        ("Each token", summary.tpot_s, "decode"),
+    for label, time, name in (
+        ("Latency", "latency", "forward"),
+        ("First token", "ttft", "prefill"),
+        ("Each token", "tpot", "decode"),
     ):
+        value = getattr(summary, f"{time}_s")
         if value is not None:
-            yield _quantity_card(label, value, "s", _statistic(profile, profile.phase(name)))
+            yield _quantity_card(label, value, "s", _statistic(profile, time, profile.phase(name)))
     if summary.tokens_per_s is not None:
         yield _quantity_card("Throughput", summary.tokens_per_s, "token/s", f"batch {profile.workload.batch}")
     if summary.e2e_s is not None and summary.ttft_s is not None:
-        yield _quantity_card("Whole request", summary.e2e_s, "s", f"{profile.workload.generate or 0} tokens")
+        note = " · ".join((f"{profile.workload.generate or 0} tokens", *_between(profile, "e2e")))
+        yield _quantity_card("Whole request", summary.e2e_s, "s", note)
 
 
-def _statistic(profile: Profile, phase: Phase | None) -> str:
+def _statistic(profile: Profile, time: str, phase: Phase | None) -> str:
     """Which statistic a time is, over how many samples, and its interval."""
     if phase is None:
         return profile.kind
@@ -75,9 +78,13 @@ def _statistic(profile: Profile, phase: Phase | None) -> str:
         parts.append(f"{phase.statistic or 'mean'} of {len(phase.samples_s)}")
     else:
         parts.append(phase.statistic or "measured")
-    if phase.low_s is not None and phase.high_s is not None:
-        parts.append(f"{format_quantity(phase.low_s, 's', digits=3)} – {format_quantity(phase.high_s, 's', digits=3)}")
-    return " · ".join(parts)
+    return " · ".join((*parts, *_between(profile, time, phase)))
+
+
+def _between(profile: Profile, time: str, phase: Phase | None = None) -> Iterator[str]:
+    interval = time_interval(profile, time, phase)
+    if interval is not None:
+        yield " – ".join(format_quantity(end, "s", digits=3) for end in interval)
 
 
 def _memory_cards(profile: Profile) -> Iterator[NumberCard]:

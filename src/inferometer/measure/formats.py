@@ -37,8 +37,8 @@ def _elements(graph: Graph, kinds: frozenset[str] | None = None) -> Counter[str]
     seen: set[str] = set()
     for block, op in graph.ops():
         for tensor in op.weights if kinds is None or op.kind in kinds else ():
-            size = product(tensor.shape)
-            if tensor.dtype is not None and isinstance(size, int) and tensor.name not in seen:
-                seen.add(tensor.name)
-                counts[tensor.dtype] += size * block.count
+            size, name = product(tensor.shape), block.full_name(tensor.name)  # blocks may share their template names
+            if tensor.dtype is not None and isinstance(size, int) and name not in seen:
+                seen.add(name)
+                counts[tensor.dtype] += size * (block.count if "{}" in tensor.name else 1)
     return counts

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.device import Unit
     from inferometer.core.profile import Verification
-    from inferometer.measure.verify import Tolerance
+    from inferometer.measure.tolerance import Formats, Tolerance
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
@@ -190,9 +190,10 @@ def verify_against(
     one_run = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
     runtime = request.runtime or choose_runtime(request.model, request.unit).name
     mine = replace(request, runtime=runtime, plan=one_run, shape=False, guarded=False)
+    # What was asked for the runtime in question (where it runs, its options) is not for the reference.
     right = replace(
-        mine, model=model or request.model, runtime=reference, weights="f32", providers=(), optimisation=None,
-        precision="f32" if "f32" in trusted.capabilities.precision else None, options={},
+        mine, model=model or request.model, runtime=reference, weights="f32", unit=None, providers=(),
+        optimisation=None, precision="f32" if "f32" in trusted.capabilities.precision else None, options={},
     )  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="inferometer-", ignore_cleanup_errors=True) as folder:
         place = Path(folder)
@@ -203,14 +204,27 @@ def verify_against(
 
 
 def _compared(mine: MeasureRequest, right: MeasureRequest, folder: Path, tolerance: Tolerance | None) -> Verification:
+    from inferometer.measure.tolerance import noise_between, product_count  # noqa: PLC0415 - as below
     from inferometer.measure.verify import compare_arrays, compare_text, load_outputs  # noqa: PLC0415 - brings numpy
 
     ran = [_outputs(request, folder / name) for request, name in ((mine, "mine"), (right, "right"))]
-    ours, theirs = (load_outputs(raw.kept["outputs"]) for raw in ran)
-    computed = ran[1].opened.precision if ran[1].opened else None
+    ours, theirs = (load_outputs(raw.kept["outputs"]) for raw, _ in ran)
+    computed = ran[1][0].opened.precision if ran[1][0].opened else None
+    opened, trusted = (prepared for _, prepared in ran)
+    noise = noise_between(
+        *(_side(raw, prepared) for raw, prepared in ran),
+        products=product_count(opened.graph),
+        same_weights=opened.path == trusted.path,
+    )
     compare = compare_text if "ids" in ours else compare_arrays
     against = f"{right.runtime}, {computed}" if computed else str(right.runtime)
-    return compare(ours, theirs, against=against, tolerance=tolerance)
+    return compare(ours, theirs, against=against, tolerance=tolerance, noise=noise)
+
+
+def _side(raw: Raw, prepared: PreparedModel) -> Formats:
+    from inferometer.measure.tolerance import formats_of_side  # noqa: PLC0415 - only for a verification
+
+    return formats_of_side(prepared.graph, prepared.precision, raw.opened.precision if raw.opened else None)
 
 
 def _with_cause(
@@ -236,7 +250,7 @@ def _with_cause(
     return replace(verification, reason=reason)
 
 
-def _outputs(request: MeasureRequest, folder: Path) -> Raw:
+def _outputs(request: MeasureRequest, folder: Path) -> tuple[Raw, PreparedModel]:
     runtime = runtime_named(request.runtime or "")
     prepared = _prepared(request, runtime, None, same_numbers=True)
     request = _in_our_names(request, prepared.graph)
@@ -246,7 +260,7 @@ def _outputs(request: MeasureRequest, folder: Path) -> Raw:
     raw = isolated(order, limits=request.limits)
     if "outputs" not in raw.kept:
         raise _failure(raw, request, runtime)
-    return raw
+    return raw, prepared
 
 
 def _prepared(

@@ -100,6 +100,8 @@ def _derived(device: Device) -> Iterator[Fact]:
     efficiency = ops_per_joule(device)
     if efficiency is not None:
         yield "per watt", format_quantity(efficiency, "OP/J").replace("OP/J", "OP/s/W"), "computed: best peak / power"
+    elif device.power_w is not None and device.shares_power:
+        yield "per watt", "–", "not known: the power is that of the whole chip, all its units together"
     if memory is not None and memory.bandwidth_bytes_per_s is not None:
         name = next((name for name in ("bf16", "f16", "f32", "i8") if name in device.peaks), None)
         if name is not None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from inferometer.bench.percentiles import percentile_between
 from inferometer.report.cards import Card, Fact
 from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from inferometer.bench.compare import Comparison, Metric
     from inferometer.bench.measurement import Measurement
@@ -32,9 +33,10 @@ _MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "undecided": "🟡"
 _SURELY = 0.01  # a drift less likely by chance than this is shown
 
 
-def measurement_card(measurement: Measurement) -> Card:
+def measurement_card(measurement: Measurement, percentiles: Sequence[float] = ()) -> Card:
     """One measurement: its time first, then how it spreads, then how it was taken."""
-    facts = [*_statistics(measurement.summary), *_circumstances(measurement)]
+    asked = (percentile_fact(measurement.samples_s, percent) for percent in percentiles)
+    facts = [*_statistics(measurement.summary), *asked, *_circumstances(measurement)]
     return Card(title=measurement.name, subtitle=f"{measurement.summary.count} runs", facts=tuple(facts))
 
 
@@ -49,7 +51,8 @@ def _statistics(summary: Summary) -> Iterator[Fact]:
     known = [f"{name} {_time(value)}" for name, value in tails.items() if value is not None]
     missing = [name for name, value in tails.items() if value is None]
     if known:
-        yield "tail", ", ".join(known), f"too few runs for {', '.join(missing)}" if missing else ""
+        few = f"too few runs for {', '.join(missing)}; --percentile shows how far they are known" if missing else ""
+        yield "tail", ", ".join(known), few
     if summary.outliers:
         yield "outliers", str(summary.outliers), "runs beyond 1.5 interquartile ranges from the quartiles"
     if summary.per_s is not None:
@@ -58,6 +61,21 @@ def _statistics(summary: Summary) -> Iterator[Fact]:
         yield "drift", f"{summary.drift_share:+.1%}", f"from the first run to the last, p = {summary.drift_p_value:.2g}"
     if summary.steady_from:
         yield "settling", f"until run {summary.steady_from}", "the runs before it are slower or faster than the rest"
+
+
+def percentile_fact(samples: Sequence[float], percent: float, of: str = "") -> Fact:
+    """A percentile that was asked for. Where no reading bounds it from above (or below), it is said to be open."""
+    found = percentile_between(samples, percent / 100)
+    label = f"p{percent:g}{of and f' {of}'}"
+    more = f"of {found.count} runs; about {found.needed} would close the interval"
+    sure = f"{(1 + found.confidence) / 2:.1%} sure"  # an open interval has one end to err at
+    if found.low is not None and found.high is not None:
+        return label, _time(found.value), f"{found.confidence:.0%} between {_time(found.low)} and {_time(found.high)}"
+    if found.low is not None:
+        return label, f"≥ {_time(found.low)}", f"{sure}, {more}"
+    if found.high is not None:
+        return label, f"≤ {_time(found.high)}", f"{sure}, {more}"
+    return label, "–", more
 
 
 def _circumstances(measurement: Measurement) -> Iterator[Fact]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Headline, Phase, Profile
     from inferometer.core.workload import Workload
 
+_SOME = 0.05  # of the parameters: a format that fewer have is not named in a title
+
 # Label, field of the summary, and the phase that it is the time of.
 TIMES = (
     ("latency", "latency_s", "forward"),
@@ -38,6 +40,26 @@ def sizes_of(workload: Workload) -> str:
     return ", ".join(f"{name} {size}" for name in names if (size := getattr(workload, name)) is not None)
 
 
+def formats_of(profile: Profile) -> str:
+    """The formats as they are counted: of the weights, of the activations, and what matrix products are computed in.
+
+    One word where all are the same. Formats of few weights (norms, a router) are left out.
+    """
+    precision, model = profile.workload.precision, profile.model
+    stored = [name for name, share in model.weight_formats.items() if share >= _SOME]
+    weights, activations = "+".join(stored) or precision.weights or "", precision.activations
+    computed = "/".join(profile.arithmetic)
+    parts = [f"{weights} weights" if weights else None]
+    if activations != weights:
+        parts.append(f"{activations} activations" if activations else None)
+    if precision.kv not in {None, activations}:
+        parts.append(f"{precision.kv} cache")
+    if computed not in {"", activations}:
+        parts.append(f"computed in {computed}")
+    known = [part for part in parts if part]
+    return weights if len(known) == 1 and weights == activations else ", ".join(known)
+
+
 def headline_figures(summary: Headline) -> Iterator[tuple[str, str]]:
     """Label and value of each number in the summary that is known."""
     for label, value, unit in (
@@ -52,11 +74,41 @@ def headline_figures(summary: Headline) -> Iterator[tuple[str, str]]:
             yield label, format_quantity(value, unit)
 
 
+def time_remarks(profile: Profile, time: str, phase: Phase | None) -> list[str]:
+    """What stands beside a time of the headline: its interval, and what is known of the phase that it is the time of.
+
+    Where more than the phase is in the time (an encoder, a draft model, tokenising) what holds for the phase alone is
+    left out, and the interval is that of the sum, if it is known.
+    """
+    if phase is not None and _is_whole(profile, time, phase):
+        return phase_remarks(phase)
+    interval = time_interval(profile, time, phase)
+    return [] if interval is None else [interval_text(*interval)]
+
+
+def time_interval(profile: Profile, time: str, phase: Phase | None) -> tuple[float, float] | None:
+    """The interval of a time of the headline: its own, else that of the phase that it is the whole time of."""
+    interval = profile.summary.interval(time)
+    if interval is not None or phase is None or phase.low_s is None or phase.high_s is None:
+        return interval
+    return (phase.low_s, phase.high_s) if _is_whole(profile, time, phase) else None
+
+
+def _is_whole(profile: Profile, time: str, phase: Phase) -> bool:
+    """Whether nothing but the phase is in the time."""
+    seconds: float = getattr(profile.summary, f"{time}_s")
+    return abs(seconds - phase.time_s) <= 1e-9 * seconds
+
+
+def interval_text(low: float, high: float, unit: str = "s") -> str:
+    return f"{format_quantity(low, unit)} to {format_quantity(high, unit)}"
+
+
 def phase_remarks(phase: Phase) -> list[str]:
     """The interval of its time, the prediction beside it, how far above the floor it is, and what bounds it."""
     remarks = []
     if phase.low_s is not None and phase.high_s is not None:
-        remarks.append(f"{format_quantity(phase.low_s, 's')} to {format_quantity(phase.high_s, 's')}")
+        remarks.append(interval_text(phase.low_s, phase.high_s))
     if phase.predicted_s:
         remarks.append(f"predicted {format_quantity(phase.predicted_s, 's')}")
     if phase.floor_s:

@@ -6,7 +6,16 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card, Fact
-from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
+from inferometer.report.phrases import (
+    TIMES,
+    formats_of,
+    interval_text,
+    percent,
+    profile_notes,
+    profile_title,
+    sizes_of,
+    time_remarks,
+)
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
@@ -29,6 +38,10 @@ _COMPARED = columns(
     "model", "device", "runtime", "weights", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes",
     "fits", "energy_j", "usd_per_million_tokens", "error",
 )  # fmt: skip
+_ENDS = columns(
+    "latency_low_s", "latency_high_s", "ttft_low_s", "ttft_high_s", "tpot_low_s", "tpot_high_s",
+    "e2e_s", "e2e_low_s", "e2e_high_s",
+)  # fmt: skip
 _GAINS = columns(
     Column(key="change", heading="what if"),
     "before_s", "after_s",
@@ -43,14 +56,14 @@ def prediction_card(profile: Profile) -> Card:
     summary = profile.summary
     facts = [fact for fact in (_time_fact(profile, *row) for row in TIMES) if fact]
     if summary.tokens_per_s is not None:
-        facts.append(("tokens/s", format_quantity(summary.tokens_per_s, "1"), "of all sequences together"))
+        facts.append(_speed_fact(profile))
     facts += _memory_facts(profile)
     if summary.energy_j is not None:
         facts.append(("energy", format_quantity(summary.energy_j, "J"), "of the whole request"))
     if summary.battery_s is not None:
         facts.append(("battery", format_quantity(summary.battery_s, "s"), "until it is empty"))
     if summary.usd_per_million_tokens is not None:
-        facts.append(("price", f"{summary.usd_per_million_tokens:.3g} USD per million tokens", ""))
+        facts.append(_price_fact(profile))
     if summary.co2e_g is not None:
         facts.append(("carbon", format_quantity(summary.co2e_g, "g"), "CO₂e"))
     title, subtitle = profile_title(profile), _subtitle(profile)
@@ -62,9 +75,24 @@ def _time_fact(profile: Profile, label: str, key: str, phase_name: str | None) -
     if seconds is None:
         return None
     phase = profile.phase(phase_name) if phase_name else None
-    # Where more than the phase is in the time (a draft model, an encoder) the phase's interval is not its own.
-    alone = phase is not None and abs(seconds - phase.time_s) <= 1e-9 * seconds
-    return label, format_quantity(seconds, "s"), ", ".join(phase_remarks(phase)) if phase and alone else ""
+    return label, format_quantity(seconds, "s"), ", ".join(time_remarks(profile, key.removesuffix("_s"), phase))
+
+
+def _speed_fact(profile: Profile) -> Fact:
+    """Tokens a second, between what the ends of a token's time make of it."""
+    summary, batch = profile.summary, profile.workload.batch
+    step = summary.interval("tpot")
+    between = f"{interval_text(batch / step[1], batch / step[0], '1')}, " if step and step[0] > 0 else ""
+    return "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"{between}of all sequences together"
+
+
+def _price_fact(profile: Profile) -> Fact:
+    """The price of a token goes with the time of what is paid for: the whole request, or a lone step."""
+    summary, usd = profile.summary, profile.summary.usd_per_million_tokens or 0.0
+    paid = "e2e" if summary.e2e_s is not None else "tpot"
+    ends, seconds = summary.interval(paid), getattr(summary, f"{paid}_s")
+    between = f"{usd * ends[0] / seconds:.3g} to {usd * ends[1] / seconds:.3g}" if ends and seconds else ""
+    return "price", f"{usd:.3g} USD per million tokens", between
 
 
 def _memory_facts(profile: Profile) -> list[Fact]:
@@ -76,9 +104,7 @@ def _memory_facts(profile: Profile) -> list[Fact]:
 
 
 def _subtitle(profile: Profile) -> str:
-    precision = profile.workload.precision
-    formats = sorted(map(str, {precision.weights, precision.activations} - {None}))
-    return " · ".join((str(profile.runtime), "/".join(formats), sizes_of(profile.workload)))
+    return " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile.workload)))
 
 
 def phase_table(profile: Profile) -> ReportTable:
@@ -115,15 +141,15 @@ def summary_row(profile: Profile) -> dict[str, Any]:
         "model": profile.model.name,
         "device": profile.device.name,
         "runtime": profile.runtime,
-        "weights": profile.workload.precision.weights,
+        "weights": profile.model.weights or profile.workload.precision.weights,
     }
     return {**named, **asdict(profile.summary)}
 
 
-def comparison_table(rows: Iterable[dict[str, Any]]) -> ReportTable:
-    """One row a prediction. Columns that no row has a value for are left out."""
+def comparison_table(rows: Iterable[dict[str, Any]], *, ends: bool = False) -> ReportTable:
+    """One row a prediction, with the ends of every time if asked for. A column without any value is left out."""
     kept = tuple(rows)
-    return ReportTable(columns=filled(_COMPARED, kept), rows=kept)
+    return ReportTable(columns=filled((*_COMPARED, *_ENDS) if ends else _COMPARED, kept), rows=kept)
 
 
 def gain_table(rows: Sequence[dict[str, Any]]) -> ReportTable:

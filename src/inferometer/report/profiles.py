@@ -14,7 +14,8 @@ from inferometer.core.request import UNATTRIBUTED, op_count, ops_by, outside_lay
 from inferometer.core.steps import summed_samples
 from inferometer.report.cards import Card, Fact
 from inferometer.report.growth import growths
-from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
+from inferometer.report.measured import percentile_fact
+from inferometer.report.phrases import TIMES, percent, profile_notes, profile_title, sizes_of, time_remarks
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
@@ -48,8 +49,8 @@ _LAST = re.compile(r"(?:_token)?[_:]\d+$")  # at the end of an engine's own name
 _MEASURED = ("forward", "decode", "prefill")
 
 
-def profile_card(profile: Profile) -> Card:
-    facts = (*_times(profile), *_circumstances(profile))
+def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
+    facts = (*_times(profile), *_percentiles(profile, percentiles), *_circumstances(profile))
     title, subtitle = profile_title(profile), _subtitle(profile)
     return Card(title=title, subtitle=subtitle, facts=facts, sources=profile_notes(profile))
 
@@ -65,7 +66,7 @@ def _times(profile: Profile) -> Iterator[Fact]:
     for label, key, name in TIMES:
         value, phase = getattr(summary, key), profile.phase(name) if name else None
         if value is not None:
-            yield label, format_quantity(value, "s"), _how(phase) if phase else "median"
+            yield label, format_quantity(value, "s"), _how(profile, key, phase) if phase else "median"
     if summary.tokens_per_s is not None:
         all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
         yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"after the first{all_of}"
@@ -74,6 +75,13 @@ def _times(profile: Profile) -> Iterator[Fact]:
         phase = profile.phase(name)
         if phase is not None:
             yield name.replace("_", " "), format_quantity(phase.time_s, "s"), "once"
+
+
+def _percentiles(profile: Profile, percentiles: Sequence[float]) -> Iterator[Fact]:
+    """Those that were asked for, of every phase that was measured more than once."""
+    for phase in profile.phases:
+        for asked in percentiles if phase.name in _MEASURED and phase.samples_s else ():
+            yield percentile_fact(phase.samples_s or (), asked, "" if phase.name == "forward" else phase.name)
 
 
 def _between_tokens(profile: Profile) -> Iterator[Fact]:
@@ -93,10 +101,10 @@ def _between_tokens(profile: Profile) -> Iterator[Fact]:
         yield "cache", f"{first} to {last}", f"{ends[0]} to {ends[1]} tokens, {format_quantity(token_bytes, 'B')} each"
 
 
-def _how(phase: Phase) -> str:
+def _how(profile: Profile, key: str, phase: Phase) -> str:
     count = len(phase.samples_s or ())
     statistic = f"{phase.statistic}, {count} steps" if phase.name == "decode" else f"{phase.statistic} of {count}"
-    return ", ".join((statistic, *phase_remarks(phase)))
+    return ", ".join((statistic, *time_remarks(profile, key.removesuffix("_s"), phase)))
 
 
 def _circumstances(profile: Profile) -> Iterator[Fact]:
@@ -136,6 +144,7 @@ def verification_card(model: str, check: Verification) -> Card:
     numbers = (
         ("max error", check.max_abs, "absolute"),
         ("max error", check.max_rel, "of an output's largest value"),
+        ("RMS error", check.rms_rel, "of an output's size"),
         ("cosine", check.cosine, "the least of all outputs"),
         ("same best", check.top_1, "share of positions"),
         ("best five", check.top_k, "mean share in common"),

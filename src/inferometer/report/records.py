@@ -43,11 +43,14 @@ def device_record(device: Device, *, efficiency: bool = False) -> dict[str, Any]
 
 
 def ops_per_joule(device: Device) -> float | None:
-    """The best dense peak of an 8-bit or wider format over the power limit: computed, never stored."""
+    """The best dense peak of an 8-bit or wider format over the power limit: computed, never stored.
+
+    None where the limit is that of a whole chip: the unit draws an unknown part of it.
+    """
     from inferometer.formulas.edge import ops_per_watt  # noqa: PLC0415 - brings numpy, which lists do without
 
     wide = [peak.value for name, peak in device.peaks.items() if DTYPES[name].bits >= 8]
-    if not wide or device.power_w is None or device.power_w.value == 0:
+    if not wide or device.power_w is None or device.power_w.value == 0 or device.shares_power:
         return None
     return float(ops_per_watt(ops=max(wide), power=device.power_w.value))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from inferometer.report.phrases import interval_text
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.sweep.columns import COLUMNS, INPUTS
-from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from inferometer.sweep.rows import RowSource
@@ -23,6 +23,7 @@ _OUTPUTS = columns(
     Column(key="tpot_interval", heading="between"),
     Column(key="decode_bound", heading="bound by"),
     Column(key="e2e_s", heading="request", unit="s"),
+    Column(key="e2e_interval", heading="between"),
     "tokens_per_s", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens",
     Column(key="co2e_g", heading="CO₂e", unit="g"),
     Column(key="reason", heading="why not"),
@@ -40,10 +41,10 @@ def sweep_table(rows: RowSource, *, most: int | None = None, title: str | None =
 def _with_intervals(record: dict[str, Any]) -> dict[str, Any]:
     """A row whose times have two ends says both in one place."""
     intervals = {}
-    for name in ("latency", "ttft", "tpot"):
+    for name in ("latency", "ttft", "tpot", "e2e"):
         low, high = record.get(f"{name}_low_s"), record.get(f"{name}_high_s")
         if low is not None and high is not None:
-            intervals[f"{name}_interval"] = f"{format_quantity(low, 's')} to {format_quantity(high, 's')}"
+            intervals[f"{name}_interval"] = interval_text(low, high)
     return record | intervals
 
 

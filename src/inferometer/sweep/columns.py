@@ -31,24 +31,26 @@ _KINDS: dict[str, Kind] = {
     "peak_memory_bytes": "whole", "fits": "flag", "top_unit": "text", "top_unit_by_count": "text",
 }  # fmt: skip
 
+_ENDS = ("_low_s", "_high_s")  # of a time's interval
+
 INPUTS = (*_TEXTS, *_COUNTS)
 COLUMNS: dict[str, Column] = {
     column.name: column
     for column in (
         *(Column(name=name, kind="text") for name in _TEXTS),
         *(Column(name=name, kind="whole") for name in _COUNTS),
-        *(Column(name=entry.name, kind=_KINDS.get(entry.name, "number")) for entry in fields(Headline)),
+        *(
+            Column(name=entry.name, kind=_KINDS.get(entry.name, "number"))
+            for entry in fields(Headline)
+            if not entry.name.endswith(_ENDS)
+        ),
         Column(name="reason", kind="text"),
     )
 }
 DETAILS: dict[str, Column] = {
     column.name: column
     for column in (
-        *(
-            Column(name=f"{time}_{end}_s", kind="number")
-            for time in ("latency", "ttft", "tpot", "e2e")
-            for end in ("low", "high")
-        ),
+        *(Column(name=entry.name, kind="number") for entry in fields(Headline) if entry.name.endswith(_ENDS)),
         *(Column(name=f"{phase}_bound", kind="text") for phase in ("forward", "prefill", "decode")),
     )
 }

@@ -15,7 +15,7 @@ import numpy as np
 from inferometer.catalog.engines import require_effects
 from inferometer.core.graph import is_generative
 from inferometer.cost.money import carbon_grams
-from inferometer.cost.precision import resolved_precision
+from inferometer.cost.precision import counted_precision
 from inferometer.cost.ready import Layout, make_layout, on_device
 from inferometer.cost.request import encodes_prompt
 from inferometer.errors import DomainError
@@ -149,7 +149,7 @@ def _assembled(  # noqa: PLR0913 - what an answer is made of
 def _constants(questions: Sequence[Question], bases: Sequence[Basis]) -> dict[str, list[Any]]:
     """What holds for all rows of a combination, by column."""
     graph, precisions = questions[0].graph, [basis.precision for basis in bases]
-    formats = {precision: resolved_precision(graph, precision) for precision in {*precisions}}
+    formats = {precision: counted_precision(graph, precision) for precision in {*precisions}}
     found: dict[str, list[Any]] = {
         "model": [graph.name] * len(questions),
         "device": [question.device.name for question in questions],

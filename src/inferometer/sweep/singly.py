@@ -10,17 +10,13 @@ from dataclasses import asdict, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from inferometer.cost.headline import request_times
-from inferometer.cost.precision import resolved_precision
+from inferometer.cost.precision import counted_precision
 from inferometer.errors import DomainError
 from inferometer.sweep.table import SweepTable, table_of
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question
-    from inferometer.core.profile import Profile
     from inferometer.core.workload import Workload
-    from inferometer.cost.headline import End
-    from inferometer.cost.options import Options
     from inferometer.sweep.grid import Sizes
 
 
@@ -40,21 +36,11 @@ def _row(question: Question, *, details: bool) -> dict[str, Any]:
         workload = replace(question.workload, precision=question.basis().precision)
         return {**_inputs(question, workload), "reason": str(error)}
     row = {**_inputs(question, profile.workload), **asdict(profile.summary)}
-    return row | _details(profile, question.options) if details else row
-
-
-def _details(profile: Profile, options: Options) -> dict[str, Any]:
-    ends: dict[str, End] = {"low": "low_s", "high": "high_s"}
-    times = {
-        f"{name}_{word}_s": seconds
-        for word, end in ends.items()
-        for name, seconds in request_times(profile.phases, profile.workload, options, end).items()
-    }
-    return times | {f"{phase.name}_bound": phase.bound for phase in profile.phases}
+    return row | {f"{phase.name}_bound": phase.bound for phase in profile.phases} if details else row
 
 
 def _inputs(question: Question, workload: Workload) -> dict[str, Any]:
-    precision, parallel = resolved_precision(question.graph, workload.precision), workload.parallel
+    precision, parallel = counted_precision(question.graph, workload.precision), workload.parallel
     return {
         "model": question.graph.name,
         "device": question.device.name,

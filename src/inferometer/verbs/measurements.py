@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.profile import Profile
     from inferometer.core.roof import Roof
-    from inferometer.measure.verify import Tolerance
+    from inferometer.measure.tolerance import Tolerance
 
 
 def profile(  # noqa: PLR0913 - what is measured, how, and beside what

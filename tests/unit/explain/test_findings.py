@@ -195,6 +195,31 @@ def test_a_unit_that_was_asked_for_and_not_used_is_a_fallback(command):
     assert FINDERS["placement.fallback"](case_of(profile(forward(computing(1.0))))) is None
 
 
+def on_three_units(*, command=None):
+    """An NPU with most of the time; the CPU and the GPU, which comes first by name, with some."""
+    shares = {"cpu": 0.13, "gpu": 0.04, "npu:0": 0.83}
+    found = profile(forward(*(op(unit, "linear", share, unit=unit) for unit, share in shares.items())))
+    return replace(found, provenance=replace(found.provenance, command=command))
+
+
+@pytest.mark.parametrize(
+    ("command", "title"),
+    [
+        (None, "2 ops ran on the CPU (13%) and the GPU (4%) instead of the NPU (83%): 17% of the forward pass"),
+        ("profile m --unit gpu", "2 ops ran on the NPU (83%) and the CPU (13%) instead of the GPU (4%): 96%"),
+        ("profile m --unit tpu", "Nothing ran on the TPU: every op fell back to the NPU (83%) and the CPU (13%) and"),
+    ],
+)
+def test_a_fallback_is_from_the_unit_with_the_most_time_or_the_one_asked_for(command, title):
+    finding = FINDERS["placement.fallback"](case_of(on_three_units(command=command)))
+    assert finding.title.startswith(title)
+    assert [round(finding.evidence[f"{unit}_share"], 2) for unit in ("npu", "cpu", "gpu")] == [0.83, 0.13, 0.04]
+
+
+def test_nothing_fell_back_from_the_cpu():
+    assert FINDERS["placement.fallback"](case_of(on_three_units(command="profile m --unit cpu"))) is None
+
+
 def test_the_dispatch_of_pytorch_is_no_fallback():
     ops = (op("a", "linear", 0.5, unit="gpu"), op("aten::linear", "linear", 0.5))
     assert FINDERS["placement.fallback"](case_of(profile(forward(*ops), runtime="torch-eager"))) is None

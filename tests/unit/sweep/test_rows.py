@@ -11,7 +11,7 @@ from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.profile import Headline
 from inferometer.cost.options import HostCosts, Options, Place
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.sweep import Rows, run_study, sweep
+from inferometer.sweep import DETAILS, Rows, run_study, sweep
 from inferometer.sweep.choose import front, parse_condition
 from inferometer.sweep.table import table_of
 from unit.sweep.studies import device, graph, small
@@ -24,7 +24,7 @@ def rows():
 
 def test_one_row_a_configuration_with_the_columns_of_the_summary_and_the_inputs(rows):
     assert len(rows) == 48
-    assert {entry.name for entry in fields(Headline)} < {*rows.columns}
+    assert {entry.name for entry in fields(Headline)} < {*rows.columns, *DETAILS}
     assert {"model", "device", "runtime", "weights", "batch", "prompt", "context", "tp"} < {*rows.columns}
     for name in rows.columns:
         assert rows[name].shape == (48,)

@@ -41,7 +41,7 @@ class Fit:
     state_bytes: int
     activations_bytes: int
     workspace_bytes: int
-    reserve_bytes: int
+    reserve_bytes: int | None  # of the runtime itself; where it is not known it is in no sum
     total_bytes: int
     capacity_bytes: int | None
     fits: bool | None
@@ -78,7 +78,7 @@ def fit(
         state_bytes=round(use.state_bytes),
         activations_bytes=round(use.activations_bytes),
         workspace_bytes=round(use.workspace_bytes),
-        reserve_bytes=round(reserve),
+        reserve_bytes=None if effects.on(device.unit).reserve_bytes is None else round(reserve),
         total_bytes=round(total),
         capacity_bytes=None if capacity is None else round(capacity),
         fits=None if capacity is None else total <= capacity,

@@ -15,7 +15,7 @@ from inferometer.cost.work.rules.attention import cache_bytes, cached_bytes_per_
 from inferometer.cost.work.rules.experts import hidden_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Op, Tensor
@@ -40,8 +40,11 @@ class Footprint:
     kv_bytes_per_token: Any  # of one sequence, while no layer's window is full
 
 
-def footprint(graph: Graph, binding: Binding) -> Footprint:
-    """Memory for one step of the graph at these sizes. Sizes that only the data tells count as nothing."""
+def footprint(graph: Graph, binding: Binding, shares: Mapping[str, float] | None = None) -> Footprint:
+    """Memory for one step of the graph at these sizes. Sizes that only the data tells count as nothing.
+
+    `shares` are what a device has of activations that it shares with others, by their names.
+    """
     unknown = unknown_sizes(graph, binding)
     bound = with_formats(graph, binding)
 
@@ -53,7 +56,8 @@ def footprint(graph: Graph, binding: Binding) -> Footprint:
     caches = sum(block.count * cache_bytes(op, bound) for block, op in ops if is_cached(op))
     kv = caches + _loose_cache_bytes(graph, size_of)
     state = resident(graph, size_of, "state")
-    activations, peak_at = _most(live_bytes(graph, size_of))
+    parts = shares or {}
+    activations, peak_at = _most(live_bytes(graph, lambda tensor: parts.get(tensor.name, 1) * size_of(tensor)))
     workspace: Any = 0
     for _, op in ops:
         workspace = larger(workspace, _workspace(op, bound, size_of))

@@ -5,7 +5,8 @@ The same bytes as `memory.footprint`, made ready for many sizes and for graphs t
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from inferometer.cost.work.rules.attention import cache_bytes
 from inferometer.cost.work.symbolic import SYMBOLIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from inferometer.core.graph import Block, Tensor
     from inferometer.cost.parallel import Placed
@@ -77,6 +78,8 @@ class Passing:
     inner: tuple[tuple[Op, Scale], ...]  # ops with results of their own inside
     first: Timeline | None  # of a request's first step; None: bytes are no polynomials
     later: Timeline | None  # of the others, in which what runs once a request does not run again
+    caches: tuple[_Cache, ...] = ()  # all of them, as the fullest device has them
+    shares: Mapping[str, float] = field(default_factory=dict)  # of tensors that no device has whole, by name
 
     def use(self, sizes: Mapping[str, Any], *, first: bool = True) -> MemoryUse:
         """What one step needs beside the weights, its new tokens in the cache included: numbers, or arrays."""
@@ -101,10 +104,13 @@ class Passing:
         return most
 
     def _counted(self, binding: Binding) -> MemoryUse:
-        """The long way, on one device."""
-        found = footprint(self.graph, binding)
+        """The long way: the graph's own bytes, with what a device has of the caches and of shared activations."""
+        found = footprint(self.graph, binding, shares=self.shares)
+        unknown = unknown_sizes(self.graph, binding)
+        known = [cache for cache in self.caches if not cache.op.symbols & unknown]
+        whole = sum(block.count * cache_bytes(op, binding) for block, op in _cached_ops(self.graph, unknown))
         return MemoryUse(
-            kv_bytes=found.kv_bytes,
+            kv_bytes=found.kv_bytes - whole + _cache_bytes(known, binding),
             state_bytes=found.state_bytes,
             activations_bytes=found.activations_bytes,
             workspace_bytes=found.workspace_bytes,
@@ -150,6 +156,8 @@ def passing_of(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Passin
         inner=tuple((e.op, e.scale) for _, e in _entries(graph, placed) if _has_inner(e.op)),
         first=first,
         later=later,
+        caches=tuple(caches),
+        shares=_shares(placed),
     )
 
 
@@ -167,6 +175,10 @@ def _still_read(graph: Graph) -> tuple[Tensor, ...]:
     """Inputs of the graph that some op of every step reads: not an image, nor the text an encoder has read."""
     names = {tensor.name for _, op in graph.ops() if not op.get("once") for tensor in op.inputs}
     return tuple(tensor for tensor in graph.inputs if tensor.name in names)
+
+
+def _cached_ops(graph: Graph, unknown: frozenset[str]) -> Iterator[tuple[Block, Op]]:
+    return ((block, op) for block, op in graph.ops() if is_cached(op) and not op.symbols & unknown)
 
 
 def _caches(graph: Graph, placed: list[list[Placed]], terms: Terms) -> Iterator[_Cache]:
@@ -218,7 +230,7 @@ def _cache_bytes(caches: Iterable[_Cache], binding: Binding) -> Any:
 
 
 def _has_inner(op: Op) -> bool:
-    return op.kind == "moe_experts" or bool(op.get("kv_latent") and not op.get("absorbed"))
+    return op.kind == "moe_experts" or bool(op.get("kv_latent") and op.get("absorbed") is not True)
 
 
 def _shaped(values: Any, shape: tuple[int, ...]) -> Any:
@@ -252,14 +264,19 @@ def _is_loose(graph: Graph, binding: Binding) -> bool:
     return False
 
 
-def _sizes(placed: list[list[Placed]], binding: Binding) -> Callable[[Tensor], Any]:
-    shares = {
+def _shares(placed: list[list[Placed]]) -> dict[str, float]:
+    """What a device has of the tensors that it shares with others, by name."""
+    return {
         tensor.name: entry.scale.writes
         for ops in placed
         for entry in ops
         if entry.scale.writes < 1
         for tensor in entry.op.outputs
     }
+
+
+def _sizes(placed: list[list[Placed]], binding: Binding) -> Callable[[Tensor], Any]:
+    shares = _shares(placed)
 
     def size_of(tensor: Tensor) -> Any:
         size = binding.nbytes(tensor)

@@ -21,6 +21,7 @@ from inferometer.cost.price.price import Levels, levels_of, require_rate
 from inferometer.cost.price.priors import prior_for
 from inferometer.cost.price.rates import Rates, rates_of
 from inferometer.cost.price.step import Pace, Step, ideals, over_rows, price_rows
+from inferometer.cost.work.classes import MATRIX, class_of
 from inferometer.cost.work.prepare import Prepared, Quantities
 from inferometer.errors import DomainError
 
@@ -42,6 +43,7 @@ class Plan:
     link: Link | None = None
     overlap: float = 0.0
     notes: tuple[str, ...] = ()
+    arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
     rates: dict[str, Rates] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
 
@@ -170,7 +172,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     if not 0 <= overlap <= 1:
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
-    inverse, notes = _inverse_peaks(prepared, device)
+    inverse, arithmetic, notes = _inverse_peaks(prepared, device)
     if calibration is not None:
         notes = (*notes, _calibrated_by(calibration), *calibration.notes)
     return Plan(
@@ -184,6 +186,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         link=link,
         overlap=overlap,
         notes=notes,
+        arithmetic=arithmetic,
     )
 
 
@@ -194,19 +197,25 @@ def _calibrated_by(calibration: Calibration) -> str:
     )
 
 
-def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """For each format that work is counted in, seconds an operation on each row; and what is to be said."""
+def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], tuple[str, ...], tuple[str, ...]]:
+    """For each format that work is counted in, seconds an operation on each row.
+
+    Also the formats that matrix products are computed in, and what is to be said.
+    """
     inverse = {key.removeprefix("flops:"): np.zeros((len(prepared.rows), 1)) for key in prepared.keys}
     binding = prepared.binding({})
     notes: dict[str, None] = {}
+    arithmetic: dict[str, None] = {}
     for counted in prepared.arithmetic:
         found = arithmetic_for(counted.op, counted.key, binding, device, prepared.effects)
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
             inverse[counted.key][counted.rows, 0] = 1 / peak
+            if class_of(counted.op) in MATRIX:
+                arithmetic[found.name] = None
         if found.note:
             notes[found.note] = None
-    return inverse, tuple(notes)
+    return inverse, tuple(arithmetic), tuple(notes)
 
 
 def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:

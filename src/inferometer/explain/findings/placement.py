@@ -1,79 +1,104 @@
-"""Where it ran: on the CPU instead of the accelerator, or on too few or too many threads."""
+"""Where it ran: on another unit than the one it was meant for, or on too few or too many threads."""
 
 from __future__ import annotations
 
 from math import fsum
 from typing import TYPE_CHECKING
 
+from inferometer.core.device import UNITS
 from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, at_most, at_stake, command_option, evidence, graded, phase_words
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
     from inferometer.core.profile import OpTime, Phase
 
 _SOME = 0.02  # of the time: less is shapes and indices, which belong on the CPU
 
 
 def placement_fallback(case: Case) -> Finding | None:
-    wanted = _accelerator(case)
+    wanted = _wanted(case)
     if wanted is None:
         return None
-    fallen = [(phase, ops) for phase in case.repeating if (ops := _fallen(case, phase))]
-    if not fallen:
+    phases = [(phase, ops) for phase in case.repeating if (ops := _fallen(case, phase, wanted))]
+    if not phases:
         return None
-    phase, ops = max(fallen, key=lambda pair: case.stake(pair[0], fsum(op.time_s for op in pair[1])))
+    phase, ops = max(phases, key=lambda pair: case.stake(pair[0], fsum(op.time_s for op in pair[1])))
     seconds = fsum(op.time_s for op in ops)
     share = seconds / phase.time_s
     if share < _SOME:
         return None
+    shares = {unit: part / phase.time_s for unit, part in _seconds(ops).items()}
+    reached = _seconds(phase.ops).get(wanted, 0.0) / phase.time_s
     kinds = ", ".join(dict.fromkeys(op.kind for op in sorted(ops, key=lambda op: -op.time_s)))
-    everything = len(ops) == len(phase.ops)
+    nothing = not reached
     return Finding(
         code="placement.fallback",
-        title=f"Nothing ran on the {wanted.upper()}: every op fell back to the CPU"
-        if everything
-        else f"{_counted(ops)} ran on the CPU instead of the {wanted.upper()}: {share:.0%} of {phase_words(phase)}",
+        title=f"Nothing ran on the {wanted.upper()}: every op fell back to the {_named(shares)}"
+        if nothing
+        else f"{_counted(ops)} ran on the {_named(shares)} instead of the {_named({wanted: reached})}: "
+        f"{share:.0%} of {phase_words(phase)}",
         evidence=evidence(
             share=share,
             time_s=seconds,
-            cpu_ops=sum(op.count for op in ops),
+            fallen_ops=sum(op.count for op in ops),
             ops=sum(op.count for op in phase.ops),
-            speedup_at_most=None if everything else at_most(share),
+            speedup_at_most=None if nothing else at_most(share),
+            **{f"{unit}_share": part for unit, part in ({wanted: reached} | shares).items()},
         ),
         advice=f"The engine has no kernel for these ops on the {wanted.upper()}, or was not built for it: {kinds}. "
         "Replace or re-export them, use a newer engine or another provider, or run all of it on the CPU to save the "
         "copies.",
         **at_stake(case, phase, seconds),
-        changes=() if everything else ("unit=cpu",),
+        changes=() if nothing else ("unit=cpu",),
     )
 
 
-def _accelerator(case: Case) -> str | None:
-    """The accelerator it was meant to run on: some ops did, `--unit` named it, or the device is one."""
-    units = {op.unit.partition(":")[0] for phase in case.profile.phases for op in phase.ops if op.unit}
-    accelerators = sorted(units - {"cpu"}) or [unit for unit in _meant(case) if unit != "cpu"]
-    return accelerators[0] if accelerators else None
+def _wanted(case: Case) -> str | None:
+    """The accelerator that it was meant to run on, if any.
+
+    The one that `--unit` named; else the one with the most time, because an op or two on another is no choice of
+    anyone's; else, where nothing ran on an accelerator, the device's own unit.
+    """
+    asked = (command_option(case, "--unit") or "").partition(":")[0]
+    if asked in UNITS:
+        return None if asked == "cpu" else asked
+    seconds = _seconds([op for phase in case.profile.phases for op in phase.ops])
+    accelerators = [unit for unit in seconds if unit != "cpu"]
+    if accelerators:
+        return accelerators[0]
+    return case.device.unit if case.device and case.device.unit != "cpu" else None
 
 
-def _counted(ops: list[OpTime]) -> str:
+def _seconds(ops: Iterable[OpTime]) -> dict[str, float]:
+    """The time on each kind of unit, the longest first."""
+    seconds: dict[str, float] = {}
+    for op in ops:
+        if op.unit is not None:
+            unit = op.unit.partition(":")[0]
+            seconds[unit] = seconds.get(unit, 0.0) + op.time_s
+    return dict(sorted(seconds.items(), key=lambda pair: -pair[1]))
+
+
+def _named(shares: Mapping[str, float]) -> str:
+    return " and the ".join(f"{unit.upper()} ({share:.0%})" for unit, share in shares.items())
+
+
+def _counted(ops: Sequence[OpTime]) -> str:
     count = sum(op.count for op in ops)
     return f"{count} ops" if count > 1 else "1 op"
 
 
-def _meant(case: Case) -> list[str]:
-    option = command_option(case, "--unit")
-    return [unit.partition(":")[0] for unit in (option, case.device.unit if case.device else None) if unit]
-
-
-def _fallen(case: Case, phase: Phase) -> list[OpTime]:
-    """Ops that ran on the CPU and should not have. A host op that has a device's time only starts the kernel.
+def _fallen(case: Case, phase: Phase, wanted: str) -> list[OpTime]:
+    """Ops that ran on another unit than they should have. A host op that has a device's time only starts the kernel.
 
     PyTorch's CPU ops beside a GPU's kernels are the dispatch of those kernels.
     """
     mixed = any(op.unit not in {None, "cpu"} for op in phase.ops)
     if case.profile.kind != "measured" or (mixed and (case.profile.runtime or "").startswith("torch")):
         return []
-    return [op for op in phase.ops if op.unit == "cpu" and op.device_s is None]
+    return [op for op in phase.ops if op.unit and op.unit.partition(":")[0] != wanted and op.device_s is None]
 
 
 def threads_too_many(case: Case) -> Finding | None:

@@ -148,7 +148,15 @@ def cache_bytes(op: Op, binding: Binding) -> Any:
 
 
 def expanded_bytes(op: Op, binding: Binding) -> Any:
-    """Bytes of the keys and values that naive MLA makes again from the cached latents."""
+    """Bytes of the keys and values that naive MLA makes again from the cached latents.
+
+    Where an engine takes the cheaper form, nothing for the workloads for which that is the absorbed one.
+    """
+    if op.get("absorbed") == "cheaper":
+        absorbed, naive = (_with_form(op, absorbed=form) for form in (True, False))
+        fewer = attention(absorbed, binding).total_flops <= attention(naive, binding).total_flops
+        size = expanded_bytes(naive, binding)
+        return np.where(fewer, 0, size) if isinstance(fewer, np.ndarray) else 0 if fewer else size
     return binding.format(op.inputs[0]).nbytes(_expanded_elements(op, binding))
 
 
