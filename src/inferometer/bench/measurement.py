@@ -58,11 +58,11 @@ class Measurement(Collected):
             samples_s=self.samples_s,
             clean_s=median,
         )
-        host = self.environment.host
+        host, machine = self.environment.host, self.environment.machine
         return Profile(
             kind="measured",
             model=ModelFacts(name=self.name),
-            device=DeviceFacts(name="local", title=host.get("cpu")),
+            device=DeviceFacts(name="local", title=machine.cpu if machine else host.get("cpu")),
             workload=Workload(),
             phases=(phase,),
             summary=Headline(latency_s=median, peak_memory_bytes=self.peak_memory_bytes),

@@ -14,6 +14,7 @@ from inferometer.bench.loop import Progress, collect
 from inferometer.bench.measurement import Measurement, measured
 from inferometer.bench.plan import Plan
 from inferometer.bench.subject import FunctionSubject, Stopwatch, Subject, calls_for, name_of
+from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.profile import Environment
 from inferometer.errors import GateError
 
@@ -112,7 +113,7 @@ def measure(  # noqa: PLR0913 - as above, and the seams
         for subject in subjects:
             stack.callback(subject.close)
         collected = collect(subjects, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
-    environment = Environment()
+    environment = Environment(machine=this_machine()) if not isinstance(watch, Guard) else Environment()
     if isinstance(watch, Guard) and first is not None:
         during = tuple(dict.fromkeys(disturbance for one in collected for disturbance in one.disturbances))
         environment = watch.environment(first, during, watch.after(first))

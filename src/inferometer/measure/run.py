@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from inferometer.bench.plan import Plan
-from inferometer.catalog.detect import detect_host
+from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.graph import Graph, is_generative
-from inferometer.core.profile import Profile
+from inferometer.core.profile import Environment, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.request import GENERATE, PROMPT
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
@@ -114,7 +114,7 @@ def measure_model(
         command=request.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
-    profiles = tuple(_titled(assemble_profile(_of_case(subject, case, raw), raw, case=case)) for case in cases)
+    profiles = tuple(_with_machine(assemble_profile(_of_case(subject, case, raw), raw, case=case)) for case in cases)
     return MeasuredRun(
         profiles=profiles,
         graph=prepared.graph,
@@ -131,11 +131,14 @@ def _stored(precision: Precision, request: MeasureRequest, prepared: PreparedMod
     return replace(precision, weights=given or precision.weights)
 
 
-def _titled(profile: Profile) -> Profile:
-    """The profile with the CPU's name as its device's title, if it has none: an unguarded run saw no machine."""
-    if profile.device.title is not None:
-        return profile
-    return replace(profile, device=replace(profile.device, title=detect_host().cpu.model))
+def _with_machine(profile: Profile) -> Profile:
+    """The profile with its machine, and with the CPU's name as its device's title: an unguarded run saw neither."""
+    environment = profile.environment or Environment()
+    machine = environment.machine or this_machine()
+    title = profile.device.title or machine.cpu
+    return replace(
+        profile, device=replace(profile.device, title=title), environment=replace(environment, machine=machine)
+    )
 
 
 def choose_runtime(model: str, unit: str | None = None) -> Runtime:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.units import format_quantity
+from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from inferometer.core.machine import MachineFacts
     from inferometer.core.profile import Headline, Phase, Profile
     from inferometer.core.workload import Workload
 
@@ -22,8 +23,29 @@ TIMES = (
 
 
 def profile_title(profile: Profile) -> str:
+    return f"{profile.model.name} on {place_of(profile)}"
+
+
+def place_of(profile: Profile) -> str:
+    """Where it ran, or would run: `ubuntu-box · Intel Xeon Platinum 8592+ · 2 cores`, `4 × NVIDIA H200`."""
+    machine = profile.environment.machine if profile.environment else None
+    if machine is not None:
+        return machine.title(profile.device.title)
     count = f"{profile.device.count} × " if profile.device.count > 1 else ""
-    return f"{profile.model.name} on {count}{profile.device.title or profile.device.name}"
+    return f"{count}{profile.device.title or profile.device.name}"
+
+
+def machine_facts_text(machine: MachineFacts) -> Iterator[str]:
+    """What is known of a machine besides its name, processor and cores."""
+    yield f"id {machine.id}"
+    if machine.board:
+        yield machine.board
+    if machine.memory_bytes is not None:
+        yield format_capacity(machine.memory_bytes)
+    yield from (*machine.gpus, *machine.accelerators)
+    yield from filter(None, (machine.system, machine.container))
+    if machine.virtualised:
+        yield f"virtual machine ({machine.hypervisor})" if machine.hypervisor else "virtual machine"
 
 
 def profile_notes(profile: Profile) -> tuple[str, ...]:
