@@ -73,8 +73,8 @@ def machine_roof(
 ) -> Roof:
     """The stored roof of this machine, measured now if there is none yet.
 
-    With `fresh`, as before a run, a roof older than a day is measured again; one that was measured while the machine was
-    busy always after ten minutes. The better of the two is stored: a roof is the best the machine has shown.
+    With `fresh`, as before a run, a roof older than a day is measured again; one of a busy machine always is, after ten
+    minutes. The better of the two is stored: a roof is the best the machine has shown.
     """
     machine = name_start(this_machine().id, device.title)
     path = (folder or data_folder() / "roofs") / f"{machine}.json"
