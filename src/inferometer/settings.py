@@ -164,6 +164,12 @@ def styled_terminal() -> bool:
     return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
+def visible_gpus() -> tuple[str, ...] | None:
+    """The GPUs that CUDA shows to programs, in their order; None where it shows all."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")  # noqa: TID251 - the one place that reads it
+    return None if shown is None else tuple(part.strip() for part in shown.split(",") if part.strip())
+
+
 def debug() -> bool:
     return value_of("INFEROMETER_DEBUG") not in {None, "", "0"}
 

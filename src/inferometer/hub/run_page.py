@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.hub.run_charts import charts_of
 from inferometer.hub.run_view import cards_of, layer_columns, percentile_rows, phase_rows
 from inferometer.report.charts.memory import memory_parts
-from inferometer.report.phrases import place_of, profile_title
+from inferometer.report.phrases import energy_notes, place_of, profile_title
 from inferometer.units import format_capacity
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def environment_rows(profile: Profile) -> list[tuple[str, str]]:
         environment = profile.environment
         rows += _machine_rows(environment.machine)
         rows += [("threads", environment.threads), ("load before", environment.load_before)]
+        rows += [("energy", note) for note in energy_notes(environment)]
         rows += [("load after", environment.load_after), *(("disturbed", reason) for reason in environment.reasons)]
         told = set() if environment.machine is None else _TOLD
         host = ((name, value) for name, value in environment.host.items() if name not in told)

@@ -19,6 +19,7 @@ from inferometer.cost.request import GENERATE, PROMPT
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.child import runtime_named
+from inferometer.measure.energy import with_energy
 from inferometer.measure.formats import main_format, mixture_note
 from inferometer.measure.inputs import index_limits, input_shapes
 from inferometer.measure.isolate import ChildLimits, isolated
@@ -67,6 +68,7 @@ class MeasureRequest:
     shape: bool = True
     guarded: bool = True
     strict: bool = False
+    energy: bool = True
     command: str | None = None
 
 
@@ -114,7 +116,7 @@ def measure_model(
         command=request.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
-    profiles = tuple(_with_machine(assemble_profile(_of_case(subject, case, raw), raw, case=case)) for case in cases)
+    profiles = tuple(_profile(subject, raw, case) for case in cases)
     return MeasuredRun(
         profiles=profiles,
         graph=prepared.graph,
@@ -129,6 +131,11 @@ def _stored(precision: Precision, request: MeasureRequest, prepared: PreparedMod
     """The precision with the format that the file stores its weights in; in a file of ours, the requested one."""
     given = request.workload.precision.weights or prepared.precision or main_format(prepared.graph)
     return replace(precision, weights=given or precision.weights)
+
+
+def _profile(subject: MeasuredSubject, raw: Raw, case: TextOrder | None) -> Profile:
+    profile = assemble_profile(_of_case(subject, case, raw), raw, case=case)
+    return with_energy(_with_machine(profile), raw.energies, case)
 
 
 def _with_machine(profile: Profile) -> Profile:
@@ -180,7 +187,7 @@ def verify_against(
     require_ready(trusted)
     one_run = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
     runtime = request.runtime or choose_runtime(request.model, request.unit).name
-    mine = replace(request, runtime=runtime, plan=one_run, shape=False, guarded=False)
+    mine = replace(request, runtime=runtime, plan=one_run, shape=False, guarded=False, energy=False)
     right = replace(
         mine, model=model or request.model, runtime=reference, weights="f32", providers=(), optimisation=None,
         precision="f32" if "f32" in trusted.capabilities.precision else None, options={},
@@ -335,6 +342,7 @@ def _order(
         inputs=request.inputs,
         shape=request.shape,
         guarded=request.guarded,
+        energy=request.energy,
         seed=request.seed,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.cards import Card, Fact
+from inferometer.report.phrases import energy_fact, energy_notes
 from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
@@ -35,7 +36,8 @@ _SURELY = 0.01  # a drift less likely by chance than this is shown
 def measurement_card(measurement: Measurement) -> Card:
     """One measurement: its time first, then how it spreads, then how it was taken."""
     facts = [*_statistics(measurement.summary), *_circumstances(measurement)]
-    return Card(title=measurement.name, subtitle=f"{measurement.summary.count} runs", facts=tuple(facts))
+    subtitle, notes = f"{measurement.summary.count} runs", tuple(energy_notes(measurement.environment))
+    return Card(title=measurement.name, subtitle=subtitle, facts=tuple(facts), sources=notes)
 
 
 def _statistics(summary: Summary) -> Iterator[Fact]:
@@ -63,6 +65,8 @@ def _statistics(summary: Summary) -> Iterator[Fact]:
 def _circumstances(measurement: Measurement) -> Iterator[Fact]:
     if measurement.peak_memory_bytes is not None:
         yield "memory", format_quantity(measurement.peak_memory_bytes, "B"), "peak"
+    if measurement.energy_j is not None:
+        yield from energy_fact(measurement.profile)
     yield "warm-up", f"{len(measurement.warmup_s)} runs", "not counted"
     if measurement.failures:
         yield "succeeded", f"{measurement.success_rate:.1%}", f"of {measurement.runs} runs, warm-up included"

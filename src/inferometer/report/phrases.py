@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from inferometer.core.machine import MachineFacts
-    from inferometer.core.profile import Headline, Phase, Profile
+    from inferometer.core.profile import Environment, Headline, Phase, Profile
     from inferometer.core.workload import Workload
 
 # Label, field of the summary, and the phase that it is the time of.
@@ -52,7 +52,38 @@ def profile_notes(profile: Profile) -> tuple[str, ...]:
     """Critical findings as warnings (`explain` has the others), then what the profile's maker noted."""
     critical = (finding for finding in profile.findings if finding.severity == "critical")
     warnings = (f"! {finding.title}: {finding.advice}" for finding in critical)
-    return (*warnings, *(profile.provenance.notes if profile.provenance else ()))
+    notes = profile.provenance.notes if profile.provenance else ()
+    return (*warnings, *notes, *energy_notes(profile.environment))
+
+
+def energy_notes(environment: Environment | None) -> Iterator[str]:
+    """Which sensors the energy is of and what they include; or, once, why there is none."""
+    facts = environment.energy if environment else None
+    if facts is None:
+        return
+    if not facts.sensors:
+        yield f"Energy is not measured: {facts.reason}."
+        return
+    covered = ", ".join(dict.fromkeys(sensor.covers for sensor in facts.sensors))
+    names = ", ".join(sensor.name for sensor in facts.sensors)
+    spans = " and ".join(f"{format_quantity(seconds, 's')} of {name}" for name, seconds in facts.window_s.items())
+    over = f"; measured over {spans}" if spans else ""
+    yield f"Energy is of {covered} ({names}) and includes the draw at rest{over}."
+    if facts.reason:
+        yield f"Energy is not measured of everything: {facts.reason}."
+
+
+def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:
+    """Joules of a measured inference or request, and of a token; beside them what the machine draws at rest."""
+    joules, facts = profile.summary.energy_j, profile.environment.energy if profile.environment else None
+    decode = profile.phase("decode")
+    rest = f"{format_quantity(facts.idle_w, 'W')} at rest" if facts and facts.idle_w is not None else None
+    token = f"{format_quantity(decode.energy_j, 'J')} a token" if decode and decode.energy_j is not None else None
+    if joules is not None:
+        what = "a request" if decode else "a run"
+        yield "energy", format_quantity(joules, "J"), ", ".join(filter(None, (what, token, rest)))
+    elif token is not None:
+        yield "energy", token, rest or ""
 
 
 def sizes_of(workload: Workload) -> str:

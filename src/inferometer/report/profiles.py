@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.statistics import summarise
 from inferometer.report.cards import Card, Fact
-from inferometer.report.phrases import TIMES, percent, phase_remarks, profile_notes, profile_title, sizes_of
+from inferometer.report.phrases import (
+    TIMES,
+    energy_fact,
+    percent,
+    phase_remarks,
+    profile_notes,
+    profile_title,
+    sizes_of,
+)
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
@@ -25,7 +33,7 @@ _NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's nam
 _SHORT = {"median over generations of the mean step": "median of means"}
 _PHASES = columns(
     Column(key="name", heading="phase"),
-    "time_s", "statistic", "runs", "predicted_s", "floor_s", "flops", "bytes",
+    "time_s", "statistic", "runs", "predicted_s", "floor_s", "flops", "bytes", "energy_j",
 )  # fmt: skip
 _LAYERS = columns(
     Column(key="name", heading="layer"),
@@ -97,6 +105,7 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
     summary, environment = profile.summary, profile.environment
     if summary.peak_memory_bytes is not None:
         yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
+    yield from energy_fact(profile)
     if summary.top_unit is not None:
         yield "top unit", summary.top_unit, f"by time; {summary.top_unit_by_count} by the number of ops"
     if profile.verification is not None:
