@@ -1,17 +1,22 @@
 """The energy of a language model's phases: in clean generations where they are long, repeated where they are short."""
 
+import sys
 from dataclasses import replace
 
 import pytest
 
+from fakes.fake_runtime import FakeClock, FakeRuntime, write_arrays, write_text
 from fakes.powered_machine import PoweredMachine
+from inferometer.bench.plan import Plan
 from inferometer.core.profile import Environment
 from inferometer.errors import EngineError
+from inferometer.measure.arrays import measure_arrays
 from inferometer.measure.energy import TextEnergy, with_energy
-from inferometer.measure.order import TextOrder
+from inferometer.measure.order import MeasureOrder, TextOrder
+from inferometer.measure.texts import measure_text
 from inferometer.profiler.energy import energy_meter
 from inferometer.report.profiles import profile_card
-from inferometer.runtimes.base import Event
+from inferometer.runtimes.base import Event, Target
 from unit.hub.samples import decoder, network
 
 ORDER = TextOrder(prompt=32, generate=11)
@@ -97,6 +102,56 @@ def test_without_a_sensor_nothing_is_repeated():
     found = energy_of(machine, engine)
     assert (found.joules, engine.generations) == ({}, 4)
     assert "root only" in found.facts.reason
+
+
+class Drawing(FakeClock):
+    """The fake engine's clock: while it works, the machine draws 20 W."""
+
+    def __init__(self, machine):
+        self.machine = machine
+
+    def __call__(self):
+        return self.machine.clock.now * 1e-9
+
+    def ns(self):
+        return self.machine.clock.now
+
+    def advance(self, seconds):
+        self.machine.clock.draw(seconds, watts=20.0)
+
+
+def told(monkeypatch, measure, order):
+    """What the child tells of the energy of an order, on a machine with a counter."""
+    machine, answers = PoweredMachine(), []
+    meter = replace(energy_meter(machine), clock_ns=machine.clock, sleep=machine.clock.rest, every_s=None)
+    monkeypatch.setattr(sys.modules[measure.__module__], "energy_meter", lambda _: meter)
+    measure(order, FakeRuntime(clock=Drawing(machine)), lambda name, value: answers.append((name, value)))
+    return [value for name, value in answers if name == "energy"]
+
+
+def ordered(path, *text, **more):
+    target = Target(path=path, format="fake", text=bool(text), context=64, sizes={"batch": 1})
+    plan = Plan(warmup=1, runs=3, seconds=0.0, calls=1)
+    return MeasureOrder(runtime="fake", target=target, plan=plan, text=text, guarded=False, shape=False, **more)
+
+
+def test_the_child_measures_a_step(monkeypatch, tmp_path):
+    path = write_arrays(tmp_path / "m.fake")
+    [found] = told(monkeypatch, measure_arrays, ordered(path, energy=True))
+    assert found.joules["forward"] == pytest.approx(2.1e-3 * 20.0)
+    assert found.facts.idle_w == pytest.approx(10.0)
+    assert told(monkeypatch, measure_arrays, ordered(path)) == []  # nobody asked
+
+
+def test_the_child_measures_every_length(monkeypatch, tmp_path):
+    path = write_text(tmp_path / "m.fake", context_s=0.0, sample_s=0.0)
+    lengths = (TextOrder(prompt=8, generate=9), TextOrder(prompt=32, generate=9))
+    found = told(monkeypatch, measure_text, ordered(path, *lengths, energy=True))
+    assert [energy.order for energy in found] == list(lengths)
+    layers_s = 2e-3
+    for energy in found:
+        assert energy.joules["prefill"] == pytest.approx(20.0 * (layers_s + 1e-4 * energy.order.prompt), rel=0.02)
+        assert energy.joules["decode"] == pytest.approx(20.0 * layers_s, rel=0.02)
 
 
 def test_a_request_is_its_prompt_and_each_token_after_the_first():
