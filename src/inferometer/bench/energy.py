@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.bench.subject import Subject
 from inferometer.core.profile import EnergyFacts
+from inferometer.errors import InferometerError
 from inferometer.profiler.energy import EnergyMeter, Stretch, Window
 
 if TYPE_CHECKING:
@@ -91,7 +92,10 @@ class MeteredSubject:
                 if clock() - begun >= wanted_ns:
                     return calls
 
-        calls, window = self.meter.over(all_of_them)
+        try:
+            calls, window = self.meter.over(all_of_them)
+        except InferometerError as error:  # the times are measured already: they stay
+            return f"a run failed while its energy was measured: {error.message.rstrip('.')}"
         return [(window, calls)] if calls else "a run failed while its energy was measured"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.commands import CommandSubject
 from inferometer.bench.guard import FirstLook, Guard, NoGuard
-from inferometer.bench.loop import Progress, collect
+from inferometer.bench.loop import Collected, Progress, collect
 from inferometer.bench.measurement import Measurement, measured
 from inferometer.bench.plan import Plan
 from inferometer.bench.subject import FunctionSubject, Stopwatch, Subject, calls_for, name_of
@@ -126,10 +126,7 @@ def measure(  # noqa: PLR0913 - as above, and the seams
             stack.callback(subject.close)
         collected = collect(measuring, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
         energies = [subject.energy(phase) for subject in measuring]
-    environment = Environment(machine=this_machine()) if not isinstance(watch, Guard) else Environment()
-    if isinstance(watch, Guard) and first is not None:
-        during = tuple(dict.fromkeys(disturbance for one in collected for disturbance in one.disturbances))
-        environment = watch.environment(first, during, watch.after(first))
+    environment = _environment(watch, first, collected)
     require_quiet(environment.reasons, strict=strict)
     turns = uuid.uuid4().hex if len(subjects) > 1 and plan.interleave else None
     created = now().isoformat(timespec="seconds")
@@ -147,6 +144,13 @@ def measure(  # noqa: PLR0913 - as above, and the seams
         )
         for one, line, energy in zip(collected, lines, energies, strict=True)
     )
+
+
+def _environment(watch: Guard | NoGuard, first: FirstLook | None, collected: Sequence[Collected]) -> Environment:
+    if not isinstance(watch, Guard) or first is None:
+        return Environment(machine=this_machine())
+    during = tuple(dict.fromkeys(disturbance for one in collected for disturbance in one.disturbances))
+    return watch.environment(first, during, watch.after(first))
 
 
 def _machine(watch: Guard | NoGuard) -> Machine:

@@ -67,14 +67,14 @@ def measure_arrays(
             MemoryReadings(before_bytes=before, opened_bytes=opened, peak_bytes=peak, device_peak_bytes=device),
         )
         tell("clean", clean)
-        if meter is not None:
-            measured = subject.energy("forward", unit=session.opened.unit)
-            joules = {} if measured.energy_j is None else {"forward": measured.energy_j}
-            tell("energy", CaseEnergy(joules=joules, facts=measured.facts))
         if isinstance(guard, Guard) and first_look is not None:
             tell("environment", guard.environment(first_look, clean.disturbances, guard.after(first_look)))
         else:
             tell("environment", Environment())
+        if meter is not None:
+            measured = subject.energy("forward", unit=session.opened.unit)
+            joules = {} if measured.energy_j is None else {"forward": measured.energy_j}
+            tell("energy", CaseEnergy(joules=joules, facts=measured.facts))
         if order.outputs is not None:
             _keep(order.outputs, session, tell)
         if order.shape and runtime.capabilities.per_op and clean.samples_s:
