@@ -143,10 +143,22 @@ def _help(command: click.Command, parent: click.Context, name: str) -> str:
         return f"```text\n{command.get_help(context)}\n```"
 
 
+_FILE = """The configuration file is TOML; the environment comes before it:
+
+```toml
+machine = "lab-pi"
+```"""
+
+
 def settings_page() -> str:
     rows = ((f"`{s.name}`", s.default or "unset", s.meaning) for s in settings.SETTINGS)
     return _page(
-        ["# Settings", "Environment variables; there are no others.", _rows(("name", "default", "meaning"), rows)]
+        [
+            "# Settings",
+            "Environment variables; there are no others.",
+            _rows(("name", "default", "meaning"), rows),
+            _FILE,
+        ]
     )
 
 

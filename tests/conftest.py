@@ -19,7 +19,11 @@ check_every_profile()
 def _folders_of_our_own(tmp_path_factory):
     """Commands that keep runs, models or calibrations keep them here, not among the user's."""
     folder = tmp_path_factory.mktemp("user")
-    chosen = {"INFEROMETER_DATA": str(folder / "data"), "INFEROMETER_CACHE": str(folder / "cache")}
+    chosen = {
+        "INFEROMETER_DATA": str(folder / "data"),
+        "INFEROMETER_CACHE": str(folder / "cache"),
+        "INFEROMETER_CONFIG": str(folder / "config.toml"),
+    }
     patch = pytest.MonkeyPatch()
     for name, value in chosen.items():
         patch.setenv(name, value)

@@ -1,19 +1,27 @@
 """Settings: the environment variables Inferometer reads, all of them, in one table.
 
-Nothing else in the program looks at the environment, and nothing sets it.
+Nothing else in the program looks at the environment, and nothing sets it. A few settings may also stand in a file,
+`config.toml` in the user's configuration folder; the environment comes first.
 """
 
 import os
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
+
+from inferometer.errors import InferometerError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
+    """`key` is its name in the configuration file, if it may stand there."""
+
     name: str
     default: str | None
     meaning: str
+    key: str | None = None
 
 
 SETTINGS = (
@@ -33,6 +41,11 @@ SETTINGS = (
         meaning="Folders with your own catalog rows (TOML), separated like PATH; read after the built-in ones.",
     ),
     Setting(
+        name="INFEROMETER_CONFIG",
+        default=None,
+        meaning="The configuration file.  Without it: `inferometer/config.toml` in the user's configuration folder.",
+    ),
+    Setting(
         name="INFEROMETER_DEBUG",
         default="0",
         meaning="1 shows the traceback behind an error, as `--debug` does.",
@@ -41,6 +54,12 @@ SETTINGS = (
         name="INFEROMETER_DATA",
         default=None,
         meaning="Folder for runs and calibrations.  Without it: `inferometer` in the user's data folder.",
+    ),
+    Setting(
+        name="INFEROMETER_MACHINE",
+        default=None,
+        meaning="What runs call this machine.  Without it: `machine` in the configuration file, else the host name.",
+        key="machine",
     ),
     Setting(
         name="INFEROMETER_PORT",
@@ -61,8 +80,49 @@ SETTINGS = (
 
 
 def value_of(name: str) -> str | None:
+    """From the environment, else from the configuration file if it may stand there, else the default."""
     setting = next(setting for setting in SETTINGS if setting.name == name)
-    return os.environ.get(name, setting.default)  # noqa: TID251 - the one place that reads it
+    value = os.environ.get(name)  # noqa: TID251 - the one place that reads it
+    if value is None and setting.key is not None:
+        value = _configured(setting.key)
+    return setting.default if value is None else value
+
+
+def config_file() -> Path:
+    chosen = value_of("INFEROMETER_CONFIG")
+    if chosen:
+        return Path(chosen).expanduser()
+    homes = {"win32": ("APPDATA", "~/AppData/Roaming"), "darwin": (None, "~/Library/Application Support")}
+    return _home(*homes.get(sys.platform, ("XDG_CONFIG_HOME", "~/.config"))) / "config.toml"
+
+
+def _configured(key: str) -> str | None:
+    """The value of a key in the configuration file. A file that cannot be read is an error; none at all is fine."""
+    path = config_file()
+    try:
+        stamp = path.stat().st_mtime_ns
+    except OSError:
+        return None
+    value = _table(path, stamp).get(key)
+    if value is not None and not isinstance(value, str):
+        raise InferometerError(f"{path}: {key} is {value!r}, which is not text.", remedy=f'Write {key} = "NAME".')
+    return value
+
+
+@lru_cache(maxsize=4)
+def _table(path: Path, stamp: int) -> dict[str, Any]:
+    del stamp  # only part of the key: a file that was changed is read again
+    import tomllib  # noqa: PLC0415 - most users have no such file
+
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InferometerError(f"{path} cannot be read: {error}.", remedy="Mend it, or move it away.") from None
+    known = sorted(setting.key for setting in SETTINGS if setting.key)
+    unknown = sorted(table.keys() - set(known))
+    if unknown:
+        raise InferometerError(f"{path}: there is no setting {unknown[0]!r}.", remedy=f"There is: {', '.join(known)}.")
+    return table
 
 
 def cache_folder() -> Path:
@@ -80,8 +140,10 @@ def data_folder() -> Path:
 def _folder(setting: str, variable: str | None, otherwise: str) -> Path:
     """The folder a setting names, or ours in the one that the system has for such files."""
     chosen = value_of(setting)
-    if chosen:
-        return Path(chosen).expanduser()
+    return Path(chosen).expanduser() if chosen else _home(variable, otherwise)
+
+
+def _home(variable: str | None, otherwise: str) -> Path:
     home = os.environ.get(variable) if variable else None  # noqa: TID251 - the one place that reads it
     return Path(home or otherwise).expanduser() / "inferometer"
 
@@ -91,10 +153,21 @@ def catalog_folders() -> tuple[Path, ...]:
     return tuple(Path(part).expanduser() for part in text.split(os.pathsep) if part)
 
 
+def machine_name() -> str | None:
+    """The name that the user gave this machine; None if it goes by the host's."""
+    return (value_of("INFEROMETER_MACHINE") or "").strip() or None
+
+
 def styled_terminal() -> bool:
     """Whether a terminal may get bold and colour: not where NO_COLOR is set (no-color.org), nor on a dumb one."""
     variables = os.environ  # noqa: TID251 - the one place that reads it
     return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
+
+
+def visible_gpus() -> tuple[str, ...] | None:
+    """The GPUs that CUDA shows to programs, in their order; None where it shows all."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")  # noqa: TID251 - the one place that reads it
+    return None if shown is None else tuple(part.strip() for part in shown.split(",") if part.strip())
 
 
 def debug() -> bool:

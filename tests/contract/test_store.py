@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import func, select, text
 
+from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Verification
 from inferometer.core.run import STATUSES
 from inferometer.errors import DomainError, SchemaError, UnknownNameError
@@ -307,6 +308,22 @@ def test_each_filter_narrows(store, wanted, found):
     ids = filled(store)
     assert [row.id for row in store.list(wanted).rows] == [ids[number] for number in found]
     assert store.count(wanted) == len(found)
+
+
+def test_runs_are_found_by_the_machine_they_were_measured_on(store):
+    pi, renamed = MachineFacts(id="0123456789ab", name="pi"), MachineFacts(id="0123456789ab", name="desk")
+    other, old = MachineFacts(id="ba9876543210", name="pi"), None
+    runs = [store.add(profile(device="local", machine=machine)) for machine in (pi, renamed, other, old)]
+
+    def found(**wanted):
+        return [runs.index(row.id) for row in reversed(store.list(Filter(**wanted)).rows)]
+
+    assert found(machine="0123456789ab") == [0, 1]  # by its id, whatever it was called
+    assert found(machine="pi") == [0, 2]
+    assert (found(machine="none"), found(words="DESK"), found(device="local")) == ([], [1], [0, 1, 2, 3])
+    assert [row.machine for row in store.list(sort="machine").rows] == ["desk", "pi", "pi", None]
+    assert store.row(runs[3]).machine_id is None
+    assert store.known("machine") == ("desk", "pi")
 
 
 def test_runs_are_found_by_time(store):

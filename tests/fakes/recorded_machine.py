@@ -47,6 +47,7 @@ class RecordedMachine:
 
     system: str
     architecture: str
+    node: str | None = None
     python: str | None = None
     pid: int | None = None
     privileged: bool | None = None
@@ -103,6 +104,7 @@ def load_machine(folder: Path) -> RecordedMachine:
     return RecordedMachine(
         system=str(facts.get("system", "")),
         architecture=str(facts.get("architecture", "")),
+        node=facts.get("node"),
         python=facts.get("python"),
         pid=facts.get("pid"),
         privileged=facts.get("privileged"),

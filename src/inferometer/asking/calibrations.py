@@ -125,9 +125,19 @@ def _calibrations_of(device: str, runtime: str, folders: Iterable[Path], refused
         except InferometerError as error:
             refused.append(str(error))
             continue
-        if (calibration.device, calibration.runtime) == (device, runtime):
+        if (calibration.device, calibration.runtime) == (device, runtime) and _made_here(calibration):
             entries.append((path, calibration))
     return entries
+
+
+def _made_here(calibration: Calibration) -> bool:
+    """Whether one of `local` is of this very machine: a home folder may be shared by several."""
+    machine = calibration.environment.get("machine_id")
+    if machine is None or not is_local(calibration.device):
+        return True
+    from inferometer.catalog.detect.identity import this_machine  # noqa: PLC0415 - only for this machine's own
+
+    return machine == this_machine().id
 
 
 def _newest(entries: list[_Entry], setup: HostSetup | None, refused: list[str]) -> CalibrationChoice:
@@ -178,9 +188,35 @@ def _cached_choice(
 def calibration_for_question(
     graph: Graph, device: Device, runtime: str, precision: Precision, threads: int | None = None
 ) -> CalibrationChoice:
-    """The newest calibration for a question. On this machine it is compared with what runs here now."""
-    setup = host_setup(runtime, threads) if is_local(device.name) else None
-    return calibration_for(device.name, runtime, format_key(graph, runtime, precision), setup)
+    """The newest calibration for a question. On this machine it is compared with what runs here now.
+
+    Where there is none, and the engine can be calibrated here, a note says how.
+    """
+    wanted = format_key(graph, runtime, precision)
+    if not is_local(device.name):
+        return calibration_for(device.name, runtime, wanted)
+    choice = calibration_for(device.name, runtime, wanted, host_setup(runtime, threads))
+    if choice.calibration is None and (advice := _how_to_calibrate(device, runtime, wanted)) is not None:
+        return replace(choice, notes=(*choice.notes, advice))
+    return choice
+
+
+def _how_to_calibrate(device: Device, runtime: str, dtype: str) -> str | None:
+    """What to run for a narrower interval; None for what cannot be calibrated here.
+
+    On a CPU the probes of most engines are in f32, whatever is asked about.
+    """
+    engine = known_engine(runtime)
+    if engine is None or device.unit not in engine.calibrated:
+        return None
+    if device.unit == "cpu" and not engine.by_weights and dtype != "f32":
+        return None
+    what = f"with {dtype} weights" if engine.by_weights else f"in {dtype}"
+    option = "" if dtype == (engine.calibrated_in or "f32") else f" --dtype {dtype}"
+    return (
+        f"{runtime} {what} is not calibrated on this machine: measured roofs and priors give a wide interval. "
+        f"`inferometer calibrate --runtime {runtime}{option}` narrows it."
+    )
 
 
 def format_key(graph: Graph, runtime: str, precision: Precision) -> str:

@@ -195,7 +195,10 @@ def _figures(device: Device, calibration: Calibration | None, roof: Roof | None)
 
     def fill() -> Device:
         filled = device if calibration is None else with_calibration(device, calibration)
-        return filled if roof is None else with_roof(filled, roof)
+        if roof is None:
+            return filled
+        # A calibration has peaks only of the formats it measured: the others still come from the roof.
+        return replace(with_roof(filled, roof), peaks={**with_roof(device, roof).peaks, **filled.peaks})
 
     return _devices.get_or_make((id(device), id(calibration), id(roof)), (device, calibration, roof), fill)
 

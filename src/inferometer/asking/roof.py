@@ -7,7 +7,6 @@ by: an engine that beats numpy shows as faster than its floor, and the page says
 
 from __future__ import annotations
 
-import platform
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,14 +17,16 @@ import psutil
 
 from inferometer.asking.files import name_start
 from inferometer.asking.gpu_roof import measured_gpu_roof
+from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.codec import decode, encode
 from inferometer.core.device import Device, Sourced, is_local
 from inferometer.core.roof import Roof
 from inferometer.errors import InferometerError
+from inferometer.notices import tell
 from inferometer.settings import data_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _SIDE = 1536  # large enough to be bound by arithmetic, small enough to run many times a second
@@ -52,7 +53,15 @@ def with_roof(device: Device, roof: Roof) -> Device:
     main, *caches = device.memories
     if main.bandwidth_bytes_per_s is None:
         main = replace(main, bandwidth_bytes_per_s=roof.bandwidth_bytes_per_s)
-    return replace(device, peaks=device.peaks or roof.peaks, memories=(main, *caches))
+    return replace(device, peaks=device.peaks or {**_in_bytes(roof.peaks), **roof.peaks}, memories=(main, *caches))
+
+
+def _in_bytes(peaks: Mapping[str, Sourced]) -> dict[str, Sourced]:
+    """Numpy multiplies no int8 matrices. A processor is no slower in it than in f32, which stands in for it."""
+    if "f32" not in peaks:
+        return {}
+    source = f"no slower than f32, and not measured; f32: {peaks['f32'].source}"
+    return {"i8": replace(peaks["f32"], origin="prior", source=source)}
 
 
 def machine_roof(
@@ -65,16 +74,18 @@ def machine_roof(
 ) -> Roof:
     """The stored roof of this machine, measured now if there is none yet.
 
-    With `fresh`, as before a run, a roof older than a day is measured again, after ten minutes if the machine was busy
-    then. The better of the two is stored: a roof is the best the machine has shown.
+    With `fresh`, as before a run, a roof older than a day is measured again; one of a busy machine always is, after ten
+    minutes. The better of the two is stored: a roof is the best the machine has shown.
     """
-    machine = name_start(platform.node(), device.title)
+    machine = name_start(this_machine().id, device.title)
     path = (folder or data_folder() / "roofs") / f"{machine}.json"
     kept = _stored_roof(path)
     if kept is not None:
-        limit = _FRESH_IF_BUSY if kept.busy else _FRESH
-        if not fresh or now() - datetime.fromisoformat(kept.created) <= limit:
+        old = now() - datetime.fromisoformat(kept.created) > (_FRESH_IF_BUSY if kept.busy else _FRESH)
+        if not old or not (fresh or kept.busy):
             return kept
+    often = "once (about 1 s); they are kept for later" if kept is None else "again (about 1 s)"
+    tell(f"measuring this machine's roofs {often}")
     roof = _better(kept, (measure or (measured_gpu_roof if device.unit == "gpu" else measured_roof))(machine))
     _store_roof(path, roof)
     return roof

@@ -226,6 +226,8 @@ def _notes(a: Profile, b: Profile, names: tuple[str, str]) -> Iterator[str]:
 
 
 def _environment_notes(a: Environment, b: Environment, names: tuple[str, str]) -> Iterator[str]:
+    if a.machine is not None and b.machine is not None and a.machine.id != b.machine.id:
+        yield f"The machine differs: {a.machine.title()} and {b.machine.title()}."
     for package in sorted(a.versions.keys() & b.versions.keys()):
         if a.versions[package] != b.versions[package]:
             yield f"{package} is {a.versions[package]} in {names[0]} and {b.versions[package]} in {names[1]}."

@@ -14,6 +14,7 @@ from inferometer.bench.disturbance import Disturbance, When
 from inferometer.bench.loop import Mark
 from inferometer.bench.processes import OwnUse, own_use
 from inferometer.catalog.detect import Host, LocalMachine, Machine, detect_host
+from inferometer.catalog.detect.identity import machine_facts, named_by_user
 from inferometer.catalog.health import CHECKS, Absent, Check, Readings, judge, overall, read_counters, read_state, take
 from inferometer.catalog.health.cpu import cpu_seconds, process_shares
 from inferometer.catalog.health.readings import Counters, State, UnreadableError
@@ -127,6 +128,7 @@ class Guard:
             disturbed=True if reasons else None if first.quiet is None else False,
             reasons=reasons,
             host={**host_record(self.host), **_setting(self.machine, first.reservations)},
+            machine=named_by_user(machine_facts(self.machine, self.host)),
         )
 
     def _between(self, before: Counters, after: Counters, elapsed_s: float, state: State) -> Readings:

@@ -35,6 +35,7 @@ class Measurement(Collected):
     phase: str = "run"
     command: str | None = None
     turns: str | None = None
+    energy_j: float | None = None  # of one call
 
     @property
     def success_rate(self) -> float:
@@ -57,15 +58,16 @@ class Measurement(Collected):
             statistic="median",
             samples_s=self.samples_s,
             clean_s=median,
+            energy_j=self.energy_j,
         )
-        host = self.environment.host
+        host, machine = self.environment.host, self.environment.machine
         return Profile(
             kind="measured",
             model=ModelFacts(name=self.name),
-            device=DeviceFacts(name="local", title=host.get("cpu")),
+            device=DeviceFacts(name="local", title=machine.cpu if machine else host.get("cpu")),
             workload=Workload(),
             phases=(phase,),
-            summary=Headline(latency_s=median, peak_memory_bytes=self.peak_memory_bytes),
+            summary=Headline(latency_s=median, peak_memory_bytes=self.peak_memory_bytes, energy_j=self.energy_j),
             environment=dataclasses.replace(self.environment, host={**host, BENCH: self._record()}),
             provenance=Provenance(
                 tool=TOOL,
@@ -116,6 +118,7 @@ def measured(  # noqa: PLR0913 - what the loop does not know
     phase: str = "run",
     command: str | None = None,
     turns: str | None = None,
+    energy_j: float | None = None,
 ) -> Measurement:
     """What was collected, with its statistics. Without any sample it is an error that names the first failure."""
     from inferometer.bench.statistics import summarise  # noqa: PLC0415 - brings numpy, when the runs are over
@@ -136,6 +139,7 @@ def measured(  # noqa: PLR0913 - what the loop does not know
         phase=phase,
         command=command,
         turns=turns,
+        energy_j=energy_j,
     )
 
 

@@ -5,17 +5,23 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.commands import CommandSubject
 from inferometer.bench.guard import FirstLook, Guard, NoGuard
-from inferometer.bench.loop import Progress, collect
+from inferometer.bench.loop import Collected, Progress, collect
 from inferometer.bench.measurement import Measurement, measured
 from inferometer.bench.plan import Plan
 from inferometer.bench.subject import FunctionSubject, Stopwatch, Subject, calls_for, name_of
+from inferometer.catalog.detect import LocalMachine, Machine
+from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.profile import Environment
 from inferometer.errors import GateError
+
+if TYPE_CHECKING:
+    from inferometer.profiler.energy import EnergyMeter
 
 
 def bench(  # noqa: PLR0913 - what may be chosen
@@ -99,31 +105,56 @@ def measure(  # noqa: PLR0913 - as above, and the seams
     phase: str = "run",
     commands: Sequence[str] | None = None,
     progress: Progress | None = None,
+    meter: "EnergyMeter | None" = None,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
 ) -> tuple[Measurement, ...]:
     """Look, warm up, run, look again. `first` is a look already taken, for many measurements in a row."""
+    from inferometer.bench.energy import MeteredSubject  # noqa: PLC0415 - brings numpy, when something is to be run
+    from inferometer.profiler.energy import energy_meter  # noqa: PLC0415 - as above
+
     watch = Guard() if guard is None else guard
     if isinstance(watch, Guard):
         first = first or watch.before(retries=plan.retries)
         require_quiet(tuple(map(str, first.disturbances)), strict=strict)
     with ExitStack() as stack:
-        for subject in subjects:
+        meter = (energy_meter(_machine(watch)) if meter is None else meter).at_rest()
+        stack.callback(meter.close)
+        measuring = [MeteredSubject(subject=subject, meter=meter) for subject in subjects]
+        for subject in measuring:
             stack.callback(subject.close)
-        collected = collect(subjects, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
-    environment = Environment()
-    if isinstance(watch, Guard) and first is not None:
-        during = tuple(dict.fromkeys(disturbance for one in collected for disturbance in one.disturbances))
-        environment = watch.environment(first, during, watch.after(first))
+        collected = collect(measuring, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
+        energies = [subject.energy(phase) for subject in measuring]
+    environment = _environment(watch, first, collected)
     require_quiet(environment.reasons, strict=strict)
     turns = uuid.uuid4().hex if len(subjects) > 1 and plan.interleave else None
     created = now().isoformat(timespec="seconds")
     lines: Sequence[str | None] = commands or [None] * len(collected)
     return tuple(
-        measured(one, plan, environment, created=created, phase=phase, command=line, turns=turns)
-        for one, line in zip(collected, lines, strict=True)
+        measured(
+            one,
+            plan,
+            replace(environment, energy=energy.facts),
+            created=created,
+            phase=phase,
+            command=line,
+            turns=turns,
+            energy_j=energy.energy_j,
+        )
+        for one, line, energy in zip(collected, lines, energies, strict=True)
     )
+
+
+def _environment(watch: Guard | NoGuard, first: FirstLook | None, collected: Sequence[Collected]) -> Environment:
+    if not isinstance(watch, Guard) or first is None:
+        return Environment(machine=this_machine())
+    during = tuple(dict.fromkeys(disturbance for one in collected for disturbance in one.disturbances))
+    return watch.environment(first, during, watch.after(first))
+
+
+def _machine(watch: Guard | NoGuard) -> Machine:
+    return watch.machine if isinstance(watch, Guard) else LocalMachine()
 
 
 def require_quiet(reasons: Sequence[str], *, strict: bool = True) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from inferometer.bench.guard import Guard, host_record
 from inferometer.calibrate.probes.decoders import DecoderProvider, decoder_provider
 from inferometer.calibrate.probes.provider import Opener, ProbeProvider, probe_provider
+from inferometer.catalog.detect.identity import machine_facts
 from inferometer.catalog.engines import engine as engine_named
 from inferometer.core.device import Device
 from inferometer.errors import DomainError, EngineError
@@ -96,4 +97,6 @@ def disturbed_by(guard: Guard, sleep: Callable[[float], None] = time.sleep) -> C
 
 def circumstances(guard: Guard) -> dict[str, str]:
     """The machine described in words, for the calibration's file."""
-    return {name: str(value) for name, value in host_record(guard.host).items()}
+    machine = machine_facts(guard.machine, guard.host)
+    record = {name: str(value) for name, value in host_record(guard.host).items()}
+    return {**record, "machine_id": machine.id}

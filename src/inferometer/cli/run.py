@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from inferometer import settings
+from inferometer import notices, settings
 from inferometer.cli import COMMANDS, front_page
 from inferometer.errors import InferometerError, UnknownNameError
 from inferometer.version import __version__
@@ -46,6 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     ours, separator, theirs = _split(list(arguments))
     debug = settings.debug() or "--debug" in ours
     plain = [argument for argument in ours if argument != "--debug"] + separator + theirs
+    notices.listener.set(_print_notice)
     try:
         result: Any = cli.main(args=plain, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
@@ -70,6 +71,12 @@ def _print_error(message: str, code: int, *, debug: bool) -> int:
         traceback.print_exc()
     sys.stderr.write(f"inferometer: {message}\n")
     return code
+
+
+def _print_notice(message: str) -> None:
+    """On stderr, also where nobody watches: a log should say why a prediction took a second."""
+    sys.stderr.write(f"inferometer: {message}\n")
+    sys.stderr.flush()
 
 
 def _usage(error: click.ClickException) -> str:

@@ -34,6 +34,7 @@ class ListOptions(TypedDict):
     model: str | None
     device: str | None
     runtime: str | None
+    machine: str | None
     status: tuple[Status, ...]
     since: str | None
     until: str | None
@@ -51,12 +52,14 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--model", metavar="NAME", help="Only runs of this model."),
         click.option("--device", metavar="NAME", help="Only runs on this device."),
         click.option("--runtime", metavar="NAME", help="Only runs with this runtime."),
+        click.option("--machine", metavar="NAME|ID", help="Only runs measured on this machine."),
         click.option("--status", multiple=True, type=click.Choice(_STATUSES), help="Only runs with one of these."),
         click.option("--since", metavar="WHEN", help="Only runs since then: 2h, 3d, 2025-11-01, 2025-11-01T08:30."),
         click.option("--until", metavar="WHEN", help="Only runs before then."),
-        click.option("--search", "words", metavar="TEXT", help="Only runs whose name, model, device or tags match."),
+        click.option("--search", "words", metavar="TEXT", help="Only runs whose names or tags match."),
         click.option("--sort", default="-created", metavar="KEY",
-                     help="created, name, model, device, status, latency, ttft, tpot, tokens memory; -KEY reverses."),
+                     help="created, name, model, device, machine, status, latency, ttft, tpot, tokens, memory; -KEY: "
+                     "the other way round."),
         click.option("--limit", default=50, metavar="N", help="Maximum number of runs to list."),
         click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
         store_option,
@@ -119,6 +122,7 @@ def _filter_from(options: ListOptions) -> "Filter":
         model=options["model"],
         device=options["device"],
         runtime=options["runtime"],
+        machine=options["machine"],
         status=options["status"],
         since=None if since is None else _timestamp(since),
         until=None if until is None else _timestamp(until),
@@ -143,7 +147,9 @@ def _timestamp(text: str, *, now: datetime | None = None) -> float:
 
 def _explain_empty_list(store: "Store", runs: "Filter") -> None:
     """An unknown name is an error; a filter that nothing matches is not."""
-    for kind, name in (("model", runs.model), ("device", runs.device), ("runtime", runs.runtime)):
+    for kind, name in (
+        ("model", runs.model), ("device", runs.device), ("runtime", runs.runtime), ("machine", runs.machine),
+    ):  # fmt: skip
         if name is not None:
             _require_known(store, kind, name)
     for tag in runs.tags:

@@ -11,6 +11,7 @@ from inferometer.core.device import Device, Origin, Sourced
 from inferometer.core.estimate import Bound
 from inferometer.core.finding import Finding
 from inferometer.core.frozen import frozen
+from inferometer.core.machine import MachineFacts
 from inferometer.core.workload import Workload
 
 ONCE = frozenset({"import", "load", "warm_load", "compile", "capture", "context", "first_run"})  # paid in no request
@@ -137,6 +138,30 @@ class Headline:
 
 
 @frozen
+class EnergySensor:
+    """One sensor whose joules were counted. `covers` says who draws them: CPU package, memory, GPU board."""
+
+    name: str
+    covers: str
+    update_s: float  # how often its value changes
+
+
+@frozen
+class EnergyFacts:
+    """How the energy of a run was measured; `reason` says why all of it, or a part, was not.
+
+    Energies include what the machine draws anyway; `idle_w` is that, measured by the same sensors before the model was
+    opened. `window_s` and `counts` have, by phase, how long was measured and how often the phase ran meanwhile.
+    """
+
+    sensors: tuple[EnergySensor, ...] = ()
+    idle_w: float | None = None
+    window_s: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    reason: str | None = None
+
+
+@frozen
 class Environment:
     """What the machine was like while it measured."""
 
@@ -147,6 +172,8 @@ class Environment:
     disturbed: bool | None = None
     reasons: tuple[str, ...] = ()
     host: Mapping[str, Any] = field(default_factory=dict)
+    machine: MachineFacts | None = None  # None: measured elsewhere, or before runs carried it
+    energy: EnergyFacts | None = None  # None: nobody looked for a sensor
 
 
 @frozen

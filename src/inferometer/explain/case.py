@@ -8,7 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import OpTime, Phase, Profile
+from inferometer.core.profile import Environment, OpTime, Phase, Profile
 from inferometer.core.request import repeats
 from inferometer.explain.attribution import by_phase
 from inferometer.explain.gains import Price, unpriced
@@ -68,10 +68,11 @@ class Case:
 
     @property
     def cpus(self) -> float | None:
-        """CPUs that a run could use: from its environment, otherwise the device's cores."""
-        host = self.profile.environment.host if self.profile.environment else {}
-        for key in ("usable_cpus", "logical_cores"):
-            number = host.get(key)
+        """CPUs that a run could use: those of its own machine, otherwise the device's cores; never the reader's."""
+        environment = self.profile.environment or Environment()
+        machine, host = environment.machine, environment.host
+        numbers = (machine.usable_cpus, machine.logical_cores) if machine else ()
+        for number in (*numbers, host.get("usable_cpus"), host.get("logical_cores")):
             if isinstance(number, int | float) and number >= 1:
                 return float(number)
         cores = self.device.cores if self.device and self.device.unit == "cpu" else None

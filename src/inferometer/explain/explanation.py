@@ -129,7 +129,7 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
         "schema": SCHEMA,
         "kind": profile.kind,
         "model": profile.model.name,
-        "device": profile.device.title or profile.device.name,
+        "device": _place(profile),
         "runtime": profile.runtime,
         "workload": {
             key: value
@@ -145,6 +145,13 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
         "next": list(explanation.next),
         "notes": list(explanation.notes),
     }
+
+
+def _place(profile: Profile) -> str:
+    """The machine a run was measured on, by its name and what ran there; otherwise the device."""
+    title = profile.device.title
+    machine = profile.environment.machine if profile.environment else None
+    return machine.title(title) if machine else title or profile.device.name
 
 
 def _table(table: Breakdown) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.asking.ask import model_graph
 from inferometer.catalog import device as device_named
+from inferometer.catalog.detect.identity import this_machine
 from inferometer.catalog.files import row_named
 from inferometer.core.device import is_local
 from inferometer.errors import InferometerError
@@ -14,6 +15,7 @@ from inferometer.errors import InferometerError
 if TYPE_CHECKING:
     from inferometer.core.device import Device
     from inferometer.core.graph import Graph
+    from inferometer.core.machine import MachineFacts
     from inferometer.core.profile import Profile
 
 
@@ -59,3 +61,9 @@ def device_behind(profile: Profile, on: str | None = None) -> tuple[Device | Non
     if row_named("devices", name) is None:  # never a path: a guest of the hub could then read this machine's files
         return None, f"The catalog has no device {name!r}: name one with `--on DEVICE`."
     return device_named(name), None
+
+
+def other_machine(profile: Profile) -> MachineFacts | None:
+    """The machine of a run that was made on another one than this; None if it is this one, or not known."""
+    machine = profile.environment.machine if profile.environment else None
+    return None if machine is None or machine.id == this_machine().id else machine

@@ -17,6 +17,7 @@ from inferometer.catalog.files import row_named
 from inferometer.core.frozen import frozen
 from inferometer.core.profile import Profile
 from inferometer.errors import DomainError, InferometerError
+from inferometer.explain.resolve import other_machine
 from inferometer.measure.run import MeasureRequest
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Trial:
 
 
 def require_ours(profile: Profile) -> None:
-    """Only what `inferometer profile` measured can be measured again."""
+    """Only what `inferometer profile` measured on this machine can be measured again."""
     provenance = profile.provenance
     if profile.kind != "measured" or provenance is None or provenance.tool != OURS:
         origin = (
@@ -60,6 +61,12 @@ def require_ours(profile: Profile) -> None:
         raise DomainError(
             f"--try repeats a measurement, and this profile is {origin}.",
             remedy="Measure it first: `inferometer profile MODEL -o FILE`, then `inferometer explain FILE --try`.",
+        )
+    elsewhere = other_machine(profile)
+    if elsewhere is not None:
+        raise DomainError(
+            f"--try measures here, and this run was made on another machine, {elsewhere.called}.",
+            remedy="Try it there, or measure the model here first with `inferometer profile`.",
         )
 
 

@@ -79,6 +79,7 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
         model: str | None = None,
         device: str | None = None,
         runtime: str | None = None,
+        machine: str | None = None,
         kind: str | None = None,
         since: Annotated[float | None, Query(ge=0, le=1e11)] = None,
         until: Annotated[float | None, Query(ge=0, le=1e11)] = None,
@@ -90,7 +91,7 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
         """Runs, newest first. Pass the `after` of one page to get the next."""
         wanted = Filter(
             project=project, status=tuple(status or ()), tags=tuple(tag or ()), model=model, device=device,
-            runtime=runtime, kind=kind, since=since, until=until, words=words,
+            runtime=runtime, machine=machine, kind=kind, since=since, until=until, words=words,
         )  # fmt: skip
         return answer(request, store.list(wanted, sort=sort, limit=limit, after=after))
 

@@ -15,6 +15,7 @@ from inferometer.hub.rendering import render_template
 from inferometer.hub.run_cache import RunCache
 from inferometer.hub.run_listing import listing_from
 from inferometer.hub.security import COOKIE
+from inferometer.report.runs import machine_names
 from inferometer.store.values import Filter
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Pages:
             "runs.html",
             "runs",
             rows=page.rows,
+            machines=machine_names(page.rows),
             listing=listing,
             project=project,
             projects=projects,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from starlette.datastructures import QueryParams
 
-_TEXTS = ("project", "model", "device", "runtime", "kind")
+_TEXTS = ("project", "model", "device", "machine", "runtime", "kind")
 _ROWS = 50
 
 

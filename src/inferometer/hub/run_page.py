@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from inferometer.hub.run_charts import charts_of
 from inferometer.hub.run_view import cards_of, layer_columns, percentile_rows, phase_rows
 from inferometer.report.charts.memory import memory_parts
-from inferometer.report.phrases import formats_of
+from inferometer.report.phrases import energy_notes, formats_of, place_of, profile_title
+from inferometer.units import format_capacity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from inferometer.core.machine import MachineFacts
     from inferometer.core.profile import Profile
     from inferometer.core.run import Run
     from inferometer.store.values import Metric
 
 PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page does not list but draws
+# What `environment.host` repeats of the machine.
+_TOLD = {
+    "cpu", "architecture", "logical_cores", "usable_cpus", "memory_bytes", "system", "container", "hypervisor", "gpus",
+}  # fmt: skip
 _SIZES = ("batch", "prompt", "generate", "context", "image")
 
 
@@ -24,7 +31,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
     return {
         "run": run,
         "profile": profile,
-        "title": run.name or f"{profile.model.name} on {profile.device.title or profile.device.name}",
+        "title": run.name or profile_title(profile),
         "subtitle": subtitle_of(profile),
         "badges": badges_of(profile),
         "cards": cards_of(profile),
@@ -44,8 +51,7 @@ def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:
 
 def subtitle_of(profile: Profile) -> str:
     sizes = [f"{name} {value}" for name in _SIZES if (value := getattr(profile.workload, name)) is not None]
-    count = f"{profile.device.count} × " if profile.device.count > 1 else ""
-    where = f"{count}{profile.device.title or profile.device.name}"
+    where = place_of(profile)
     return " · ".join(filter(None, (profile.model.name, where, profile.runtime, *sizes, formats_of(profile))))
 
 
@@ -80,15 +86,30 @@ def environment_rows(profile: Profile) -> list[tuple[str, str]]:
     rows: list[tuple[str, Any]] = []
     if profile.environment is not None:
         environment = profile.environment
+        rows += _machine_rows(environment.machine)
         rows += [("threads", environment.threads), ("load before", environment.load_before)]
+        rows += [("energy", note) for note in energy_notes(environment)]
         rows += [("load after", environment.load_after), *(("disturbed", reason) for reason in environment.reasons)]
-        rows += [*environment.versions.items(), *environment.host.items()]
+        told = set() if environment.machine is None else _TOLD
+        host = ((name, value) for name, value in environment.host.items() if name not in told)
+        rows += [*environment.versions.items(), *host]
     if profile.provenance is not None:
         provenance = profile.provenance
         rows += [("tool", f"{provenance.tool} {provenance.version}"), ("created", provenance.created)]
         rows += [("command", provenance.command)]
         rows += [("note", note) for note in provenance.notes]
     return [(name, _text(value)) for name, value in rows if value is not None]
+
+
+def _machine_rows(machine: MachineFacts | None) -> Iterable[tuple[str, Any]]:
+    if machine is None:
+        return
+    yield "machine", machine.title()
+    for name in (field.name for field in fields(machine)):
+        value = getattr(machine, name)
+        if value not in {None, ()} and name != "name":
+            text = format_capacity(value) if name == "memory_bytes" else value
+            yield {"id": "machine id", "memory_bytes": "memory"}.get(name, name.replace("_", " ")), text
 
 
 def _text(value: Any) -> str:

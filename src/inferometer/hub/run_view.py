@@ -21,7 +21,7 @@ from inferometer.core.request import (
 from inferometer.report.charts.layers import phases_with_ops
 from inferometer.report.charts.samples import percentiles
 from inferometer.report.drawing import unit_colour
-from inferometer.report.phrases import time_interval
+from inferometer.report.phrases import energy_fact, time_interval
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ class NumberCard:
 
 
 def cards_of(profile: Profile) -> tuple[NumberCard, ...]:
-    return tuple(card for make in (_time_cards, _memory_cards, _unit_cards, _floor_cards) for card in make(profile))
+    return tuple(
+        card
+        for make in (_time_cards, _memory_cards, _energy_cards, _unit_cards, _floor_cards)
+        for card in make(profile)
+    )
 
 
 def _time_cards(profile: Profile) -> Iterator[NumberCard]:
@@ -92,6 +96,15 @@ def _memory_cards(profile: Profile) -> Iterator[NumberCard]:
     if peak is not None:
         note = {True: "fits", False: "does not fit", None: "at most"}[fits]
         yield _quantity_card("Peak memory", peak, "B", note, tone="bad" if fits is False else "plain")
+
+
+def _energy_cards(profile: Profile) -> Iterator[NumberCard]:
+    joules = profile.summary.energy_j
+    if joules is not None:
+        told = (
+            next((remark for _, _, remark in energy_fact(profile)), "") if profile.kind == "measured" else "predicted"
+        )
+        yield _quantity_card("Energy", joules, "J", told)
 
 
 def _unit_cards(profile: Profile) -> Iterator[NumberCard]:

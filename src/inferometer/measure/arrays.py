@@ -8,13 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
+from inferometer.bench.energy import MeteredSubject
 from inferometer.bench.guard import Guard, NoGuard
 from inferometer.bench.loop import collect
 from inferometer.bench.subject import FunctionSubject, Stopwatch, calls_for
+from inferometer.catalog.detect import LocalMachine
 from inferometer.core.profile import Environment
 from inferometer.errors import EngineError
+from inferometer.measure.energy import CaseEnergy
 from inferometer.measure.inputs import make_inputs
 from inferometer.measure.raw import MemoryReadings, Shape, Tell
+from inferometer.profiler.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.profiler.meters import process_memory
 from inferometer.runtimes.base import instrumented_again
 
@@ -45,6 +49,7 @@ def measure_arrays(
     first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
     gauge = process_memory()
     before = gauge.read().current
+    meter = energy_meter(LocalMachine()).at_rest() if order.energy else None
     with closing(cast("Session", runtime.open(replace(order.target, watched=order.shape)))) as session:
         tell("opened", session.opened)
         feed_session(order, session)
@@ -54,7 +59,8 @@ def measure_arrays(
         tell("first_s", clock() - start)
         tell("opened", session.opened)  # an engine may compile on the first step
         restarted = gauge.restart()
-        clean = _clean(order, runtime, session, guard, tell)
+        subject = _metered(order, session, meter)
+        clean = _clean(order, runtime, subject, guard, tell)
         peak = gauge.read().peak if restarted else None
         device = getattr(session, "memory_peak_bytes", None)
         tell(
@@ -66,6 +72,10 @@ def measure_arrays(
             tell("environment", guard.environment(first_look, clean.disturbances, guard.after(first_look)))
         else:
             tell("environment", Environment())
+        if meter is not None:
+            measured = subject.energy("forward", unit=session.opened.unit)
+            joules = {} if measured.energy_j is None else {"forward": measured.energy_j}
+            tell("energy", CaseEnergy(joules=joules, facts=measured.facts))
         if order.outputs is not None:
             _keep(order.outputs, session, tell)
         if order.shape and runtime.capabilities.per_op and clean.samples_s:
@@ -85,11 +95,19 @@ def feed_session(order: MeasureOrder, session: Session) -> None:
     session.feed(inputs)
 
 
-def _clean(order: MeasureOrder, runtime: Runtime, session: Session, guard: Guard | NoGuard, tell: Tell) -> Collected:
-    """The clean run. A step that fails raises: an engine that failed once is not measured further."""
+def _metered(order: MeasureOrder, session: Session, meter: EnergyMeter | None) -> MeteredSubject:
+    """The model's step, in seconds and in joules; the sensors of the unit that it runs on count."""
     calls = calls_for(order.plan.calls, order.plan.warmup)
     stopwatch = Stopwatch(session.step, calls, short_s=_SHORT_S, enough_s=_LONG_ENOUGH_S)
-    subject = _Telling(subject=FunctionSubject(name=order.runtime, stopwatch=stopwatch), tell=tell)
+    used = NO_ENERGY if meter is None else meter.for_unit(session.opened.unit)
+    return MeteredSubject(subject=FunctionSubject(name=order.runtime, stopwatch=stopwatch), meter=used)
+
+
+def _clean(
+    order: MeasureOrder, runtime: Runtime, stepping: MeteredSubject, guard: Guard | NoGuard, tell: Tell
+) -> Collected:
+    """The clean run. A step that fails raises: an engine that failed once is not measured further."""
+    subject = _Telling(subject=stepping, tell=tell)
     (clean,) = collect([subject], order.plan, watch=guard, progress=subject.progress)
     if clean.failures:
         reason = clean.failures[0].reason
@@ -103,7 +121,7 @@ def _clean(order: MeasureOrder, runtime: Runtime, session: Session, guard: Guard
 class _Telling:
     """A subject that reports its times a few times a second, so that the parent has them if the engine crashes."""
 
-    subject: FunctionSubject
+    subject: MeteredSubject
     tell: Tell
     clock: Callable[[], float] = time.monotonic
     new: list[float] = field(default_factory=list)

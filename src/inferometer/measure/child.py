@@ -14,10 +14,10 @@ import time
 from importlib import import_module
 from typing import IO, TYPE_CHECKING, Any
 
+from inferometer import notices
 from inferometer.bench.loop import Step
 from inferometer.errors import InferometerError, PluginError
 from inferometer.plugins import load
-from inferometer.runtimes.base import announced_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def carry_out(order: MeasureOrder, tell: Tell) -> None:
     """Measure what the order says, and report how it ended."""
     try:
         runtime = runtime_named(order.runtime)
-        with announced_to(lambda stage: tell("progress", Step(stage=stage, done=0, share=0.0))):
+        with notices.told_to(lambda stage: tell("progress", Step(stage=stage, done=0, share=0.0))):
             if order.text:
                 from inferometer.measure.texts import measure_text  # noqa: PLC0415 - each brings what it needs
 

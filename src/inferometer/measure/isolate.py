@@ -159,6 +159,8 @@ def _follow(watch: MemoryWatch, name: str) -> None:
 def _with(raw: Raw, name: str, value: Any) -> Raw:
     if name == "generation":
         return replace(raw, generations=(*raw.generations, value))
+    if name == "energy":
+        return replace(raw, energies=(*raw.energies, value))
     if name == "shape":
         return replace(raw, shapes=(*raw.shapes, value))
     if name == "samples":

@@ -27,7 +27,8 @@ class MeasureOrder:
     By the name of an input: `shapes` are those of the workload, `limits` say how many values an integer may take, and
     `inputs` are files or numbers that the user gave. `sizes` are the open sizes, by our names for them. The engine
     opens the file as it is, open sizes included, as a program in production does; the inputs then have these sizes.
-    `shape` asks for the instrumented run; `outputs` is a folder for the model's outputs, for verification.
+    `shape` asks for the instrumented run, `energy` for joules where a sensor has them; `outputs` is a folder for the
+    model's outputs, for verification.
     """
 
     runtime: str
@@ -41,4 +42,5 @@ class MeasureOrder:
     shape: bool = True
     guarded: bool = True
     outputs: Path | None = None
+    energy: bool = False
     seed: int = 0

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from inferometer.bench.loop import Collected
 from inferometer.core.profile import Environment
+from inferometer.measure.energy import CaseEnergy
 from inferometer.measure.order import TextOrder
 from inferometer.measure.watch import Resident
 from inferometer.runtimes.base import Event, Kernel, Opened
@@ -76,6 +77,7 @@ class Raw:
     memory: MemoryReadings = field(default_factory=MemoryReadings)
     resident: Resident = field(default_factory=Resident)
     environment: Environment | None = None
+    energies: tuple[CaseEnergy, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)  # files the child wrote, by what is in them
     error: str | None = None
     remedy: str | None = None

@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from inferometer.bench.plan import Plan
-from inferometer.catalog.detect import detect_host
+from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.device import LOCAL
 from inferometer.core.graph import Graph, is_generative
-from inferometer.core.profile import DeviceFacts, Profile
+from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.request import GENERATE, PROMPT
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.child import runtime_named
+from inferometer.measure.energy import with_energy
 from inferometer.measure.formats import main_format, mixture_note
 from inferometer.measure.inputs import index_limits, input_shapes
 from inferometer.measure.isolate import ChildLimits, isolated
@@ -68,6 +69,7 @@ class MeasureRequest:
     shape: bool = True
     guarded: bool = True
     strict: bool = False
+    energy: bool = True
     command: str | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +122,7 @@ def measure_model(
         command=request.command,
     )
     cases: tuple[TextOrder | None, ...] = order.text or (None,)
-    profiles = tuple(_placed(assemble_profile(_of_case(subject, case, raw), raw, case=case), raw) for case in cases)
+    profiles = tuple(_profile(subject, raw, case) for case in cases)
     return MeasuredRun(
         profiles=profiles,
         graph=prepared.graph,
@@ -137,17 +139,23 @@ def _stored(precision: Precision, request: MeasureRequest, prepared: PreparedMod
     return replace(precision, weights=given or precision.weights)
 
 
-def _placed(profile: Profile, raw: Raw) -> Profile:
-    """The profile with the device it ran on: a GPU's row, or this machine's CPU, of which an unguarded run saw none."""
+def _profile(subject: MeasuredSubject, raw: Raw, case: TextOrder | None) -> Profile:
+    profile = assemble_profile(_of_case(subject, case, raw), raw, case=case)
     unit = raw.opened.unit if raw.opened else "cpu"
-    if unit.startswith("gpu") and detect_host().gpus:
+    return with_energy(_with_machine(profile, unit), raw.energies, case)
+
+
+def _with_machine(profile: Profile, unit: str) -> Profile:
+    """The profile with its machine, and with the device it ran on: a GPU's row, or the CPU by its name."""
+    environment = profile.environment or Environment()
+    machine = environment.machine or this_machine()
+    device = replace(profile.device, title=profile.device.title or machine.cpu)
+    if unit.startswith("gpu") and machine.gpus:
         from inferometer.catalog.local import local_device  # noqa: PLC0415 - only if a GPU was used
 
-        device = local_device(f"{LOCAL}:{unit}")
-        return replace(profile, device=DeviceFacts(name=device.name, title=device.title))
-    if profile.device.title is not None:
-        return profile
-    return replace(profile, device=replace(profile.device, title=detect_host().cpu.model))
+        row = local_device(f"{LOCAL}:{unit}")
+        device = DeviceFacts(name=row.name, title=row.title)
+    return replace(profile, device=device, environment=replace(environment, machine=machine))
 
 
 def choose_runtime(model: str, unit: str | None = None) -> Runtime:
@@ -189,7 +197,7 @@ def verify_against(
     require_ready(trusted)
     one_run = Plan(warmup=0, runs=1, seconds=0.0, calls=1, retries=0)
     runtime = request.runtime or choose_runtime(request.model, request.unit).name
-    mine = replace(request, runtime=runtime, plan=one_run, shape=False, guarded=False)
+    mine = replace(request, runtime=runtime, plan=one_run, shape=False, guarded=False, energy=False)
     # What was asked for the runtime in question (where it runs, its options) is not for the reference.
     right = replace(
         mine, model=model or request.model, runtime=reference, weights="f32", unit=None, providers=(),
@@ -358,6 +366,7 @@ def _order(
         inputs=request.inputs,
         shape=request.shape,
         guarded=request.guarded,
+        energy=request.energy,
         seed=request.seed,
     )
 

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from inferometer.bench.guard import FirstLook, Guard, NoGuard
 from inferometer.bench.loop import Step
+from inferometer.catalog.detect import LocalMachine
 from inferometer.core.profile import Environment
 from inferometer.core.request import RUN
 from inferometer.core.steps import kept_steps
 from inferometer.errors import InferometerError
+from inferometer.measure.energy import TextEnergy
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
+from inferometer.profiler.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.profiler.meters import process_memory
 from inferometer.runtimes.base import Request, TextSession, instrumented_again
 
@@ -43,11 +46,13 @@ def measure_text(
     gauge = process_memory()
     before = gauge.read().current
     disturbances: list[Disturbance] = []
+    meter = energy_meter(LocalMachine()).at_rest() if order.energy else NO_ENERGY
     with closing(cast("TextSession", runtime.open(replace(order.target, watched=order.shape)))) as session:
         tell("opened", session.opened)
         opened = gauge.read().current
         restarted = gauge.restart()
-        scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock)
+        used = meter.for_unit(session.opened.unit)
+        scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock, meter=used)
         for number, text in enumerate(order.text):
             disturbances += scene.repeat(text, first=number == 0)
         tell("opened", session.opened)  # compilation on the way is known only now
@@ -95,6 +100,7 @@ class _Scene:
     guard: Guard | NoGuard
     tell: Tell
     clock: Callable[[], float]
+    meter: EnergyMeter
     steps_s: list[float] = field(default_factory=list)
 
     @property
@@ -102,21 +108,23 @@ class _Scene:
         """A typical step of all that were generated; None before there is one."""
         return median(self.steps_s) if self.steps_s else None
 
-    def warm_up(self, text: TextOrder, ids: tuple[int, ...], *, whole: bool) -> None:
+    def warm_up(self, text: TextOrder, ids: tuple[int, ...], energy: TextEnergy, *, whole: bool) -> None:
         """One generation that is reported apart: the first after loading is a number of its own."""
         wanted = text if whole else replace(text, generate=min(text.generate, 2))
-        self.tell("generation", Generation(order=text, events=tuple(_generated(self.session, ids, wanted)), first=True))
+        events = energy.generated(lambda: tuple(_generated(self.session, ids, wanted)), counts=False)
+        self.tell("generation", Generation(order=text, events=events, first=True))
 
     def repeat(self, text: TextOrder, *, first: bool) -> list[Disturbance]:
         """Generate until the plan is fulfilled; a disturbed generation is repeated while retries last."""
         plan, ids = self.order.plan, prompt_ids(self.session, text, self.order.seed)
+        energy = TextEnergy(meter=self.meter, order=text)
         if first or plan.warmup != 0:
-            self.warm_up(text, ids, whole=first)
+            self.warm_up(text, ids, energy, whole=first)
         wanted, retries, kept = max(min(plan.runs, plan.runs_at_most), 1), plan.retries, 0
         disturbances: list[Disturbance] = []
         begun = self.clock()
         while not _enough(kept, self.clock() - begun, wanted, plan.seconds, plan.seconds_at_most):
-            generation, disturbed = self.once(text, ids)
+            generation, disturbed = self.once(text, ids, energy)
             if disturbed and retries > 0:
                 retries -= 1
                 continue
@@ -125,12 +133,16 @@ class _Scene:
             disturbances += disturbed
             self.tell("generation", generation)
             self.tell("progress", Step(stage="generations", done=kept, share=min(kept / wanted, 1.0)))
+        if self.order.energy:
+            self.tell("energy", energy.finished(lambda wanted: _generated(self.session, ids, wanted)))
         return disturbances
 
-    def once(self, text: TextOrder, ids: tuple[int, ...]) -> tuple[Generation, tuple[Disturbance, ...]]:
+    def once(
+        self, text: TextOrder, ids: tuple[int, ...], energy: TextEnergy
+    ) -> tuple[Generation, tuple[Disturbance, ...]]:
         mark = self.guard.mark()
         tokenise_s = _timed_tokenise(self.session, ids, self.clock)
-        events = tuple(_generated(self.session, ids, text))
+        events = energy.generated(lambda: tuple(_generated(self.session, ids, text)))
         detokenise_s = _timed_detokenise(self.session, events, self.clock)
         disturbances = self.guard.since(mark)
         generation = Generation(

@@ -3,21 +3,30 @@
 import threading
 from collections.abc import Callable
 
-from inferometer.catalog.detect.machine import Machine
+from inferometer.catalog.detect.machine import LocalMachine, Machine
 from inferometer.profiler.power import Power, Series
 from inferometer.profiler.record import Clock
-from inferometer.profiler.sensors import find_sensors
+from inferometer.profiler.sensors import Sensors, find_sensors
 
 _READINGS_AT_MOST = 200_000  # of each channel; then every second one goes, and half as many are taken
 
 
 class Sampler:
-    """Reads every channel each `interval_s`. `wait` sleeps and says whether to stop: tests pass their own."""
+    """Reads every channel each `interval_s`: all that the machine has, or those of the given sensors.
+
+    `wait` sleeps and says whether to stop: tests pass their own.
+    """
 
     def __init__(
-        self, machine: Machine, clock: Clock, *, interval_s: float, wait: Callable[[float], bool] | None = None
+        self,
+        machine: Machine | None,
+        clock: Clock,
+        *,
+        interval_s: float,
+        wait: Callable[[float], bool] | None = None,
+        sensors: Sensors | None = None,
     ) -> None:
-        self._sensors = find_sensors(machine)
+        self._sensors = sensors or find_sensors(machine or LocalMachine())
         self._clock, self.interval_s = clock, interval_s
         self._times: list[int] = []
         self._values: list[list[float | None]] = [[] for _ in self._sensors.channels]

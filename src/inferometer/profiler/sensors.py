@@ -8,11 +8,12 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from inferometer.catalog.detect.fields import scaled, whole
+from inferometer.catalog.detect.fields import scaled, stripped, whole
 from inferometer.catalog.detect.gpus import ask
 from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.detect.sensors import batteries, hwmon_inputs, ina3221_rails, linux_sensors, rapl_zones
 from inferometer.profiler.power import Quantity
+from inferometer.settings import visible_gpus
 
 _CPU = "/sys/devices/system/cpu"
 _SUPPLY = "/sys/class/power_supply"
@@ -22,44 +23,68 @@ _WHOLE_BOARD = frozenset({"VDD_IN", "POM_5V_IN", "POM_5V_SYS"})  # rails that fe
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """One number that can be read. `counted` ones add up to the machine's power without overlap."""
+    """One number that can be read. `counted` ones add up to the machine's power without overlap.
+
+    `covers` says what draws the power, and `whole` that it is all of the machine. `unit` is the accelerator it belongs
+    to (`gpu:1`, or `gpu` for any). Its value changes every `update_s`.
+    """
 
     name: str
     quantity: Quantity
     read: Callable[[], float | None]
     counted: bool = False
     range_j: float | None = None
+    covers: str = ""
+    whole: bool = False
+    unit: str | None = None
+    update_s: float = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensors:
+    """`why_none` is what to say where no channel measures energy."""
+
     channels: tuple[Channel, ...]
     missing: dict[str, str]
     close: Callable[[], None]
+    why_none: str = "no sensor of energy answers"
 
 
-def find_sensors(machine: Machine) -> Sensors:
-    """Every channel that answers now, and of each kind that has none, why."""
+def find_sensors(machine: Machine, *, kinds: frozenset[str] | None = None) -> Sensors:
+    """Every channel that answers now, of these kinds or of all, and of each kind that has none, why."""
     missing: dict[str, str] = {}
     channels: list[Channel] = []
     nvml = _Nvml(machine)
     whys = {sensor.name: sensor.why for sensor in linux_sensors(machine, None, ())}
-    kinds: tuple[tuple[str, Iterator[Channel], str | None], ...] = (
+    looked_for: tuple[tuple[str, Iterator[Channel], str | None], ...] = (
         ("rapl", _rapl(machine), whys["rapl"]),
         ("hwmon", _hwmon(machine), whys["hwmon"]),
         ("ina3221", _ina3221(machine), whys["ina3221"]),
         ("nvml", nvml.channels(), nvml.why),
         ("powermetrics", _powermetrics(machine), _why_no_powermetrics(machine)),
-        ("battery", _battery(machine), "no battery measures power here"),
+        ("battery", _battery(machine), _why_no_battery(machine)),
         ("cpu clock", _clocks(machine), f"no clock in {_CPU}"),
         ("cpu use", _cpu_use(machine), "there is no /proc/stat"),
     )
-    for kind, candidates, why in kinds:
+    for kind, candidates, why in looked_for:
+        if kinds is not None and kind not in kinds:
+            continue
         answering = [channel for channel in candidates if channel.read() is not None]
         channels += answering
         if not answering:
             missing[kind] = why or "it does not answer"
-    return Sensors(channels=tuple(channels), missing=missing, close=nvml.close)
+    return Sensors(
+        channels=tuple(channels), missing=missing, close=nvml.close, why_none=_why_none(machine, missing)
+    )  # fmt: skip
+
+
+def _why_none(machine: Machine, missing: dict[str, str]) -> str:
+    """The sensor that such a machine would have, and why it does not answer."""
+    if machine.system == "Windows":
+        return "Windows gives programs no energy counters of the CPU without a driver"
+    kind = "powermetrics" if machine.system == "Darwin" else "rapl" if "86" in machine.architecture else "ina3221"
+    battery = missing.get("battery", "")
+    return "; ".join(filter(None, (missing.get(kind), battery if "discharge" in battery else None))) or "none answers"
 
 
 def _rapl(machine: Machine) -> Iterator[Channel]:
@@ -71,6 +96,8 @@ def _rapl(machine: Machine) -> Iterator[Channel]:
             read=_file(machine, f"{folder}/energy_uj", 1e-6),
             counted=name.startswith("package") or name == "dram",
             range_j=scaled(machine.read(f"{folder}/max_energy_range_uj"), 1e-6),
+            covers="memory" if name == "dram" else "CPU package",
+            update_s=1e-3,
         )
 
 
@@ -87,6 +114,8 @@ def _hwmon(machine: Machine) -> Iterator[Channel]:
                 quantity="power" if power else "temperature",
                 read=_file(machine, path, 1e-6 if power else 1e-3),
                 counted=power and chip == "amdgpu",
+                covers="GPU board",
+                unit="gpu" if chip == "amdgpu" else None,
             )
 
 
@@ -100,6 +129,7 @@ def _ina3221(machine: Machine) -> Iterator[Channel]:
             quantity="power",
             read=_product(machine, volts, amperes),
             counted=label in whole_board if whole_board else True,
+            covers="whole board" if label in whole_board else f"rail {label}",
         )
 
 
@@ -118,7 +148,8 @@ class _Nvml:
         self._nvml = machine.module("pynvml")
         self.why = "no NVIDIA GPU whose driver answers"
         if self._nvml is None:
-            self.why = "nvidia-ml-py is not installed (pip install 'inferometer[nvidia]')"
+            self._nvml = machine.module("inferometer.profiler.nvml")
+        if self._nvml is None:
             return
         try:
             self._nvml.nvmlInit()
@@ -130,9 +161,9 @@ class _Nvml:
         for index in range(count):
             handle = ask(self._nvml, "nvmlDeviceGetHandleByIndex", index)
             if handle is not None:
-                yield from self._device(f"gpu {index}", handle)
+                yield from self._device(f"gpu {index}", _cuda_unit(index, count), handle)
 
-    def _device(self, name: str, handle: object) -> Iterator[Channel]:
+    def _device(self, name: str, unit: str, handle: object) -> Iterator[Channel]:
         def asked(function: str, factor: float, *more: int) -> Callable[[], float | None]:
             def read() -> float | None:
                 value = ask(self._nvml, function, handle, *more)
@@ -146,9 +177,11 @@ class _Nvml:
 
         energy = asked("nvmlDeviceGetTotalEnergyConsumption", 1e-3)
         counter = energy() is not None  # from Volta on; it misses nothing between readings
+        board = "GPU board"
         if counter:
-            yield Channel(name=name, quantity="energy", read=energy, counted=True)
-        yield Channel(name=name, quantity="power", read=asked("nvmlDeviceGetPowerUsage", 1e-3), counted=not counter)
+            yield Channel(name=name, quantity="energy", read=energy, counted=True, covers=board, unit=unit)
+        watts = asked("nvmlDeviceGetPowerUsage", 1e-3)
+        yield Channel(name=name, quantity="power", read=watts, counted=not counter, covers=board, unit=unit)
         yield Channel(name=name, quantity="temperature", read=asked("nvmlDeviceGetTemperature", 1.0, 0))
         yield Channel(name=name, quantity="clock", read=asked("nvmlDeviceGetClockInfo", 1e6, 1))
         yield Channel(name=name, quantity="use", read=busy)
@@ -157,6 +190,14 @@ class _Nvml:
         if self._nvml is not None:
             ask(self._nvml, "nvmlShutdown")
             self._nvml = None
+
+
+def _cuda_unit(index: int, count: int) -> str:
+    """What programs call a GPU: CUDA_VISIBLE_DEVICES hides some from them and counts the others anew."""
+    visible = visible_gpus()
+    if visible is None or count == 1:
+        return f"gpu:{index}"
+    return f"gpu:{visible.index(str(index))}" if str(index) in visible else f"gpu:hidden-{index}"
 
 
 def _powermetrics(machine: Machine) -> Iterator[Channel]:
@@ -174,8 +215,11 @@ def _powermetrics(machine: Machine) -> Iterator[Channel]:
 
         return read
 
-    for domain in ("CPU", "GPU", "ANE"):
-        yield Channel(name=domain.lower(), quantity="power", read=reader(domain), counted=True)
+    for domain, unit in (("CPU", None), ("GPU", "gpu"), ("ANE", "npu")):
+        yield Channel(
+            name=domain.lower(), quantity="power", read=reader(domain), counted=True, covers=domain, unit=unit,
+            update_s=0.2,
+        )  # fmt: skip
 
 
 def _why_no_powermetrics(machine: Machine) -> str:
@@ -186,11 +230,26 @@ def _why_no_powermetrics(machine: Machine) -> str:
 
 def _battery(machine: Machine) -> Iterator[Channel]:
     for name in batteries(machine):
-        yield Channel(name=f"battery {name}", quantity="power", read=_battery_watts(machine, f"{_SUPPLY}/{name}"))
+        yield Channel(
+            name=f"battery {name}",
+            quantity="power",
+            read=_battery_watts(machine, f"{_SUPPLY}/{name}"),
+            covers="whole machine",
+            whole=True,
+            update_s=2.0,  # fuel gauges average over a second or more
+        )
+
+
+def _why_no_battery(machine: Machine) -> str:
+    if not batteries(machine):
+        return "no battery measures power here"
+    return "the battery does not discharge: on the mains its sensor measures the charger"
 
 
 def _battery_watts(machine: Machine, folder: str) -> Callable[[], float | None]:
     def read() -> float | None:
+        if (stripped(machine.read(f"{folder}/status")) or "Discharging") != "Discharging":
+            return None
         watts = scaled(machine.read(f"{folder}/power_now"), 1e-6)
         if watts is not None:
             return abs(watts)

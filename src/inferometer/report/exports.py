@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.profile import OpTime
-from inferometer.report.phrases import headline_figures
+from inferometer.report.phrases import headline_figures, place_of
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _cell(value: Any) -> Any:
 
 def markdown(profile: Profile, *, title: str | None = None, findings: Iterable[Finding] = ()) -> str:
     """The headline, the phases, the layers that take the most time and what was found."""
-    where = profile.device.title or profile.device.name
+    where = place_of(profile)
     lines = [f"## {_plain(title or profile.model.name)}", ""]
     lines += [_plain(" · ".join(filter(None, (profile.kind, profile.model.name, where, profile.runtime)))), ""]
     lines += [f"- **{label}**: {value}" for label, value in _headline(profile)]

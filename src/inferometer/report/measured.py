@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.bench.percentiles import percentile_between
 from inferometer.report.cards import Card, Fact
+from inferometer.report.phrases import energy_fact, energy_notes
 from inferometer.report.render import render
 from inferometer.report.table import Column, ReportTable
 from inferometer.units import format_quantity
@@ -37,7 +38,8 @@ def measurement_card(measurement: Measurement, percentiles: Sequence[float] = ()
     """One measurement: its time first, then how it spreads, then how it was taken."""
     asked = (percentile_fact(measurement.samples_s, percent) for percent in percentiles)
     facts = [*_statistics(measurement.summary), *asked, *_circumstances(measurement)]
-    return Card(title=measurement.name, subtitle=f"{measurement.summary.count} runs", facts=tuple(facts))
+    subtitle, notes = f"{measurement.summary.count} runs", tuple(energy_notes(measurement.environment))
+    return Card(title=measurement.name, subtitle=subtitle, facts=tuple(facts), sources=notes)
 
 
 def _statistics(summary: Summary) -> Iterator[Fact]:
@@ -81,6 +83,8 @@ def percentile_fact(samples: Sequence[float], percent: float, of: str = "") -> F
 def _circumstances(measurement: Measurement) -> Iterator[Fact]:
     if measurement.peak_memory_bytes is not None:
         yield "memory", format_quantity(measurement.peak_memory_bytes, "B"), "peak"
+    if measurement.energy_j is not None:
+        yield from energy_fact(measurement.profile)
     yield "warm-up", f"{len(measurement.warmup_s)} runs", "not counted"
     if measurement.failures:
         yield "succeeded", f"{measurement.success_rate:.1%}", f"of {measurement.runs} runs, warm-up included"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.units import format_quantity
+from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from inferometer.core.profile import Headline, Phase, Profile
+    from inferometer.core.machine import MachineFacts
+    from inferometer.core.profile import Environment, Headline, Phase, Profile
     from inferometer.core.workload import Workload
 
 _SOME = 0.05  # of the parameters: a format that fewer have is not named in a title
@@ -24,15 +25,67 @@ TIMES = (
 
 
 def profile_title(profile: Profile) -> str:
+    return f"{profile.model.name} on {place_of(profile)}"
+
+
+def place_of(profile: Profile) -> str:
+    """Where it ran, or would run: `ubuntu-box · Intel Xeon Platinum 8592+ · 2 cores`, `4 × NVIDIA H200`."""
+    machine = profile.environment.machine if profile.environment else None
+    if machine is not None:
+        return machine.title(profile.device.title)
     count = f"{profile.device.count} × " if profile.device.count > 1 else ""
-    return f"{profile.model.name} on {count}{profile.device.title or profile.device.name}"
+    return f"{count}{profile.device.title or profile.device.name}"
+
+
+def machine_facts_text(machine: MachineFacts) -> Iterator[str]:
+    """What is known of a machine besides its name, processor and cores."""
+    yield f"id {machine.id}"
+    if machine.board:
+        yield machine.board
+    if machine.memory_bytes is not None:
+        yield format_capacity(machine.memory_bytes)
+    yield from (*machine.gpus, *machine.accelerators)
+    yield from filter(None, (machine.system, machine.container))
+    if machine.virtualised:
+        yield f"virtual machine ({machine.hypervisor})" if machine.hypervisor else "virtual machine"
 
 
 def profile_notes(profile: Profile) -> tuple[str, ...]:
     """Critical findings as warnings (`explain` has the others), then what the profile's maker noted."""
     critical = (finding for finding in profile.findings if finding.severity == "critical")
     warnings = (f"! {finding.title}: {finding.advice}" for finding in critical)
-    return (*warnings, *(profile.provenance.notes if profile.provenance else ()))
+    notes = profile.provenance.notes if profile.provenance else ()
+    return (*warnings, *notes, *energy_notes(profile.environment))
+
+
+def energy_notes(environment: Environment | None) -> Iterator[str]:
+    """Which sensors the energy is of and what they include; or, once, why there is none."""
+    facts = environment.energy if environment else None
+    if facts is None:
+        return
+    if not facts.sensors:
+        yield f"Energy is not measured: {facts.reason}."
+        return
+    covered = ", ".join(dict.fromkeys(sensor.covers for sensor in facts.sensors))
+    names = ", ".join(sensor.name for sensor in facts.sensors)
+    spans = " and ".join(f"{format_quantity(seconds, 's')} of {name}" for name, seconds in facts.window_s.items())
+    over = f"; measured over {spans}" if spans else ""
+    yield f"Energy is of {covered} ({names}) and includes the draw at rest{over}."
+    if facts.reason:
+        yield f"Energy is not measured of everything: {facts.reason}."
+
+
+def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:
+    """Joules of a measured inference or request, and of a token; beside them what the machine draws at rest."""
+    joules, facts = profile.summary.energy_j, profile.environment.energy if profile.environment else None
+    decode = profile.phase("decode")
+    rest = f"{format_quantity(facts.idle_w, 'W')} at rest" if facts and facts.idle_w is not None else None
+    token = f"{format_quantity(decode.energy_j, 'J')} a token" if decode and decode.energy_j is not None else None
+    if joules is not None:
+        what = "a request" if decode else "a run"
+        yield "energy", format_quantity(joules, "J"), ", ".join(filter(None, (what, token, rest)))
+    elif token is not None:
+        yield "energy", token, rest or ""
 
 
 def sizes_of(workload: Workload) -> str:

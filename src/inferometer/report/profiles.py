@@ -15,7 +15,15 @@ from inferometer.core.steps import summed_samples
 from inferometer.report.cards import Card, Fact
 from inferometer.report.growth import growths
 from inferometer.report.measured import percentile_fact
-from inferometer.report.phrases import TIMES, percent, profile_notes, profile_title, sizes_of, time_remarks
+from inferometer.report.phrases import (
+    TIMES,
+    energy_fact,
+    percent,
+    profile_notes,
+    profile_title,
+    sizes_of,
+    time_remarks,
+)
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.units import format_capacity, format_quantity
 
@@ -29,7 +37,7 @@ _NAME, _SHORTER, _KERNEL = 40, 28, 24  # letters of a layer's and a kernel's nam
 _SHORT = {"median over generations of the mean step": "median of means"}
 _PHASES = columns(
     Column(key="name", heading="phase"),
-    "time_s", "statistic", "runs", "predicted_s", "floor_s", "flops", "bytes",
+    "time_s", "statistic", "runs", "predicted_s", "floor_s", "flops", "bytes", "energy_j",
 )  # fmt: skip
 _LAYERS = columns(
     Column(key="name", heading="layer"),
@@ -111,6 +119,7 @@ def _circumstances(profile: Profile) -> Iterator[Fact]:
     summary, environment = profile.summary, profile.environment
     if summary.peak_memory_bytes is not None:
         yield "memory", format_capacity(summary.peak_memory_bytes), "peak of the model, without Python"
+    yield from energy_fact(profile)
     if summary.top_unit is not None:
         yield "top unit", summary.top_unit, f"by time; {_by_count(profile)}"
     if profile.verification is not None:

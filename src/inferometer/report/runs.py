@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.core.codec import document
 from inferometer.report.cards import Card, Fact
-from inferometer.report.phrases import headline_figures
+from inferometer.report.phrases import headline_figures, machine_facts_text
 from inferometer.report.table import Column, ReportTable, columns
 from inferometer.units import format_quantity
 
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 _DRAWN = {"table", "md"}
 _RUNS = columns(
     Column(key="id", heading="run"),
-    "created", "status", "name", "model", "device", "runtime", "latency_s",
+    "created", "status", "name", "model", "device", "machine", "runtime", "latency_s",
     Column(key="ttft_s", heading="TTFT", unit="s"),
     Column(key="tpot_s", heading="TPOT", unit="s"),
     "tokens_per_s", "peak_memory_bytes", "disturbed", "verified", "tags", "project", "kind",
     Column(key="profile_kind", heading="profile"),
-    "started", "ended", "parent", "reason",
+    "started", "ended", "parent", "reason", "machine_id",
 )  # fmt: skip
 _ALWAYS = {"id", "created", "status", "model"}
-_NEVER = {"kind", "profile_kind", "started", "ended", "parent", "reason"}  # too much for a line; `show` has them
+# Too much for a line; `show` has them.
+_NEVER = {"kind", "profile_kind", "started", "ended", "parent", "reason", "machine_id"}
 _PROJECTS = columns(
     Column(key="name", heading="project"),
     "runs",
@@ -45,9 +46,27 @@ def run_table(rows: Sequence[RunRow], form: str) -> ReportTable:
     records = tuple(_record(row, form) for row in rows)
     if form not in _DRAWN:
         return ReportTable(columns=_RUNS, rows=records)
+    names = machine_names(rows)
+    records = tuple({**record, **machine_cells(row, names)} for row, record in zip(rows, records, strict=True))
     known = {key for record in records for key, value in record.items() if value not in {None, "", ()}}
     shown = tuple(column for column in _RUNS if column.key in _ALWAYS | (known - _NEVER))
     return ReportTable(columns=shown, rows=records)
+
+
+def machine_cells(row: RunRow, names: Mapping[str, str]) -> Mapping[str, str | None]:
+    """A run on the machine itself needs no device: `local` is another machine for each reader."""
+    machine = names.get(row.machine_id or "")
+    return {"machine": machine, "device": None if machine is not None and row.device == "local" else row.device}
+
+
+def machine_names(rows: Iterable[RunRow]) -> dict[str, str]:
+    """What to call each machine among these runs, by its id: two that share a name are told apart by their ids."""
+    called: dict[str, str] = {}
+    for row in rows:
+        if row.machine_id is not None:
+            called.setdefault(row.machine_id, row.machine or row.machine_id)  # the newest name, where it was renamed
+    names = list(called.values())
+    return {each: f"{name} ({each[:4]})" if names.count(name) > 1 else name for each, name in called.items()}
 
 
 def _record(row: RunRow, form: str) -> Mapping[str, Any]:
@@ -101,13 +120,18 @@ def run_card(run: Run, row: RunRow, metrics: Sequence[Metric], link: str) -> Car
 def _profile_facts(profile: Profile) -> Iterator[Fact]:
     yield "model", profile.model.name, profile.kind
     yield "device", profile.device.title or profile.device.name, profile.runtime or ""
+    machine = profile.environment.machine if profile.environment else None
+    if machine is not None:
+        yield "machine", machine.title(), ", ".join(machine_facts_text(machine))
+    elif profile.kind == "measured":
+        yield "machine", "unknown", "the run does not say"
     for label, value in headline_figures(profile.summary):
         yield label, value, ""
     for phase in profile.phases:
         yield phase.name, format_quantity(phase.time_s, "s"), phase.statistic or ""
     if profile.environment is not None and profile.environment.disturbed is not None:
         quiet = "disturbed" if profile.environment.disturbed else "quiet"
-        yield "machine", quiet, "; ".join(profile.environment.reasons)
+        yield "meanwhile", quiet, "; ".join(profile.environment.reasons)
 
 
 def _metric_facts(metrics: Sequence[Metric]) -> Iterator[Fact]:

@@ -11,8 +11,7 @@ kernels: the engine's own timers are on, and `kernels` lists what it ran.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -28,8 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request",
-    "Runtime", "Session", "Stage", "Target", "TextSession", "announce", "announced_to", "instrumented_again",
-    "require_choices", "require_format", "require_ready",
+    "Runtime", "Session", "Stage", "Target", "TextSession", "instrumented_again", "require_choices", "require_format", "require_ready",
 ]  # fmt: skip
 
 
@@ -171,25 +169,6 @@ def instrumented_again(session: Any) -> Any | None:
     """
     make = getattr(session, "instrumented", None)
     return None if make is None else make()
-
-
-_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
-
-
-def announce(stage: str) -> None:
-    """Say what takes long now: `compiling the decode step`. Heard by whoever called `announced_to`."""
-    listener = _listener.get()
-    if listener is not None:
-        listener(stage)
-
-
-@contextmanager
-def announced_to(listener: Callable[[str], None]) -> Iterator[None]:
-    token = _listener.set(listener)
-    try:
-        yield
-    finally:
-        _listener.reset(token)
 
 
 EventKind = Literal["prefill", "token"]

@@ -12,17 +12,21 @@ from inferometer.store.names import clean
 MOST_BYTES = 512_000_000  # of one profile's document: far above 100,000 ops with samples, far below a machine's memory
 _LEVEL = 1  # packing a profile of thousands of layers must not take longer than writing it
 _MOST_NAME = 200
+_MOST_ID = 64
 _MOST_INTEGER = 2**63 - 1
 _TIMES = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s")
 
 
 def columns_of(profile: Profile) -> dict[str, Any]:
     summary, environment = profile.summary, profile.environment
+    machine = None if environment is None else environment.machine
     return {
         "profile_kind": profile.kind,
         "model": clean(profile.model.name, most=_MOST_NAME),
         "device": clean(profile.device.name, most=_MOST_NAME),
         "runtime": clean(profile.runtime, most=_MOST_NAME),
+        "machine": None if machine is None else clean(machine.called, most=_MOST_NAME),
+        "machine_id": None if machine is None else clean(machine.id, most=_MOST_ID),
         "disturbed": None if environment is None else environment.disturbed,
         "verified": _verified(profile),
         "peak_memory_bytes": _count(summary.peak_memory_bytes),

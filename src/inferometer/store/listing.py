@@ -81,6 +81,8 @@ def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bo
         value = getattr(wanted, name)
         if value is not None:
             conditions.append(runs.c[name] == value)
+    if wanted.machine is not None:
+        conditions.append(_on_machine(connection, wanted.machine))
     if wanted.parent is not None:
         conditions.append(runs.c.parent == resolve(connection, wanted.parent))
     if wanted.status:
@@ -95,6 +97,12 @@ def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bo
     conditions += [_tagged(connection, tag) for tag in wanted.tags]
     words = (wanted.words or "").casefold().split()
     return [*conditions, *_worded(connection, words)] if words else conditions
+
+
+def _on_machine(connection: Connection, machine: str) -> ColumnElement[bool]:
+    """By id if some run has it, else by name: a container's host name looks like an id."""
+    is_id = connection.execute(select(runs.c.id).where(runs.c.machine_id == machine).limit(1)).first()
+    return runs.c.machine_id == machine if is_id else runs.c.machine == machine
 
 
 def _require_statuses(statuses: tuple[str, ...]) -> None:

@@ -47,7 +47,7 @@ class RunReading(Opened):
         return self._read(listing.count, wanted or Filter())
 
     def known(self, what: str) -> tuple[str, ...]:
-        """Every model, device, runtime, kind or tag that some run has."""
+        """Every model, device, machine, runtime, kind or tag that some run has."""
         column = tags.c.tag if what == "tag" else runs.c[what]
         query = select(column).where(column.is_not(None)).distinct().order_by(column)
         return tuple(self._read(lambda connection: connection.execute(query).scalars().all()))

@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-REVISIONS = ("0001", "0002", "0003")  # every migration, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004")  # every migration, oldest first
 VERSION_TABLE = "inferometer_version"  # of our own name: a database may hold another program's alembic_version
 OPEN = ("pending", "running")
 OPEN_ONLY = "status IN ('pending', 'running')"  # word for word: SQLite uses a partial index for nothing less
@@ -85,9 +85,12 @@ runs = Table(
     Column("disturbed", Boolean),
     Column("verified", Boolean),
     Column("words", Text, nullable=False),
+    Column("machine", _word(200)),
+    Column("machine_id", _word(64)),
     Index("ix_runs_created", "created_us", "id"),
     Index("ix_runs_project_created", "project_id", "created_us", "id"),
     Index("ix_runs_model_created", "model", "created_us", "id"),
+    Index("ix_runs_machine_created", "machine_id", "created_us", "id"),
     Index("ix_runs_parent", "parent"),
     Index(
         "ix_runs_open",

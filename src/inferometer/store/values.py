@@ -14,6 +14,7 @@ SORTS: Mapping[str, str] = {
     "name": "name",
     "model": "model",
     "device": "device",
+    "machine": "machine",
     "status": "status",
     "latency": "latency_s",
     "ttft": "ttft_s",
@@ -45,6 +46,8 @@ class RunRow:
     model: str | None = None
     device: str | None = None
     runtime: str | None = None
+    machine: str | None = None
+    machine_id: str | None = None
     latency_s: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
@@ -61,7 +64,10 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """Which runs: each given field narrows. A run has all of `tags`, and all of `words` somewhere in what names it."""
+    """Which runs: each given field narrows. A run has all of `tags`, and all of `words` somewhere in what names it.
+
+    `machine` is the name or the id of the machine it was measured on.
+    """
 
     project: str | None = None
     status: tuple[Status, ...] = ()
@@ -69,6 +75,7 @@ class Filter:
     model: str | None = None
     device: str | None = None
     runtime: str | None = None
+    machine: str | None = None
     kind: str | None = None
     parent: str | None = None
     since: float | None = None

@@ -17,7 +17,7 @@ from inferometer.store.owner import Owner
 from inferometer.store.tables import OPEN, metrics, projects, runs, tags
 from inferometer.store.upserts import put, put_new
 
-_SEARCHED = ("model", "device", "runtime")
+_SEARCHED = ("model", "device", "runtime", "machine")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from inferometer.explain.explanation import Explanation, explain
 from inferometer.explain.judging import judge_profile
-from inferometer.explain.resolve import device_behind, graph_behind
+from inferometer.explain.resolve import device_behind, graph_behind, other_machine
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
@@ -18,12 +18,20 @@ def explained(profile: Profile, *, on: str | None = None, name: str | None = Non
     `on` is the catalog device it ran on, if that is not the one the profile was judged by.
     """
     name = name or profile.model.name
+    elsewhere = other_machine(profile) if on is not None and on.partition(":")[0] == "local" else None
+    if elsewhere is not None:
+        note = f"{on} is another machine here: the run was made on {elsewhere.called}, and is explained as such."
+        return _explained(profile, on=None, name=name, notes=(note,))
+    return _explained(profile, on=on, name=name)
+
+
+def _explained(profile: Profile, *, on: str | None, name: str, notes: tuple[str, ...] = ()) -> Explanation:
     if profile.kind == "measured" and profile.judged_by is not None and on is None:
-        return explain(profile, name=name)
+        return explain(profile, notes=notes, name=name)
     from inferometer.asking.roof import roof_for  # noqa: PLC0415 - a judged profile needs none
 
     device, unknown = device_behind(profile, on)
     graph, unread = graph_behind(profile, files=on is not None)
     roof = roof_for(device) if device is not None and on is not None else None
-    judged, notes = judge_profile(profile, device, graph=graph, roof=roof)
-    return explain(judged, notes=tuple(filter(None, (unknown, unread, *notes))), name=name)
+    judged, more = judge_profile(profile, device, graph=graph, roof=roof)
+    return explain(judged, notes=tuple(filter(None, (*notes, unknown, unread, *more))), name=name)

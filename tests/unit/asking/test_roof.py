@@ -9,6 +9,7 @@ from inferometer.asking.roof import machine_roof, measured_roof, needs_roof, wit
 from inferometer.catalog import device
 from inferometer.core.device import Sourced
 from inferometer.core.roof import Roof
+from inferometer.notices import listener
 from unit.cost.machines import machine
 
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -42,7 +43,14 @@ def kept(tmp_path):
 
 
 def test_it_is_measured_once_and_then_read(kept):
+    """Whoever waits for it is told, the first time."""
     ask, asked = kept
+    told = []
+    listener.set(told.append)
+    ask()
+    ask()
+    listener.set(None)
+    assert told == ["measuring this machine's roofs once (about 1 s); they are kept for later"]
     assert ask() == ask() == ask(fresh=True) == ask(later=timedelta(days=9))
     assert len(asked) == 1
 
@@ -60,9 +68,7 @@ def test_one_of_a_busy_machine_is_tried_again_soon(tmp_path):
 
     def ask(minutes):
         now = NOON + timedelta(minutes=minutes)
-        return machine_roof(
-            device("local"), fresh=True, folder=tmp_path, measure=lambda _: next(ready), now=lambda: now
-        )
+        return machine_roof(device("local"), folder=tmp_path, measure=lambda _: next(ready), now=lambda: now)
 
     assert [float(ask(minutes).peaks["f32"]) for minutes in (0, 9, 11, 600)] == [1e11, 1e11, 3e11, 3e11]
 

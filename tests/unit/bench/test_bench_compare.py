@@ -8,7 +8,8 @@ import pytest
 from inferometer.bench.compare import compare, comparison_document
 from inferometer.bench.measurement import TOOL, turns_of
 from inferometer.bench.verdict import Criteria, judge
-from inferometer.core.profile import Provenance
+from inferometer.core.machine import MachineFacts
+from inferometer.core.profile import Environment, Provenance
 from inferometer.errors import DomainError
 from unit.bench.profiles import noisy, op, phase, profile, run_of
 
@@ -225,6 +226,18 @@ def test_what_else_differs_is_noted():
     old = run_of(OLD, model="one")
     new = run_of(OLD, model="two")
     assert "The model differs: one and two." in compare(old, new).notes
+
+
+def test_two_machines_are_a_difference_and_two_names_of_one_are_none():
+    def on(machine_id, name):
+        machine = MachineFacts(id=machine_id, name=name, cpu="Cortex-A76", physical_cores=4)
+        return replace(run_of(OLD), environment=Environment(machine=machine))
+
+    assert compare(on("1", "pi"), on("1", "desk")).notes == ()
+    assert (
+        "The machine differs: pi · Cortex-A76 · 4 cores and box · Cortex-A76 · 4 cores."
+        in compare(on("1", "pi"), on("2", "box")).notes
+    )
 
 
 def test_the_names_of_two_functions_or_commands_are_no_difference_of_models():

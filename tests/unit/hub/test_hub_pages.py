@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from inferometer.core.codec import decode
-from inferometer.core.profile import Profile
+from inferometer.core.machine import MachineFacts
+from inferometer.core.profile import DeviceFacts, Profile
 from inferometer.errors import MissingDependencyError, UnknownNameError
 from inferometer.hub import assets
 from inferometer.hub.explaining import page_explanation
@@ -183,6 +184,24 @@ def test_the_list_sorts_filters_and_leafs(here):
     assert re.search(r'data-run="(\w+)"', fastest)[1] != re.search(r'data-run="(\w+)"', slowest)[1]
     assert "No run matches" in client.get("/?words=nowhere").text
     assert client.get("/?sort=nonsense&status=nonsense&after=nonsense").status_code in {200, 400, 404}
+
+
+def test_machines_are_listed_filtered_and_named_in_the_title(here):
+    store, client = here
+    facts = MachineFacts(id="0123456789ab", name="pi-desk", cpu="Cortex-A76", physical_cores=4)
+    measured = network(2)
+    there = replace(measured, device=DeviceFacts(name="local", title="Cortex-A76"),
+                    environment=replace(measured.environment, machine=facts))  # fmt: skip
+    run, _ = store.add(there, "machines"), store.add(measured, "machines")
+    page = client.get("/projects/machines").text
+    assert 'href="?machine=0123456789ab"' in page
+    assert '<span class="quiet">unknown</span>' in page  # the run that does not say
+    for wanted in ("0123456789ab", "pi-desk"):
+        assert client.get(f"/projects/machines?machine={wanted}").text.count("data-run=") == 1
+    assert len(client.get("/api/v1/runs?machine=pi-desk").json()["rows"]) == 1
+    shown = client.get(f"/runs/{run}").text
+    assert "<h1>tiny-cnn on pi-desk · Cortex-A76 · 4 cores</h1>" in shown
+    assert "<tr><th>machine id</th><td>0123456789ab</td></tr>" in shown
 
 
 def test_the_trend_is_of_the_metric_asked_for(here):

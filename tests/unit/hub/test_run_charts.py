@@ -96,6 +96,19 @@ def test_readings_laid_over_each_other_end_at_all_of_them():
         overlaid({})
 
 
+def test_no_line_of_a_trend_joins_two_machines():
+    """Two machines of one name stay apart; runs that do not say where they were made go by their device."""
+
+    def row(run, machine, machine_id, device="local"):
+        told = {"machine": machine, "machine_id": machine_id, "device": device, "latency_s": 1.0}
+        return RunRow(id=run, project="p", status="finished", kind="k", created=1.0, model="m", **told)
+
+    rows = [row("a", "pi", "11112222"), row("b", "pi", "33334444"), row("c", "pi", "11112222"),
+            row("d", None, None), row("e", "box", "5", "nvidia-t4")]  # fmt: skip
+    lines = [point["of"] for point in values(run_trend(rows, "latency_s"))]
+    assert lines == ["m · pi (1111)", "m · pi (3333)", "m · pi (1111)", "m · local", "m · box · nvidia-t4"]
+
+
 def test_a_trend_leaves_out_runs_without_the_number():
     rows = [
         RunRow(id=f"{n}", project="p", status="finished", kind="profile", created=float(n), latency_s=n or None)

@@ -12,7 +12,8 @@ from inferometer.measure.arrays import measure_arrays
 from inferometer.measure.child import LENGTH, _Teller
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.texts import measure_text
-from inferometer.runtimes.base import Target, announce, announced_to
+from inferometer.notices import tell, told_to
+from inferometer.runtimes.base import Target
 
 QUICK = Plan(warmup=1, runs=3, seconds=0.0, calls=1, retries=0)
 LAYERS = (("a", "Conv", 2e-4), ("b", "Gemm", 1e-4))
@@ -77,10 +78,10 @@ def _stages(data):
     return stages
 
 
-def test_what_an_engine_announces_is_heard_only_while_someone_listens():
+def test_what_an_engine_tells_is_heard_only_while_someone_listens():
     heard = []
-    announce("importing")
-    with announced_to(heard.append):
-        announce("compiling the decode step")
-    announce("running")
+    tell("importing")
+    with told_to(heard.append):
+        tell("compiling the decode step")
+    tell("running")
     assert heard == ["compiling the decode step"]

@@ -45,6 +45,10 @@ class Machine(Protocol):
         """`x86_64`, `aarch64`, `arm64`, `AMD64`, as `platform.machine()` says."""
 
     @property
+    def node(self) -> str | None:
+        """The host's name, as `platform.node()` says."""
+
+    @property
     def python(self) -> str | None: ...
 
     @property
@@ -89,6 +93,7 @@ class LocalMachine:
 
     system: str = field(default_factory=platform.system)
     architecture: str = field(default_factory=platform.machine)
+    node: str | None = field(default_factory=platform.node)
     python: str | None = field(default_factory=platform.python_version)
     pid: int | None = field(default_factory=os.getpid)
     page_bytes: int = mmap.PAGESIZE

@@ -107,7 +107,9 @@ def _rapl(machine: Machine) -> PowerSensor:
     readable = tuple(name for folder, name in zones if machine.read(f"{folder}/energy_uj") is not None)
     if readable:
         return _sensor("rapl", readable, None)
-    return _sensor("rapl", (name for _, name in zones), f"{zones[0][0]}/energy_uj is readable by root only")
+    closed = f"{zones[0][0]}/energy_uj is readable by root only"
+    allow = f"`sudo chmod a+r {_POWERCAP}/intel-rapl*/energy_uj` allows it until the next start"
+    return _sensor("rapl", (name for _, name in zones), f"{closed}; {allow}")
 
 
 def _hwmon(machine: Machine) -> PowerSensor:

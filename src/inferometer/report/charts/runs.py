@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError
 from inferometer.report.charts.theme import COLOURS, column_title, number_text, spec, tooltip
+from inferometer.report.runs import machine_cells, machine_names
 from inferometer.sweep.columns import unit_of
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from inferometer.bench.compare import Comparison
     from inferometer.store.values import RunRow
@@ -21,13 +22,18 @@ _MOST_LAYERS = 40
 
 
 def run_trend(rows: Iterable[RunRow], metric: str) -> dict[str, Any]:
-    """A number of each run over the time it was taken, a line for each model, device and runtime."""
+    """A number of each run over the time it was taken, a line for each model, machine, device and runtime.
+
+    No line joins runs of different machines. Runs that do not say their machine are told apart by their device.
+    """
+    rows = list(rows)
+    names = machine_names(rows)
     data = [
         {
             "at": datetime.fromtimestamp(row.created, tz=UTC).isoformat(),
             "value": getattr(row, metric),
             "text": format_quantity(getattr(row, metric), unit_of(metric)),
-            "of": " · ".join(filter(None, (row.model, row.device, row.runtime))) or "unknown",
+            "of": " · ".join(filter(None, (row.model, _place(row, names), row.runtime))) or "unknown",
             "run": row.name or row.id,
         }
         for row in rows
@@ -48,6 +54,11 @@ def run_trend(rows: Iterable[RunRow], metric: str) -> dict[str, Any]:
               "mark": {"type": "line", "point": {"size": 40}, "strokeWidth": 1.5},
               "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips}},
     )  # fmt: skip
+
+
+def _place(row: RunRow, names: Mapping[str, str]) -> str | None:
+    """The machine and, if it is another than the machine itself, the device."""
+    return " · ".join(filter(None, machine_cells(row, names).values())) or None
 
 
 def difference_chart(comparison: Comparison) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.errors import DomainError
-from inferometer.runtimes.base import Kernel, Opened, Port, Stage, announce
+from inferometer.notices import tell
+from inferometer.runtimes.base import Kernel, Opened, Port, Stage
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.runtimes.torch.kernels import align_layers, kernels_from_rows, map_calls
@@ -139,7 +140,7 @@ class Arrays:
         """Compile or capture. The first call is no step."""
         name, doing = {"compiled": ("compile", "compiling"), "captured": ("capture", "capturing")}[self._execution]
         start = self._clock()
-        announce(f"{doing} the model")
+        tell(f"{doing} the model")
         with self._host.running(f"{doing} the model"):
             if self._execution == "captured":
                 self._capture_step(call)

@@ -16,7 +16,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
-from inferometer.runtimes.base import Stage, announce
+from inferometer.notices import tell
+from inferometer.runtimes.base import Stage
 from inferometer.runtimes.torch.capture import Calls, capture_graph, kernels_in_order
 from inferometer.runtimes.torch.engine import import_transformers
 from inferometer.runtimes.torch.kernels import align_layers, map_calls
@@ -314,7 +315,7 @@ class Static:
         return fresh
 
     def _timed(self, stage: str, phase: str | None, work: Callable[[], Any]) -> Any:
-        announce(_DOING[stage])
+        tell(_DOING[stage])
         start = self._clock()
         if self._watched and phase is not None:
             names = frozenset(name for name, _ in self._model.named_modules() if name)

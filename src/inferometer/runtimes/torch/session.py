@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from inferometer.catalog.engines import runtime_effects
 from inferometer.errors import DomainError, EngineError
-from inferometer.runtimes.base import Stage, announce
+from inferometer.notices import tell
+from inferometer.runtimes.base import Stage
 from inferometer.runtimes.host import threads_of
 from inferometer.runtimes.torch.arrays import Arrays
 from inferometer.runtimes.torch.engine import Threads, choose_place, import_torch
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def open_session(target: Target, name: str, *, clock: Callable[[], float] = time.perf_counter) -> Session | TextSession:
     first = clock()
-    announce("importing PyTorch")
+    tell("importing PyTorch")
     torch = import_torch()
     if target.batch < 1:
         raise DomainError(f"A batch of {target.batch} was asked for; it holds at least 1.", remedy="Ask for 1.")
@@ -43,7 +44,7 @@ def open_session(target: Target, name: str, *, clock: Callable[[], float] = time
     threads = Threads(torch, threads_of(target.threads))
     try:
         build = find_module(target, place, torch)
-        announce("loading the model")
+        tell("loading the model")
         start = clock()
         module = build()
         if place.cuda:
