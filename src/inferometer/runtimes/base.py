@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request",
-    "Runtime", "Session", "Stage", "Target", "TextSession", "instrumented_again", "require_choices", "require_format", "require_ready",
+    "Runtime", "Session", "Stage", "Target", "TextSession", "instrumented_again", "require_choices",
+    "require_format", "require_ready",
 ]  # fmt: skip
 
 
