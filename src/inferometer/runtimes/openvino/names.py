@@ -11,6 +11,19 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from inferometer.runtimes.onnx_nodes import Topology
+
+
+def known_names(original: Topology) -> dict[str, str]:
+    """Names that stand for a node: its own, those of its results, and those with the number of a result."""
+    known: dict[str, str] = {}
+    for node in original.nodes:
+        for place, name in enumerate(node.outputs):
+            known.setdefault(name, node.name)
+            known.setdefault(f"{node.engine_name}.{place}", node.name)
+        known[node.engine_name] = node.name
+    return known
+
 
 def own_names(consumers: Mapping[str, Sequence[str]], known: Mapping[str, str], *, at_most: int = 64) -> dict[str, str]:
     """By operation, the file's node. `consumers` in topological order; `known` are names that stand for a node."""
@@ -28,16 +41,24 @@ def own_names(consumers: Mapping[str, Sequence[str]], known: Mapping[str, str], 
 
 
 def listed_layers(listed: str, own: Mapping[str, str]) -> tuple[str, ...]:
+    """The nodes in `originalLayersNames`, each once."""
+    return tuple(dict.fromkeys(own[name] for name in _listed(listed, own) if name in own))
+
+
+def ends_made_up(listed: str, own: Mapping[str, str]) -> bool:
+    """Whether the last name listed stands for no node: something was fused behind the nodes."""
+    names = _listed(listed, own)
+    return bool(names) and names[-1] not in own
+
+
+def _listed(listed: str, own: Mapping[str, str]) -> list[str]:
     """`originalLayersNames` is a list with commas; a name may hold commas too, and the longest known one is taken."""
     pieces = listed.split(",") if listed else []
-    layers: dict[str, None] = {}
+    names: list[str] = []
     start = 0
     while start < len(pieces):
-        for end in range(min(len(pieces), start + 8), start, -1):
-            name = ",".join(pieces[start:end])
-            if name in own or end == start + 1:
-                if name in own:
-                    layers[own[name]] = None
-                start = end
-                break
-    return tuple(layers)
+        ends = range(min(len(pieces), start + 8), start, -1)
+        end = next((end for end in ends if ",".join(pieces[start:end]) in own), start + 1)
+        names.append(",".join(pieces[start:end]))
+        start = end
+    return names

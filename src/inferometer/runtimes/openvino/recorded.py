@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.runtimes.base import Kernel
 from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
-from inferometer.runtimes.openvino.adopt import adopt
+from inferometer.runtimes.openvino.adopt import kernel_roles
 from inferometer.runtimes.openvino.counters import Means, Reading
-from inferometer.runtimes.openvino.names import listed_layers, own_names
+from inferometer.runtimes.openvino.executed import Executed
+from inferometer.runtimes.openvino.names import known_names, own_names
 from inferometer.runtimes.openvino.session import ArraySession, _info
-from inferometer.runtimes.serving import served
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _MEANS = "The CPU's counters are means over steps: each step's sample is the mean since the last reading."
 _EXECUTED = "EXECUTED"
-_OWN = frozenset({"Reorder", "Convert", "Transpose"})  # kinds of kernels that the engine puts in
 
 
 class RecordedSession(ArraySession):
@@ -31,7 +30,7 @@ class RecordedSession(ArraySession):
         super().__init__(target, clock=clock)
         self._original = _original(target)
         consumers = {op.get_friendly_name(): _consumers(op) for op in self._model.get_ordered_ops()}
-        known = _known(self._original) if self._original else {name: name for name in consumers}
+        known = known_names(self._original) if self._original else {name: name for name in consumers}
         self._own = {**known, **own_names(consumers, known)}
 
     def _compile(self, stages: tuple[Stage, ...]) -> tuple[Any, Any, Opened]:
@@ -75,33 +74,33 @@ class RecordedSession(ArraySession):
 
     def _described(self, samples: Mapping[str, tuple[float, ...]]) -> tuple[Kernel, ...]:
         ops = {op.get_friendly_name(): op for op in self._compiled.get_runtime_model().get_ordered_ops()}
-        facts = {name: _info(ops[name]) if name in ops else {} for name in samples}
-        order = sorted(samples, key=lambda name: int(facts[name].get("execOrder", len(ops))))
-        listed: Mapping[str, tuple[str, ...]] = {
-            name: listed_layers(facts[name].get("originalLayersNames", ""), self._own) for name in order
-        }
-        if self._original is not None:
-            listed = adopt(self._original, listed)
-        takers = {name: _consumers(op) for name, op in ops.items()}
-        serves = {name: names for name, names in served(takers, listed).items() if _kind(facts, name) in _OWN}
+        facts = {name: _info(op) for name, op in ops.items()}
+        order = sorted(samples, key=lambda name: int(facts.get(name, {}).get("execOrder", len(ops))))
+        executed = [_executed(name, op, facts[name]) for name, op in ops.items()]
+        roles = kernel_roles(self._original, executed, self._own, order)
         return tuple(
             Kernel(
                 name=name,
-                kind=_kind(facts, name),
+                kind=facts.get(name, {}).get("layerType") or name,
                 samples_s=samples[name],
                 unit=self._opened.unit,
-                layers=listed[name] or serves.get(name, ()),
-                own=name in serves,
-                provider=facts[name].get("primitiveType") or None,
-                dtype=facts[name].get("runtimePrecision") or None,
+                layers=roles[name].layers,
+                own=roles[name].own,
+                provider=facts.get(name, {}).get("primitiveType") or None,
+                dtype=facts.get(name, {}).get("runtimePrecision") or None,
                 shapes=_shapes(ops.get(name)),
             )
             for name in order
         )
 
 
-def _kind(facts: Mapping[str, Mapping[str, str]], name: str) -> str:
-    return facts.get(name, {}).get("layerType", "") or name
+def _executed(name: str, op: Any, facts: Mapping[str, str]) -> Executed:
+    return Executed(
+        name=name,
+        kind=facts.get("layerType", ""),
+        originals=facts.get("originalLayersNames", ""),
+        takers=tuple(_consumers(op)),
+    )
 
 
 def _original(target: Target) -> Topology | None:
@@ -110,17 +109,6 @@ def _original(target: Target) -> Topology | None:
         return None
     model = load_model(target.path)
     return topology_of(model, name_nodes(model))
-
-
-def _known(original: Topology) -> dict[str, str]:
-    """Names that stand for a node: its own, those of its results, and those with the number of a result."""
-    known: dict[str, str] = {}
-    for node in original.nodes:
-        for place, name in enumerate(node.outputs):
-            known.setdefault(name, node.name)
-            known.setdefault(f"{node.engine_name}.{place}", node.name)
-        known[node.engine_name] = node.name
-    return known
 
 
 def _consumers(op: Any) -> list[str]:

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from inferometer.errors import DomainError, EngineError, UnknownNameError
 from inferometer.runtimes.base import Target
-from inferometer.runtimes.onnx_nodes import NodeRow, Topology
-from inferometer.runtimes.openvino.adopt import adopt
 from inferometer.runtimes.openvino.counters import Means, Reading, mean_between
 from inferometer.runtimes.openvino.devices import choose_device, placement_note, precision_hint, unit_of
 from inferometer.runtimes.openvino.faults import engine_words, fault_of
@@ -39,45 +37,6 @@ def test_a_fused_kernel_lists_its_nodes_once():
 
 def test_a_name_with_a_comma_is_still_a_name():
     assert listed_layers("a,b,c", {"a,b": "first", "c": "second"}) == ("first", "second")
-
-
-def node(name, kind, inputs, outputs):
-    return NodeRow(name=name, engine_name=name, kind=kind, inputs=tuple(inputs.split()), outputs=tuple(outputs.split()))
-
-
-def graph(*nodes, stored=""):
-    return Topology(nodes=nodes, inputs=("x",), outputs=("y",), stored=dict.fromkeys(stored.split(), 4.0))
-
-
-def test_a_convolution_whose_name_was_lost_is_in_the_kernel_that_lists_its_norm():
-    """Light ResNet-50: the kernel Multiply_9004 lists n1 and n2, and computes the convolution n0."""
-    original = graph(
-        node("n0", "Conv", "x w", "r0"),
-        node("n1", "BatchNormalization", "r0 s", "r1"),
-        node("n2", "Relu", "r1", "r2"),
-        node("n3", "MaxPool", "r2", "y"),
-        stored="w s",
-    )
-    found = adopt(original, {"Reorder": (), "Multiply_9004": ("n1", "n2"), "n3": ("n3",)})
-    assert found == {"Reorder": (), "Multiply_9004": ("n0", "n1", "n2"), "n3": ("n3",)}
-
-
-def test_the_end_of_a_model_is_in_the_last_kernel_before_it():
-    original = graph(node("a", "MatMul", "x w", "b"), node("c", "Softmax", "b", "y"), stored="w")
-    assert adopt(original, {"k": ("a",)}) == {"k": ("a", "c")}
-
-
-def test_shapes_are_known_at_load_and_views_cost_nothing():
-    original = graph(
-        node("shape", "Shape", "x", "s"),
-        node("half", "Gather", "s i", "n"),
-        node("relu", "Relu", "x", "r"),
-        node("view", "Reshape", "r n", "v"),
-        node("exp", "Exp", "v", "y"),
-        stored="i",
-    )
-    found = adopt(original, {"relu": ("relu",), "exp": ("exp",)})
-    assert found == {"relu": ("relu",), "exp": ("exp",)}
 
 
 def test_running_means_become_the_mean_since_the_last_reading():

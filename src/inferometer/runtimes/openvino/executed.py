@@ -1,0 +1,109 @@
+"""The operations that OpenVINO executes, as its runtime model shows them, and what lies between those with a name."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+_ENDS = frozenset({"Input", "Output"})
+OUTSIDE = ""  # the label of the model's inputs and outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """An operation of the runtime model."""
+
+    name: str
+    kind: str  # `layerType`: Convolution, Subgraph, Reorder
+    originals: str = ""  # `originalLayersNames`: what it was made from, with commas; the engine's own ones have none
+    takers: tuple[str, ...] = ()
+
+    @property
+    def is_end(self) -> bool:
+        return self.kind in _ENDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flow:
+    """Which names need which, in topological order. `labels` are known names, and what each is known as."""
+
+    before: Mapping[str, Sequence[str]]
+    labels: Mapping[str, str]
+
+    def after(self) -> dict[str, list[str]]:
+        after: dict[str, list[str]] = {name: [] for name in self.before}
+        for name, sources in self.before.items():
+            for source in sources:
+                after[source].append(name)
+        return after
+
+    def labels_before(self) -> dict[str, frozenset[str]]:
+        """By name, the nearest labels on the ways to it."""
+        return self._nearest(self.before, self.before)
+
+    def labels_after(self) -> dict[str, frozenset[str]]:
+        """By name, the nearest labels on the ways from it."""
+        return self._nearest(reversed(list(self.before)), self.after())
+
+    def _nearest(self, order: Iterable[str], beside: Mapping[str, Sequence[str]]) -> dict[str, frozenset[str]]:
+        nearest: dict[str, frozenset[str]] = {}
+        for name in order:
+            labels = ({self.labels[other]} if other in self.labels else nearest[other] for other in beside[name])
+            nearest[name] = frozenset().union(*labels)
+        return nearest
+
+    def in_line(self, names: Sequence[str]) -> bool:
+        """Whether each is on a way to the next."""
+        for first, second in pairwise(names):
+            reached = {first}
+            for name, sources in self.before.items():
+                if not reached.isdisjoint(sources):
+                    reached.add(name)
+            if second not in reached:
+                return False
+        return True
+
+    def unlabelled(self) -> list[list[str]]:
+        """Names without a label in groups that hang together, each in order."""
+        group_of: dict[str, list[str]] = {}
+        for name, sources in self.before.items():
+            if name in self.labels:
+                continue
+            group = [name]
+            for source in sources:
+                if source in group_of and group_of[source] is not group:
+                    group = group_of[source] + group
+                    group_of.update(dict.fromkeys(group, group))
+            group_of.update(dict.fromkeys(group, group))
+        place = {name: index for index, name in enumerate(self.before)}
+        groups = {id(group): group for group in group_of.values()}
+        return [sorted(group, key=place.__getitem__) for group in groups.values()]
+
+    def without(self, passed: Collection[str]) -> Flow:
+        """The same with some names left out: what needed one of them needs what it needed."""
+        sources: dict[str, tuple[str, ...]] = {}
+        for name, needed in self.before.items():
+            direct = ((source,) if source not in passed else sources[source] for source in needed)
+            sources[name] = tuple(dict.fromkeys(one for several in direct for one in several))
+        return Flow(before={name: sources[name] for name in self.before if name not in passed}, labels=self.labels)
+
+
+def running(executed: Sequence[Executed]) -> dict[str, Executed]:
+    """By name, in order. What rests on constants alone was computed at load, and is left out."""
+    ops = {op.name: op for op in executed}
+    constant: set[str] = set()
+    for name, sources in needed(ops).items():
+        if ops[name].kind == "Const" or (sources and constant.issuperset(sources)):
+            constant.add(name)
+    return {name: op for name, op in ops.items() if name not in constant}
+
+
+def needed(ops: Mapping[str, Executed]) -> dict[str, list[str]]:
+    """By operation, those of them that it needs."""
+    sources: dict[str, list[str]] = {name: [] for name in ops}
+    for name, op in ops.items():
+        for taker in op.takers:
+            if taker in sources:
+                sources[taker].append(name)
+    return sources
