@@ -75,8 +75,8 @@ def test_a_step_taken_apart_adds_up_to_what_the_plan_says_of_it():
     assert explained_seconds(apart, {}, told) == pytest.approx(seconds_of(plan, SIZES), rel=1e-9)
     assert apart.launches == sum(entry.count * plan.prepared.rows[entry.row].fused.launches
                                  for entry in plan.prepared.entries)  # fmt: skip
-    assert {"linear.decode", "attention.decode"} <= set(apart.parts), "no width in an attention's name"
-    assert FUSED not in apart.parts
+    classes = {"linear.decode", "attention.decode", "vector.decode", "indexing.decode"}
+    assert set(apart.parts) == classes, "no width in an attention's name, nothing that is free"
     fused = replace(made, tables=(*made.tables, replace(made.table("vector"), op_class=FUSED)))
     inside = taken_apart(plan_of(CONFIG, "torch-compile", calibration=fused), SIZES, "decode", model="m", seconds=1.0)
     assert inside.parts[FUSED] > 0, "ops inside others' kernels have a factor of their own where a table tells of them"
@@ -118,6 +118,13 @@ START = {"kernel": 1e-6, "step": 1e-5}
 def test_a_class_without_time_gets_no_factor():
     factors, _ = fit_steps([made_step(str(n), linear=1e-3, indexing=0.0) for n in range(3)], START)
     assert set(factors) == {"linear.decode"}
+
+
+@pytest.mark.parametrize(("name", "freedom"), [("linear", 0.15), ("vector", 0.6), ("unknown", 0.5)])
+def test_a_factor_is_drawn_to_one_by_how_well_its_class_is_known(name, freedom):
+    """One step that took a fifth longer: the least of (error / noise)² + (moved / freedom)²."""
+    factors, _ = fit_steps([WholeStep(model="m", phase="decode", seconds=1.2, parts={name: 1.0}, launches=0.0)], {})
+    assert factors[name] == pytest.approx(1.2 ** (freedom**2 / (freedom**2 + 0.05**2)), rel=1e-4)
 
 
 def test_a_step_is_its_device_or_its_host_whichever_is_longer_and_its_own_overhead():
@@ -248,6 +255,8 @@ def test_a_factor_below_one_becomes_a_table_only_where_its_bare_class_has_one():
     own = bounded(replace(base, factors={"experts": 0.5}))
     assert (own.factors, own.tables) == ({"experts": 0.5}, (by_rows,))
     assert at_best(base).tables[0].values == (0.8, 0.8), "one axis: the best of all"
+    plane = table("convolution", ("flops", "bytes"), ((1.0, 8.0), (1.0, 8.0)), (0.2, 0.3, 0.4, 0.9))
+    assert at_best(replace(base, tables=(plane,))).tables[0].values == (0.9,) * 4, "only rows decide what is in reach"
 
 
 # Single ops: unequal sizes, so that no two of them can be exchanged unnoticed.
