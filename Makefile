@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= auto
 
-.PHONY: help demo test lint types imports unit bench docs clean
+.PHONY: help demo test lint types imports unit bench mutants docs clean
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
-	@echo "make docs   write the generated pages     make clean  remove what make made"
+	@echo "make docs   write the generated pages     make mutants  how many planted mistakes the tests notice"
+	@echo "make clean  remove what make made"
 
 $(VENV)/.created:
 	@test -n "$(PYTHON)" || { echo "Inferometer needs Python 3.11 or newer: install one, or say make PYTHON=/path/to/python3"; exit 2; }
@@ -57,8 +58,13 @@ test: lint
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/run.py
 
+# Outside `make test`: minutes for each package. PACKAGES='cost bench' and SEED=2 choose others.
+mutants: $(VENV)/.dev
+	$(PIP) install cosmic-ray==8.7.0 coverage==7.17.2
+	$(BIN)/python benchmarks/mutation $(PACKAGES) $(if $(SEED),--seed $(SEED))
+
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutation

@@ -51,8 +51,10 @@ def need(runtime):
 
 
 def measured(model, runtime, **asked):
-    found = measure_model(MeasureRequest(model=str(model), runtime=runtime, plan=QUICK, guarded=False, **asked))
+    request = MeasureRequest(model=str(model), runtime=runtime, plan=QUICK, guarded=False, strict=True, **asked)
+    found = measure_model(request)
     assert found.complete, found.raw.error
+    assert found.strict, "as the request was"
     return found.profile
 
 

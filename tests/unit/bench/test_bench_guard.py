@@ -150,6 +150,24 @@ def test_stolen_time_and_swapping_disturb(box):
     assert codes(guard.since(mark)) == ["swapping"]
 
 
+def test_time_stolen_before_the_runs_is_no_disturbance_of_them(box):
+    box.spend(100.0, steal=90.0)
+    assert during(box, ours=1.0) == ()
+    assert codes(during(box, ours=1.0, steal=0.25)) == ["cpu-steal"], "of four CPUs in a second, six in a hundred"
+
+
+def test_stolen_time_is_part_of_the_whole_that_others_are_a_share_of(box):
+    """1.1 of 4 CPU seconds are below three in ten; of the 3 that were not stolen they would be more."""
+    assert codes(during(box, backup=1.1, steal=1.0)) == ["cpu-steal"]
+    assert codes(during(box, backup=1.2, steal=1.0)) == ["cpu-steal", "cpu-busy"], "three in ten"
+
+
+def test_others_disturb_from_a_tenth_where_nine_in_ten_are_in_use(box):
+    assert codes(during(box, ours=3.2, backup=0.42)) == ["cpu-busy"]
+    assert during(box, ours=3.2, backup=0.39) == ()
+    assert during(box, ours=3.1, backup=0.45) == ()
+
+
 def test_throttling_during_or_after_is_told(box):
     throttle = "/sys/devices/system/cpu/cpu0/thermal_throttle/core_throttle_count"
     box.files[throttle] = "3\n"

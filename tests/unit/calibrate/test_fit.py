@@ -7,11 +7,9 @@ from hypothesis import strategies as st
 
 from inferometer.calibrate.fitting.fit import (
     class_for,
-    doubts,
     fit_class,
     fit_points,
     predicted_seconds,
-    residual_spread,
 )
 from inferometer.calibrate.fitting.points import OpPoint
 from inferometer.cost.price.utilisation import interpolate
@@ -82,18 +80,6 @@ def test_a_share_lies_in_what_was_measured_and_never_above_one(found):
     assert min(fitted.table.values) >= least * (1 - 1e-9)
 
 
-def test_the_residual_is_of_probes_left_out_not_of_points():
-    """Two probes, each consistent in itself and twice as fast as the other: the error is a factor of two."""
-    points = [
-        point("linear", probe=name, rows=rows, weight_bytes=1e7, floor_s=1e-6, seconds=1e-6 / share)
-        for name, share in (("slow", 0.3), ("fast", 0.6))
-        for rows in (1.0, 4.0, 16.0, 64.0)
-    ]
-    fitted = fit_class("linear", points)
-    assert fitted.residual * 1.2816 >= np.log(2) * 0.99
-    assert (fitted.points, fitted.probes) == (8, 2)
-
-
 def test_each_class_gets_a_table_and_attention_one_for_each_way():
     names = ("linear", "vector", "attention.decode", "attention.masked")
     points = [point(name, bytes=1e6, rows=1.0, weight_bytes=1e6, flops=1e9, kv_bytes=1e6) for name in names]
@@ -105,17 +91,3 @@ def test_points_without_a_floor_say_nothing():
     assert fit_points([point(floor_s=0.0, bytes=1.0)]) == ()
     with pytest.raises(DomainError, match="no point of linear"):
         fit_class("linear", [])
-
-
-def test_doubt_grows_with_the_distance_to_what_was_measured():
-    points = curve()
-    fitted = fit_class("vector", points)
-    near, far = doubts(fitted, [{"bytes": 1e9}, {"bytes": 1e12}], points)
-    assert far > near > 0
-    assert doubts(None, [{"bytes": 1.0}], points) == pytest.approx([1.0])
-
-
-def test_eight_in_ten_errors_lie_within_the_spread():
-    errors = np.random.default_rng(0).normal(0, 0.1, 4000)
-    assert residual_spread(errors) == pytest.approx(0.1, rel=0.05)
-    assert residual_spread(np.array([])) == pytest.approx(np.log(2))

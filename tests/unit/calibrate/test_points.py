@@ -69,6 +69,15 @@ def test_a_line_in_the_middle_that_is_no_point_is_an_error_that_names_it(tmp_pat
     path.write_bytes(b"{broken}\n" + path.read_bytes())
     with pytest.raises(FormatError, match="Line 1 of"):
         read_points(path)
+    with pytest.raises(FormatError, match=r"gone\.jsonl cannot be read"):
+        read_points(tmp_path / "gone.jsonl")
+
+
+def test_empty_lines_are_none(tmp_path):
+    path = tmp_path / "points.jsonl"
+    append_points(path, [point()])
+    path.write_bytes(b"\n" + path.read_bytes() + b"\n" + path.read_bytes())
+    assert read_points(path) == (point(), point())
 
 
 def test_steps_have_a_journal_of_their_own(tmp_path):

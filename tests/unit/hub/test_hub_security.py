@@ -30,7 +30,23 @@ def client(here):
 
 
 @pytest.mark.parametrize(
-    "name", ["evil.example", "evil.example:8077", "127.0.0.1.evil.example", "", "[::2]", "localhost."]
+    "name",
+    [
+        "evil.example",
+        "evil.example:8077",
+        "127.0.0.1.evil.example",
+        "",
+        "[::2]",
+        "localhost.",
+        "evillocalhost",
+        "evil.localhost:8077",
+        "localhost.evil.example",
+        "1127.0.0.1",
+        "a[::1]",
+        "localhos",
+        "localhost:evil",
+        "localhost:1]",
+    ],
 )
 def test_a_name_that_is_not_ours_is_refused_whatever_it_resolves_to(client, name):
     assert client.get("/", headers={"host": name}).status_code == 421
@@ -42,9 +58,22 @@ def test_our_own_names_are_taken_with_any_port(client, name):
     assert client.get("/api/v1/health", headers={"host": name}).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "null", "https://127.0.0.1:1", "http://[broken", "file://"])
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "http://evil.example",
+        "null",
+        "https://127.0.0.1:1",
+        "http://[broken",
+        "file://",
+        "http://evil{host}",
+        "http://{host}.evil.example",
+        "http://{host}0",
+    ],
+)
 def test_a_page_of_another_origin_cannot_write(here, origin):
     store, client = here
+    origin = origin.format(host=client.base_url.netloc.decode())
     before = store.count()
     found = client.post("/api/v1/profiles", content=encode(network()), headers={**JSON, "origin": origin})
     assert found.status_code == 403
@@ -318,7 +347,8 @@ def test_signing_in_leads_nowhere_else(guarded, to):
 @pytest.mark.parametrize(
     ("host", "only_here"),
     [("127.0.0.1", True), ("127.8.8.8", True), ("::1", True), ("localhost", True), ("::", False),
-     ("192.168.1.4", False), ("my-host", False), ("localhost.evil.example", False)],
+     ("192.168.1.4", False), ("my-host", False), ("localhost.evil.example", False), ("evillocalhost", False),
+     ("LocalHost", True), ("[::1]", True), ("128.0.0.1", False), ("127.0.0.1.evil.example", False), ("", False)],
 )  # fmt: skip
 def test_what_is_loopback(host, only_here):
     assert is_loopback(host) is only_here

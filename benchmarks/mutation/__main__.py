@@ -1,0 +1,149 @@
+"""How many realistic mistakes the tests notice: `make mutants`, or `make mutants PACKAGES='cost bench' SEED=2`.
+
+A sample of single changes to each package (an operator swapped, a term or a check dropped, two arguments exchanged; see
+operators.py), made by Cosmic Ray. Each is tried by the tests that touch its line. What nobody can notice is listed with
+its reason in equivalent.toml and not counted. Kept in benchmarks/recorded/mutation.json.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+import tomllib
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from sites import sample
+from touching import ROOT, touched
+from trying import OPTIONS, Trying, prepare
+
+PACKAGES = ("cost", "calibrate", "measure", "bench", "explain", "readers")
+MORE = ("asking", "sweep", "store", "profiler", "formulas", "hub", "runtimes")
+RESULTS = ROOT / "benchmarks" / "recorded" / "mutation.json"
+KEPT = ROOT / ".mutation"
+TARGET = 0.9
+
+
+def asked():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="*", default=PACKAGES, metavar="PACKAGE")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--count", type=int, default=60, help="mutants of each package")
+    parser.add_argument(
+        "--tests", nargs="*", help="folders under tests/; default: the package's own and the shared ones"
+    )
+    parser.add_argument("--again", metavar="FILE", help="try only the survivors that this file of results lists")
+    parser.add_argument("--quick", action="store_true", help="do not try survivors once more in a new process")
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    return parser.parse_args()
+
+
+def folders_for(package):
+    """Where a rule of the package may be held: its own tests, and those that every package shares."""
+    return [f"unit/{Path(package).parts[0]}", "property", "golden", "contract"]
+
+
+def lines_of(folders):
+    lines, seconds = {}, {}
+    for folder in folders:
+        found, taken = touched(KEPT / folder.replace("/", "-"), [f"tests/{folder}"])
+        seconds |= taken
+        for file, by_line in found.items():
+            ours = lines.setdefault(file, {})
+            for line, tests in by_line.items():
+                ours.setdefault(line, set()).update(tests)
+    return lines, seconds
+
+
+def told(mutant):
+    return {"at": f"{mutant.file}:{mutant.line}", "kind": mutant.kind, "before": mutant.before, "after": mutant.after}
+
+
+def equivalents():
+    rows = tomllib.loads((Path(__file__).parent / "equivalent.toml").read_text(encoding="utf-8")).get("mutant", [])
+    return {(row["file"], row["before"], row["after"]) for row in rows}
+
+
+class Tried(Trying):
+    """The mutants of a package, each printed with who caught it."""
+
+    def __init__(self, package, mutants, folders, *, sure):
+        super().__init__(*lines_of(folders), sure=sure)
+        self.package, self.mutants, self.known = package, mutants, equivalents()
+        self.survivors, self.unnoticeable, self.ended = [], 0, False
+
+    def pytest_runtestloop(self):
+        for number, mutant in enumerate(self.mutants, 1):
+            if mutant.key in self.known:
+                self.unnoticeable += 1
+                continue
+            start = time.perf_counter()
+            caught, tests = self.caught_by(mutant)
+            took = f"{time.perf_counter() - start:.1f} s"
+            print(f"{self.package} {number}/{len(self.mutants)} {mutant.file}:{mutant.line} {mutant.kind}: ", end="")
+            print(f"caught by {caught} ({took})" if caught else f"SURVIVES {tests} tests ({took})", flush=True)
+            if not caught:
+                print(f"    - {mutant.before}\n    + {mutant.after}", flush=True)
+                self.survivors.append(mutant)
+        self.ended = True
+        return True
+
+
+def tried(package, mutants, folders, *, sure):
+    trying = Tried(package, mutants, folders, sure=sure)
+    pytest.main([*(f"tests/{folder}" for folder in folders), *OPTIONS], plugins=[trying])
+    if not trying.ended:
+        sys.exit("The tests could not be collected: see above.")
+    survivors, unnoticeable = trying.survivors, trying.unnoticeable
+    counted = len(mutants) - unnoticeable
+    return {
+        "mutants": counted,
+        "caught": counted - len(survivors),
+        "share": round(1 - len(survivors) / counted, 3) if counted else None,
+        "equivalent": unnoticeable,
+        "survivors": [told(mutant) for mutant in survivors],
+    }
+
+
+def document(kept, seed, packages):
+    """What was found before of other packages and seeds stays."""
+    runs = {**kept.get("runs", {})}
+    for package, found in packages.items():
+        runs[f"{package}, seed {seed}"] = {"date": datetime.now(tz=UTC).date().isoformat(), **found}
+    return {
+        "what": "share of sampled single mutations that the tests notice; survivors listed",
+        "target": TARGET,
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("cosmic-ray", "pytest")}},
+        "runs": dict(sorted(runs.items())),
+    }
+
+
+def main():
+    arguments = asked()
+    os.nice(5)
+    prepare()
+    again = None
+    if arguments.again:
+        listed = json.loads(Path(arguments.again).read_text(encoding="utf-8"))["runs"]
+        again = {(row["before"], row["after"]) for run in listed.values() for row in run["survivors"]}
+    for package in arguments.packages:
+        mutants = sample(package, arguments.count, arguments.seed)
+        if again is not None:
+            mutants = [mutant for mutant in mutants if (mutant.before, mutant.after) in again]
+        found = tried(package, mutants, arguments.tests or folders_for(package), sure=not arguments.quick)
+        print(f"{package}: {found['caught']} of {found['mutants']} caught", flush=True)
+        if again is None:
+            kept = json.loads(arguments.results.read_text(encoding="utf-8")) if arguments.results.exists() else {}
+            text = json.dumps(document(kept, arguments.seed, {package: found}), indent=1, ensure_ascii=False)
+            arguments.results.write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
