@@ -125,7 +125,7 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
             OpTime(
                 name=entry.name, kind=entry.kind, block=entry.block, count=count, unit=unit,
                 time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
-                floor_s=count * floors[row] if counted else None, flops=count * flops[row] if counted else None,
+                floor_s=count * floors[row], flops=count * flops[row] if counted else None,
                 bytes=count * (sent[row] if entry.kind == "collective" else moved[row]) if counted else None,
                 bound=bounds[row], origin=origins[row],
             )
@@ -213,4 +213,6 @@ def first_run_phase(effects: RuntimeEffects) -> Phase | None:
 
 def constant_phase(name: str, seconds: float) -> Phase:
     """Something on the host that takes a known time."""
-    return Phase(name=name, time_s=seconds, low_s=seconds / LOOSE, high_s=seconds * LOOSE, bound="overhead")
+    return Phase(
+        name=name, time_s=seconds, low_s=seconds / LOOSE, high_s=seconds * LOOSE, floor_s=0.0, bound="overhead"
+    )

@@ -8,7 +8,7 @@ from inferometer.catalog import device as device_named
 from inferometer.core import Block, Graph, Op, Parallel, Workload
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.cost.memory.fit import fit
-from inferometer.cost.options import EnergyCosts, HostCosts, Options
+from inferometer.cost.options import EnergyCosts, Options
 from inferometer.cost.predict import predict_graph
 from inferometer.report.cards import device_card
 from inferometer.report.records import ops_per_joule
@@ -38,16 +38,12 @@ def test_loading_is_there_where_the_storage_is_given():
     assert predict(machine(kind="toaster"), storage_bytes_per_s=1e9).phase("load").time_s > 16
 
 
-def test_what_the_host_does_has_no_floor():
-    assert predict(host=HostCosts(sampling_s=1e-3)).phase("sampling").floor_s is None
-
-
 def test_an_op_that_cannot_be_counted_has_no_work():
     known = project("p", "x", "q", 128, 128)
     ops = (known, Op(name="odd", kind="custom", inputs=known.outputs))
     model = Graph(name="odd", blocks=(Block(name="all", ops=ops),), inputs=(tokens("x", 128),), precision="bf16")
     found, odd = predict(graph=model, workload=Workload(prompt=1)).phase("forward").ops
-    assert (odd.name, odd.flops, odd.bytes, odd.floor_s) == ("odd", None, None, None)
+    assert (odd.name, odd.flops, odd.bytes) == ("odd", None, None)
     assert found.flops
     assert found.bytes
 
