@@ -65,7 +65,7 @@ def _times(profile: Profile) -> Iterator[Fact]:
     for label, key, name in TIMES:
         value, phase = getattr(summary, key), profile.phase(name) if name else None
         if value is not None:
-            yield label, format_quantity(value, "s"), _how(phase) if phase else "median"
+            yield label, format_quantity(value, "s"), _how(phase) if phase else "its phases, each as often as it runs"
     if summary.tokens_per_s is not None:
         all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
         yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"after the first{all_of}"
