@@ -141,8 +141,15 @@ def test_the_kinds_are_counted_by_time_or_by_number(page, here):
 def test_phases_are_stacked_or_shown_alone(page, here):
     run = here[0].add(decoder())
     page.goto(f"/runs/{run}")
+    units = page.locator("#units .row .number:nth-child(3)")
+    units.first.wait_for()
+    assert units.all_inner_texts() == ["64 ms", "1.6 ms", "1 ms"]  # of a request of 66.6 ms: cpu, host, unattributed
+    assert page.locator('#units .row[data-name="cpu"]').inner_text().startswith("cpu · 4 ops")
     page.locator("#phases button", has_text="decode").click()
-    assert page.locator("#closing").inner_text().startswith("decode: 3 ms in layers")
+    assert page.locator("#closing").inner_text() == "decode: 3 ms in layers + 60 µs sample + 40 µs read"
+    grown = page.locator('.grid-row[data-index="1"]').inner_text()
+    assert "+3 %" in grown  # attention, from the first token to the last
+    assert "985 µs" in grown
     assert page.locator('.grid-row[data-index="0"]').inner_text().count("–") >= 1
 
 

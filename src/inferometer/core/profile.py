@@ -64,7 +64,7 @@ class OpTime:
     floor_s: float | None = None
     predicted_s: float | None = None
     energy_j: float | None = None
-    samples_s: tuple[float, ...] | None = None  # its time in each instrumented step, at the clean run's pace
+    samples_s: tuple[float, ...] | None = None  # its time in each step that was kept, at the pace of the clean run
     layers: tuple[str, ...] = ()  # the model's own layers that ran as this one piece, where it was fused
     kernel: str | None = None  # the engine's name for it
     provider: str | None = None  # the engine's name for where it ran

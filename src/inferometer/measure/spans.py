@@ -11,7 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.core.request import BETWEEN, RUN, outside_layers
+from inferometer.core.request import BETWEEN, outside_layers
 from inferometer.core.steps import sampled_steps, step_times
 from inferometer.core.trace import Segment, Span, Trace
 
@@ -59,7 +59,7 @@ def _once(  # noqa: PLR0913 - what, where, and which step of it
     end = now + _ns(seconds)
     parent = len(spans)
     scale = seconds / phase.time_s if phase.time_s > 0 else 1.0
-    segments = () if phase.ops and RUN in phase.parts else _segments(phase, now, end, scale)
+    segments = () if _parts_around(phase) else _segments(phase, now, end, scale)
     spans.append(
         Span(
             name=phase.name, start_ns=now, end_ns=end, phase=phase.name, token=token, parent=0,
@@ -76,13 +76,18 @@ def _once(  # noqa: PLR0913 - what, where, and which step of it
 
 def _inside(phase: Phase, step: int | None, scale: float) -> Iterable[tuple[str, float, OpTime | None]]:
     """What a step consists of, in order, with its times: writing, the ops, then what comes after them."""
-    parts = outside_layers(phase) if phase.ops else {}
-    named = {name: scale * seconds for name, seconds in parts.items() if name in phase.parts}
+    named = {name: scale * seconds for name, seconds in _parts_around(phase).items()}
     yield from ((name, seconds, None) for name, seconds in named.items() if name == "write")
     for op in phase.ops:
         sampled = step is not None and op.samples_s is not None
         yield op.name, op.samples_s[step] if sampled else scale * op.time_s, op  # type: ignore[index]  # checked above
     yield from ((name, seconds, None) for name, seconds in named.items() if name not in {"write", BETWEEN})
+
+
+def _parts_around(phase: Phase) -> dict[str, float]:
+    """The parts of a phase that are spans beside its ops; where there are none, they are segments of the phase."""
+    outside = outside_layers(phase) if phase.ops else {}
+    return {name: seconds for name, seconds in outside.items() if name in phase.parts}
 
 
 def _inner(  # noqa: PLR0913 - where and of what

@@ -42,6 +42,7 @@ _PHASES = columns(
 _LAYERS = columns(
     Column(key="name", heading="layer"),
     "count", "kind", "unit", "time_s", "share",
+    Column(key="device_s", heading="on device", unit="s"),
     Column(key="min_s", heading="least", unit="s"),
     Column(key="max_s", heading="most", unit="s"),
     Column(key="growth", heading="growth"),
@@ -74,7 +75,8 @@ def _times(profile: Profile) -> Iterator[Fact]:
     for label, key, name in TIMES:
         value, phase = getattr(summary, key), profile.phase(name) if name else None
         if value is not None:
-            yield label, format_quantity(value, "s"), _how(profile, key, phase) if phase else "median"
+            remark = _how(profile, key, phase) if phase else "its phases, each as often as it runs"
+            yield label, format_quantity(value, "s"), remark
     if summary.tokens_per_s is not None:
         all_of = ", of all sequences together" if profile.workload.batch > 1 else ""
         yield "tokens/s", format_quantity(summary.tokens_per_s, "1"), f"after the first{all_of}"
@@ -244,7 +246,7 @@ def _together(name: str, ops: Sequence[OpTime]) -> OpTime:
         known = [value for op in ops if (value := getattr(op, key)) is not None]
         return sum(known) if len(known) == len(ops) else None
 
-    summed: dict[str, Any] = {key: total(key) for key in ("predicted_s", "floor_s", "flops", "bytes")}
+    summed: dict[str, Any] = {key: total(key) for key in ("device_s", "predicted_s", "floor_s", "flops", "bytes")}
     longest = max(ops, key=lambda op: op.time_s)
     time_s, count = sum(op.time_s for op in ops), sum(op.count for op in ops)
     samples = summed_samples(ops)  # of all of them in each step
@@ -259,6 +261,7 @@ def _layer_row(op: OpTime, phase: Phase, so_far: float, growth: float | None) ->
         "unit": op.unit,
         "time_s": op.time_s,
         "share": percent(op.time_s, phase.time_s),
+        "device_s": op.device_s,  # the rest of its time the device waited for the host
         "min_s": min(op.samples_s) if op.samples_s else None,
         "max_s": max(op.samples_s) if op.samples_s else None,
         "growth": f"{growth:+.0%}" if growth is not None and phase.op_context is not None else None,

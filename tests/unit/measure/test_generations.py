@@ -117,8 +117,11 @@ def test_sampling_is_no_layers_time_and_is_named():
 
 
 def test_a_device_may_work_while_the_host_samples():
-    decode = measured(on_device=True).phase("decode")
+    profile = measured(on_device=True)
+    decode = profile.phase("decode")
     assert sum(op.time_s for op in decode.ops) + decode.unattributed_s == pytest.approx(decode.time_s)
+    step = next(span for span in trace_of(profile).spans if span.name == "decode")
+    assert [segment.name for segment in step.segments] == ["run"]  # by the host's clock, beside the device's kernels
 
 
 def test_the_headline_is_the_sum_of_the_phases():
