@@ -22,7 +22,10 @@ _LAYER = re.compile(r"^(.*?[._/])?\d+(?=[._/]|$)")
 
 @frozen
 class Share:
-    """`share` is a fraction of the whole, `count` the number of ops. A sum of work is None if any part is unknown."""
+    """`share` is a fraction of the whole, `count` the number of ops. A sum of work is None if any part is unknown.
+
+    Floors and predictions are those of the ops that have one.
+    """
 
     name: str
     time_s: float
@@ -151,14 +154,20 @@ def _share(name: str, ops: list[OpTime], phase: Phase) -> Share:
         count=sum(op.count for op in ops),
         flops=_known(op.flops for op in ops),
         bytes=_known(op.bytes for op in ops),
-        floor_s=_known(op.floor_s for op in ops),
-        predicted_s=_known(op.predicted_s for op in ops),
+        floor_s=_as_far_as_known(op.floor_s for op in ops),
+        predicted_s=_as_far_as_known(op.predicted_s for op in ops),
     )
 
 
 def _known(values: Iterable[float | None]) -> float | None:
     numbers = list(values)
     return None if any(value is None for value in numbers) else fsum(value or 0.0 for value in numbers)
+
+
+def _as_far_as_known(values: Iterable[float | None]) -> float | None:
+    """What an engine does beside the layers has no floor and no prediction: those of the layers are the sum."""
+    numbers = [value for value in values if value is not None]
+    return fsum(numbers) if numbers else None
 
 
 def _plain(name: str, seconds: float, whole_s: float, count: int = 1) -> Share:

@@ -47,10 +47,11 @@ def _op(name: str, group: _Group) -> OpTime:
     longest = max(range(len(group.kernels)), key=lambda index: group.times_s[index])
     kernel, layers = group.kernels[longest], sorted(group.layers, key=lambda layer: layer.place)
     names = () if kernel.own else kernel.layers if not layers else tuple(layer.name for layer in layers)
+    kind = layer_kind(kernel.kind, layers)
     device = [sum(part.device_s) / len(part.device_s) for part in group.kernels if part.device_s]
     return OpTime(
         name=name.partition("\0")[0],
-        kind=layer_kind(kernel.kind, layers),
+        kind=kind,
         time_s=sum(group.times_s),
         block=group.block,
         unit=kernel.unit,
@@ -59,6 +60,7 @@ def _op(name: str, group: _Group) -> OpTime:
         samples_s=_samples(group),
         layers=names if len(names) > 1 else (),
         kernel=_named(group.kernels),
+        bound="overhead" if kind == "launch" else None,
         provider=kernel.provider,
         device_s=sum(device) if device else None,
     )

@@ -2,11 +2,13 @@
 
 import pytest
 
+from inferometer.core.profile import OpTime, Phase
 from inferometer.core.workload import Workload
 from inferometer.measure.claims import claims_of
 from inferometer.measure.correct import Corrected, correct
 from inferometer.measure.layers import graph_layers
 from inferometer.measure.ops import measured_ops
+from inferometer.measure.steps import with_steps
 from inferometer.readers.resolve import read
 from inferometer.readers.sizes import bind
 from inferometer.runtimes.base import Kernel
@@ -116,3 +118,22 @@ def test_kernels_keep_their_times_on_the_devices_clock_and_waits_share_the_rest(
     assert full.times_s == pytest.approx((1.6e-3, 2.4e-3), rel=1e-3)
     assert full.unattributed_s == 0
     assert isinstance(full, Corrected)
+
+
+def test_a_layer_on_a_device_grows_by_its_own_clock_and_the_hosts_waits_take_the_rest():
+    """Attention takes a millisecond more at each step, the product does not; the steps grow by two."""
+    ops = (
+        OpTime(name="attention", kind="attention", time_s=4e-3, device_s=3e-3, samples_s=(2e-3, 3e-3, 4e-3)),
+        OpTime(name="product", kind="linear", time_s=5e-3, device_s=5e-3, samples_s=(5e-3, 5e-3, 5e-3)),
+        OpTime(name="launch", kind="launch", time_s=1e-3, device_s=0.0, samples_s=(0.0, 0.0, 0.0)),
+    )
+    phase = Phase(
+        name="decode", time_s=10e-3, samples_s=(8e-3, 10e-3, 12e-3), context=(7, 8, 9), op_context=(7, 8, 9),
+    )  # fmt: skip
+    attention, product, launch = with_steps(phase, ops, (1.0, 1.0, 1.0))
+    assert product.samples_s == pytest.approx((5e-3, 5e-3, 5e-3))
+    for step, step_s in enumerate(phase.samples_s):
+        together = attention.samples_s[step] + product.samples_s[step] + launch.samples_s[step]
+        assert together == pytest.approx(step_s)
+    assert launch.samples_s[0] < launch.samples_s[2]  # the host was slower in the last step
+    assert attention.samples_s[2] - attention.samples_s[0] > 2e-3
