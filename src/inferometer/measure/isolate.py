@@ -70,7 +70,8 @@ class _Child:
     answers: queue.SimpleQueue[tuple[str, Any] | None] = field(default_factory=queue.SimpleQueue)
 
     def __post_init__(self) -> None:
-        command = [sys.executable, "-m", "inferometer.measure.child", str(self.log)]
+        # -P: a file of the user such as glob.py must not stand in for a module of Python
+        command = [sys.executable, "-P", "-m", "inferometer.measure.child", str(self.log)]
         self.process = subprocess.Popen(  # noqa: S603 - our own module
             command,
             stdin=subprocess.PIPE,

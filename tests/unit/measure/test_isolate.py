@@ -130,3 +130,11 @@ def test_samples_of_a_clean_run_that_dies_are_kept(tmp_path):
     assert raw.ended == "crashed"
     assert 1 <= len(raw.clean.samples_s) <= 3
     assert not raw.clean.complete
+
+
+def test_files_beside_the_user_do_not_stand_in_for_modules_of_python(tmp_path, monkeypatch):
+    (tmp_path / "glob.py").write_text("raise ImportError('the wrong one')\n")
+    (tmp_path / "numpy.py").write_text("raise ImportError('the wrong one')\n")
+    order = arrays(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert isolated(order).ended == "done"

@@ -24,7 +24,7 @@ def profiling_works(
     shapes: Sequence[Sequence[int]],
     *,
     release: Callable[[], str] | None = None,
-    command: Sequence[str] = (sys.executable, "-m", "inferometer.runtimes.litert.check"),
+    command: Sequence[str] = (sys.executable, "-P", "-m", "inferometer.runtimes.litert.check"),
 ) -> str | None:
     """None where it works, else the reason why not."""
     library = library_path()
