@@ -186,7 +186,7 @@ class Event:
     kind: EventKind
     start_ns: int
     end_ns: int
-    tokens: int  # read by a prefill, made by a step: a chunk may hold several
+    tokens: int  # of one sequence: read by a prefill, made by a step; a chunk may hold several
     context: int
     ids: tuple[int, ...] = ()
     text: str | None = None

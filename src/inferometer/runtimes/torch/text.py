@@ -139,7 +139,7 @@ class Text:
                 "prefill", self._forward.read, lambda: host_ids.to(device, non_blocking=True)
             )
         event = Event(
-            kind="prefill", start_ns=stamps[0], end_ns=stamps[-1], tokens=host_ids.numel(), context=request.depth,
+            kind="prefill", start_ns=stamps[0], end_ns=stamps[-1], tokens=len(request.prompt), context=request.depth,
             ids=ids if request.generate else (), parts=self._parts(stamps, written=True),
         )  # fmt: skip
         return event, last
@@ -154,7 +154,7 @@ class Text:
         with self._host.running("making a token"):
             stamps, last, made = self._pass("decode", forward.token, write if forward.write_token else None, ids)
         event = Event(
-            kind="token", start_ns=stamps[0], end_ns=stamps[-1], tokens=len(made), context=context, ids=made,
+            kind="token", start_ns=stamps[0], end_ns=stamps[-1], tokens=1, context=context, ids=made,
             parts=self._parts(stamps, written=forward.write_token),
         )  # fmt: skip
         return event, last

@@ -98,8 +98,9 @@ def test_the_parts_of_an_event_fill_it(opened):
 
 def test_a_batch_makes_a_token_for_each_sequence(opened):
     events = list(opened(batch=3).generate(Request(prompt=PROMPT, generate=3)))
-    assert [event.tokens for event in events] == [15, 3, 3]
-    assert all(len(set(event.ids)) == 1 for event in events)
+    assert [event.tokens for event in events] == [5, 1, 1]  # of each sequence: a step's time is one token's
+    assert [event.context for event in events] == [0, 5, 6]
+    assert all(len(event.ids) == 3 and len(set(event.ids)) == 1 for event in events)
 
 
 def test_depth_lies_in_the_cache_and_is_no_event(opened):
