@@ -104,7 +104,7 @@ def environment(tmp_path):
     return {
         **os.environ,  # noqa: TID251 - a child needs PATH
         "PYTHONIOENCODING": "utf-8",
-        "PYTHONPATH": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join((str(tmp_path), *sys.path)),  # the package under test, wherever it lies
         "INFEROMETER_CACHE": str(tmp_path / "cache"),
         "INFEROMETER_DATA": str(tmp_path / "data"),
     }
