@@ -195,8 +195,10 @@ def test_a_reading_is_a_bandwidth_and_no_op(tmp_path, monkeypatch):
 
 
 def work(name, *, flops=0.0, floor_s=1e-6, classes=("linear",), launches=1):
-    return OpWork(name=name, kind="linear", count=1, classes=classes, axes={"flops": flops, "bytes": 1e3, "elements": 1e2},
-                  floor_s=floor_s, launches=launches)  # fmt: skip
+    axes = {"flops": flops, "bytes": 1e3, "elements": 1e2}
+    return OpWork(
+        name=name, kind="linear", count=1, classes=classes, axes=axes, floor_s=floor_s, launches=launches
+    )  # fmt: skip
 
 
 def pointed(*ops, works=(), beside=None):
