@@ -7,22 +7,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fakes.fake_runtime import FakeClock, FakeRuntime, write_text
+from fakes.fake_runtime import FakeClock, FakeRuntime, write_arrays, write_text
 from inferometer.bench.disturbance import Disturbance
-from inferometer.bench.guard import NoGuard
+from inferometer.bench.guard import Guard, NoGuard
 from inferometer.bench.loop import Step
 from inferometer.bench.plan import Plan
+from inferometer.core.profile import Environment
 from inferometer.core.workload import Workload
-from inferometer.errors import EngineError
+from inferometer.cost.request import GENERATE, PROMPT
+from inferometer.errors import DomainError, EngineError
+from inferometer.measure import arrays, texts
 from inferometer.measure import run as running
-from inferometer.measure import texts
 from inferometer.measure.assemble import MeasuredSubject
 from inferometer.measure.child import LENGTH, _Teller, carry_out
 from inferometer.measure.correct import correct
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.raw import Generation, Raw
 from inferometer.measure.run import MeasureRequest, remedy_of
-from inferometer.measure.verify import Tolerance, compare_arrays, compare_text
+from inferometer.measure.verify import Tolerance, compare_arrays, compare_text, load_outputs
 from inferometer.runtimes.base import Event, Kernel, Target
 
 LAYERS = (("a", "Conv", 2e-3), ("b", "Gemm", 1e-3))
@@ -129,10 +131,10 @@ def test_a_prompt_is_the_words_or_the_same_random_ids_each_time(tmp_path):
 def test_outputs_to_verify_are_of_a_short_text(tmp_path):
     long = TextOrder(prompt=100, generate=90, depth=5)
     (said,) = of(told(tmp_path, Plan(runs=1, seconds=0.0), long, shape=False, outputs=tmp_path / "o"), "kept")
-    arrays = np.load(said["outputs"])
-    assert len(arrays["ids"]) < 100
-    assert 0 < len(arrays["made"]) < 90
-    assert arrays["logits"].shape == (len(arrays["ids"]), 64)
+    outputs = np.load(said["outputs"])
+    assert len(outputs["ids"]) < 100
+    assert 0 < len(outputs["made"]) < 90
+    assert outputs["logits"].shape == (len(outputs["ids"]), 64)
 
 
 def test_what_an_engine_raises_is_how_it_ended(tmp_path, monkeypatch):
@@ -276,3 +278,168 @@ def test_the_best_and_the_five_best_answers_are_shares_of_positions():
     assert (found.max_abs, found.max_rel) == (9.0, 1.0)
     assert found.status == "verified"
     assert compare_text(ours, theirs, against="r", tolerance=Tolerance(top_1=0.7, nll=9.0)).status == "failed"
+
+
+def test_zeros_are_like_zeros_and_like_nothing_else():
+    zeros, ones = np.zeros(3), np.ones(3)
+    assert compare_arrays({"y": zeros}, {"y": zeros}, against="r").cosine == 1.0
+    assert compare_arrays({"y": zeros}, {"y": ones}, against="r", tolerance=Tolerance(relative=9.0)).cosine == 0.0
+    assert compare_arrays({"y": ones}, {"y": zeros}, against="r").max_rel == 1.0, "of nothing, the difference itself"
+
+
+def test_large_logits_do_not_overflow():
+    big = logits([1000.0, 2000.0, 0.0], [0.0, 1000.0, 2000.0], [0.0, 0.0, 0.0])
+    found = compare_text(big, big, against="r")
+    assert (found.status, found.nll_drift) == ("verified", 0.0)
+
+
+# Arrays in and out.
+
+
+def arrays_told(tmp_path, **more):
+    clock, heard = FakeClock(), []
+    path = write_arrays(tmp_path / "model.fake", layers=LAYERS, fuse=(), gap_s=5e-4)
+    order = MeasureOrder(
+        runtime="fake", target=Target(path=path, format="fake", sizes={"batch": 2}), guarded=False,
+        plan=Plan(warmup=1, runs=3, seconds=0.0, calls=1), **more,
+    )  # fmt: skip
+    arrays.measure_arrays(order, FakeRuntime(clock=clock), lambda *said: heard.append(said), clock=clock)
+    return heard
+
+
+def test_a_model_of_arrays_tells_each_result_as_soon_as_it_is_there(tmp_path):
+    heard = arrays_told(tmp_path, outputs=tmp_path / "deep" / "o")
+    fields = [name for name, _ in heard if name not in {"progress", "samples"}]
+    assert fields == ["opened", "first_s", "opened", "memory", "clean", "environment", "kept", "shape"]
+    assert of(heard, "first_s") == [pytest.approx(3.5e-3)]
+    assert len(of(heard, "clean")[0].samples_s) == 3
+    assert of(heard, "environment") == [Environment()]
+    (memory,) = of(heard, "memory")
+    assert memory.opened_bytes >= memory.before_bytes > 0
+    assert list(load_outputs(of(heard, "kept")[0]["outputs"])) == ["y"]
+
+
+def test_instrumented_and_clean_steps_take_turns_and_the_first_of_each_is_cold(tmp_path):
+    (shape,) = of(arrays_told(tmp_path), "shape")
+    assert shape.phase == "forward"
+    assert len(shape.walls_s) == len(shape.paired_s) == len(shape.kernels[0].samples_s) == 4
+    assert shape.paired_s == pytest.approx((3.5e-3,) * 4)
+    assert shape.walls_s == pytest.approx((3.5e-3 + 2 * 4e-6 + 6e-6,) * 4)
+    assert [kernel.samples_s[0] for kernel in shape.kernels] == pytest.approx([2e-3 + 4e-6, 1e-3 + 4e-6])
+    assert arrays._but_first(list(range(12))) == [1, 2, 3, 4, 6, 7, 8, 9, 11]
+    odd = Kernel(name="k", kind="x", samples_s=(1.0, 2.0), device_s=(3.0, 4.0))
+    assert arrays._warm(odd, 5) is odd, "it did not run in every step"
+    assert arrays._warm(odd, 2) == Kernel(name="k", kind="x", samples_s=(2.0,), device_s=(4.0,))
+
+
+def test_without_a_shape_nothing_is_instrumented(tmp_path):
+    assert of(arrays_told(tmp_path, shape=False), "shape") == []
+
+
+@pytest.mark.parametrize("module", [arrays, texts])
+def test_a_guarded_run_tells_what_the_guard_saw(tmp_path, monkeypatch, module):
+    class Guarded(Guard):
+        def __init__(self):
+            pass
+
+        def before(self, *, retries):
+            return f"looked, {retries} retries"
+
+        def mark(self):
+            return None
+
+        def since(self, mark):  # noqa: ARG002 - the seam's signature
+            return ()
+
+        def after(self, first):
+            return (f"after {first}",)
+
+        def environment(self, first, during=(), after=()):
+            return first, tuple(during), tuple(after)
+
+    monkeypatch.setattr(module, "Guard", Guarded)
+    plan = Plan(warmup=1, runs=3, seconds=0.0, calls=1, retries=2)
+    clock, heard = FakeClock(), []
+    if module is arrays:
+        path, more = write_arrays(tmp_path / "model.fake", layers=LAYERS, fuse=()), {}
+    else:
+        path, more = write_text(tmp_path / "model.fake", layers=LAYERS), {"text": (CASE,)}
+    target = Target(path=path, format="fake", sizes={"batch": 2}, text=module is texts, context=256)
+    order = MeasureOrder(runtime="fake", target=target, plan=plan, guarded=True, shape=False, **more)
+    measure = arrays.measure_arrays if module is arrays else texts.measure_text
+    measure(order, FakeRuntime(clock=clock), lambda *said: heard.append(said), clock=clock)
+    looked = "looked, 2 retries"
+    assert of(heard, "environment") == [(looked, (), (f"after {looked}",))]
+
+
+def test_samples_are_told_a_few_times_a_second_and_none_of_the_warm_up():
+    now, said = iter([10.0, 10.0, 10.1, 10.3, 10.3]), []
+    telling = arrays._Telling(
+        subject=SimpleNamespace(name="x", run=lambda **_: SimpleNamespace(seconds=2.0)),
+        tell=lambda *each: said.append(each), clock=lambda: next(now),
+    )  # fmt: skip
+    telling.run()
+    telling.progress(Step(stage="warm-up", done=1, share=0.0))
+    for _ in range(3):
+        telling.run()
+        telling.progress(Step(stage="runs", done=1, share=0.5))
+    assert [value for name, value in said if name == "samples"] == [(2.0,), (2.0, 2.0)]
+
+
+def test_a_second_copy_is_opened_beside_the_first_where_it_takes_little_of_what_is_free(monkeypatch):
+    import psutil
+
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+    assert texts._room_for_two(399)
+    assert not texts._room_for_two(400)
+
+
+def test_what_a_step_is_idle_is_around_the_run_and_in_it():
+    def step(kind, milliseconds, **parts):
+        return Event(kind=kind, start_ns=0, end_ns=round(milliseconds * 1e6), tokens=1, context=0, parts=parts)
+
+    events = [
+        step("token", 5, run=4e-3),
+        step("token", 9, run=6e-3),
+        step("token", 8, run=6e-3),
+        step("prefill", 90, run=1e-3),
+    ]
+    assert texts._idle(events, "decode", 1e-4) == pytest.approx(2e-3 + 1e-4)
+    assert texts._idle(events, "decode", None) is None
+    assert texts._idle([step("token", 5)], "decode", 1e-4) is None
+
+
+# What is asked, completed.
+
+
+def prepared(*, text=True, limit=None, precision=None):
+    graph = SimpleNamespace(name="g", context_limit=limit, metadata={"symbols": {"batch": "named 'N' in the file"}})
+    return SimpleNamespace(graph=graph, text=text, precision=precision)
+
+
+def completed(workload=None, **more):
+    request = MeasureRequest(model="m", workload=workload or Workload(), **more.pop("request", {}))
+    found = running._completed(request, prepared(**more))
+    return found.prompt, found.generate, found.context
+
+
+def test_lengths_that_are_not_given_fit_into_the_window():
+    assert completed() == (PROMPT, GENERATE, None)
+    assert completed(limit=GENERATE + 50)[0] == (GENERATE + 50) // 2
+    assert completed(Workload(prompt=7, generate=0, context=3), limit=10) == (7, 0, 3)
+    with pytest.raises(DomainError, match="window of 10 tokens; prompt, generation and depth need 11"):
+        completed(Workload(prompt=7, generate=1, context=3), limit=10)
+
+
+@pytest.mark.parametrize("given", [{"words": "x"}, {"workload": Workload(generate=3)}, {"workload": Workload(context=3)},
+                                   {"cases": (CASE,)}])  # fmt: skip
+def test_what_is_for_text_is_refused_of_arrays(given):
+    assert completed(text=False) == (None, None, None)
+    workload = given.pop("workload", None)
+    with pytest.raises(DomainError, match="generates no text"):
+        completed(workload, text=False, request=given)
+
+
+def test_sizes_may_be_given_by_the_files_names():
+    request = MeasureRequest(model="m", sizes={"N": 3, "width": 4})
+    assert running._in_our_names(request, prepared().graph).sizes == {"batch": 3, "width": 4}
