@@ -288,7 +288,7 @@ def test_zeros_are_like_zeros_and_like_nothing_else():
 
 
 def test_large_logits_do_not_overflow():
-    big = logits([1000.0, 2000.0, 0.0], [0.0, 1000.0, 2000.0], [0.0, 0.0, 0.0])
+    big = logits([1000.0, 2000.0, 0.0, 0.0], [0.0, 1000.0, 2000.0, 0.0], [0.0] * 4)
     found = compare_text(big, big, against="r")
     assert (found.status, found.nll_drift) == ("verified", 0.0)
 
@@ -324,7 +324,7 @@ def test_instrumented_and_clean_steps_take_turns_and_the_first_of_each_is_cold(t
     assert shape.phase == "forward"
     assert len(shape.walls_s) == len(shape.paired_s) == len(shape.kernels[0].samples_s) == 4
     assert shape.paired_s == pytest.approx((3.5e-3,) * 4)
-    assert shape.walls_s == pytest.approx((3.5e-3 + 2 * 4e-6 + 6e-6,) * 4)
+    assert shape.walls_s == pytest.approx((3.5e-3 + 2 * (4e-6 + 6e-6),) * 4)
     assert [kernel.samples_s[0] for kernel in shape.kernels] == pytest.approx([2e-3 + 4e-6, 1e-3 + 4e-6])
     assert arrays._but_first(list(range(12))) == [1, 2, 3, 4, 6, 7, 8, 9, 11]
     odd = Kernel(name="k", kind="x", samples_s=(1.0, 2.0), device_s=(3.0, 4.0))
@@ -398,12 +398,8 @@ def test_what_a_step_is_idle_is_around_the_run_and_in_it():
     def step(kind, milliseconds, **parts):
         return Event(kind=kind, start_ns=0, end_ns=round(milliseconds * 1e6), tokens=1, context=0, parts=parts)
 
-    events = [
-        step("token", 5, run=4e-3),
-        step("token", 9, run=6e-3),
-        step("token", 8, run=6e-3),
-        step("prefill", 90, run=1e-3),
-    ]
+    steps = [step("token", total, run=inside) for total, inside in ((5, 4e-3), (9, 6e-3), (8, 6e-3))]
+    events = [*steps, step("prefill", 90, run=1e-3)]
     assert texts._idle(events, "decode", 1e-4) == pytest.approx(2e-3 + 1e-4)
     assert texts._idle(events, "decode", None) is None
     assert texts._idle([step("token", 5)], "decode", 1e-4) is None
@@ -425,14 +421,17 @@ def completed(workload=None, **more):
 
 def test_lengths_that_are_not_given_fit_into_the_window():
     assert completed() == (PROMPT, GENERATE, None)
-    assert completed(limit=GENERATE + 50)[0] == (GENERATE + 50) // 2
+    assert completed(limit=100) == (50, 50, None), "nothing was asked for that would not fit"
+    assert completed(limit=10_000) == (PROMPT, GENERATE, None)
     assert completed(Workload(prompt=7, generate=0, context=3), limit=10) == (7, 0, 3)
     with pytest.raises(DomainError, match="window of 10 tokens; prompt, generation and depth need 11"):
         completed(Workload(prompt=7, generate=1, context=3), limit=10)
 
 
-@pytest.mark.parametrize("given", [{"words": "x"}, {"workload": Workload(generate=3)}, {"workload": Workload(context=3)},
-                                   {"cases": (CASE,)}])  # fmt: skip
+@pytest.mark.parametrize(
+    "given",
+    [{"words": "x"}, {"workload": Workload(generate=3)}, {"workload": Workload(context=3)}, {"cases": (CASE,)}],
+)
 def test_what_is_for_text_is_refused_of_arrays(given):
     assert completed(text=False) == (None, None, None)
     workload = given.pop("workload", None)
