@@ -35,8 +35,9 @@ NEIGHBOURS = {
     "median": "mean",
     "keys": "values",
 }
-# Their arguments are of two kinds: a swap is not a mistake that would be made.
+# Their arguments are of two kinds, so that a swap is no mistake anybody makes, or of one, so that it changes nothing.
 FIXED_ORDER = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "cast", "field", "replace", "sub", "match"}
+ANY_ORDER = {"min", "max", "hypot", "gcd", "lcm", "minimum", "maximum", "larger", "smaller", "isclose", "union"}
 
 
 class Rewrite(Operator):
@@ -131,7 +132,7 @@ class SwapArguments(Rewrite):
     @staticmethod
     def rewrites(node):
         arguments = arguments_of(node)
-        if not arguments or node.parent.get_previous_leaf().value in FIXED_ORDER:
+        if not arguments or node.parent.get_previous_leaf().value in FIXED_ORDER | ANY_ORDER:
             return []
         values = [
             argument.children[2]

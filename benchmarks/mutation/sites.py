@@ -13,6 +13,7 @@ from operators import CLASSES
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "inferometer"
 # Words, not numbers: what a log line, a warning or a help text says is no rule that a test should hold.
+GUARDS = {"strict", "maxsize", "encoding", "exist_ok", "slots", "kw_only"}  # of what cannot happen, or how it is kept
 SAID_BY = {"log", "logger", "logging", "warnings", "say", "told", "tell"}
 
 
@@ -57,7 +58,8 @@ def types_joined(node):
 
 def meant(node):
     """Whether a change here is one of what the module does: not of a type, a message, a decorator or a log line."""
-    if types_joined(node) or (node.type == "operator" and node.parent.type == "parameters"):
+    guard = node.parent.type == "argument" and node.parent.children[0].get_code().strip() in GUARDS
+    if guard or types_joined(node) or (node.type == "operator" and node.parent.type == "parameters"):
         return False
     while node.parent is not None:
         parent = node.parent

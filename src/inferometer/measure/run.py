@@ -295,8 +295,9 @@ def _completed(request: MeasureRequest, prepared: PreparedModel) -> Workload:
         return workload
     limit = prepared.graph.context_limit
     prompt = workload.prompt or min(PROMPT, (limit or 2 * PROMPT) // 2)
-    generate = workload.generate if workload.generate is not None else GENERATE
     depth = workload.context or 0
+    room = GENERATE if limit is None else max(1, min(GENERATE, limit - prompt - depth))
+    generate = room if workload.generate is None else workload.generate
     if limit is not None and prompt + generate + depth > limit:
         raise DomainError(
             f"{prepared.graph.name} has a window of {limit} tokens; prompt, generation and depth need "

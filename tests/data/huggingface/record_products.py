@@ -2,8 +2,8 @@
 
 Run in an environment with torch and the libraries: `python record_products.py [case …]`. Each case of `cases.json` is
 built with random weights and run once at sizes that divide nothing; `torch.utils.flop_counter` counts the matrix
-products and convolutions that it dispatches. `products.json` has the sizes and the counts, by what they are of:
-linear layers, convolutions, attention's two products.
+products and convolutions that it dispatches. `huggingface_products.json` has the sizes and the counts, by what they
+are of: linear layers, convolutions, attention's two products.
 
 Left out are models whose library computes something else than a server would: experts one by one with data-dependent
 sizes, and scans as products of a whole chunk.
@@ -32,7 +32,7 @@ KINDS = {
 
 def main(arguments):
     cases = json.loads((HERE / "cases.json").read_text())
-    path = HERE / "products.json"
+    path = HERE.parent / "huggingface_products.json"  # every JSON file beside this one is a case
     kept = json.loads(path.read_text()) if path.exists() else {"recorded_with": {}, "cases": {}}
     for name in arguments or cases:
         case = cases[name]

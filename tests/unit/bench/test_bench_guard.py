@@ -215,6 +215,7 @@ def test_the_environment_keeps_what_was_found_in_words(box):
     assert environment.host["turbo"] is True
     assert environment.versions["python"] == "3.12.0"
     assert guard.environment(first).disturbed is False
+    assert None not in environment.host.values(), "what is not known is not there"
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in HOSTS.iterdir() if path.is_dir()))

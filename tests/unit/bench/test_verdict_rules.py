@@ -6,12 +6,14 @@ from itertools import repeat
 from statistics import NormalDist
 
 import pytest
+from scipy import stats
 
 from inferometer.bench.compare import compare
 from inferometer.bench.figures import Figure
 from inferometer.bench.gate import held, parse_gate
 from inferometer.bench.plan import Plan
-from inferometer.bench.ranks import ratio, two_sided
+from inferometer.bench.ranks import mann_whitney, ratio, two_sided
+from inferometer.bench.run import function_subject
 from inferometer.bench.statistics import autocorrelation_time, widening
 from inferometer.bench.verdict import Criteria, Evidence, decide, weigh, weigh_intervals
 from inferometer.core.profile import Environment
@@ -105,6 +107,31 @@ def test_what_could_be_found_and_what_would_find_it_follow_from_the_interval():
     fell = weigh(noisy(1.02, 50, seed=2), noisy(1.0, 30, seed=1), paired=False, criteria=ONE_PERCENT)
     assert (fell.ratio, fell.low, fell.high) == pytest.approx((1 / found.ratio, 1 / found.high, 1 / found.low))
     assert fell.p_value == pytest.approx(found.p_value)
+
+
+def test_the_p_value_is_the_larger_of_the_tests_and_the_intervals():
+    few = weigh([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], [2.0, 2.1, 2.2, 2.3, 2.4, 2.5], paired=False, criteria=ONE_PERCENT)
+    assert few.p_value >= 2 / math.comb(12, 6), "no outcome of six and six is rarer"
+    slower = [1.2 * taken for taken in blocks(40)]
+    alike = weigh(blocks(40), slower, paired=False, criteria=ONE_PERCENT)
+    assert alike.p_value == mann_whitney(blocks(40), slower).p_value, "the ranks of blocks hide in each other"
+    found = weigh(noisy(1.0, 40), noisy(1.02, 40, seed=1), paired=False, criteria=ONE_PERCENT)
+    assert found.p_value >= mann_whitney(noisy(1.0, 40), noisy(1.02, 40, seed=1)).p_value
+
+
+@pytest.mark.parametrize(("runs", "alike"), [(40, 5.0), (40, 5.1), (10, 9.0), (200, 2.5)])
+def test_an_interval_of_runs_that_are_alike_is_that_of_the_few_they_are_worth(runs, alike):
+    few = max(runs // alike - 1, 1)
+    wanted = math.sqrt(alike) * stats.t.ppf(0.975, few) / stats.t.ppf(0.975, runs - 1)
+    assert widening(runs, alike, confidence=0.95) == pytest.approx(wanted, rel=1e-6)
+    assert widening(runs, 1.0, confidence=0.95) == 1.0
+
+
+def test_a_function_is_called_as_often_as_the_plan_says():
+    assert function_subject(len, Plan(calls=7, warmup=0)).stopwatch._calls == 7
+    assert function_subject(len, Plan(warmup=2)).stopwatch._tries == 0, "two warm-up runs cannot find a number"
+    assert function_subject(len, Plan(warmup=3)).stopwatch._tries > 0
+    assert function_subject(len, Plan(), name="it").name == "it"
 
 
 def test_pairs_are_within_each_round():

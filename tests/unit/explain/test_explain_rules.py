@@ -165,6 +165,21 @@ def test_a_layer_is_named_if_more_than_half_of_its_kinds_difference_is_in_it():
     assert "most of it" not in story(priced("c", "linear", 1.0, 1.0), priced("a", "attention", 2.0, 0.5)).sentence
 
 
+def test_a_layer_is_compared_with_those_of_its_kind():
+    kinds = (("b", 0.4), ("x", 0.05), ("y", 0.05))
+    attention = [priced(name, "attention", 0.1 + off, 0.1) for name, off in kinds]
+    found = story(priced("c", "linear", 1.45, 1.0), *attention)
+    assert found.kinds[0].kind == "attention"
+    assert "most of it in b" in found.sentence
+
+
+def test_an_op_without_a_prediction_is_time_on_no_op():
+    found = story(
+        priced("a", "linear", 1.0, 0.5), OpTime(name="x", kind="sort", time_s=0.4), measured=1.5, predicted=0.5
+    )
+    assert {gap.kind: gap.measured_s for gap in found.kinds} == pytest.approx({"linear": 1.0, "on no op": 0.5})
+
+
 def test_counts_of_ops_are_of_their_kind():
     found = story(priced("a", "linear", 1.0, 0.5, count=3), priced("b", "linear", 1.0, 0.5, count=4))
     assert {gap.kind: gap.ops for gap in found.kinds} == {"linear": 7, "on no op": 0}

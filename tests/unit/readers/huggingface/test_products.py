@@ -14,7 +14,7 @@ from inferometer.core.dims import evaluate, product
 from inferometer.readers.huggingface.graph import graph_from_config
 
 FOLDER = Path(__file__).parents[3] / "data" / "huggingface"
-RECORDED = json.loads((FOLDER / "products.json").read_text())["cases"]
+RECORDED = json.loads((FOLDER.parent / "huggingface_products.json").read_text())["cases"]
 
 
 def elements(tensor, sizes):
