@@ -32,23 +32,32 @@ INSTALLED = load_all(GROUP)[0]
 
 
 class Case:
-    """A row, and what the tests do with it. Sessions it opened are closed at the end."""
+    """A row, and what the tests do with it. Loading takes long: what a test does not change, all of them share."""
 
     def __init__(self, runtime, make, inputs, folder):
         self.runtime = INSTALLED[runtime] if isinstance(runtime, str) else runtime
         found = self.runtime.probe()
         if isinstance(found, Missing):
             pytest.skip(f"SKIPPED LOUDLY: {found.reason}; {found.remedy}")
-        self.target, self.inputs, self.sessions = make(folder), inputs, []
+        self.target, self.inputs, self.opened, self.kept = make(folder), inputs, [], {}
         self.clock = getattr(self.runtime, "clock", time.perf_counter)
 
     def open(self, **changes):
+        """A session for one test alone."""
         session = self.runtime.open(replace(self.target, **changes))
-        self.sessions.append(session)
+        self.opened.append(session)
         return session
 
-    def stepped(self, steps=1, **changes):
-        session = self.open(**changes)
+    def shared(self, *, instrument=False):
+        """The session of every test that only uses one, without kernels of those before."""
+        if instrument not in self.kept:
+            self.kept[instrument] = self.runtime.open(replace(self.target, instrument=instrument))
+        session = self.kept[instrument]
+        session.kernels()
+        return session
+
+    def stepped(self, steps=1, *, instrument=False):
+        session = self.shared(instrument=instrument)
         session.feed(self.inputs)
         for _ in range(steps):
             session.step()
@@ -56,6 +65,14 @@ class Case:
 
     def generated(self, session, *, generate=4, depth=0):
         return list(session.generate(Request(prompt=self.inputs, generate=generate, depth=depth)))
+
+    def used(self, session):
+        """Whether it runs."""
+        if not isinstance(self.inputs, dict):
+            return bool(self.generated(session))
+        session.feed(self.inputs)
+        session.step()
+        return bool(session.outputs())
 
 
 def name_of(row):
@@ -66,30 +83,33 @@ def name_of(row):
 def opened_case(row, folder):
     case = Case(*row, folder)
     yield case
-    for session in case.sessions:
+    for session in (*case.opened, *case.kept.values()):
         session.close()
 
 
-@pytest.fixture(params=ROWS, ids=name_of)
-def case(request, tmp_path):
-    yield from opened_case(request.param, tmp_path)
+# All tests of one row follow each other, so one model is open at a time: torch has one profiler a process.
 
 
-@pytest.fixture(params=[row for row in ROWS if isinstance(row[2], dict)], ids=name_of)
-def arrays(request, tmp_path):
-    yield from opened_case(request.param, tmp_path)
+@pytest.fixture(scope="module", params=ROWS, ids=name_of)
+def case(request, tmp_path_factory):
+    yield from opened_case(request.param, tmp_path_factory.mktemp("case"))
 
 
-@pytest.fixture(params=[row for row in ROWS if not isinstance(row[2], dict)], ids=name_of)
-def text(request, tmp_path):
-    yield from opened_case(request.param, tmp_path)
+@pytest.fixture(scope="module", params=[row for row in ROWS if isinstance(row[2], dict)], ids=name_of)
+def arrays(request, tmp_path_factory):
+    yield from opened_case(request.param, tmp_path_factory.mktemp("arrays"))
+
+
+@pytest.fixture(scope="module", params=[row for row in ROWS if not isinstance(row[2], dict)], ids=name_of)
+def text(request, tmp_path_factory):
+    yield from opened_case(request.param, tmp_path_factory.mktemp("text"))
 
 
 # Every session
 
 
 def test_opening_says_what_was_opened(case):
-    opened = case.open().opened
+    opened = case.shared().opened
     assert opened.stages
     assert all(isinstance(stage, Stage) and stage.seconds >= 0 for stage in opened.stages)
     assert len({stage.name for stage in opened.stages}) == len(opened.stages)
@@ -103,7 +123,7 @@ def test_opening_says_what_was_opened(case):
 def test_the_number_of_threads_is_said_and_obeyed(case):
     if not case.runtime.capabilities.threads:
         pytest.skip("the number of threads cannot be chosen")
-    assert case.open().opened.threads >= 1
+    assert case.shared().opened.threads >= 1
     assert case.open(threads=1).opened.threads == 1
 
 
@@ -146,31 +166,18 @@ def test_a_file_that_is_no_model_is_named(case, tmp_path):
         case.open(path=path)
 
 
-def test_a_session_closes_twice_and_another_opens_after_it(case):
+def test_a_session_that_closes_twice_leaves_those_beside_and_after_it_alone(case):
+    beside = case.shared()
     for _ in range(2):
         session = case.open()
         session.close()
         session.close()
-
-
-def test_two_sessions_live_side_by_side(case):
-    first, second = case.open(), case.open()
-    first.close()
-    if isinstance(case.inputs, dict):
-        second.feed(case.inputs)
-        second.step()
-        assert second.outputs()
-    else:
-        assert case.generated(second)
+    assert case.used(beside)
 
 
 def test_a_plain_session_tells_of_no_kernels(case):
-    session = case.open()
-    if isinstance(case.inputs, dict):
-        session.feed(case.inputs)
-        session.step()
-    else:
-        case.generated(session)
+    session = case.shared()
+    assert case.used(session)
     assert not session.kernels()
 
 
@@ -208,9 +215,8 @@ def test_an_instrumented_session_gives_the_same_outputs(arrays):
 
 
 def test_feeding_again_replaces_the_inputs(arrays):
-    fed = arrays.stepped()
-    expected = {name: array.copy() for name, array in fed.outputs().items()}
-    session = arrays.open()
+    session = arrays.stepped()
+    expected = {name: array.copy() for name, array in session.outputs().items()}
     session.feed({name: array * 0 if array.dtype.kind == "f" else array for name, array in arrays.inputs.items()})
     session.step()
     session.feed(arrays.inputs)
@@ -255,14 +261,14 @@ def test_the_kernels_of_a_step_fit_into_it(arrays):
 
 
 def test_the_profilers_own_cost_is_a_time_or_unknown(arrays):
-    assert getattr(arrays.open(), "cost_per_kernel_s", None) is None
+    assert getattr(arrays.shared(), "cost_per_kernel_s", None) is None
     if arrays.runtime.capabilities.per_op:
-        cost_s = getattr(arrays.open(instrument=True), "cost_per_kernel_s", None)
+        cost_s = getattr(arrays.shared(instrument=True), "cost_per_kernel_s", None)
         assert cost_s is None or cost_s >= 0
 
 
 def test_an_input_that_is_missing_is_named(arrays):
-    session = arrays.open()
+    session = arrays.shared()
     name, *_ = arrays.inputs
     with pytest.raises(DomainError, match=name):
         session.feed({other: array for other, array in arrays.inputs.items() if other != name})
@@ -270,7 +276,7 @@ def test_an_input_that_is_missing_is_named(arrays):
 
 def test_an_input_of_another_name_is_named(arrays):
     with pytest.raises(DomainError, match="no-such-input"):
-        arrays.open().feed({**arrays.inputs, "no-such-input": np.zeros(1, np.float32)})
+        arrays.shared().feed({**arrays.inputs, "no-such-input": np.zeros(1, np.float32)})
 
 
 def test_an_input_of_another_type_is_named_with_both_types(arrays):
@@ -278,7 +284,7 @@ def test_an_input_of_another_type_is_named_with_both_types(arrays):
     array = arrays.inputs[name]
     other = np.float64 if array.dtype != np.float64 else np.float32
     with pytest.raises(DomainError) as caught:
-        arrays.open().feed({**arrays.inputs, name: array.astype(other)})
+        arrays.shared().feed({**arrays.inputs, name: array.astype(other)})
     assert name in str(caught.value)
     assert array.dtype.name in str(caught.value)
     assert np.dtype(other).name in str(caught.value)
@@ -287,7 +293,7 @@ def test_an_input_of_another_type_is_named_with_both_types(arrays):
 def test_an_input_of_another_rank_is_named(arrays):
     name, *_ = arrays.inputs
     with pytest.raises(DomainError) as caught:
-        arrays.open().feed({**arrays.inputs, name: arrays.inputs[name][None, None]})
+        arrays.shared().feed({**arrays.inputs, name: arrays.inputs[name][None, None]})
     assert name in str(caught.value)
 
 
@@ -295,7 +301,7 @@ def test_an_input_of_another_rank_is_named(arrays):
 
 
 def test_a_generation_is_a_prefill_and_a_step_for_each_further_token(text):
-    session = text.open()
+    session = text.shared()
     events = text.generated(session, generate=4)
     assert [event.kind for event in events] == ["prefill", *["token"] * (len(events) - 1)]
     assert events[0].tokens == len(text.inputs)
@@ -307,7 +313,7 @@ def test_a_generation_is_a_prefill_and_a_step_for_each_further_token(text):
 
 
 def test_each_event_knows_what_lay_in_the_cache(text):
-    events = text.generated(text.open(), generate=4, depth=5)
+    events = text.generated(text.shared(), generate=4, depth=5)
     cached = 5
     for event in events:
         assert event.context == cached
@@ -315,7 +321,7 @@ def test_each_event_knows_what_lay_in_the_cache(text):
 
 
 def test_events_follow_each_other_and_hold_their_parts(text):
-    events = text.generated(text.open(), generate=4)
+    events = text.generated(text.shared(), generate=4)
     assert all(event.start_ns <= event.end_ns for event in events)
     assert all(before.end_ns <= after.start_ns for before, after in pairwise(events))
     for event in events:
@@ -325,13 +331,13 @@ def test_events_follow_each_other_and_hold_their_parts(text):
 
 
 def test_the_cache_is_empty_before_each_generation(text):
-    session = text.open()
+    session = text.shared()
     first = [event.ids for event in text.generated(session, generate=5)]
     assert [event.ids for event in text.generated(session, generate=5)] == first
 
 
 def test_a_generation_may_be_left_early(text):
-    session = text.open()
+    session = text.shared()
     expected = [event.ids for event in text.generated(session, generate=3)]
     events = iter(session.generate(Request(prompt=text.inputs, generate=8)))
     next(events)
@@ -341,17 +347,17 @@ def test_a_generation_may_be_left_early(text):
 
 
 def test_a_prompt_alone_may_be_read(text):
-    (event,) = text.generated(text.open(), generate=0)
+    (event,) = text.generated(text.shared(), generate=0)
     assert (event.kind, event.tokens, event.ids) == ("prefill", len(text.inputs), ())
 
 
 def test_an_empty_prompt_is_refused(text):
     with pytest.raises(DomainError, match="prompt"):
-        list(text.open().generate(Request(prompt=(), generate=2)))
+        list(text.shared().generate(Request(prompt=(), generate=2)))
 
 
 def test_a_token_outside_the_vocabulary_is_named(text):
-    session = text.open()
+    session = text.shared()
     with pytest.raises(DomainError, match=str(session.vocabulary)):
         list(session.generate(Request(prompt=(session.vocabulary,), generate=2)))
 
@@ -364,7 +370,7 @@ def test_more_tokens_than_the_context_holds_are_refused(text):
 
 
 def test_words_become_tokens_and_words_again_or_an_error_says_why_not(text):
-    session = text.open()
+    session = text.shared()
     try:
         ids = session.tokenise("hello there")
     except (DomainError, MissingDependencyError) as error:
@@ -378,7 +384,7 @@ def test_words_become_tokens_and_words_again_or_an_error_says_why_not(text):
 def test_the_first_token_is_the_likeliest_after_the_prompt(text):
     if not text.runtime.capabilities.logits:
         pytest.skip("it does not give logits")
-    session = text.open()
+    session = text.shared()
     logits = session.score(text.inputs)
     assert logits.shape == (len(text.inputs), session.vocabulary)
     assert np.isfinite(logits).all()
@@ -389,7 +395,7 @@ def test_the_first_token_is_the_likeliest_after_the_prompt(text):
 def test_kernels_are_apart_by_phase_with_one_sample_a_step(text):
     if not text.runtime.capabilities.per_op:
         pytest.skip("it does not tell the time of its kernels")
-    session = text.open(instrument=True)
+    session = text.shared(instrument=True)
     events = text.generated(session, generate=4, depth=3)
     assert_samples(session.kernels(), {"prefill": 1, "decode": len(events) - 1})
     text.generated(session, generate=3)

@@ -677,13 +677,9 @@ def everything(store):
             return found
 
 
-def test_writers_at_the_same_time_lose_nothing(store, place, tmp_path):
-    concurrently(store, tmp_path, place, processes=3, each=25)
-
-
 @pytest.mark.slow
-def test_eight_writers_of_a_hundred_runs_each_lose_nothing(store, place, tmp_path):
-    concurrently(store, tmp_path, place, processes=8, each=100)
+def test_writers_at_the_same_time_lose_nothing(store, place, tmp_path):
+    concurrently(store, tmp_path, place, processes=5, each=20)
 
 
 def test_processes_that_make_the_same_new_store_at_once_make_one(kind, tmp_path):

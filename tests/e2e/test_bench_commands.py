@@ -128,45 +128,45 @@ def test_two_commands_in_turns_give_a_verdict(tmp_path):
     assert json.loads(again.stdout)["ratio"] == document["ratio"]
 
 
-def test_a_planted_slow_down_of_5_percent_is_caught_and_fails_the_gate(tmp_path):
+def test_a_planted_slow_down_of_5_percent_is_caught_and_fails_the_gate(answered, tmp_path):
     old, new = saved(tmp_path / "old.json", 0.0100, seed=1), saved(tmp_path / "new.json", 0.0105, seed=2)
-    result = inferometer("compare", old, new, "--format", "json")
+    result = answered("compare", old, new, "--format", "json")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert {"verdict", "ratio", "low", "high", "p_value", "reason", "ops"} <= document.keys()
     assert document["verdict"] == "slower"
     assert document["low"] < 1.05 < document["high"]
-    failing = inferometer("compare", old, new, "--fail-if", "latency>3%")
+    failing = answered("compare", old, new, "--fail-if", "latency>3%")
     assert failing.returncode == 1
     assert failing.stderr.startswith("inferometer: latency>3% holds")
     assert "is slower than" in failing.stdout
-    assert inferometer("compare", old, new, "--fail-if", "latency>20%").returncode == 0
+    assert answered("compare", old, new, "--fail-if", "latency>20%").returncode == 0
 
 
-def test_a_noisy_equal_pair_is_undecided_or_the_same(tmp_path):
+def test_a_noisy_equal_pair_is_undecided_or_the_same(answered, tmp_path):
     old = saved(tmp_path / "old.json", 0.01, spread=0.3, seed=1)
     new = saved(tmp_path / "new.json", 0.01, spread=0.3, seed=2)
-    result = inferometer("compare", old, new, "--format", "json", "--fail-if", "latency>5%")
+    result = answered("compare", old, new, "--format", "json", "--fail-if", "latency>5%")
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
     assert document["verdict"] == "undecided"
     assert re.search(r"about \d+ runs per side would find 1 %", document["reason"])
     assert "undecided" in result.stderr
     quiet = [saved(tmp_path / f"{seed}.json", 0.01, spread=0.002, seed=seed) for seed in (3, 4)]
-    assert json.loads(inferometer("compare", *quiet, "--format", "json").stdout)["verdict"] == "same"
+    assert json.loads(answered("compare", *quiet, "--format", "json").stdout)["verdict"] == "same"
 
 
-def test_more_than_two_are_each_compared_with_the_first(tmp_path):
+def test_more_than_two_are_each_compared_with_the_first(answered, tmp_path):
     files = [saved(tmp_path / f"{number}.json", 0.01 * (1 + number / 10), seed=number) for number in range(3)]
-    document = json.loads(inferometer("compare", *files, "--format", "json").stdout)
+    document = json.loads(answered("compare", *files, "--format", "json").stdout)
     assert [each["verdict"] for each in document["comparisons"]] == ["slower", "slower"]
     assert [each["a"] for each in document["comparisons"]] == [files[0]] * 2
 
 
 @pytest.mark.parametrize(("form", "words"), [("table", "is slower than"), ("md", "### 🔴 slower"), ("csv", "latency")])
-def test_a_comparison_has_every_form(tmp_path, form, words):
+def test_a_comparison_has_every_form(answered, tmp_path, form, words):
     old, new = saved(tmp_path / "old.json", 0.01), saved(tmp_path / "new.json", 0.02)
-    assert words in inferometer("compare", old, new, "--format", form).stdout
+    assert words in answered("compare", old, new, "--format", form).stdout
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,9 @@ def test_a_comparison_has_every_form(tmp_path, form, words):
     ],
     ids=" ".join,
 )
-def test_a_mistake_is_one_sentence_and_exit_2(arguments, words, tmp_path):
-    result = inferometer(*arguments, cwd=tmp_path)
+def test_a_mistake_is_one_sentence_and_exit_2(answered, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = answered(*arguments)
     assert result.returncode == 2
     assert words in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
@@ -198,11 +199,11 @@ def test_a_mistake_is_one_sentence_and_exit_2(arguments, words, tmp_path):
     assert result.stdout == ""
 
 
-def test_a_file_cut_in_the_middle_is_told_by_name(tmp_path):
+def test_a_file_cut_in_the_middle_is_told_by_name(answered, tmp_path):
     whole = saved(tmp_path / "old.json", 0.01)
     cut = tmp_path / "cut.json"
     cut.write_bytes((tmp_path / "old.json").read_bytes()[:300])
-    result = inferometer("compare", whole, str(cut))
+    result = answered("compare", whole, str(cut))
     assert result.returncode == 2
     assert "cut.json: This is not a JSON document" in result.stderr
 

@@ -33,8 +33,8 @@ def test_the_front_page_needs_no_arguments():
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_that_begins_as_the_front_page_says(command):
-    result = inferometer(command, "--help")
+def test_every_command_has_help_that_begins_as_the_front_page_says(answered, command):
+    result = answered(command, "--help")
     assert result.returncode == 0
     assert result.stdout.startswith(f"Usage: inferometer {command}")
 
@@ -45,14 +45,14 @@ def test_the_version_is_the_packages():
     assert inferometer("--version").stdout.strip() == f"inferometer, version {__version__}"
 
 
-def test_ring_allreduce_with_units():
-    result = inferometer("formulas", "calc", "ring_allreduce", "n=8", "bytes=1GB", "bandwidth=50GB/s", "latency=5us")
+def test_ring_allreduce_with_units(answered):
+    result = answered("formulas", "calc", "ring_allreduce", "n=8", "bytes=1GB", "bandwidth=50GB/s", "latency=5us")
     assert result.returncode == 0
     assert result.stdout.startswith("0.03507 s")
 
 
-def test_a_device_as_json_has_a_source_for_every_number():
-    result = inferometer("devices", "show", "nvidia-h200", "--format", "json")
+def test_a_device_as_json_has_a_source_for_every_number(answered):
+    result = answered("devices", "show", "nvidia-h200", "--format", "json")
     document = json.loads(result.stdout)
     assert document["schema"] == "inferometer.device/1"
     assert document["name"] == "nvidia-h200"
@@ -84,8 +84,8 @@ def test_a_device_as_json_has_a_source_for_every_number():
     ],
     ids=" ".join,
 )
-def test_every_answer_has_every_form(arguments, form):
-    result = inferometer(*arguments, "--format", form)
+def test_every_answer_has_every_form(answered, arguments, form):
+    result = answered(*arguments, "--format", form)
     assert result.returncode == 0, result.stderr
     assert result.stdout.strip()
     if form == "json":
@@ -123,8 +123,8 @@ def test_every_answer_has_every_form(arguments, form):
     ],
     ids=lambda part: part if isinstance(part, str) else " ".join(part),
 )
-def test_a_mistake_is_one_sentence_on_stderr_and_exit_2(arguments, found, do):
-    result = inferometer(*arguments)
+def test_a_mistake_is_one_sentence_on_stderr_and_exit_2(answered, arguments, found, do):
+    result = answered(*arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.startswith("inferometer: ")
@@ -161,8 +161,8 @@ def test_words_in_a_pipe_are_plain_and_a_closed_pipe_is_no_error():
     assert result.stderr == ""
 
 
-def test_the_prediction_document_is_the_contracts():
-    result = inferometer(
+def test_the_prediction_document_is_the_contracts(answered):
+    result = answered(
         "predict", "llama-3.2-1b", "--on", "nvidia-h200", "--runtime", "torch-compile", "--prompt", "2048",
         "--generate", "128", "--format", "json",
     )  # fmt: skip
@@ -193,15 +193,15 @@ def test_the_prediction_document_is_the_contracts():
     )
 
 
-def test_filters_keep_what_they_say():
-    result = inferometer("devices", "--where", "unit=gpu", "--where", "memory>=141GB", "--format", "json")
+def test_filters_keep_what_they_say(answered):
+    result = answered("devices", "--where", "unit=gpu", "--where", "memory>=141GB", "--format", "json")
     devices = json.loads(result.stdout)
     assert {"nvidia-h200"} <= {device["name"] for device in devices}
     assert all(device["unit"] == "gpu" and device["memory_bytes"] >= 141e9 for device in devices)
 
 
-def test_an_answer_nobody_fits_is_empty_not_an_error():
-    result = inferometer("devices", "--where", "memory>=1EB", "--format", "json")
+def test_an_answer_nobody_fits_is_empty_not_an_error(answered):
+    result = answered("devices", "--where", "memory>=1EB", "--format", "json")
     assert (result.returncode, json.loads(result.stdout)) == (0, [])
 
 

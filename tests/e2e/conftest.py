@@ -1,0 +1,22 @@
+"""What the tests of commands share."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from inferometer.cli.run import run
+
+
+@pytest.fixture
+def answered(capsys):
+    """A command in this process, as `python -m inferometer` calls it: its exit code and what it wrote.
+
+    For tests of what is said. Those of a process, its signals, pipes and environment, start one.
+    """
+
+    def answered(*arguments):
+        code = run(arguments)
+        written = capsys.readouterr()
+        return SimpleNamespace(returncode=code, stdout=written.out, stderr=written.err)
+
+    return answered
