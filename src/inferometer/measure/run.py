@@ -8,33 +8,32 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from inferometer.bench.plan import Plan
 from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.device import LOCAL
-from inferometer.core.graph import Graph, is_generative
+from inferometer.core.graph import Graph
 from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.request import GENERATE, PROMPT
-from inferometer.errors import DomainError, EngineError, GateError, InferometerError, MissingDependencyError
+from inferometer.errors import DomainError, EngineError, GateError, InferometerError
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.child import runtime_named
+from inferometer.measure.choose import choose_runtime
 from inferometer.measure.energy import with_energy
 from inferometer.measure.formats import main_format, mixture_note
 from inferometer.measure.inputs import index_limits, input_shapes
 from inferometer.measure.isolate import ChildLimits, isolated
 from inferometer.measure.order import MeasureOrder, TextOrder
-from inferometer.measure.prepare import PreparedModel, SyntheticWeights, can_open, facts_of, prepare_model
+from inferometer.measure.prepare import PreparedModel, SyntheticWeights, facts_of, prepare_model
 from inferometer.measure.raw import Raw
-from inferometer.plugins import load_all
-from inferometer.runtimes.base import Missing, Runtime, Target, require_ready
+from inferometer.runtimes.base import Runtime, Target, require_ready
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
     from inferometer.bench.loop import Progress
     from inferometer.core.binding import Binding
-    from inferometer.core.device import Unit
     from inferometer.core.profile import Verification
     from inferometer.measure.tolerance import Formats, Tolerance
 
@@ -156,33 +155,6 @@ def _with_machine(profile: Profile, unit: str) -> Profile:
         row = local_device(f"{LOCAL}:{unit}")
         device = DeviceFacts(name=row.name, title=row.title)
     return replace(profile, device=device, environment=replace(environment, machine=machine))
-
-
-def choose_runtime(model: str, unit: str | None = None) -> Runtime:
-    """The first engine, in the order that `predict` uses, that is installed here and can open the model.
-
-    `unit` asks for another unit than the best; one that was not detected ranks as a desktop's.
-    """
-    from inferometer.catalog.engines import ranked_engines  # noqa: PLC0415 - only if no runtime is named
-    from inferometer.catalog.local import local_device  # noqa: PLC0415 - as above
-    from inferometer.readers.resolve import read  # noqa: PLC0415 - as above
-
-    graph, device = read(model), local_device()
-    if unit is not None and unit.partition(":")[0] != device.unit:
-        device = replace(device, unit=cast("Unit", unit.partition(":")[0]), kind="desktop")
-    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))
-    loaded, _ = load_all("inferometer.runtimes")
-    remedies = []
-    for runtime in (loaded[name] for name in ranked if name in loaded and can_open(loaded[name], graph)):
-        state = runtime.probe()
-        if not isinstance(state, Missing):
-            chosen: Runtime = runtime
-            return chosen
-        remedies.append(state.remedy)
-    raise MissingDependencyError(
-        f"No runtime that could open {model!r} is installed.",
-        remedy=f"Install one: {' or '.join(dict.fromkeys(remedies))}." if remedies else "See `inferometer runtimes`.",
-    )
 
 
 def verify_against(

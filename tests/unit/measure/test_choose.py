@@ -7,8 +7,8 @@ import pytest
 
 from inferometer.catalog.engines import engines
 from inferometer.errors import MissingDependencyError, UnknownNameError
-from inferometer.measure import run
-from inferometer.measure.run import choose_runtime
+from inferometer.measure import choose
+from inferometer.measure.choose import choose_runtime
 from inferometer.runtimes.base import Capabilities, Missing, Ready
 
 
@@ -30,7 +30,7 @@ def here(monkeypatch):
             for name, described in engines().items()
             if described.opens
         }  # fmt: skip
-        monkeypatch.setattr(run, "load_all", lambda _: (loaded, ()))
+        monkeypatch.setattr(choose, "load_all", lambda _: (loaded, ()))
 
     return install
 

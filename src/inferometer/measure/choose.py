@@ -1,0 +1,41 @@
+"""Which engine measures a model where none is named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from inferometer.catalog.engines import ranked_engines
+from inferometer.catalog.local import local_device
+from inferometer.core.graph import is_generative
+from inferometer.errors import MissingDependencyError
+from inferometer.measure.prepare import can_open
+from inferometer.plugins import load_all
+from inferometer.readers.resolve import read
+from inferometer.runtimes.base import Missing, Runtime
+
+if TYPE_CHECKING:
+    from inferometer.core.device import Unit
+
+
+def choose_runtime(model: str, unit: str | None = None) -> Runtime:
+    """The first engine, in the order that `predict` uses, that is installed here and can open the model.
+
+    `unit` asks for another unit than the best; one that was not detected ranks as a desktop's.
+    """
+    graph, device = read(model), local_device()
+    if unit is not None and unit.partition(":")[0] != device.unit:
+        device = replace(device, unit=cast("Unit", unit.partition(":")[0]), kind="desktop")
+    ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))
+    loaded, _ = load_all("inferometer.runtimes")
+    remedies = []
+    for runtime in (loaded[name] for name in ranked if name in loaded and can_open(loaded[name], graph)):
+        state = runtime.probe()
+        if not isinstance(state, Missing):
+            chosen: Runtime = runtime
+            return chosen
+        remedies.append(state.remedy)
+    raise MissingDependencyError(
+        f"No runtime that could open {model!r} is installed.",
+        remedy=f"Install one: {' or '.join(dict.fromkeys(remedies))}." if remedies else "See `inferometer runtimes`.",
+    )
