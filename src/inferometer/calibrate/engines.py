@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.calibrate.fitting.points import OpPoint
+    from inferometer.core.calibration import Calibration
     from inferometer.core.engine import Probing
 
 PROBED = "f32"  # the format of probes that take arrays
@@ -40,14 +41,19 @@ class ProbedEngine:
     limit_s: float = 0.6
 
 
-def engine_provider(engine: ProbedEngine, known: Sequence[OpPoint] = ()) -> ProbeProvider | DecoderProvider:
-    """The provider, with ceilings from beside the journal or measured now. `known` points are the journal's."""
+def engine_provider(
+    engine: ProbedEngine, known: Sequence[OpPoint] = (), base: Calibration | None = None
+) -> ProbeProvider | DecoderProvider:
+    """The provider, with ceilings from beside the journal or measured now, not below those of the base.
+
+    `known` points are the journal's.
+    """
     require_ready(engine.runtime)
     probing = engine_named(engine.runtime.name).calibrated[engine.device.unit]
     if probing == "decoders":
         return decoder_provider(
             engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
-            folder=engine.folder, limit_s=engine.limit_s,
+            folder=engine.folder, limit_s=engine.limit_s, base=base,
         )  # fmt: skip
     if engine.dtype != PROBED:
         raise DomainError(
@@ -56,7 +62,7 @@ def engine_provider(engine: ProbedEngine, known: Sequence[OpPoint] = ()) -> Prob
         )
     return probe_provider(
         engine.runtime, engine.device, engine.dtype, journal=engine.journal, threads=engine.threads,
-        folder=engine.folder, limit_s=engine.limit_s, known=known, opener=_opener(probing),
+        folder=engine.folder, limit_s=engine.limit_s, known=known, opener=_opener(probing), base=base,
     )  # fmt: skip
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from inferometer.asking.calibrations import (
+    WIDER_VERSION,
+    HostSetup,
+    choose_calibration,
+    differences,
+    widened,
+)
 from inferometer.asking.files import write_calibration
 from inferometer.calibrate.fitting.assemble import CalibrationSubject, assemble_calibration
+from inferometer.calibrate.fitting.base import with_peaks_of
 from inferometer.calibrate.run import (
     CalibrationJournal,
     CalibrationOutcome,
@@ -44,7 +52,7 @@ class Job:
     budget_s: float
     folder: Path
     out: Path | None = None
-    fresh: bool = False
+    fresh: bool = False  # measure everything again; what the device had before is still where it starts
     threads: int | None = None  # of a CPU; see `default_threads`
     guarded: bool = True  # watch for disturbances
 
@@ -73,6 +81,7 @@ class PreparedEngine:
     environment: Mapping[str, str] = field(default_factory=dict)
     disturbed: Callable[[], str | None] | None = None
     device: Device | None = None  # with the peaks that the engine reached
+    base: Calibration | None = None  # what the device had before, with shares of the same peaks
     threads: int | None = None
     rounds: int = 1  # of measuring everything, if time is left
     release: Callable[[], None] = lambda: None  # called when all is measured
@@ -146,18 +155,22 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     guard = Guard()
     if job.guarded:
         require_quiet_machine(guard)
+    versions, environment = host_setup(job.runtime).versions, circumstances(guard)
     if job.fresh:
-        job.journal.clear()
         (job.journal.folder / CEILINGS).unlink(missing_ok=True)
-    provider = engine_provider(probed, job.journal.points())
+    base = _begun(replace(job, threads=threads), versions, environment)
+    provider = engine_provider(probed, job.journal.points(), base)
+    if base is not None and provider.device is not job.device:  # its row states no peaks
+        base = with_peaks_of(provider.device, base)
     readings = HostReadings(device=job.device, dtype=job.dtype, threads=threads, folder=cache_folder())
     return PreparedEngine(
         provider=Together(provider, readings),
         spent_s=clock() - started,
-        versions=host_setup(job.runtime).versions,
-        environment=circumstances(guard),
+        versions=versions,
+        environment=environment,
         disturbed=disturbed_by(guard) if job.guarded else None,
         device=provider.device,
+        base=base,
         threads=threads,
         rounds=_ROUNDS,
         release=provider.close,
@@ -184,8 +197,31 @@ def _kernels(job: Job, effects: RuntimeEffects) -> PreparedEngine:
         provider=torch_provider(torch, job.device, effects, job.dtype, limit_s=max(0.5, min(3.0, job.budget_s / 60))),
         versions=versions,
         environment=environment,
+        base=_begun(job, versions, environment),
         disturbed=now_and_then(lambda: others_on(torch), _LOOK_S, time.monotonic),
     )
+
+
+def _begun(job: Job, versions: Mapping[str, str], environment: Mapping[str, str]) -> Calibration | None:
+    """Begin the journal, or resume it; and what it starts from: the calibration that the device has.
+
+    It may have been made with other versions: then it is less certain, as it is for a prediction. Another number of
+    threads is another machine, and so is `local` on another processor.
+    """
+    if job.fresh:
+        job.journal.clear()
+
+    def choose() -> Calibration | None:
+        base = choose_calibration(job.device.name, job.runtime, job.dtype, folders=(job.folder,)).calibration
+        if base is None or (base.dtype, base.threads) != (job.dtype, job.threads):
+            return None
+        elsewhere = job.device.name == "local" and base.environment.get("cpu") != environment.get("cpu")
+        return None if elsewhere else base
+
+    base = job.journal.base(choose)
+    if base is None or not differences(base, HostSetup(versions=versions)):
+        return base
+    return widened(base, WIDER_VERSION)
 
 
 def calibrate(
@@ -196,8 +232,6 @@ def calibrate(
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> CalibrationResult:
     """Measure, fit and write. An interrupted run keeps its journal and writes no calibration."""
-    if job.fresh:
-        job.journal.clear()
     left_s = (1 - _FITTING) * job.budget_s - prepared.spent_s
     try:
         outcome = calibrate_with(
@@ -221,6 +255,6 @@ def calibrate(
         environment=prepared.environment,
         threads=prepared.threads or job.threads,
     )
-    calibration = assemble_calibration(subject, outcome.points, outcome.steps)
+    calibration = assemble_calibration(subject, outcome.points, outcome.steps, prepared.base)
     path = write_calibration(calibration, job.out or job.folder)
     return CalibrationResult(outcome=outcome, calibration=calibration, path=path)

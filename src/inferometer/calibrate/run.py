@@ -12,11 +12,15 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from inferometer.asking.files import read_calibration, write_calibration
 from inferometer.calibrate.fitting.fit import Fitted, class_for, doubts, fit_points
 from inferometer.calibrate.fitting.points import OpPoint, StepPoint, append_points, read_points, read_steps
 from inferometer.errors import EngineError, InferometerError
+
+if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
 
 # How much of a model's time such ops typically take: where certainty pays.
 SHARES = {
@@ -92,7 +96,11 @@ class CalibrationOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationJournal:
-    """Files in a folder: single ops, whole steps, and the keys of the candidates that are done."""
+    """Files in a folder: single ops, whole steps, the keys of the candidates that are done, and the base.
+
+    The base is the calibration that the device had when the journal was begun. A resumed run has the same: what was
+    fitted to the journal's own points in the meantime would agree with them whatever they are.
+    """
 
     folder: Path
 
@@ -100,9 +108,22 @@ class CalibrationJournal:
     def _done(self) -> Path:
         return self.folder / "done.txt"
 
+    @property
+    def _base(self) -> Path:
+        return self.folder / "base.json"
+
     def clear(self) -> None:
-        for path in (self.folder / "points.jsonl", self.folder / "steps.jsonl", self._done):
+        for path in (self.folder / "points.jsonl", self.folder / "steps.jsonl", self._done, self._base):
             path.unlink(missing_ok=True)
+
+    def base(self, choose: Callable[[], Calibration | None]) -> Calibration | None:
+        """What the journal started from; if it has not begun yet, what is chosen now."""
+        if self._base.exists():
+            return read_calibration(self._base)
+        base = None if self._done.exists() else choose()
+        if base is not None:
+            write_calibration(base, self._base)
+        return base
 
     def points(self) -> tuple[OpPoint, ...]:
         path = self.folder / "points.jsonl"

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from inferometer.asking.calibrations import formats_of
 from inferometer.asking.files import sealed
+from inferometer.calibrate.fitting.base import base_factors, base_note, base_overheads, on_base, pooled, steps_of_phase
 from inferometer.calibrate.fitting.bounds import at_best, bounded, unbounded
 from inferometer.calibrate.fitting.fit import Fitted, fit_points
 from inferometer.calibrate.fitting.points import drifts, middle_of, middle_steps
-from inferometer.calibrate.fitting.steps import WholeStep, taken_apart, whole_fit
+from inferometer.calibrate.fitting.steps import StepBase, WholeStep, taken_apart, whole_fit
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced
 from inferometer.core.engine import RuntimeEffects
@@ -48,19 +49,75 @@ class CalibrationSubject:
 
 
 def assemble_calibration(
-    subject: CalibrationSubject, points: Sequence[OpPoint], steps: Sequence[StepPoint] = ()
+    subject: CalibrationSubject,
+    points: Sequence[OpPoint],
+    steps: Sequence[StepPoint] = (),
+    base: Calibration | None = None,
 ) -> Calibration:
-    """The calibration, sealed with its hash."""
+    """The calibration, sealed with its hash. `base` is the one before it, which the points and steps then correct."""
     ours = middle_of(point for point in points if point.dtype == subject.dtype)
     if not any(point.floor_s > 0 for point in ours) and not any(step.dtype == subject.dtype for step in steps):
         raise DomainError(
             f"No op was measured in {subject.dtype}, so there is nothing to fit.",
             remedy="Give more time with --budget, or another --dtype.",
         )
-    overheads = overheads_of(ours)
-    fitted = fit_points(ours, kernel_s=overheads.get("kernel", 0.0))
-    rates = best_rates(ours)
-    calibration = Calibration(
+    if base is None:
+        calibration, start, before = *_from_points(subject, ours), None
+    else:
+        calibration, start, before = _from_base(subject, ours, base)
+    our_steps = [step for step in steps if step.dtype == subject.dtype]
+    whole = whole_steps(subject, calibration, middle_steps(our_steps))
+    if whole:
+        fitted = whole_fit(whole, start, before)
+        calibration = fitted.applied_to(calibration, source=subject.source, date=subject.created[:10])
+        drift = {phase: value for phase, value in drifts(our_steps).items() if f"step.{phase}" in fitted.counts}
+        calibration = _with_drift(calibration, drift)
+        calibration = calibration if base is None else _with_residuals(calibration, fitted.counts, base)
+    return sealed(bounded(calibration))
+
+
+def _from_points(subject: CalibrationSubject, points: Sequence[OpPoint]) -> tuple[Calibration, dict[str, float]]:
+    """What the points say by themselves, and the overheads that the fit of whole steps starts from."""
+    overheads = overheads_of(points)
+    fitted = fit_points(points, kernel_s=overheads.get("kernel", 0.0))
+    calibration = _calibration(subject, points, fitted, overheads)
+    return replace(calibration, notes=_thin(fitted)), _start(subject, overheads)
+
+
+def _from_base(
+    subject: CalibrationSubject, points: Sequence[OpPoint], base: Calibration
+) -> tuple[Calibration, dict[str, float], StepBase]:
+    """The base, corrected by the points; whole steps start from its overheads and factors."""
+    alone, inside = base_overheads(base, overhead_readings(points))
+    apart = {f"alone.{name}": value for name, value in alone.items()}
+    kernel_s = alone.get("kernel", 0.0)
+    fitted = fit_points(points, kernel_s=kernel_s)
+    classes = on_base(base, fitted, points, kernel_s=kernel_s)
+    calibration = _calibration(subject, points, [entry.fitted for entry in classes], {**inside, **apart})
+    factors = base_factors(base, classes)
+    whole = {name: value for name, value in base.residuals.items() if name == "host" or name.startswith("step")}
+    calibration = replace(
+        calibration,
+        factors=factors,
+        residuals={**calibration.residuals, **whole},
+        peaks=_better(base.peaks, calibration.peaks),
+        bandwidths=_better(base.bandwidths, calibration.bandwidths),
+        points=base.points + len(points),
+        steps=base.steps,
+        fitted_on=base.fitted_on,
+        environment={**calibration.environment, "started_from": base.content_hash or ""},
+        notes=(base_note(base, classes, {fit.table.op_class for fit in fitted}),),
+    )
+    start = {**_start(subject, {}), **inside}
+    before = StepBase(factors=factors, residuals=whole, steps=steps_of_phase(base), alone={**start, **alone})
+    return calibration, start, before
+
+
+def _calibration(
+    subject: CalibrationSubject, points: Sequence[OpPoint], fitted: Sequence[Fitted], overheads: Mapping[str, float]
+) -> Calibration:
+    rates = best_rates(points)
+    return Calibration(
         device=subject.device.name,
         runtime=subject.runtime.name,
         dtype=subject.dtype,
@@ -73,19 +130,25 @@ def assemble_calibration(
         peaks={name: subject.sourced(rate) for name, rate in rates[0].items()},
         bandwidths={name: subject.sourced(rate) for name, rate in rates[1].items()},
         valid={fit.table.op_class: dict(fit.valid) for fit in fitted},
-        points=len(ours),
+        points=len(points),
         versions=dict(subject.versions),
-        environment={**subject.environment, **_circumstances(ours)},
-        notes=_thin(fitted),
+        environment={**subject.environment, **_circumstances(points)},
     )
-    our_steps = [step for step in steps if step.dtype == subject.dtype]
-    whole = whole_steps(subject, calibration, middle_steps(our_steps))
-    if whole:
-        calibration = whole_fit(whole, _start(subject, overheads)).applied_to(
-            calibration, source=subject.source, date=subject.created[:10]
-        )
-        calibration = _with_drift(calibration, drifts(our_steps))
-    return sealed(bounded(calibration))
+
+
+def _better(before: Mapping[str, Sourced], now: Mapping[str, Sourced]) -> dict[str, Sourced]:
+    """The higher of two rates, where there are two: a rate that was reached can be reached."""
+    return {**now, **{name: rate for name, rate in before.items() if name not in now or rate.value > now[name].value}}
+
+
+def _with_residuals(calibration: Calibration, counts: Mapping[str, int], base: Calibration) -> Calibration:
+    """The residuals of whole steps over the base's steps and the new ones."""
+    both = {
+        name: pooled(base.residuals[name], steps_of_phase(base), calibration.residuals[name], count)
+        for name, count in counts.items()
+        if name in base.residuals
+    }
+    return replace(calibration, residuals={**calibration.residuals, **both})
 
 
 def _with_drift(calibration: Calibration, drift: Mapping[str, float]) -> Calibration:
@@ -102,13 +165,17 @@ def _thin(fitted: Sequence[Fitted]) -> tuple[str, ...]:
     return (f"Only one probe was measured for {', '.join(names)}.",) if names else ()
 
 
-def overheads_of(points: Sequence[OpPoint]) -> dict[str, float]:
-    """The median of the readings of each overhead."""
+def overhead_readings(points: Sequence[OpPoint]) -> dict[str, list[float]]:
     readings: dict[str, list[float]] = defaultdict(list)
     for point in points:
         if point.classes == ("overhead",):
             readings[point.op].append(point.seconds)
-    return {name: median(seconds) for name, seconds in readings.items()}
+    return readings
+
+
+def overheads_of(points: Sequence[OpPoint]) -> dict[str, float]:
+    """The median of the readings of each overhead."""
+    return {name: median(seconds) for name, seconds in overhead_readings(points).items()}
 
 
 def best_rates(points: Sequence[OpPoint]) -> tuple[dict[str, float], dict[str, float]]:

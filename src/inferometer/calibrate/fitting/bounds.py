@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.cost.work.classes import FUSED
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,6 +37,17 @@ def bounded(calibration: Calibration) -> Calibration:
     return replace(calibration, tables=tuple(tables), factors=factors, residuals=residuals)
 
 
+def factors_of(calibration: Calibration) -> dict[str, float]:
+    """The factors as they were fitted, those that `bounded` wrote into tables read back from them."""
+    factors = dict(calibration.factors)
+    for name in factors:
+        table, base = calibration.table(name), calibration.table(name.partition(".")[0])
+        if table is not None and base is not None and _made(calibration, name):
+            # shares at their bound rose by less than the others, which rose by the factor
+            factors[name] *= float((_shares(base) / _shares(table)).min())
+    return factors
+
+
 def unbounded(calibration: Calibration) -> Calibration:
     """The calibration with only the tables of ops measured alone, and no factors: whole steps are fitted from it."""
     kept = tuple(table for table in calibration.tables if not _made(calibration, table.op_class))
@@ -48,8 +61,9 @@ def at_best(calibration: Calibration) -> Calibration:
 
 
 def _made(calibration: Calibration, name: str) -> bool:
+    """Whether a table was made from another for one phase. Fused ops are measured by themselves."""
     base = name.partition(".")[0]
-    return name in calibration.factors and name != base and calibration.table(base) is not None
+    return name not in {base, FUSED} and calibration.table(base) is not None
 
 
 def _shares(table: Utilisation) -> Any:

@@ -92,7 +92,7 @@ def fit_class(
     """The table of one class, over `axes` if given, otherwise over the best of `AXES_OF`."""
     if not points:
         raise DomainError(f"There is no point of {name} to fit a table to.")
-    known = _Known(points=points, kernel_s=kernel_s)
+    known = KnownPoints(points=points, kernel_s=kernel_s)
     kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
     most = _FINE.get(name.partition(".")[0], _NODES[min(len(kept), 3)])
     grid = tuple(_nodes(column, most) for column in shapes.T)
@@ -108,11 +108,11 @@ def fit_class(
     )
 
 
-class _Known:
+class KnownPoints:
     """Points as columns. A point whose time is mostly launch says little about its share, and weighs little."""
 
     def __init__(self, *, points: Sequence[OpPoint], kernel_s: float) -> None:
-        self.points = points
+        self.points, self.kernel_s = points, kernel_s
         self.probes = np.array([point.probe for point in points])
         self.shares = np.log(np.array([point.share(kernel_s) for point in points]))
         self.seconds = np.array([point.seconds for point in points])
@@ -120,6 +120,13 @@ class _Known:
         self.launched = np.array([kernel_s * point.launches for point in points])
         working = np.clip(1 - self.launched / self.seconds, 0.0, 1.0)
         self.weights = np.maximum(working**2, 1e-4)
+
+    def only(self, chosen: Any) -> KnownPoints:
+        """The points where a mask is true."""
+        return KnownPoints(
+            points=[point for point, is_chosen in zip(self.points, chosen, strict=True) if is_chosen],
+            kernel_s=self.kernel_s,
+        )
 
     def errors(self, shares: Any, places: Any) -> Any:
         """log(measured / predicted) in time, for predicted shares of some of the points."""
@@ -134,7 +141,7 @@ def _axes_for(name: str, points: Sequence[OpPoint], wanted: tuple[str, ...]) -> 
     return had or [("bytes",)]
 
 
-def _best_axes(sets: list[tuple[str, ...]], known: _Known) -> tuple[tuple[str, ...], Any, float, Any]:
+def _best_axes(sets: list[tuple[str, ...]], known: KnownPoints) -> tuple[tuple[str, ...], Any, float, Any]:
     best: tuple[float, tuple[str, ...], Any, float, Any] | None = None
     for axes in sets:
         logs = [[max(point.axes.get(axis, 1.0), 1e-9) for axis in axes] for point in known.points]
@@ -201,13 +208,13 @@ def _rising(values: Any) -> Any:
     return np.concatenate([np.full(int(many), value) for value, many in pools])
 
 
-def _best_width(shapes: Any, known: _Known) -> tuple[float, Any]:
+def _best_width(shapes: Any, known: KnownPoints) -> tuple[float, Any]:
     """The width that predicts left-out probes best, and its errors on them."""
     tried = [(width, _left_out(shapes, known, width)) for width in _WIDTHS]
     return min(tried, key=lambda pair: float(np.mean(np.abs(pair[1]))) if len(pair[1]) else 0.0)
 
 
-def _left_out(shapes: Any, known: _Known, width: float) -> Any:
+def _left_out(shapes: Any, known: KnownPoints, width: float) -> Any:
     """log(measured / predicted) of every point, from the other probes; with one probe, from its other points."""
     alone = len(set(known.probes)) == 1
     places, shares = [], []

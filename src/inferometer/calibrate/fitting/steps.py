@@ -9,13 +9,15 @@ class is known, so that few steps move it little. Large errors count less than t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import exp, log
+from math import exp, log, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.calibrate.fitting.base import READING_SPREAD, beyond_chance, clearly_better
 from inferometer.calibrate.fitting.bounds import least_seconds
 from inferometer.calibrate.fitting.fit import residual_spread
 from inferometer.core.device import Sourced
@@ -58,6 +60,35 @@ class WholeStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepBase:
+    """What an earlier calibration found of whole steps: a fit starts there, instead of at factors of 1.
+
+    `residuals` (`step.PHASE`, `host`) say how far single steps were off then: such errors are chance, and move little.
+    """
+
+    factors: Mapping[str, float]
+    residuals: Mapping[str, float]
+    steps: float  # of each phase
+    alone: Mapping[str, float] = field(default_factory=dict)  # overheads outside of models
+
+    def host_s(self, taken: Sequence[float], before: float) -> float:
+        """The host's seconds per kernel, from those of the steps that wait for it.
+
+        The earlier value stands while some steps were shorter and some longer.
+        """
+        shortest, quiet, half = np.quantile(taken, (_SHORTEST, _QUIET, 0.5)).tolist()
+        if shortest <= before <= half:
+            return before
+        error = max(READING_SPREAD, self.residuals.get("host", 0.0)) / sqrt(len(taken))
+        if quiet < before:  # no step is shorter than its host, so that leaves less doubt
+            error /= 2
+        return before * exp(beyond_chance(log(quiet / before), error))
+
+
+_NOTHING = StepBase(factors={}, residuals={}, steps=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepFit:
     """What the fit found: `factors` by class, `overheads` in seconds (kernel, host, step), residuals by phase.
 
@@ -67,9 +98,11 @@ class StepFit:
     factors: Mapping[str, float]
     overheads: Mapping[str, float]
     residuals: Mapping[str, float]
+    counts: Mapping[str, int]  # of the steps behind each residual
     errors: tuple[tuple[WholeStep, float], ...]  # log(measured / explained), the model of each step left out
     start: Mapping[str, float]  # overheads as they were measured alone
     left: tuple[str, ...] = ()
+    measured: int = 0  # steps, those of the phases that were left out included
 
     def applied_to(self, calibration: Calibration, *, source: str, date: str) -> Calibration:
         """The calibration with these factors and overheads, and the residuals of whole steps."""
@@ -78,20 +111,23 @@ class StepFit:
             name: Sourced(value=value, origin="calibrated", source=source, date=date)
             for name, value in {**self.overheads, **alone}.items()
         }
-        models = tuple(sorted({step.model for step, _ in self.errors}))
+        models, known = {step.model for step, _ in self.errors}, calibration.residuals
         return replace(
             calibration,
             factors={**calibration.factors, **self.factors},
             overheads={**calibration.overheads, **sourced},
             residuals={**calibration.residuals, **self.residuals},
-            steps=len(self.errors),
-            fitted_on=models,
-            notes=(*calibration.notes, *(alone_note(phase) for phase in self.left)),
+            steps=calibration.steps + self.measured,
+            fitted_on=tuple(sorted({*calibration.fitted_on, *models})),
+            notes=(*calibration.notes, *(alone_note(phase) for phase in self.left if f"step.{phase}" not in known)),
         )
 
 
 def alone_note(phase: str) -> str:
-    return f"Whole steps of {phase} are not explained by its op classes, so its ops count as they do alone."
+    return (
+        f"What whole models took in {phase} does not follow from what their ops take, "
+        f"so {phase} is predicted from ops that were measured one by one."
+    )
 
 
 def taken_apart(  # noqa: PLR0913 - a step, and what is known of it
@@ -149,25 +185,29 @@ def _both(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str,
     return device + overheads.get("kernel", 0.0) * step.launches, overheads.get("host", 0.0) * step.queued
 
 
-def fit_steps(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+def fit_steps(
+    steps: Sequence[WholeStep], start: Mapping[str, float], base: StepBase | None = None
+) -> tuple[dict[str, float], dict[str, float]]:
     """Factors by class, and overheads. `start` has the initial overheads in seconds; only those are fitted.
 
     The host is fitted separately, to the steps that wait for it: disturbances only ever add time, so a low quantile of
     its seconds per kernel is nearer to the truth than the median.
     """
-    overheads, factors = dict(start), dict[str, float]()
+    overheads, factors = dict(start), dict((base or _NOTHING).factors)
     queued = [step.seconds / step.queued for step in steps if step.queued]
-    if queued and "host" in overheads:  # no step is shorter than its host: the shortest ones bound it from above
+    if queued and "host" in overheads and base is None:
+        # no step is shorter than its host: the shortest ones bound it from above
         overheads["host"] = float(np.quantile(queued, _SHORTEST))
     for _ in range(3):
         waits = [step for step in steps if _waits(step, factors, overheads)]
         if waits and "host" in overheads:
-            taken = [(step.seconds - overheads.get("step", 0.0)) / step.queued for step in waits]
-            overheads["host"] = max(1e-9, float(np.quantile(taken, _QUIET)))
+            taken = [max(1e-9, (step.seconds - overheads.get("step", 0.0)) / step.queued) for step in waits]
+            quiet = float(np.quantile(taken, _QUIET))
+            overheads["host"] = quiet if base is None else base.host_s(taken, start["host"])
         busy = [step for step in steps if not _waits(step, factors, overheads)]
         if busy:
-            factors, fitted = _fit_busy(busy, {name: start[name] for name in start if name != "host"})
-            overheads |= fitted
+            fitted, moved = _fit_busy(busy, start, base or _NOTHING)
+            factors, overheads = {**factors, **fitted}, {**overheads, **moved}
     return factors, overheads
 
 
@@ -177,30 +217,33 @@ def _waits(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str
     return host > device
 
 
-def _fit_busy(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[dict[str, float], dict[str, float]]:
+def _fit_busy(
+    steps: Sequence[WholeStep], start: Mapping[str, float], base: StepBase
+) -> tuple[dict[str, float], dict[str, float]]:
     classes = sorted({name for step in steps for name, seconds in step.parts.items() if seconds > 0})
-    names = [*classes, *start]
-    freedom = np.array([FREEDOM.get(name.partition(".")[0], 0.5) for name in names])
+    fitted = [name for name in start if name != "host"]
+    freedom = np.array([FREEDOM.get(name.partition(".")[0], 0.5) for name in (*classes, *fitted)])
+    noise = np.array([max(_NOISE, base.residuals.get(f"step.{step.phase}", 0.0)) for step in steps])
 
     def values(moved: Any) -> tuple[dict[str, float], dict[str, float]]:
-        factors = {name: exp(moved[place]) for place, name in enumerate(classes)}
-        return factors, {name: start[name] * exp(moved[len(classes) + place]) for place, name in enumerate(start)}
+        factors = {name: base.factors.get(name, 1.0) * exp(moved[place]) for place, name in enumerate(classes)}
+        return factors, {name: start[name] * exp(moved[len(classes) + place]) for place, name in enumerate(fitted)}
 
     def errors(moved: Any) -> Any:
         factors, overheads = values(moved)
-        return np.array([log(step.seconds / explained_seconds(step, factors, overheads)) for step in steps])
+        return np.array([_error(step, factors, overheads) for step in steps])
 
-    return values(_solve(errors, freedom))
+    return values(_solve(errors, freedom, noise))
 
 
-def _solve(errors: Callable[[Any], Any], freedom: Any) -> Any:
+def _solve(errors: Callable[[Any], Any], freedom: Any, noise: Any) -> Any:
     """Gauss–Newton steps on errors in units of noise, drawn to 0 by freedom, with Huber's weights."""
     moved = np.zeros(len(freedom))
     for _ in range(30):
         residuals = errors(moved)
-        weights = np.minimum(1.0, _FAR * _NOISE / np.maximum(np.abs(residuals), 1e-12))
+        weights = np.minimum(1.0, _FAR * noise / np.maximum(np.abs(residuals), 1e-12))
         slopes = np.stack([(errors(moved + nudge) - residuals) / 1e-4 for nudge in 1e-4 * np.eye(len(moved))], axis=1)
-        scaled = np.sqrt(weights)[:, None] / _NOISE
+        scaled = (np.sqrt(weights) / noise)[:, None]
         left = np.vstack([slopes * scaled, np.diag(1 / freedom)])
         right = np.concatenate([residuals * scaled[:, 0], moved / freedom])
         change = np.linalg.lstsq(left, -right, rcond=None)[0]
@@ -211,51 +254,86 @@ def _solve(errors: Callable[[Any], Any], freedom: Any) -> Any:
     return moved
 
 
-def leave_one_out(steps: Sequence[WholeStep], start: Mapping[str, float]) -> tuple[tuple[WholeStep, float, bool], ...]:
+def _error(step: WholeStep, factors: Mapping[str, float], overheads: Mapping[str, float]) -> float:
+    return log(step.seconds / explained_seconds(step, factors, overheads))
+
+
+def leave_one_out(
+    steps: Sequence[WholeStep], start: Mapping[str, float], base: StepBase | None = None
+) -> tuple[tuple[WholeStep, float, bool], ...]:
     """log(measured / explained) of every step, fitted to the other models; and whether it waits for its host."""
     left_out: list[tuple[WholeStep, float, bool]] = []
     for model in dict.fromkeys(step.model for step in steps):
-        others = [step for step in steps if step.model != model]
-        factors, overheads = fit_steps(others, start) if others else ({}, dict(start))
-        for step in steps:
-            if step.model == model:
-                error = log(step.seconds / explained_seconds(step, factors, overheads))
-                left_out.append((step, error, _waits(step, factors, overheads)))
+        fit = fit_steps([step for step in steps if step.model != model], start, base)
+        left_out += [(step, _error(step, *fit), _waits(step, *fit)) for step in steps if step.model == model]
     return tuple(left_out)
 
 
-def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float]) -> StepFit:
+def whole_fit(steps: Sequence[WholeStep], start: Mapping[str, float], base: StepBase | None = None) -> StepFit:
     """Factors and overheads from all steps, residuals from leaving each model out in turn.
 
     Steps that wait for their host have a residual of their own, `host`: it is mostly the host's noise.
     """
-    factors, overheads = fit_steps(steps, start)
-    left = _strayed(steps, factors, overheads.get("kernel", 0.0) / start.get("kernel", 1.0))
-    if left:
-        steps = [step for step in steps if step.phase not in left]
+    factors, overheads = fit_steps(steps, start, base)
+    left = _left(steps, start, base, (factors, overheads))
+    kept = [step for step in steps if step.phase not in left]
+    if left and kept:
+        factors, overheads = fit_steps(kept, start, base)
+    elif left:
         host = {name: value for name, value in overheads.items() if name == "host"}
-        factors, overheads = fit_steps(steps, start) if steps else ({}, {**start, **host})
-    left_out = leave_one_out(steps, start)
-    residuals = {}
-    for phase in dict.fromkeys(step.phase for step in steps):
-        errors = [error for step, error, waits in left_out if step.phase == phase and not waits]
-        if errors:
-            residuals[f"step.{phase}"] = residual_spread(np.array(errors))
-    waiting = [error for _, error, waits in left_out if waits]
-    if waiting:
-        residuals["host"] = residual_spread(np.array(waiting))
+        factors, overheads = dict((base or _NOTHING).factors), {**start, **host}
+    left_out = leave_one_out(kept, start, base)
+    errors: dict[str, list[float]] = defaultdict(list)
+    for step, error, waits in left_out:
+        errors["host" if waits else f"step.{step.phase}"].append(error)
+    for step in steps:  # what the base says of a phase that was left out still stands, and is this far off
+        if step.phase in left and base is not None and f"step.{step.phase}" in base.residuals:
+            errors[f"step.{step.phase}"].append(_error(step, factors, overheads))
     return StepFit(
         factors=factors,
         overheads=overheads,
-        residuals=residuals,
+        residuals={name: residual_spread(np.array(of_phase)) for name, of_phase in errors.items()},
+        counts={name: len(of_phase) for name, of_phase in errors.items()},
         errors=tuple((step, error) for step, error, _ in left_out),
-        start=dict(start),
+        start=dict(start if base is None else base.alone),
         left=left,
+        measured=len(steps),
     )
 
 
+def _left(
+    steps: Sequence[WholeStep],
+    start: Mapping[str, float],
+    base: StepBase | None,
+    fit: tuple[Mapping[str, float], Mapping[str, float]],
+) -> tuple[str, ...]:
+    """Phases whose fit makes no sense, or is not clearly better than the base at predicting models that it left out."""
+    before = base or _NOTHING
+    moved = {name: factor / before.factors.get(name, 1.0) for name, factor in fit[0].items()}
+    left = _strayed(steps, moved, fit[1].get("kernel", 0.0) / start.get("kernel", 1.0))
+    if base is None:
+        return left
+    now, then = defaultdict(list), defaultdict(list)
+    for step, error, waits in leave_one_out(steps, start, base):
+        if not waits:
+            now[step.phase].append(error)
+            then[step.phase].append(_error(step, base.factors, start))
+    no_better = [
+        phase
+        for phase, errors in now.items()
+        if not clearly_better(
+            residual_spread(np.array(errors)),
+            residual_spread(np.array(then[phase])),
+            count=len(errors),
+            count_before=base.steps,
+            known=f"step.{phase}" in base.residuals,
+        )
+    ]
+    return tuple(dict.fromkeys((*left, *no_better)))
+
+
 def _strayed(steps: Sequence[WholeStep], factors: Mapping[str, float], kernel: float) -> tuple[str, ...]:
-    """Phases with a class whose factor is implausibly far from 1.
+    """Phases with a class whose factor is implausibly far from where it started.
 
     All phases, if a kernel takes that much longer inside a model than alone: then it is not kernels that take it.
     """

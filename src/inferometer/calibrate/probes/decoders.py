@@ -27,6 +27,7 @@ from inferometer.calibrate.probes.provider import (
     ceilings_from,
     is_rated,
     known_ceilings,
+    spanning,
     unit_rates,
     with_rates,
     write_ceilings,
@@ -44,6 +45,7 @@ from inferometer.runtimes.base import Runtime, Target
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime
     from inferometer.runtimes.base import Kernel
@@ -199,6 +201,7 @@ def decoder_provider(  # noqa: PLR0913 - what a provider is made for
     threads: int,
     folder: Path | None = None,
     limit_s: float = 0.4,
+    base: Calibration | None = None,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> DecoderProvider:
     """The provider for one weight format. A device whose row states no peak gets the best rate its probes reach.
@@ -219,7 +222,7 @@ def decoder_provider(  # noqa: PLR0913 - what a provider is made for
         best = [bare.best(probe, run) for probe, run in ceiling_runs(bare.probes, writes=True)]
         ceilings = ceilings_from(best, runtime, dtype=name, threads=threads, now=now)
         write_ceilings(journal / CEILINGS, ceilings)
-    return replace(provider, device=_rated(device, runtime, ceilings))
+    return replace(provider, device=_rated(device, runtime, spanning(ceilings, device, base)))
 
 
 def _rated(device: Device, runtime: Runtime, ceilings: Ceilings) -> Device:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from inferometer.calibrate.fitting.base import shared_rates
 from inferometer.calibrate.fitting.points import OpPoint, OpWork, StepPoint, overhead
 from inferometer.calibrate.probes.models import WRITES, Probe, ProbeRun, file_of, graph_of, read_probes
 from inferometer.calibrate.probes.pace import MachinePace
@@ -32,6 +33,7 @@ from inferometer.runtimes.host import captured_stderr
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
+    from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
     from inferometer.core.profile import OpTime
 
@@ -89,6 +91,20 @@ def with_rates(device: Device, ceilings: Ceilings) -> Device:
             *(replace(cache, bandwidth_bytes_per_s=None) for cache in caches),
         ),
     )
+
+
+def spanning(ceilings: Ceilings, device: Device, base: Calibration | None) -> Ceilings:
+    """The ceilings of the base that a run starts from, both raised alike until they reach the measured ones.
+
+    The base's tables are shares of its own ceilings. While the two keep their ratio, a share of one is a share of the
+    other.
+    """
+    rates = None if base is None else shared_rates(base, device)
+    if rates is None:
+        return ceilings
+    peak, bandwidth = (rate.value for rate in rates)
+    times = max(1.0, ceilings.flop_per_s / peak, ceilings.bytes_per_s / bandwidth)
+    return replace(ceilings, flop_per_s=times * peak, bytes_per_s=times * bandwidth)
 
 
 def unit_rates(dtype: str) -> Ceilings:
@@ -340,6 +356,7 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
     limit_s: float = 0.6,
     known: Sequence[OpPoint] = (),
     opener: Opener | None = None,
+    base: Calibration | None = None,
 ) -> ProbeProvider:
     """The provider for an engine that runs probe models, with ceilings from beside the journal or measured now.
 
@@ -357,7 +374,7 @@ def probe_provider(  # noqa: PLR0913 - what a provider is made for
             with closing(bare):
                 ceilings = measure_ceilings(bare)
             write_ceilings(journal / CEILINGS, ceilings)
-        device = with_rates(device, ceilings)
+        device = with_rates(device, spanning(ceilings, device, base))
     return ProbeProvider(
         runtime=runtime, device=device, dtype=dtype, folder=place, threads=threads, limit_s=limit_s, known=known,
         pace=pace, opener=opener,
