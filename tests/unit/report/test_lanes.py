@@ -26,7 +26,7 @@ def drawn(*spans, titles=None):
         ([(0, 10), (5, 15), (8, 20)], [1, 2, 3]),
         ([(0, 10), (5, 15), (20, 30), (25, 35)], [1, 2, 1, 2]),
         ([(1, 2), (3, 4), (0, 10), (2, 3)], [1, 1, 1, 1]),
-        ([(1, 2), (3, 6), (4, 5), (5, 7)], [1, 1, 1, 2]),
+        ([(1, 2), (4, 5), (3, 6), (5, 7)], [1, 1, 1, 2]),  # the inner one is over, the one around it is not
     ],
 )
 def test_what_overlaps_in_part_goes_into_the_next_lane_that_it_fits(spans, wanted):
