@@ -95,17 +95,17 @@ def test_parts_are_means_over_the_events_that_have_them():
 # Beside a prediction.
 
 
-def layered(*names, count=3):
+def linear(name, dtype="f32"):
     x = Tensor(name="x", shape=(2, 4))
-    ops = tuple(
-        Op(name=f"layers.{{}}.{name}", kind="linear", inputs=(x,), outputs=(x,),
-           attributes={"in_features": 4, "out_features": 4}, weights=(Tensor(name=f"layers.{{}}.{name}.weight", shape=(4, 4), role="weight", dtype=dtype),))
-        for name, dtype in names
-    )  # fmt: skip
-    head = Op(name="head", kind="linear", inputs=(x,), outputs=(x,), attributes={"in_features": 4, "out_features": 4},
-              weights=(Tensor(name="head.weight", shape=(4, 4), role="weight", dtype="f32"),))  # fmt: skip
-    return Graph(name="g", blocks=(Block(name="body", ops=ops, count=count, first=2), Block(name="end", ops=(head,))),
-                 precision="f32")  # fmt: skip
+    weight = Tensor(name=f"{name}.weight", shape=(4, 4), role="weight", dtype=dtype)
+    features = {"in_features": 4, "out_features": 4}
+    return Op(name=name, kind="linear", inputs=(x,), outputs=(x,), weights=(weight,), attributes=features)
+
+
+def layered(*names, count=3):
+    ops = tuple(linear(f"layers.{{}}.{name}", dtype) for name, dtype in names)
+    blocks = (Block(name="body", ops=ops, count=count, first=2), Block(name="end", ops=(linear("head"),)))
+    return Graph(name="g", blocks=blocks, precision="f32")
 
 
 GRAPH = layered(("up", "f32"), ("down", "f32"))
