@@ -24,6 +24,7 @@ Blame = Literal["device", "runtime", "model", "none"]
 _NEAR = 0.10  # a phase this near to its prediction needs no explanation
 _ALIKE = 0.15  # kinds whose logarithms of measured over predicted lie this near to each other are off alike
 _MAINLY = 0.5  # of the difference: one cause explains it
+_BESIDE = "beside the layers"
 _SMALL_S = 20e-6  # an op predicted to take less is mostly launch
 
 
@@ -78,7 +79,7 @@ def _story(phase: Phase) -> ResidualStory:
 
 
 def _kinds(phase: Phase, ops: Sequence[OpTime]) -> tuple[KindGap, ...]:
-    """The largest difference first. The time on no op is a kind of its own."""
+    """The largest difference first. The time beside the ops that have a prediction is a kind of its own."""
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for op in ops:
         total = sums[op.kind]
@@ -86,7 +87,7 @@ def _kinds(phase: Phase, ops: Sequence[OpTime]) -> tuple[KindGap, ...]:
         total[1] += op.predicted_s or 0.0
         total[2] += op.count
     covered = [sum(total[place] for total in sums.values()) for place in (0, 1)]
-    sums["on no op"] = [phase.time_s - covered[0], (phase.predicted_s or 0.0) - covered[1], 0.0]
+    sums[_BESIDE] = [phase.time_s - covered[0], (phase.predicted_s or 0.0) - covered[1], 0.0]
     moved = sum(abs(measured - predicted) for measured, predicted, _ in sums.values()) or 1.0
     gaps = [
         KindGap(
@@ -120,6 +121,11 @@ def _blame(phase: Phase, ops: Sequence[OpTime], kinds: tuple[KindGap, ...], gap:
             "its row or calibration says (clock, memory, power limit, other load)."
         )
     worst = next(kind for kind in kinds if (kind.share > 0) == slower)
+    if worst.kind == _BESIDE:
+        return "runtime", (
+            f"The {phase.name} phase is {way}, and {abs(worst.share):.0%} of the difference is beside the layers: "
+            "launches, copies and kernels of the engine's own, which a prediction does not list."
+        )
     return "model", (
         f"The {phase.name} phase is {way}, and {abs(worst.share):.0%} of the difference is in {worst.kind}, which took "
         f"{worst.measured_s / max(worst.predicted_s, 1e-12):.2g} times its prediction: what the model does there is "
@@ -142,7 +148,7 @@ def _alike(kinds: tuple[KindGap, ...], time_s: float) -> bool:
     log_ratios = [
         log(gap.measured_s / gap.predicted_s)
         for gap in kinds
-        if gap.kind != "on no op" and min(gap.measured_s, gap.predicted_s) > 0.05 * time_s
+        if gap.kind != _BESIDE and min(gap.measured_s, gap.predicted_s) > 0.05 * time_s
     ]
     return (
         len(log_ratios) > 1

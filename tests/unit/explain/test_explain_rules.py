@@ -144,10 +144,14 @@ def test_time_between_ops_counts_as_it_was_predicted():
     assert story(*ops, measured=5.5e-3, predicted=2e-3).blame == "runtime"
     found = story(*ops, measured=4.5e-3, predicted=3e-3)
     rows = {gap.kind: gap for gap in found.kinds}
-    assert (rows["on no op"].measured_s, rows["on no op"].predicted_s) == pytest.approx((1.5e-3, 1e-3))
-    assert rows["on no op"].share == pytest.approx(1 / 3)
+    assert (rows["beside the layers"].measured_s, rows["beside the layers"].predicted_s) == pytest.approx(
+        (1.5e-3, 1e-3)
+    )
+    assert rows["beside the layers"].share == pytest.approx(1 / 3)
     assert rows["attention"].share == pytest.approx(2 / 3)
-    assert [gap.kind for gap in found.kinds] == ["attention", "on no op", "linear"], "the largest difference first"
+    assert [gap.kind for gap in found.kinds] == ["attention", "beside the layers", "linear"], (
+        "the largest difference first"
+    )
 
 
 def test_kinds_are_off_alike_only_if_two_that_matter_are_and_are_off_at_all():
@@ -177,12 +181,12 @@ def test_an_op_without_a_prediction_is_time_on_no_op():
     found = story(
         priced("a", "linear", 1.0, 0.5), OpTime(name="x", kind="sort", time_s=0.4), measured=1.5, predicted=0.5
     )
-    assert {gap.kind: gap.measured_s for gap in found.kinds} == pytest.approx({"linear": 1.0, "on no op": 0.5})
+    assert {gap.kind: gap.measured_s for gap in found.kinds} == pytest.approx({"linear": 1.0, "beside the layers": 0.5})
 
 
 def test_counts_of_ops_are_of_their_kind():
     found = story(priced("a", "linear", 1.0, 0.5, count=3), priced("b", "linear", 1.0, 0.5, count=4))
-    assert {gap.kind: gap.ops for gap in found.kinds} == {"linear": 7, "on no op": 0}
+    assert {gap.kind: gap.ops for gap in found.kinds} == {"linear": 7, "beside the layers": 0}
 
 
 # What bounds an op.

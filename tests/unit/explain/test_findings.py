@@ -269,6 +269,14 @@ def test_a_device_that_waits_while_ops_last_is_a_gap():
     ops = (op("a", "linear", 1.0, unit="gpu", device_s=0.5),)
     finding = FINDERS["host.gap"](case_of(profile(forward(*ops))))
     assert finding.evidence["gap_s"] == pytest.approx(0.5)
+    assert finding.title == "The device waits for the host in 50% of the forward pass"
+
+
+def test_a_read_that_waits_for_the_device_is_no_copy():
+    phase = forward(op("a", "linear", 1.0, unit="gpu"), parts={"run": 0.1, "read": 0.9})
+    assert FINDERS["host.copies"](case_of(profile(phase), GPU)) is not None
+    timed = replace(phase, ops=(replace(phase.ops[0], device_s=0.9),))
+    assert FINDERS["host.copies"](case_of(profile(timed), GPU)) is None
 
 
 def test_copies_are_known_by_their_names():

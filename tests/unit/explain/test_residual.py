@@ -44,7 +44,7 @@ def test_many_small_ops_off_is_the_runtime():
 def test_time_between_the_ops_is_the_runtime():
     found = story(op("a", "linear", 1e-3, 1e-3), op("b", "norm", 3e-4, 3e-4), measured=2e-3, predicted=1.3e-3)
     assert found.blame == "runtime"
-    assert found.kinds[0].kind == "on no op"
+    assert found.kinds[0].kind == "beside the layers"
 
 
 def test_one_kind_off_is_the_model_and_its_layer_is_named():
@@ -57,7 +57,7 @@ def test_one_kind_off_is_the_model_and_its_layer_is_named():
 def test_shares_are_signed_and_of_all_differences():
     found = story(op("a", "linear", 2.0, 1.0), op("b", "norm", 0.5, 1.0))
     assert {each.kind: each.share for each in found.kinds} == pytest.approx(
-        {"linear": 2 / 3, "norm": -1 / 3, "on no op": 0.0}
+        {"linear": 2 / 3, "norm": -1 / 3, "beside the layers": 0.0}
     )
 
 

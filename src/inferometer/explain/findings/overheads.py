@@ -69,7 +69,9 @@ def host_gap(case: Case) -> Finding | None:
     count = sum(op.count for op in phase.ops)
     return Finding(
         code="host.gap",
-        title=f"{share:.0%} of {phase_words(phase)} is in no op",
+        title=f"The device waits for the host in {share:.0%} of {phase_words(phase)}"
+        if _has_own_clock(phase)
+        else f"{share:.0%} of {phase_words(phase)} is in no op",
         evidence=evidence(
             gap_s=seconds, share=share, gap_per_op_s=seconds / max(count, 1), ops=count, speedup_at_most=at_most(share)
         ),
@@ -141,9 +143,17 @@ def host_copies(case: Case) -> Finding | None:
 
 
 def _copied(phase: Phase) -> float:
-    """Seconds in ops that cross the host link, or in the engine's own write and read parts, whichever is more."""
+    """Seconds in ops that cross the host link, or in the engine's own write and read parts, whichever is more.
+
+    If the device has a clock of its own, a read is mostly the host's waiting for it to finish, and only ops count.
+    """
     across = fsum(op.time_s for op in phase.ops if _crosses(op) or (op.bound == "link" and op.kind != "collective"))
-    return max(across, fsum(phase.parts.get(name, 0.0) for name in _COPY_PARTS))
+    parts = () if _has_own_clock(phase) else _COPY_PARTS
+    return max(across, fsum(phase.parts.get(name, 0.0) for name in parts))
+
+
+def _has_own_clock(phase: Phase) -> bool:
+    return any(op.device_s is not None for op in phase.ops)
 
 
 def communication_bound(case: Case) -> Finding | None:
