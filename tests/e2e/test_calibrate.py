@@ -95,6 +95,8 @@ def test_a_second_run_goes_on_where_the_first_stopped_and_counts_with_the_same_p
     assert (journal / "done.txt").read_text().startswith(done)
     assert (journal / "ceilings.json").read_text() == ceilings
     assert again["points"] >= first["points"]
-    calibrated("3s", "--fresh")
+    assert "started_from" not in again["environment"], "its own earlier points are no base"
+    anew = calibrated("3s", "--fresh")
+    assert anew["environment"]["started_from"] in {first["content_hash"], again["content_hash"]}
     assert not (journal / "done.txt").read_text().startswith(done + done[:1]), "everything is measured anew"
     assert (journal / "ceilings.json").read_text() != ceilings

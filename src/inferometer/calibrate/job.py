@@ -158,7 +158,7 @@ def _probed(job: Job, clock: Callable[[], float]) -> PreparedEngine:
     versions, environment = host_setup(job.runtime).versions, circumstances(guard)
     if job.fresh:
         (job.journal.folder / CEILINGS).unlink(missing_ok=True)
-    base = _begun(replace(job, threads=threads), versions, environment)
+    base = begin_journal(replace(job, threads=threads), versions, environment)
     provider = engine_provider(probed, job.journal.points(), base)
     if base is not None and provider.device is not job.device:  # its row states no peaks
         base = with_peaks_of(provider.device, base)
@@ -197,12 +197,12 @@ def _kernels(job: Job, effects: RuntimeEffects) -> PreparedEngine:
         provider=torch_provider(torch, job.device, effects, job.dtype, limit_s=max(0.5, min(3.0, job.budget_s / 60))),
         versions=versions,
         environment=environment,
-        base=_begun(job, versions, environment),
+        base=begin_journal(job, versions, environment),
         disturbed=now_and_then(lambda: others_on(torch), _LOOK_S, time.monotonic),
     )
 
 
-def _begun(job: Job, versions: Mapping[str, str], environment: Mapping[str, str]) -> Calibration | None:
+def begin_journal(job: Job, versions: Mapping[str, str], environment: Mapping[str, str]) -> Calibration | None:
     """Begin the journal, or resume it; and what it starts from: the calibration that the device has.
 
     It may have been made with other versions: then it is less certain, as it is for a prediction. Another number of

@@ -34,7 +34,7 @@ _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU
     "--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to keep journals and calibrations."
 )
 @click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
-@click.option("--resume/--fresh", default=True, help="Continue an earlier run, or start again.")
+@click.option("--resume/--fresh", default=True, help="Continue an earlier run, or measure everything again.")
 @format_option
 def command(
     runtime: str | None,
@@ -57,7 +57,8 @@ def command(
     inferometer calibrate --runtime torch-compile --budget 4min --out gpu.json
 
     It measures ops and small models through the engine itself, the least certain first, until the budget is spent.
-    Ctrl-C keeps what was measured; the next run continues from there.
+    It starts from the calibration that the device has, if there is one, and corrects it by what it measures. Ctrl-C
+    keeps what was measured; the next run continues from there.
     """
     from inferometer.asking.files import own_folder
     from inferometer.calibrate.job import (
@@ -120,6 +121,8 @@ def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
     if result.path is not None:
+        for note in result.calibration.notes if result.calibration is not None else ():
+            say(note)
         say(f"Saved {result.path}. `inferometer predict --on {job.device.name} --runtime {job.runtime}` will use it.")
 
 

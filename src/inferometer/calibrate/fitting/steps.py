@@ -37,6 +37,7 @@ FREEDOM = {
 _NOISE = 0.05  # relative error of a single step that no factor explains
 _QUIET = 0.35  # quantile of the seconds per kernel of steps that wait for their host
 _SHORTEST = 0.1  # … and of all steps, as an upper bound to start from
+_BUSY = 0.7  # of a step that the device works: if it is less, the step may wait for its host
 _FAR = 2.0  # in units of noise: larger errors pull no harder
 _STRAY = 2.33  # in units of freedom: 98 in 100 factors are nearer; one further off explains something not modelled
 
@@ -194,10 +195,13 @@ def fit_steps(
     its seconds per kernel is nearer to the truth than the median.
     """
     overheads, factors = dict(start), dict((base or _NOTHING).factors)
-    queued = [step.seconds / step.queued for step in steps if step.queued]
-    if queued and "host" in overheads and base is None:
-        # no step is shorter than its host: the shortest ones bound it from above
-        overheads["host"] = float(np.quantile(queued, _SHORTEST))
+    queued = [step for step in steps if step.queued]
+    if (
+        base is not None
+    ):  # it says what the device takes: where that is most of a step, the step says nothing of its host
+        queued = [step for step in queued if _both(step, factors, start)[0] < _BUSY * step.seconds]
+    if queued and "host" in overheads:  # no step is shorter than its host: the shortest ones bound it from above
+        overheads["host"] = float(np.quantile([step.seconds / step.queued for step in queued], _SHORTEST))
     for _ in range(3):
         waits = [step for step in steps if _waits(step, factors, overheads)]
         if waits and "host" in overheads:
