@@ -1,10 +1,14 @@
 """The rule of a verdict at its edges, and the numbers it rests on with two samples of unequal size."""
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import repeat
 from statistics import NormalDist
 
+import psutil
 import pytest
 from scipy import stats
 
@@ -12,9 +16,10 @@ from inferometer.bench.compare import compare
 from inferometer.bench.figures import Figure
 from inferometer.bench.gate import held, parse_gate
 from inferometer.bench.plan import Plan
-from inferometer.bench.ranks import mann_whitney, ratio, two_sided
+from inferometer.bench.processes import own_use
+from inferometer.bench.ranks import mann_whitney, ratio, signed_rank, two_sided
 from inferometer.bench.run import function_subject
-from inferometer.bench.statistics import autocorrelation_time, widening
+from inferometer.bench.statistics import autocorrelation_time, summarise, widening
 from inferometer.bench.verdict import Criteria, Evidence, decide, weigh, weigh_intervals
 from inferometer.core.profile import Environment
 from inferometer.errors import DomainError
@@ -326,3 +331,29 @@ def test_progress_is_the_lesser_of_runs_and_seconds():
     assert shares(runs=2, seconds=2.0) == [0.25, 0.5, 0.75, 1.0]
     assert shares(runs=4, seconds=0.5) == [0.25, 0.5, 0.75, 1.0]
     assert shares(runs=2, seconds=0) == [0.5, 1.0]
+
+
+def test_throughput_is_of_what_one_run_moves():
+    found = summarise([0.5, 0.25, 0.25], name="x", tokens=7, nbytes=30, flops=11)
+    assert (found.per_s, found.tokens_per_s, found.bytes_per_s, found.flop_per_s) == (3.0, 21.0, 90.0, 33.0)
+    plain = summarise([0.5, 0.25], name="x")
+    assert (plain.tokens_per_s, plain.bytes_per_s, plain.flop_per_s) == (None, None, None)
+    assert summarise([0.5, 0.25], name="x", unit="J", tokens=7).tokens_per_s is None, "only seconds make a rate"
+
+
+def test_the_effect_of_pairs_is_the_share_that_rose_less_the_share_that_fell():
+    assert signed_rank([1.0, 2.0, 3.0, -1.5]).delta == 0.5
+    assert signed_rank([1.0, -2.0, 0.0, 3.0, 0.0]).delta == pytest.approx(1 / 5)
+    assert (signed_rank([0.0, 0.0]).p_value, signed_rank([]).delta) == (1.0, 0.0)
+
+
+def test_what_our_childrens_children_use_is_ours():
+    line = "import subprocess, sys; subprocess.Popen([sys.executable, '-S', '-c', 'input()']).wait()"
+    with subprocess.Popen([sys.executable, "-S", "-c", line], stdin=subprocess.PIPE) as child:
+        try:
+            family = psutil.Process(child.pid)
+            while not family.children():
+                pass
+            assert {os.getpid(), child.pid, family.children()[0].pid} <= own_use().pids
+        finally:
+            child.communicate(b"\n")
