@@ -32,15 +32,12 @@ def command(*arguments):
     return [sys.executable, "-m", "inferometer", "sweep", *map(str, arguments)]
 
 
-def inferometer(*arguments, **more):
-    environment = {**os.environ, "PYTHONIOENCODING": "utf-8"}  # noqa: TID251 - a child needs PATH
-    return subprocess.run(
-        command(*arguments), capture_output=True, text=True, encoding="utf-8", timeout=120, check=False,
-        env=environment, **more,
-    )  # fmt: skip
+@pytest.fixture
+def inferometer(answered):
+    return lambda *arguments: answered("sweep", *map(str, arguments))
 
 
-def test_a_sweep_prints_its_rows():
+def test_a_sweep_prints_its_rows(inferometer):
     result = inferometer(*ASKED, "--rows", "3")
     assert result.returncode == 0, result.stderr
     assert "each token" in result.stdout
@@ -49,7 +46,7 @@ def test_a_sweep_prints_its_rows():
     assert result.stderr == ""
 
 
-def test_rows_as_json_and_csv_are_all_of_them():
+def test_rows_as_json_and_csv_are_all_of_them(inferometer):
     rows = json.loads(inferometer(*ASKED, "--format", "json").stdout)
     lines = [*csv.DictReader(inferometer(*ASKED, "--format", "csv").stdout.splitlines())]
     assert len(rows) == len(lines) == 48
@@ -63,7 +60,7 @@ def test_rows_as_json_and_csv_are_all_of_them():
         assert row["ttft_s"] == pytest.approx(found.ttft_s, rel=1e-12)
 
 
-def test_details_are_columns_that_are_asked_for():
+def test_details_are_columns_that_are_asked_for(inferometer):
     rows = json.loads(inferometer(*ASKED, "--details", "--format", "json").stdout)
     assert rows[0]["tpot_low_s"] < rows[0]["tpot_s"] < rows[0]["tpot_high_s"]
     assert rows[0]["decode_bound"] == "memory"
@@ -73,7 +70,7 @@ def test_details_are_columns_that_are_asked_for():
     assert json.loads(found.stdout)[0]["tpot_high_s"] <= 0.02
 
 
-def test_a_spec_is_a_sweep_and_options_stand_above_it(tmp_path):
+def test_a_spec_is_a_sweep_and_options_stand_above_it(inferometer, tmp_path):
     spec = tmp_path / "grid.toml"
     spec.write_text('models = ["llama-3.2-1b"]\ndevices = ["nvidia-h200"]\nbatch = "1-8*2"\ncontext = [128]\n')
     assert len(json.loads(inferometer(spec, "--format", "json").stdout)) == 4
@@ -83,7 +80,7 @@ def test_a_spec_is_a_sweep_and_options_stand_above_it(tmp_path):
     assert json.loads(inferometer(spec, "--format", "json").stdout) == priors
 
 
-def test_rows_go_to_a_file_and_are_asked_about_later(tmp_path):
+def test_rows_go_to_a_file_and_are_asked_about_later(inferometer, tmp_path):
     path = tmp_path / "rows.csv"
     result = inferometer(*ASKED, "--out", path)
     assert result.returncode == 0
@@ -100,7 +97,7 @@ def test_rows_go_to_a_file_and_are_asked_about_later(tmp_path):
     assert "46 more rows" in shown.stdout
 
 
-def test_a_file_may_be_sqlite(tmp_path):
+def test_a_file_may_be_sqlite(inferometer, tmp_path):
     path = tmp_path / "rows.sqlite"
     assert inferometer(*ASKED, "--out", path, "--pareto", "tpot_s,energy_j").returncode == 0
     assert len(read_rows(path)) == 48
@@ -129,15 +126,16 @@ def test_a_file_may_be_sqlite(tmp_path):
         (("missing.csv",), "no file"),
     ],
 )
-def test_what_cannot_be_is_said_and_exits_with_2(arguments, words, tmp_path):
-    result = inferometer(*arguments, cwd=tmp_path)
+def test_what_cannot_be_is_said_and_exits_with_2(inferometer, arguments, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = inferometer(*arguments)
     assert result.returncode == 2
     assert words in result.stderr
     assert "Traceback" not in result.stderr
     assert [*tmp_path.iterdir()] == []
 
 
-def test_a_spec_with_an_unknown_key_suggests(tmp_path):
+def test_a_spec_with_an_unknown_key_suggests(inferometer, tmp_path):
     spec = tmp_path / "grid.toml"
     spec.write_text('models = ["llama-3.2-1b"]\ndevice = ["nvidia-h200"]\n')
     result = inferometer(spec)
@@ -159,7 +157,7 @@ def wait_for_chunk(path, child):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are sent otherwise there")
 @pytest.mark.parametrize("engine", ["local", "local:2"])
-def test_ctrl_c_keeps_what_was_written_and_says_how_to_go_on(tmp_path, engine):
+def test_ctrl_c_keeps_what_was_written_and_says_how_to_go_on(inferometer, tmp_path, engine):
     path = tmp_path / "rows.csv"
     child = subprocess.Popen(
         command(*LONG, "--out", path, "--engine", engine), stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -205,7 +203,7 @@ def test_a_terminal_sees_how_far_it_is_and_a_pipe_does_not(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL")
-def test_a_sweep_that_was_killed_goes_on_and_is_the_same(tmp_path):
+def test_a_sweep_that_was_killed_goes_on_and_is_the_same(inferometer, tmp_path):
     whole, path = tmp_path / "whole.csv", tmp_path / "rows.csv"
     assert inferometer(*LONG, "--out", whole).returncode == 0
     child = subprocess.Popen(command(*LONG, "--out", path), stderr=subprocess.DEVNULL)
@@ -242,7 +240,7 @@ def cluster(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_a_dask_cluster_gives_identical_rows(cluster, tmp_path):
+def test_a_dask_cluster_gives_identical_rows(inferometer, cluster, tmp_path):
     here, there = tmp_path / "here.csv", tmp_path / "there.csv"
     asked = (*LONG, "--batch", "1-12")  # 147,456 rows: three chunks
     assert inferometer(*asked, "--out", here).returncode == 0
@@ -269,14 +267,14 @@ print("identical")
 
 
 @pytest.mark.skipif(not HAS_DASK, reason="dask.distributed is not installed: pip install 'inferometer[dask]'")
-def test_a_scheduler_that_is_not_there_is_said():
+def test_a_scheduler_that_is_not_there_is_said(inferometer):
     result = inferometer(*ASKED, "--engine", "dask://127.0.0.1:1")
     assert result.returncode == 2
     assert "No Dask scheduler answers at 127.0.0.1:1" in result.stderr
 
 
 @pytest.mark.parametrize("form", ["json", "svg", "png", "html"])
-def test_a_front_is_drawn(tmp_path, form):
+def test_a_front_is_drawn(inferometer, tmp_path, form):
     if form != "json" and not HAS_CHARTS:
         pytest.skip("vl-convert is not installed: pip install 'inferometer[charts]' runs this test")
     path = tmp_path / f"front.{form}"
@@ -286,7 +284,7 @@ def test_a_front_is_drawn(tmp_path, form):
     assert path.read_bytes().lstrip().startswith(begins)
 
 
-def test_a_heat_map_is_drawn_from_a_file(tmp_path):
+def test_a_heat_map_is_drawn_from_a_file(inferometer, tmp_path):
     rows, chart = tmp_path / "rows.csv", tmp_path / "heat.json"
     assert inferometer(*ASKED, "--out", rows, "--heatmap", "batch,weights,tpot_s", "--chart", chart).returncode == 0
     assert "facet" in json.loads(chart.read_text(encoding="utf-8"))

@@ -54,7 +54,7 @@ GGUF_ONLY = {
 }  # fmt: skip
 # torchvision's and transformers' counts: the catalog holds them with their sources
 PICTURES = ["mobilenet-v3-large", "efficientnet-b0", "yolov8n", "resnet50", "convnext-tiny", "swin-t"]
-LARGE = ["vit-b-16", "bert-base"]
+LARGE = ["vit-b-16", "all-minilm-l6-v2"]
 
 
 @pytest.fixture
@@ -109,11 +109,11 @@ def test_a_catalog_model_runs_with_its_published_parameters(tmp_path, session_of
 
 @pytest.mark.slow
 def test_the_encoder_of_whisper_runs(tmp_path, session_of):
-    made = synthesise("whisper-small", tmp_path / "m.onnx", part="encoder", sizes={"batch": 1})
-    assert made.parameters == 88_154_112
+    made = synthesise("whisper-tiny", tmp_path / "m.onnx", part="encoder", sizes={"batch": 1})
+    assert made.parameters == 8_208_384
     session = session_of(made.path)
     assert_runs(session, made.path, made.parameters, {})
-    assert session.get_outputs()[0].shape == [1, 1500, 768]
+    assert session.get_outputs()[0].shape == [1, 1500, 384]
 
 
 def test_a_picture_model_runs_at_another_size_and_in_f16(tmp_path, session_of):
