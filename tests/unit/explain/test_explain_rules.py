@@ -42,8 +42,10 @@ def request(kind="measured", *, generate=5, **summary):
 
 
 def test_a_phase_counts_as_often_as_a_request_runs_it():
-    assert repeats(request()) == {"tokenise": 1.0, "prefill": 1.0, "decode": 4.0, "sampling": 4.0}
-    assert repeats(request("predicted"))["detokenise"] == 4.0, "measured after the request, predicted within it"
+    once = {"tokenise": 1.0, "prefill": 1.0, "sampling": 1.0, "detokenise": 1.0}  # a measurement times them together
+    assert repeats(request()) == {**once, "decode": 4.0}
+    predicted = repeats(request("predicted"))
+    assert (predicted["detokenise"], predicted["sampling"]) == (4.0, 5.0), "a prediction is of a token; the first too"
     assert repeats(request(generate=1))["decode"] == 0.0, "the first token is the prompt's"
     assert repeats(profile(Phase(name="decode", time_s=1.0), workload=Workload(generate=9))) == {"decode": 1.0}
     assert [phase.name for phase in one_time(request())] == ["load"]
@@ -52,20 +54,20 @@ def test_a_phase_counts_as_often_as_a_request_runs_it():
 def test_a_requests_rows_are_phases_times_how_often_they_run():
     table = by_phase(request(e2e_s=4.0))
     rows = {row.name: row for row in table.rows}
-    assert [row.name for row in table.rows] == ["prefill", "decode", "tokenise", "sampling"]
+    assert [row.name for row in table.rows] == ["prefill", "decode", "tokenise", "detokenise", "sampling"]
     assert (rows["decode"].time_s, rows["decode"].share, rows["decode"].count) == (1.0, 0.25, 4)
     assert (rows["decode"].flops, rows["decode"].bytes, rows["decode"].floor_s) == (12.0, 24.0, 0.5)
     assert rows["decode"].predicted_s == pytest.approx(0.8)
     assert rows["tokenise"].flops is None
     assert table.whole_s == 4.0
-    assert table.remainder_s == pytest.approx(4.0 - 3.62)
-    assert table.remainder_share == pytest.approx(0.38 / 4.0)
+    assert table.remainder_s == pytest.approx(4.0 - 3.6)
+    assert table.remainder_share == pytest.approx(0.4 / 4.0)
 
 
 def test_a_request_is_its_end_to_end_time_then_its_latency_then_its_sum():
     assert by_phase(request(e2e_s=4.0, latency_s=9.0)).whole_s == 4.0
     assert by_phase(request(latency_s=9.0)).whole_s == 9.0
-    assert by_phase(request(e2e_s=0.0)).whole_s == pytest.approx(3.62)
+    assert by_phase(request(e2e_s=0.0)).whole_s == pytest.approx(3.6)
 
 
 def test_a_sum_of_work_is_unknown_if_a_part_is():
