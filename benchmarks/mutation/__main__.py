@@ -108,6 +108,8 @@ def tried(package, mutants, folders, *, sure):
         "caught": counted - len(survivors),
         "share": round(1 - len(survivors) / counted, 3) if counted else None,
         "equivalent": unnoticeable,
+        "tests": list(folders),
+        "quick": not sure,  # survivors were not tried once more in a new process: the share is a lower bound
         "survivors": [told(mutant) for mutant in survivors],
     }
 

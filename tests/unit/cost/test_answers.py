@@ -75,6 +75,13 @@ RESNET = {
 }  # fmt: skip
 
 
+BY_FEATURES = replace(CALIBRATION, tables=(
+    table("linear", ("rows", "in_features", "out_features"), ((1.0, 64.0), (8.0, 128.0), (8.0, 128.0)),
+          (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)),
+    *CALIBRATION.tables[1:],
+))  # fmt: skip
+
+
 @cache
 def graph_of(case):
     config = RESNET if case == "resnet" else json.loads((CONFIGS / f"{case}.json").read_text())["config"]
@@ -92,6 +99,9 @@ QUESTIONS = {  # name: graph, device, and what else is asked
     "graph": ("llama", GPU, {"workload": lengths(), "runtime": "torch-graph"}),
     "compiled": ("llama", GPU, {"workload": lengths(), "runtime": "torch-compile"}),
     "calibrated": ("llama", GPU, {"workload": lengths(), "runtime": "torch-graph", "calibration": CALIBRATION}),
+    "calibrated apart": ("llama", GPU, {
+        "workload": lengths(parallel=Parallel(tp=2)), "runtime": "torch-graph", "calibration": BY_FEATURES,
+    }),
     "quantised": ("llama", CPU, {
         "workload": lengths(context=70, precision=Precision(weights="q4_0", activations="f32", kv="f16")),
         "runtime": "llamacpp",

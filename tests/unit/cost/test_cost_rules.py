@@ -6,7 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from inferometer.core.graph import Op, Tensor
+from inferometer.core.binding import Binding
+from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.cost.memory.inventory import inventory
 from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.price.step import Step
 from inferometer.cost.work.classes import dims_of
@@ -92,3 +94,28 @@ def test_only_classes_that_take_a_share_of_the_time_outside_of_their_tables_are_
     assert step(far, [0.4, 1.0, 7.6]).outside() == pytest.approx({"vector": 2.1}), "a twentieth of ten seconds"
     assert step([log(2.0), log(1.9), 0.0], [5.0, 2.0, 1.0]).outside() == {}, "twice as far and no further"
     assert step(None, [5.0, 2.0, 1.0]).outside() == {}
+
+
+def linear(name, *weights, inputs=4):
+    x, y = Tensor(name="x", shape=(2, inputs)), Tensor(name="y", shape=(2, 6))
+    return Op(name=name, kind="linear", inputs=(x,), outputs=(y,), weights=weights,
+              attributes={"in_features": inputs, "out_features": 6})  # fmt: skip
+
+
+def weight(name, *shape, dtype="f32"):
+    return Tensor(name=name, shape=shape, role="weight", dtype=dtype)
+
+
+def test_an_inventory_counts_each_weight_once_and_each_repetition():
+    shared = weight("shared", 6, 4, dtype="f16")
+    body = Block(name="body", ops=(linear("l.{}.up", weight("l.{}.w", 6, 4)), linear("l.{}.tied", shared)), count=3)
+    graph = Graph(name="g", blocks=(body, Block(name="end", ops=(linear("head", shared),))), precision="f32")
+    found = inventory(graph, Binding())
+    rows = {layer.name: layer for layer in found.layers}
+    assert [(layer.parameters, layer.count) for layer in found.layers] == [(72, 3), (24, 3), (0, 1)]
+    assert found.bytes_by_format == {"f32": 3 * 24 * 4, "f16": 24 * 2}
+    assert found.parameters == 96
+    up = next(layer for name, layer in rows.items() if name.endswith("up"))
+    assert (up.flops, up.bytes, up.shape, up.weights) == (3 * 2 * 2 * 4 * 6, 3 * 4 * (8 + 24 + 12), (2, 6), "f32")
+    assert up.intensity == pytest.approx(96 / 176)
+    assert found.flops == sum(layer.flops for layer in found.layers)

@@ -12,7 +12,7 @@ from unit.explain.explain_cases import computing, forward, op, profile, text
 from unit.explain.strategies import profiles
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(profiles())
 def test_every_table_closes(found):
     for table in attribution(found):
@@ -23,7 +23,7 @@ def test_every_table_closes(found):
         assert [row.time_s for row in table.rows] == sorted((row.time_s for row in table.rows), reverse=True)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(profiles())
 def test_shares_are_of_the_whole(found):
     for table in attribution(found):
@@ -32,7 +32,7 @@ def test_shares_are_of_the_whole(found):
             assert isclose(row.share * table.whole_s, expected, rel_tol=1e-9, abs_tol=1e-12)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(profiles())
 def test_every_op_is_in_exactly_one_row(found):
     for table in attribution(found):

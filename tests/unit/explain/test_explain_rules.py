@@ -10,11 +10,13 @@ from inferometer.explain.attribution import attribution, by_host, by_phase, one_
 from inferometer.explain.case import at_most, at_stake, command_option, evidence, graded, phase_words
 from inferometer.explain.residual import explain_residual
 from inferometer.explain.roofline import drawn_roofs, regime_of
+from inferometer.explain.samples import level_samples
 from unit.explain.explain_cases import (
     CPU,
     GPU,
     case_of,
     computing,
+    explain,
     forward,
     judged_on,
     moving,
@@ -105,6 +107,8 @@ def test_every_phase_with_ops_or_parts_has_its_tables():
     assert named["unit"] == {"cpu", "unknown"}
     assert named["block"] == {"unknown"}
     assert attribution(profile(Phase(name="load", time_s=1.0))) == ()
+    mixed = profile(Phase(name="load", time_s=1.0), forward(op("a", "linear", 0.5, unit="npu"), op("b", "sort", 0.2)))
+    assert [table.by for table in attribution(mixed)] == ["phase", "block", "layer", "kind", "unit", "bound", "host"]
 
 
 # Why a prediction was missed.
@@ -241,6 +245,28 @@ def test_a_phase_leads_with_what_takes_most_and_its_work_is_summed():
     assert (stated.flops, stated.bytes) == (7.0, 3.0)
     unknown = roofline_of(profile(forward(computing(0.2), op("x", "sort", 0.1))), CPU).phases[0].point
     assert (unknown.flops, unknown.intensity) == (None, None)
+
+
+def test_without_a_bandwidth_nothing_is_attainable_but_the_peak_is_known():
+    (point,) = roofline_of(profile(forward(computing(1.0))), replace(CPU, memories=())).ops
+    assert (point.attainable_flop_per_s, point.efficiency, point.bandwidth_utilisation) == (None, None, None)
+    assert point.compute_utilisation == pytest.approx(0.5)
+
+
+def test_an_explanation_splits_by_what_the_roofline_says_of_each_phase():
+    two = profile(Phase(name="load", time_s=1.0, ops=(op("l", "copy", 1.0, bound="storage"),)),
+                  Phase(name="prefill", time_s=1.0, ops=(computing(0.5, "a"), moving(0.25, "b"))),
+                  Phase(name="decode", time_s=1.0, ops=(moving(0.5, "a"), computing(0.25, "b"))),
+                  workload=Workload(generate=3, precision=Precision(weights="f32", activations="f32")))  # fmt: skip
+    tables = {table.phase: {row.name: row.time_s for row in table.rows}
+              for table in explain(two, CPU).tables if table.by == "bound"}  # fmt: skip
+    assert tables == {"load": {"storage": 1.0}, "prefill": {"compute": 0.5, "memory": 0.25},
+                      "decode": {"memory": 0.5, "compute": 0.25}}  # fmt: skip
+
+
+def test_samples_that_are_no_times_are_left_out():
+    odd = (0.5, float("nan"), 0.0, float("inf"), -1.0, 0.25)
+    assert level_samples(Phase(name="forward", time_s=1.0, samples_s=odd)) == (0.5, 0.25)
 
 
 def test_ops_that_overlap_leave_no_overhead():

@@ -50,7 +50,7 @@ def priced(change, phase):
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(profiles(), st.sampled_from([None, CPU, GPU]), st.booleans())
 def test_no_profile_is_too_poor_to_explain(found, on, with_prices):
     case = case_of(found, on, **({"price": priced} if with_prices else {}))
@@ -61,7 +61,7 @@ def test_no_profile_is_too_poor_to_explain(found, on, with_prices):
         assert all(isinstance(number, float) for number in finding.evidence.values())
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(profiles(), st.sampled_from([None, CPU, GPU]))
 def test_every_explanation_is_a_document_and_a_page(found, on):
     plain = explanation_document(explain(found, on, name="file.json"))
@@ -70,7 +70,7 @@ def test_every_explanation_is_a_document_and_a_page(found, on):
         assert plain["headline"] in explanation_page(plain, form)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(profiles())
 def test_the_severe_come_first(found):
     ranks = [SEVERITIES.index(finding.severity) for finding in findings_of(case_of(found, CPU))]

@@ -100,7 +100,7 @@ def test_without_a_device_bounds_still_tell_the_regimes():
     assert roof.ridge is None
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(profiles(), st.sampled_from([None, CPU, GPU]))
 def test_shares_of_every_phase_add_up_to_one(found, on):
     for phase in roofline_of(found, on).phases:

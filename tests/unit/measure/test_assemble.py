@@ -157,6 +157,11 @@ def test_a_request_is_tokenising_the_prompt_and_every_step_and_nothing_that_come
                              dataclasses.replace(raw, generations=without), case=order)  # fmt: skip
     assert plain.summary.e2e_s == pytest.approx((26e-3 + 29.2e-3) / 2)
     assert plain.summary.ttft_s == pytest.approx(10e-3)
+    decode_phase = found.phase("decode")
+    assert (decode_phase.low_s, decode_phase.high_s) == pytest.approx((2e-3, 2.4e-3))
+    once = assemble_profile(subject("llama-3.2-1b", prompt=16, generate=9),
+                            dataclasses.replace(raw, generations=raw.generations[:2]), case=order)  # fmt: skip
+    assert (once.phase("decode").low_s, once.phase("decode").high_s) == (None, None), "one generation has no spread"
 
 
 def test_every_step_is_kept_with_its_context(llm):

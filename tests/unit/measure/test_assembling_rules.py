@@ -124,8 +124,8 @@ def test_a_weight_of_every_repetition_counts():
 
 
 def test_a_prediction_of_equal_layers_is_shared_among_them():
-    ops = (OpTime(name="layers.2.up", kind="linear", time_s=9.0, floor_s=6.0, count=3, bound="memory"),
-           OpTime(name="sampling", kind="sampling", time_s=4.0, count=2))  # fmt: skip
+    up = OpTime(name="layers.2.up", kind="linear", time_s=9.0, floor_s=6.0, count=3, bound="memory")
+    ops = (OpTime(name="sampling", kind="sampling", time_s=4.0, count=2), up)
     found = _by_layer(Phase(name="decode", time_s=13.0, ops=ops), GRAPH)
     assert {name: one.time_s for name, one in found.items()} == {
         "layers.2.up": 3.0, "layers.3.up": 3.0, "layers.4.up": 3.0, "sampling": 2.0,

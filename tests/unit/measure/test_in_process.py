@@ -182,6 +182,7 @@ def test_partial_results_are_results_and_none_at_all_is_an_error():
         running._require_something(Raw(error="it fell", log="one\n\ntwo\n", **raw), request, runtime)
 
     required(ended="done")
+    required(ended="crashed", clean="samples")
     required(ended="crashed", generations=(generation(CASE, 1, first=True), generation(CASE, 1)))
     with pytest.raises(KeyboardInterrupt):
         required(ended="stopped")
@@ -284,6 +285,8 @@ def test_zeros_are_like_zeros_and_like_nothing_else():
     zeros, ones = np.zeros(3), np.ones(3)
     assert compare_arrays({"y": zeros}, {"y": zeros}, against="r").cosine == 1.0
     assert compare_arrays({"y": zeros}, {"y": ones}, against="r", tolerance=Tolerance(relative=9.0)).cosine == 0.0
+    nothing = np.zeros(0)
+    assert compare_arrays({"y": nothing}, {"y": nothing}, against="r").status == "verified"
     assert compare_arrays({"y": ones}, {"y": zeros}, against="r").max_rel == 1.0, "of nothing, the difference itself"
 
 
