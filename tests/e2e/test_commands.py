@@ -1,4 +1,4 @@
-"""The commands as a user runs them: a process, its two streams and its exit code."""
+"""The commands as a user runs them: what they say in this process; streams, signals and environments in their own."""
 
 import json
 import os

@@ -336,8 +336,8 @@ def test_the_json_is_the_profile_that_is_saved(inferometer, relu, tmp_path):
 
 
 @pytest.mark.parametrize("form", ["table", "csv", "md"])
-def test_every_form_tells_the_layer_and_the_files_are_the_same(inferometer, relu, tmp_path, form):
-    files = ["--trace", "a/b/t.json", "--drawing", "c/d.svg"]  # into folders that are not there yet
+def test_every_form_tells_the_layer_and_files_go_into_new_folders(inferometer, relu, tmp_path, form):
+    files = ["--trace", "a/b/t.json", "--drawing", "c/d.svg"]
     result = troubled(inferometer, relu, "--format", form, *files)
     assert result.returncode == 0, result.stderr
     assert "first" in result.stdout
