@@ -25,7 +25,6 @@ _WHOLE = {
     "loop": "control", "scan": "control", "call": "control", "sort": "sort", "topk": "sort", "topkv2": "sort",
     "mulmat": "linear", "mulmatid": "moe_experts", "getrows": "embedding", "cpy": "copy", "cont": "copy",
     "lstm": "recurrent", "gru": "recurrent", "rnn": "recurrent", "multinomial": "sampling", "cast": "cast",
-    "graphlaunch": "launch",
 }  # fmt: skip
 
 _TORCH_VIEWS = frozenset({"transpose", "permute", "slice", "split", "chunk"})  # elsewhere these move data

@@ -30,15 +30,20 @@ class Claim:
     layers: tuple[Layer, ...] = ()
 
 
-def claims_of(kernels: Sequence[Kernel], times_s: Sequence[float], layers: Layers) -> tuple[Claim, ...]:
-    """One claim for each kernel. Every layer with work is claimed once, unless it is heavy and no kernel names it."""
+def claims_of(
+    kernels: Sequence[Kernel], times_s: Sequence[float], layers: Layers, *, adopt: bool = True
+) -> tuple[Claim, ...]:
+    """One claim for each kernel. Every layer with work is claimed once, unless it is heavy and no kernel names it.
+
+    Without `adopt`, only layers that a kernel names are claimed.
+    """
     found = [layers.find(kernel.layers, layer_kind(kernel.kind)) for kernel in kernels]
     doers = _doers(kernels, times_s, found)
     named = _claimed(doers, layers.by_name, len(kernels))
     mains = [main_layer(mine) if mine else None for mine in named]
     # A kernel of several layers that claims none works for the one that it names first, and makes its row a fused one.
     fused = {number if named[number] else doers.get(mine[0].name) for number, mine in enumerate(found) if mine[1:]}
-    adopted = _claimed(doers | _adopters(doers, layers, fused), layers.by_name, len(kernels))
+    adopted = _claimed(doers | _adopters(doers, layers, fused), layers.by_name, len(kernels)) if adopt else named
     return tuple(
         Claim(row=row, main=main, layers=adopted[number])
         for number, (row, main) in enumerate(_rows(kernels, found, mains, doers))

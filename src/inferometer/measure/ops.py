@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.profile import OpTime
 from inferometer.measure.claims import claims_of
 from inferometer.measure.layers import Layer, Layers, layer_kind
-from inferometer.runtimes.base import Kernel
+from inferometer.runtimes.base import GRAPH_LAUNCH, Kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,10 +31,15 @@ class _Group:
     times_s: list[float] = field(default_factory=list)
 
 
-def measured_ops(kernels: Sequence[Kernel], corrected: Corrected, layers: Layers) -> tuple[OpTime, ...]:
-    """In the order in which each row's first kernel ran; their times add up as the kernels' did."""
+def measured_ops(
+    kernels: Sequence[Kernel], corrected: Corrected, layers: Layers, *, adopt: bool = True
+) -> tuple[OpTime, ...]:
+    """In the order in which each row's first kernel ran; their times add up as the kernels' did.
+
+    With `adopt`, layers that no kernel names count where they ran; without it they count nowhere.
+    """
     groups: dict[str, _Group] = {}
-    claims = claims_of(kernels, corrected.times_s, layers)
+    claims = claims_of(kernels, corrected.times_s, layers, adopt=adopt)
     for kernel, seconds, claim in zip(kernels, corrected.times_s, claims, strict=True):
         group = groups.setdefault(claim.row, _Group(claim.main.block if claim.main else None))
         group.layers += claim.layers
@@ -47,7 +52,7 @@ def _op(name: str, group: _Group) -> OpTime:
     longest = max(range(len(group.kernels)), key=lambda index: group.times_s[index])
     kernel, layers = group.kernels[longest], sorted(group.layers, key=lambda layer: layer.place)
     names = () if kernel.own else kernel.layers if not layers else tuple(layer.name for layer in layers)
-    kind = layer_kind(kernel.kind, layers)
+    kind = "launch" if kernel.kind == GRAPH_LAUNCH else layer_kind(kernel.kind, layers)
     device = [sum(part.device_s) / len(part.device_s) for part in group.kernels if part.device_s]
     return OpTime(
         name=name.partition("\0")[0],

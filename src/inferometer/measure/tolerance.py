@@ -3,8 +3,9 @@
 **Rounding.** Each number that enters a product carries the rounding error of its format. As a share of the number's
 size, root mean square:
 
-- A float of p significant bits is off by up to 2⁻ᵖ, spread evenly: 2⁻ᵖ / √3 (f16 0.03 %, bf16 0.2 %, FP8 e4m3 3.6 %).
-- An integer of b bits has steps of the largest value over 2ᵇ⁻¹, and is off by a step / √12. The largest of a tensor's
+- A float of p significant bits is off by up to 1 / 2ᵖ, spread evenly: 1 / (2ᵖ · √3), which is 0.03 % in f16, 0.2 % in
+  bf16 and 3.6 % in FP8 e4m3.
+- An integer of b bits has steps of the largest value over 2ᵇ / 2, and is off by a step / √12. The largest of a tensor's
   normal numbers is some 4 times their size, of a block of 32 some 2.2 times (int8 0.9 %, q8_0 0.5 %, q4_0 7.9 %).
 
 **Depth.** Errors of weights and activations, of both sides and of successive products, are independent and add up in

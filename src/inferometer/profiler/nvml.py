@@ -1,18 +1,25 @@
 """NVIDIA's driver library, by the few calls that sensors need: it is there wherever the driver is.
 
-Stands in for the package `nvidia-ml-py` where that is not installed: the same names, the same meaning. Importing it
-without a driver is an OSError.
+Stands in for the package `nvidia-ml-py` where that is not installed: the same names, the same meaning.
 """
 
 import ctypes
 import sys
+from functools import cache
 
-_LIBRARY = ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
 _SUCCESS = 0
 
 
 class NVMLError(Exception):
-    """A call that the driver refused, with its code."""
+    """A call that the driver refused, with its code; or there is no driver."""
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL("nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1")
+    except OSError as error:
+        raise NVMLError(str(error)) from None
 
 
 class _Rates(ctypes.Structure):
@@ -20,7 +27,7 @@ class _Rates(ctypes.Structure):
 
 
 def _call(name: str, *arguments: object) -> None:
-    code = getattr(_LIBRARY, name)(*arguments)
+    code = getattr(_library(), name)(*arguments)
     if code != _SUCCESS:
         raise NVMLError(code)
 

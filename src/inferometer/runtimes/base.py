@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready", "Request",
-    "Runtime", "Session", "Stage", "Target", "TextSession", "instrumented_again", "require_choices",
+    "GRAPH_LAUNCH", "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready",
+    "Request", "Runtime", "Session", "Stage", "Target", "TextSession", "instrumented_again", "require_choices",
     "require_format", "require_ready",
 ]  # fmt: skip
 
@@ -161,6 +161,9 @@ class Session(Protocol):
         """What the engine's timers add inside each kernel's own time; None where that is not known."""
 
     def close(self) -> None: ...
+
+
+GRAPH_LAUNCH = "graph launch"  # the kind of a kernel that is a device's wait for a whole graph of others
 
 
 def instrumented_again(session: Any) -> Any | None:

@@ -13,15 +13,15 @@ from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.core.profile import Environment, OpTime, Phase
 from inferometer.core.workload import Workload
 from inferometer.measure import run as running
-from inferometer.measure.assemble import _device, _environment, _mean_step, _parts, _peak, _top_units
+from inferometer.measure.assemble import _device, _environment, _peak, _top_units
 from inferometer.measure.beside import _by_layer, _Expected, _op, remarks
 from inferometer.measure.correct import correct
 from inferometer.measure.formats import mixture_note
+from inferometer.measure.generations import mean_step
 from inferometer.measure.layers import graph_layers
 from inferometer.measure.order import TextOrder
 from inferometer.measure.raw import Generation, MemoryReadings, Raw
 from inferometer.measure.run import MeasureRequest
-from inferometer.measure.spans import trace_of
 from inferometer.measure.verify import compare_text
 from inferometer.measure.watch import Resident
 from inferometer.runtimes.base import Event, Kernel, Opened
@@ -58,7 +58,7 @@ def test_an_environment_has_what_the_engine_said_beside_what_was_seen():
     assert (found.versions, found.threads) == ({"numpy": "2", "e": "1"}, 2)
     assert found.host == {
         "cpu": "A CPU", "placed": {"gpu": 3},
-        "memory": {"before_bytes": 1, "peak_bytes": 3, "at_s": [0.0, 1.0], "resident_bytes": [5, 6]},
+        "memory": {"before_bytes": 1, "peak_bytes": 3, "at_s": [0.0, 1.0], "model_bytes": [4, 5]},
     }  # fmt: skip
     assert _environment(Raw(ended="done")) == Environment()
 
@@ -68,8 +68,14 @@ def test_the_top_unit_is_by_time_and_by_number():
         OpTime(name=str(n), kind="x", time_s=t, unit=u)
         for n, (t, u) in enumerate(((5, "npu"), (1, "gpu"), (1, "gpu"), (1, None)))
     ]
-    assert _top_units(ops, Raw(ended="done")) == {"top_unit": "npu", "top_unit_by_count": "gpu"}
-    assert _top_units([], Raw(ended="done", opened=OPENED)) == {"top_unit": "gpu:1", "top_unit_by_count": "gpu:1"}
+    phases = (Phase(name="forward", time_s=8.0, ops=tuple(ops)),)
+    assert _top_units(phases, Workload(), Raw(ended="done")) == {"top_unit": "npu", "top_unit_by_count": "gpu"}
+    nothing = _top_units((), Workload(), Raw(ended="done", opened=OPENED))
+    assert nothing == {"top_unit": "gpu:1", "top_unit_by_count": "gpu:1"}
+    prefill = Phase(name="prefill", time_s=5.0, ops=(OpTime(name="a", kind="x", time_s=5.0, unit="npu"),))
+    decode = Phase(name="decode", time_s=1.0, ops=(OpTime(name="a", kind="x", time_s=1.0, unit="gpu"),))
+    request = _top_units((prefill, decode), Workload(prompt=8, generate=9), Raw(ended="done"))
+    assert request["top_unit"] == "gpu", "eight steps take longer than the prompt"
 
 
 def event(kind, start_ms, end_ms, *, tokens=1, **parts):
@@ -81,15 +87,9 @@ def event(kind, start_ms, end_ms, *, tokens=1, **parts):
 def test_a_mean_step_is_from_the_first_token_to_the_last():
     case = TextOrder(prompt=1, generate=1)
     steps = (event("token", 12, 14), event("token", 15, 20, tokens=3))
-    assert _mean_step(Generation(order=case, events=(event("prefill", 0, 10), *steps))) == pytest.approx(10e-3 / 4)
-    assert _mean_step(Generation(order=case, events=steps)) == pytest.approx(8e-3 / 4)
-    assert _mean_step(Generation(order=case, events=(event("prefill", 0, 10),))) is None
-
-
-def test_parts_are_means_over_the_events_that_have_them():
-    assert _parts([event("token", 0, 1, run=1.0), event("token", 0, 1, run=2.0, sample=5.0), event("token", 0, 1)]) == {
-        "run": 1.5, "sample": 5.0,
-    }  # fmt: skip
+    assert mean_step(Generation(order=case, events=(event("prefill", 0, 10), *steps))) == pytest.approx(10e-3 / 4)
+    assert mean_step(Generation(order=case, events=steps)) == pytest.approx(8e-3 / 4)
+    assert mean_step(Generation(order=case, events=(event("prefill", 0, 10),))) is None
 
 
 # Beside a prediction.
@@ -160,23 +160,6 @@ def test_floors_of_more_cores_and_layers_that_beat_theirs_are_remarked():
     assert "2 layers, 30% of the time, beat their floor: 1 are bound by memory" in second
     assert "1 are bound by compute" in second
     assert said(4, 4, ops=()) == said(None, 4, ops=()) == said(2, None, ops=()) == []
-
-
-# Spans of a request.
-
-
-def test_tokens_are_counted_from_one_and_layers_stand_inside_their_step():
-    ops = (OpTime(name="layers.3.up", kind="linear", time_s=1e-3), OpTime(name="head", kind="linear", time_s=5e-4))
-    decode = Phase(name="decode", time_s=2e-3, ops=ops, samples_s=(3e-3, 2e-3, 5e-3, 4e-3), context=(9, 8, 9, 8))
-    found = trace_of(profile(Phase(name="load", time_s=9.0), Phase(name="prefill", time_s=1e-2), decode))
-    steps = [span for span in found.spans if span.name == "decode"]
-    assert [(span.token, span.end_ns - span.start_ns) for span in steps] == [(1, 3_000_000), (2, 4_000_000)], (
-        "by context"
-    )
-    assert steps[0].start_ns == 10_000_000
-    inner = [span for span in found.spans if span.kind == "linear"]
-    assert [(span.name, span.layer) for span in inner[:2]] == [("up", 3), ("head", None)]
-    assert inner[0].end_ns - inner[0].start_ns == 1_500_000, "stretched to the step"
 
 
 # The order that a child gets.

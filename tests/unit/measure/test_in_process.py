@@ -1,7 +1,5 @@
 """The measuring itself, without a child process: a fake engine whose clock moves only when it works."""
 
-import io
-import pickle
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +17,7 @@ from inferometer.errors import DomainError, EngineError
 from inferometer.measure import arrays, texts
 from inferometer.measure import run as running
 from inferometer.measure.assemble import MeasuredSubject
-from inferometer.measure.child import LENGTH, _Teller, carry_out
+from inferometer.measure.child import carry_out
 from inferometer.measure.correct import correct
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.raw import Generation, Raw
@@ -153,20 +151,6 @@ def test_what_an_engine_raises_is_how_it_ended(tmp_path, monkeypatch):
         assert heard[-1][1][0] == wanted
 
 
-def test_progress_is_told_a_few_times_a_second_and_everything_else_at_once():
-    answers, now = io.BytesIO(), iter([10.0, 10.01, 10.02, 11.0, 11.01])
-    teller = _Teller(answers, clock=lambda: next(now))
-    for field, value in (("progress", 1), ("progress", 2), ("generation", "g"), ("progress", 3), ("progress", 4)):
-        teller.tell(field, value)
-    data, said = answers.getvalue(), []
-    while data:
-        (size,) = LENGTH.unpack(data[: LENGTH.size])
-        said.append(pickle.loads(data[LENGTH.size : LENGTH.size + size]))  # noqa: S301 - written above
-        data = data[LENGTH.size + size :]
-    assert said == [("progress", 1), ("generation", "g"), ("progress", 3)]
-    assert Step(stage="x", done=1, share=0.5).share == 0.5
-
-
 # How a run ended.
 
 
@@ -277,8 +261,6 @@ def test_the_best_and_the_five_best_answers_are_shares_of_positions():
     assert found.top_1 == pytest.approx(2 / 3)
     assert found.top_k == pytest.approx((1 + 1 + 2 / 5) / 3)
     assert (found.max_abs, found.max_rel) == (9.0, 1.0)
-    assert found.status == "verified"
-    assert compare_text(ours, theirs, against="r", tolerance=Tolerance(top_1=0.7, nll=9.0)).status == "failed"
 
 
 def test_zeros_are_like_zeros_and_like_nothing_else():
@@ -395,17 +377,6 @@ def test_a_second_copy_is_opened_beside_the_first_where_it_takes_little_of_what_
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
     assert texts._room_for_two(399)
     assert not texts._room_for_two(400)
-
-
-def test_what_a_step_is_idle_is_around_the_run_and_in_it():
-    def step(kind, milliseconds, **parts):
-        return Event(kind=kind, start_ns=0, end_ns=round(milliseconds * 1e6), tokens=1, context=0, parts=parts)
-
-    steps = [step("token", total, run=inside) for total, inside in ((5, 4e-3), (9, 6e-3), (8, 6e-3))]
-    events = [*steps, step("prefill", 90, run=1e-3)]
-    assert texts._idle(events, "decode", 1e-4) == pytest.approx(2e-3 + 1e-4)
-    assert texts._idle(events, "decode", None) is None
-    assert texts._idle([step("token", 5)], "decode", 1e-4) is None
 
 
 # What is asked, completed.

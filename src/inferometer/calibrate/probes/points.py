@@ -108,7 +108,7 @@ def ops_of(graph: Graph, workload: Workload, sizes: Mapping[str, int], ran: Prob
         cost_s=ran.cost_s,
         idle_s=ran.idle_s,
     )
-    return measured_ops(ran.kernels, corrected, layers)
+    return measured_ops(ran.kernels, corrected, layers, adopt=False)
 
 
 def probe_points(  # noqa: PLR0913 - an op is measured, priced and named

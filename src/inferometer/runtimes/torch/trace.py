@@ -17,6 +17,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from inferometer.runtimes.base import GRAPH_LAUNCH
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -201,7 +203,7 @@ def _launched(call: Call, place: str | None, device: Mapping[int, list[Call]], *
     replayed = sorted(device.get(call.correlation or -1, ()), key=lambda ran: ran.start_ns)
     if len(replayed) > 1:  # the device waits for the whole graph, not for its first kernel
         yield TraceRow(
-            place=None, module=False, kind="graph launch", root=call.name, host_ns=0, device_ns=(0,),
+            place=None, module=False, kind=GRAPH_LAUNCH, root=call.name, host_ns=0, device_ns=(0,),
             waited_ns=replayed[0].waited_ns,
         )  # fmt: skip
         replayed[0].waited_ns = 0
