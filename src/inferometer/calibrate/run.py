@@ -39,7 +39,8 @@ class Candidate:
     """Something that can be measured. `op_class` is the table it informs; `first` comes before everything else.
 
     `seconds` is the least that measuring it takes, `floor_s` one run of it at the device's peaks, and `weight` how much
-    it matters within its class. Candidates of one `probe` take turns with those of others.
+    it matters within its class. A `probe` is a model with several workloads: each is measured once before any again,
+    since a family of models that was never measured is a guess, however near the shapes of its ops are.
     """
 
     key: str
@@ -241,11 +242,15 @@ class _Run:
         if urgent:
             return urgent[0]
         self._refit()
-        ops = [candidate for candidate in fitting if not _is_step(candidate)]
+        ops = self._turns_of_probes([candidate for candidate in fitting if not _is_step(candidate)])
         steps = [candidate for candidate in fitting if _is_step(candidate)]
         fitting = steps if steps and (not ops or self.on_steps_s < _STEP_SHARE * (self.clock() - self.begun)) else ops
         best = [self._best_of(name, fitting) for name in sorted({candidate.op_class for candidate in fitting})]
         return max(best, key=lambda pair: pair[0])[1]
+
+    def _turns_of_probes(self, ops: list[Candidate]) -> list[Candidate]:
+        least = min((self.taken[candidate.probe] for candidate in ops), default=0)
+        return [candidate for candidate in ops if self.taken[candidate.probe] == least]
 
     def _most(self, candidate: Candidate) -> float:
         return max(2.0, (3 if _is_step(candidate) else 1) * _CASE_SHARE * self.budget_s)

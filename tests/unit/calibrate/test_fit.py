@@ -51,6 +51,23 @@ def test_shares_rise_with_size_where_the_class_says_so():
     assert all(a <= b + 1e-12 for a, b in pairwise(values))
 
 
+def test_windows_of_other_sizes_are_told_apart_in_depthwise_convolutions():
+    """An engine that unrolls the windows pays for each of their elements: 3 x 3 and 7 x 7 move the same bytes."""
+
+    def case(channels, side, kernel, stride):
+        outputs = channels * (side // stride) ** 2
+        flops, moved = 2.0 * outputs * kernel**2, 4.0 * (channels * side**2 + outputs)
+        seconds = 2e-10 * flops + 1e-10 * moved
+        return point("depthwise", probe=f"{channels} {side}", bytes=moved, flops=flops, channels=float(channels),
+                     floor_s=max(moved / 2e10, flops / 5e10), seconds=seconds)  # fmt: skip
+
+    shapes = [(24, 112), (88, 56), (144, 56), (168, 28), (288, 14), (576, 14), (960, 7)]
+    fitted = fit_class("depthwise", [case(*shape, k, s) for shape in shapes for k in (3, 5, 7) for s in (1, 2)])
+    for channels, side, kernel, stride in ((96, 56, 3, 1), (96, 56, 7, 1), (240, 28, 5, 2), (480, 14, 3, 2)):
+        asked = case(channels, side, kernel, stride)
+        assert predicted_seconds(fitted, asked, 0.0) == pytest.approx(asked.seconds, rel=0.2)
+
+
 def test_kinds_that_move_other_bytes_an_element_are_told_apart():
     """PyTorch's max pooling on a CPU: twenty bytes an element and a hundredth of the share that a ReLU reaches."""
     points = [

@@ -149,6 +149,21 @@ def test_whole_steps_take_half_of_the_time_and_probes_take_turns(tmp_path):
     assert abs(sum(int(key.split()[1]) % 2 for key in steps) - len(steps) / 2) <= 1
 
 
+def test_every_probe_is_measured_once_before_any_is_measured_again(tmp_path):
+    """However near its shapes are to what is known: here all but one probe are far from everything."""
+    bench = Bench(Clock())
+    for n in range(6):
+        for workload in range(3):
+            key = f"probe {n} {workload}"
+            bench.all[key] = Candidate(key=key, op_class="linear", axes={"rows": 8.0 * 9.0**n, "weight_bytes": 1e6},
+                                       floor_s=1e-6 * 9.0**n, probe=f"probe {n}")  # fmt: skip
+    del bench.all["probe 3 1"], bench.all["probe 3 2"]
+    run(bench, tmp_path)
+    probes = [key.split()[1] for key in bench.order if key.startswith("probe")]
+    assert sorted(probes[:6]) == list("012345")
+    assert sorted(probes[6:11]) == list("01245")
+
+
 def test_a_fresh_start_forgets(tmp_path):
     run(Bench(Clock()), tmp_path)
     journal = CalibrationJournal(folder=tmp_path)

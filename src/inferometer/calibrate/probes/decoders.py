@@ -103,6 +103,7 @@ class DecoderProvider:
             axes=largest.axes,
             seconds=_SECONDS + passes * _SLOWEST * known.floor_s,
             floor_s=passes * known.floor_s,
+            probe=probe.name,
             first=probe.role != "shape",
         )
 

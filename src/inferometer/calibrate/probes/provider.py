@@ -170,6 +170,7 @@ class ProbeProvider:
             axes=largest.axes,
             seconds=_OPENING_S + max(self.limit_s, _SLOWEST * known.floor_s),
             floor_s=known.floor_s,
+            probe=probe.name,
             first=probe.role != "shape",
         )
 
