@@ -39,8 +39,8 @@ NEIGHBOURS = {
 FIXED_ORDER = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "cast", "field", "replace", "sub", "match"}
 ANY_ORDER = {"min", "max", "hypot", "gcd", "lcm", "minimum", "maximum", "larger", "smaller", "isclose", "union"}
 
-# Keywords that guard against what cannot happen, or say how something is kept.
-GUARDS = {"strict", "maxsize", "encoding", "exist_ok", "slots", "kw_only"}
+# Keywords that guard against what cannot happen, say how something is kept, or only describe.
+GUARDS = {"strict", "maxsize", "encoding", "exist_ok", "slots", "kw_only", "help", "metavar"}
 
 
 class Rewrite(Operator):

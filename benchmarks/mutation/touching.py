@@ -1,6 +1,6 @@
-"""Which tests touch which line, and how long each takes: the tests run once with coverage.py, a context a test.
+"""Which tests touch which line of a package, and how long each takes: one run with coverage.py, a context a test.
 
-Kept by what the source says, a test file at a time: where only tests changed, only those files run again.
+Kept by what the package's source says, a test file at a time: where only tests changed, only those files run again.
 """
 
 import hashlib
@@ -46,9 +46,9 @@ class Touching:
             self.failed.add(report.nodeid)
 
 
-def record(folder, tests):
-    """In a process of its own (see `main`): run `tests` and keep what they touch in `folder`."""
-    lines = coverage.Coverage(data_file=str(folder / "lines"), source_pkgs=["inferometer"])
+def record(folder, package, tests):
+    """In a process of its own (see `main`): run `tests` and keep what they touch of the package in `folder`."""
+    lines = coverage.Coverage(data_file=str(folder / "lines"), source_pkgs=[f"inferometer.{package}"])
     touching = Touching(lines)
     lines.start()
     pytest.main([*tests, "-q", "-p", "no:xdist", "-p", "no:cacheprovider"], plugins=[touching])
@@ -78,9 +78,9 @@ def test_files(name):
     return found
 
 
-def touched(tests):
+def touched(package, tests):
     """{file: {line: {test}}} and {test: seconds} of the tests in folders or files; those that are new are recorded."""
-    kept = KEPT / digest((ROOT / "src").rglob("*.py"))
+    kept = KEPT / f"{package}-{digest((ROOT / 'src' / 'inferometer' / package).rglob('*.py'))}"
     told = kept / "seconds.json"
     by_file = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
     seconds = {}
@@ -88,7 +88,7 @@ def touched(tests):
         wanted = test_files(name)
         new = [file for file in wanted if by_file.get(file, {}).get("digest") != wanted[file]]
         if new:
-            taken = recorded(kept, new)
+            taken = recorded(kept, package, new)
             by_file |= {file: {"digest": wanted[file], "seconds": of_file(file, taken)} for file in new}
             told.write_text(json.dumps(by_file), encoding="utf-8")
         for file in wanted:
@@ -100,14 +100,14 @@ def of_file(file, seconds):
     return {test: taken for test, taken in seconds.items() if test.partition("::")[0] == file}
 
 
-def recorded(kept, files):
+def recorded(kept, package, files):
     """The {test: seconds} of test files; their lines join those in `kept`."""
     print(f"recording the lines that {len(files)} test files touch, from {files[0]}", flush=True)
     new = kept / "new"
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    command = [sys.executable, __file__, str(new), *files]
-    environ = environment(MUTATION_LINES=str(new / "lines"))
+    command = [sys.executable, __file__, str(new), package, *files]
+    environ = environment(MUTATION_LINES=str(new / "lines"), MUTATION_PACKAGE=f"inferometer.{package}")
     subprocess.run(command, check=True, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL)
     data = coverage.CoverageData(basename=str(kept / "lines"))
     if (kept / "lines").exists():
@@ -129,4 +129,4 @@ def lines_in(kept, seconds):
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), sys.argv[2:])
+    record(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
