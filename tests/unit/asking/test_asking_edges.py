@@ -149,7 +149,8 @@ def test_given_calibrations_come_first_those_of_the_format_before_others():
 
 def test_every_part_of_a_question_has_its_name():
     found = ask("llama-3.2-1b", on="nvidia-l4", weights="i8", activations="bf16", kv="f16", batch=2, prompt=3,
-                generate=4, context=5, image=6, tp=7, pp=8, ep=9, dp=10, prefill_on="nvidia-h200", calibrated=False)  # fmt: skip
+                generate=4, context=5, image=6, tp=7, pp=8, ep=9, dp=10, prefill_on="nvidia-h200",
+                calibrated=False)  # fmt: skip
     workload = found.workload
     assert workload.precision == Precision(weights="i8", activations="bf16", kv="f16")
     assert workload.parallel == Parallel(tp=7, pp=8, ep=9, dp=10)
