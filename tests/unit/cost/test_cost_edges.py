@@ -1,10 +1,12 @@
 """Rules that no whole prediction shows: what a check refuses, which of two is taken, and what stands at an edge."""
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from inferometer.catalog import places
 from inferometer.catalog.load import read_rows
 from inferometer.core import Block, Calibration, Graph, Memory, Parallel, Precision, Symbol, Utilisation
 from inferometer.core.engine import Overheads, RuntimeEffects
@@ -33,7 +35,7 @@ from inferometer.cost.request import completed, decode_context, last_tokens, pre
 from inferometer.cost.work.classes import attention_path, class_of, class_path, dims_of, is_padded
 from inferometer.cost.work.collect import collect
 from inferometer.cost.work.count import coverage, known_part, with_formats
-from inferometer.cost.work.polynomial import Polynomial, spread_monomials
+from inferometer.cost.work.polynomial import NotPolynomialError, Polynomial, spread_monomials
 from inferometer.cost.work.prepare import Terms, prepare
 from inferometer.cost.work.rules import work_of
 from inferometer.cost.work.rules.attention import cached_bytes_per_token
@@ -351,6 +353,7 @@ def test_what_only_the_data_sizes_is_held_by_nobody_and_loops_are_counted_the_lo
     for model, direct in ((plain, True), (loop, False), (graph(unknown), False)):
         passing = residency_of(model, place(model, Parallel()), Terms(precision=BF16, effects=IDEAL)).passing
         assert (passing.first is not None) == direct
+        assert passing.use({"batch": 2, "query": 1, "context": 3, "logits": 1}).kv_bytes == 0
     formed = [residency_of(graph(mla(absorbed=form)), place(graph(mla(absorbed=form)), Parallel()),
                            Terms(precision=BF16, effects=IDEAL)).passing for form in (True, False)]  # fmt: skip
     assert [len(passing.inner) for passing in formed] == [0, 1]
@@ -542,6 +545,25 @@ def test_rows_that_send_have_floors_of_their_own_and_the_others_send_nothing():
         assert moved.link.min() == 0
 
 
+def test_the_doubt_of_two_tables_is_the_larger_and_grows_outside_of_the_first():
+    def table(stream, residual, most):
+        return Utilisation(op_class="linear", stream=stream, axes=("rows",), grid=((1.0, most),), values=(0.5, 0.5),
+                           residual=residual)  # fmt: skip
+
+    calibration = Calibration(device="m", runtime="ideal", dtype="bf16", created="2026",
+                              tables=(table("bf16", 0.1, 8.0), table("dram", 0.3, 99.0)))  # fmt: skip
+    model = graph(project("l", "x", "y", 64, 64))
+    plan = plan_of(prepared(model), MACHINE, weights_bytes=1.0, calibration=calibration)
+    assert plan.rates_in("prefill").spread[0, 0] == 0.3
+    sizes = {"batch": 1, "query": 16, "context": 0, "logits": 1}
+    step = plan.step(sizes, "prefill")
+    assert step.far[0, 0] == pytest.approx(np.log(2))
+    assert step.priced.spread[0, 0] == pytest.approx(0.3 * (1 + np.log(2)))
+    assert plan.step({**sizes, "query": 8}, "prefill").far[0, 0] == 0
+    sums = plan.step({**sizes, "query": np.array([2, 8, 16])}, "prefill").sums()
+    assert (len(sums), len(sums[1:]), sums[1:].time_s[0]) == (3, 2, sums.time_s[1])
+
+
 def test_arithmetic_goes_by_the_first_weight():
     def stored(name):
         return op("linear", [tokens("x", 8)], [tokens("y", 8)], [weight("w", 8, 8, dtype=name), weight("b", 8)])
@@ -651,7 +673,12 @@ def test_a_price_is_the_cheapest_offer_or_the_one_named():
     assert hourly_price(MACHINE, 1, Place()) is None
     assert hourly_price(MACHINE, 3, Place(usd_per_hour=2.0)).usd_per_hour == 2
     h100 = replace(MACHINE, name="nvidia-h100-sxm")
+    with pytest.raises(DomainError, match="has nvidia-h100-sxm, and machine was asked for"):
+        hourly_price(MACHINE, 1, Place(instance=places.instances_with("nvidia-h100-sxm")[0].name))
     one, two = (hourly_price(h100, devices, Place()) for devices in (1, 2))
+    offers = [hourly_price(h100, 1, Place(instance=each.name)) for each in places.instances_with("nvidia-h100-sxm")
+              if each.usd_per_hour is not None]  # fmt: skip
+    assert one.usd_per_hour == min(offer.usd_per_hour for offer in offers)
     assert two.usd_per_hour == pytest.approx(2 * one.usd_per_hour)
 
 
@@ -696,6 +723,16 @@ def test_polynomials_multiply_and_divide_like_numbers():
     value = spread_monomials([*product.terms], {"n": 5, "m": 7}, ())[:, 0] @ [*product.terms.values()]
     assert value == 13 * 6 * 5
     assert (6 * n * n * m // (3 * n)).terms == {("m", "n"): 2}
+    assert (n / 4).terms == {("n",): 0.25}
+    assert (6 * n * m / (2 * m)).terms == {("n",): 3}
+    assert (12 // Polynomial.of(4)).terms == {(): 3}
+    assert (n * (n + 1) // 2).terms == {("n", "n"): Fraction(1, 2), ("n",): Fraction(1, 2)}
+    for wrong in (lambda: n // 2, lambda: n // m, lambda: n // (n + 1), lambda: (n * n + n) // 4, lambda: 0.5 * n // 3):
+        with pytest.raises(NotPolynomialError):
+            wrong()
+    many = Polynomial({(name,): 1 for name in "abcdefghijklm"})
+    with pytest.raises(NotPolynomialError):
+        _ = many // 2
     assert (n + 0) is n
     assert (0 * n).terms == {}
     assert repr(2 * n + 3) == "2·n + 3"
