@@ -171,7 +171,6 @@ QUESTIONS = {  # name: graph, device, and what else is asked
     }),
     "padded": ("bert_mlm", GPU, {"workload": Workload(batch=3, prompt=37, precision=BF16), "runtime": "torch-compile"}),
     "read and written": ("t5", GPU, {"workload": lengths(), "runtime": "torch-eager", "options": Options(
-        sizes={"encoder": 37},
         host=HostCosts(sampling_s=2e-5), place=Place(usd_per_hour=3.0, grid="eu", pue="google"),
     )}),
     "widened": ("gpt_oss", GPU, {"workload": lengths(precision=Precision(weights="q8_0", activations="bf16")),
