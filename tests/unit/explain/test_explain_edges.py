@@ -13,11 +13,11 @@ from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.errors import DomainError, FormatError, UnknownNameError
 from inferometer.explain import resolve, trying
 from inferometer.explain.explanation import _above, _can_predict, _headline, explain, explanation_document
-from inferometer.explain.findings import findings_of
+from inferometer.explain.findings import findings_of, overheads
 from inferometer.explain.gains import pricer
 from inferometer.explain.judging import _missing_calibration, _question_behind, judge_profile
 from inferometer.explain.pages import finding_page
-from inferometer.explain.residual import KindGap, _alike
+from inferometer.explain.residual import KindGap, _alike, explain_residual
 from inferometer.explain.resolve import device_behind, graph_behind
 from inferometer.explain.samples import growth
 from inferometer.explain.trying import Trial, _blank, _judged, _overlap, try_changes, with_change
@@ -73,6 +73,8 @@ def test_of_two_slow_phases_the_one_that_loses_most_is_told():
     assert slow(0.2, 0.05).phase == "prefill"
     assert slow(0.6, 0.05).phase == "decode"
     assert slow(0.7, 0.07) is None
+    assert slow(0.9, 0.02).phase == "decode", "what comes after a phase that is not slow is looked at too"
+    assert slow(None, 0.02).phase == "decode"
     quick = slow(0.2, 0.09)
     assert (quick.gain, quick.evidence["share_of_floor"]) == (pytest.approx(5.0), pytest.approx(0.001))
 
@@ -164,6 +166,41 @@ def test_kinds_are_alike_where_they_are_off_by_more_than_a_little():
     assert not _alike((gap("a", 1.2),), 1.2)
     assert not _alike((gap("a", 1.2), gap("b", 1.2 * exp(0.31))), 2.5)
     assert not _alike((gap("a", 1.2), gap("b", 1.3)), 25.0), "neither matters"
+    assert _alike((gap("a", 1.2), gap("b", 1.3)), 15.0), "a fifteenth matters"
+    little = KindGap(kind="c", measured_s=1.0, predicted_s=0.01, share=0.5, ops=1)
+    assert _alike((gap("a", 1.2), gap("b", 1.3), little), 3.5), "a kind that was to take hardly anything says nothing"
+
+
+def test_what_is_as_predicted_to_the_last_bit_has_no_difference_to_share():
+    made = profile(forward(op("a", "linear", 0.75, predicted_s=0.75), op("b", "norm", 0.25, predicted_s=0.25),
+                           predicted_s=1.0))  # fmt: skip
+    (story,) = explain_residual(made)
+    assert (story.blame, [kind.share for kind in story.kinds]) == ("none", [0.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize(("first", "named"), [(0.5, False), (0.625, True)])
+def test_a_layer_with_more_than_half_of_a_difference_is_named(first, named):
+    ops = (op("x", "linear", 1.0 + first, predicted_s=1.0), op("y", "linear", 2.0 - first, predicted_s=1.0),
+           op("z", "norm", 1.0, predicted_s=1.0))  # fmt: skip
+    (story,) = explain_residual(profile(forward(*ops, seconds=4.0, predicted_s=3.0)))
+    assert story.blame == "model"
+    assert ("most of it in x" in story.sentence) == named
+
+
+def test_converting_formats_is_said_in_seconds_or_in_words(monkeypatch):
+    made = profile(forward(computing(0.9), op("dq", "dequantize", 0.1)))
+    assert found("quantisation.overhead", made).title == "Converting number formats takes 10% of the forward pass"
+    engine = SimpleNamespace(effects=SimpleNamespace(expanded={"f32"}), compiled_by=None)
+    monkeypatch.setattr(overheads, "engine_or_ideal", lambda _runtime: engine)
+    bare = replace(profile(forward(computing(1.0))), runtime="r")
+    told = overheads.quantisation_overhead(case_of(bare, CPU, price=lambda *_: gain(3.0)))
+    assert told.title == "r writes f32 weights out before it uses them"
+    assert (told.evidence["speedup_in_f16"], told.evidence["share"]) == (3.0, 0.0)
+
+
+def gain(times):
+    return Gain(change="c", phase="forward", before_s=1.0, after_s=1 / times, gain=times, low=times, high=times,
+                throughput_gain=times)  # fmt: skip
 
 
 # Models and devices behind a name.
@@ -217,6 +254,10 @@ def test_the_question_behind_a_profile_is_the_one_it_answers():
     assert (question.runtime, question.graph, question.device, question.roof) == ("ideal", "graph", CPU, "roof")
     assert (question.threads, question.options.sizes, question.workload) == (3, {"n": 2}, made.workload)
     assert question.calibrated
+    judged = replace(made, judged_by=JudgedBy(device=CPU))
+    assert _question_behind(judged, "graph", CPU, roof=None, sizes={})[0].calibrated, (
+        "a measurement is judged by the newest"
+    )
     predicted = replace(made, kind="predicted", runtime=None, judged_by=JudgedBy(device=CPU))
     question, notes = _question_behind(predicted, "graph", CPU, roof=None, sizes={})
     assert (question.calibrated, notes) == (False, ())
