@@ -13,6 +13,7 @@ from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.profile import Phase
 from inferometer.core.workload import Workload
 from inferometer.cost.energy import PowerModel, power_model
+from inferometer.cost.exact import ceil_log2, larger, smaller
 from inferometer.cost.headline import headline_times, with_repeats
 from inferometer.cost.memory.fit import fit
 from inferometer.cost.memory.footprint import footprint
@@ -359,6 +360,24 @@ def test_what_only_the_data_sizes_is_held_by_nobody_and_loops_are_counted_the_lo
     assert [len(passing.inner) for passing in formed] == [0, 1]
 
 
+def test_a_cache_that_a_product_reads_is_kept_by_name():
+    past = tensor("past.{}", 3, 8, role="kv")
+    model = graph(op("matmul", [tokens("q", 8), past], [tokens("y", 3)], contracted=8), count=2)
+    passing = residency_of(model, place(model, Parallel()), Terms(precision=BF16, effects=IDEAL)).passing
+    assert passing.first is None
+    assert passing.use({"batch": 1, "query": 1, "context": 0, "logits": 1}).kv_bytes == 2 * 24 * 2
+
+
+def test_the_smaller_and_the_larger_go_by_element_whichever_side_has_several():
+    many = np.array([1, 5])
+    for one, other in ((many, 3), (3, many)):
+        assert larger(one, other).tolist() == [3, 5]
+        assert smaller(one, other).tolist() == [1, 3]
+    assert (larger(10**30, 1), smaller(10**30, 10**31)) == (10**30, 10**30), "ints stay exact"
+    assert [ceil_log2(count) for count in (1, 2, 3, 8, 9)] == [0, 1, 2, 3, 4]
+    assert ceil_log2(np.array([1, 3, 8])).tolist() == [0, 2, 3]
+
+
 def test_a_cache_is_kept_in_the_format_of_the_keys_unless_another_is_named():
     keys = replace(tokens("k", 8), dtype="i8")
     cached = attend("a", heads=2, kv_heads=2, head_dim=4)
@@ -396,6 +415,44 @@ def test_biases_are_weights_and_stored_scales_are_none():
     routed = {"experts": 4, "top_k": 2}
     assert flops("moe_router", [matrix, bias], **routed) - flops("moe_router", [matrix, scale], **routed) == 4
     assert flops("moe_router", [matrix], **routed) == 4 * (12 + 5 + 1)
+
+
+def test_every_operand_counts_whether_it_comes_in_or_is_stored():
+    def flops(kind, inputs, kept=(), outputs=None, **attributes):
+        out = outputs or [tensor("y", 2, 6)]
+        return work_of(op(kind, inputs, out, kept, **attributes), at()).total_flops
+
+    x, z, bias = tensor("x", 2, 6), tensor("z", 2, 6), weight("b", 6)
+    assert [flops("elementwise", [x], function="sum"), flops("elementwise", [x, z], [bias], function="sum")] == [12, 24]
+    assert flops("elementwise", [x, z], [bias], function="add") == 12
+    assert flops("elementwise", [x, z], [bias, bias], function="max", flops_per_element=7) == 84
+    ids = tensor("i", 2, 6, role="index")
+    assert [flops("activation", [x, ids], function="relu"), flops("activation", [x, z], function="relu")] == [12, 24]
+    assert [flops("norm", [x, z], norm="rms"), flops("norm", [x, ids], norm="rms")] == [48, 36]
+    assert flops("norm", [x], [tensor("c", 6, role="constant")], norm="odd") == 5 * 12
+    assert [flops("norm", [x], norm="lrn"), flops("norm", [x], norm="lrn", size=3)] == [9 * 12, 7 * 12]
+    assert [flops("matmul", [x, z]), flops("matmul", [x, z, bias]), flops("matmul", [x, z], contracted=3)] == [
+        144,
+        156,
+        72,
+    ]
+    assert [flops("reduce", [x], function=name) for name in ("sum", "l2", "logsumexp", "odd")] == [12, 24, 48, 12]
+    assert [flops("sampling", [x], function="greedy"), flops("sampling", [x]), flops("sampling", [x], top_k=8)] == [
+        12, 60, 12 * 8,
+    ]  # fmt: skip
+    assert [flops("sort", [x]), flops("sort", [x], k=2), flops("sort", [x], axis=0), flops("sort", [x], k=99)] == [
+        36, 12, 12, 36,
+    ]  # fmt: skip
+    assert [flops("quantize", [x]), flops("quantize", [x], dynamic=True), flops("dequantize", [x])] == [60, 84, 24]
+    turned = {"outputs": [x, tensor("k", 2, 4)]}
+    assert [flops("rotary", [x], **turned), flops("rotary", [x], **turned, rotary_dim=2, head_dim=4)] == [60, 30]
+    scan = {"inner": 4, "state": 3, "heads": 5}
+    assert [flops("ssm_scan", [x], **scan), flops("ssm_scan", [x], **scan, version=2)] == [2 * 96, 2 * 82]
+    cell = {"hidden": 3, "cell": "gru"}
+    kept = [weight("w", 9, 6), weight("r", 9, 3)]
+    assert [flops("recurrent", [x], kept, **cell), flops("recurrent", [x], [*kept, bias], **cell, directions=2)] == [
+        2 * 3 * (3 * 18 + 14), 2 * 2 * 3 * (3 * 19 + 14),
+    ]  # fmt: skip
 
 
 def test_a_resize_weighs_neighbours_in_as_many_dimensions_as_there_are():
