@@ -27,7 +27,26 @@ from trying import OPTIONS, Trying, prepare
 PACKAGES = ("cost", "calibrate", "measure", "bench", "explain", "readers")
 MORE = ("asking", "sweep", "store", "profiler", "formulas", "hub", "runtimes")
 RESULTS = ROOT / "benchmarks" / "recorded" / "mutation.json"
-KEPT = ROOT / ".mutation"
+# Where rules of a package are held besides its own unit tests. Slow ones that only repeat those are left out: the share
+# caught is then a lower bound.
+SHARED = {
+    "cost": (
+        "property/test_price.py", "property/test_work_rules.py", "property/test_cost_floor.py",
+        "golden/test_cost_devices.py", "golden/test_cost_encoder_decoder.py", "golden/test_predict.py",
+    ),
+    "bench": ("property/test_bench_statistics.py",),
+    "explain": ("golden/test_explain.py",),
+    "readers": (
+        "contract/test_readers.py", "golden/test_parameters.py", "golden/test_gguf_models.py",
+        "property/test_binary_readers_fuzz.py", "property/test_onnx_fuzz.py",
+    ),
+    "asking": ("property/test_doors.py",),
+    "formulas": ("golden/test_formulas.py", "golden/test_formula_options.py", "property/test_formulas.py"),
+    "store": ("contract/test_store.py",),
+    "runtimes": ("contract/test_runtimes.py",),
+    "profiler": ("property/test_profiler.py",),
+    "sweep": ("property/test_sweep.py",),
+}  # fmt: skip
 TARGET = 0.9
 
 
@@ -37,7 +56,7 @@ def asked():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--count", type=int, default=60, help="mutants of each package")
     parser.add_argument(
-        "--tests", nargs="*", help="folders under tests/; default: the package's own and the shared ones"
+        "--tests", nargs="*", help="folders or files under tests/; default: the package's own and those of SHARED"
     )
     parser.add_argument("--again", metavar="FILE", help="try only the survivors that this file of results lists")
     parser.add_argument("--quick", action="store_true", help="do not try survivors once more in a new process")
@@ -45,21 +64,9 @@ def asked():
     return parser.parse_args()
 
 
-def folders_for(package):
-    """Where a rule of the package may be held: its own tests, and those that every package shares."""
-    return [f"unit/{Path(package).parts[0]}", "property", "golden", "contract"]
-
-
-def lines_of(folders):
-    lines, seconds = {}, {}
-    for folder in folders:
-        found, taken = touched(KEPT / folder.replace("/", "-"), [f"tests/{folder}"])
-        seconds |= taken
-        for file, by_line in found.items():
-            ours = lines.setdefault(file, {})
-            for line, tests in by_line.items():
-                ours.setdefault(line, set()).update(tests)
-    return lines, seconds
+def tests_of(package):
+    name = Path(package).parts[0]
+    return [f"unit/{name}", *SHARED.get(name, ())]
 
 
 def told(mutant):
@@ -75,7 +82,7 @@ class Tried(Trying):
     """The mutants of a package, each printed with who caught it."""
 
     def __init__(self, package, mutants, folders, *, sure):
-        super().__init__(*lines_of(folders), sure=sure)
+        super().__init__(*touched(Path(package).parts[0], folders), sure=sure)
         self.package, self.mutants, self.known = package, mutants, equivalents()
         self.survivors, self.unnoticeable, self.ended = [], 0, False
 
@@ -139,7 +146,7 @@ def main():
         mutants = sample(package, arguments.count, arguments.seed)
         if again is not None:
             mutants = [mutant for mutant in mutants if (mutant.before, mutant.after) in again]
-        found = tried(package, mutants, arguments.tests or folders_for(package), sure=not arguments.quick)
+        found = tried(package, mutants, arguments.tests or tests_of(package), sure=not arguments.quick)
         print(f"{package}: {found['caught']} of {found['mutants']} caught", flush=True)
         if again is None:
             kept = json.loads(arguments.results.read_text(encoding="utf-8")) if arguments.results.exists() else {}

@@ -39,6 +39,9 @@ NEIGHBOURS = {
 FIXED_ORDER = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "cast", "field", "replace", "sub", "match"}
 ANY_ORDER = {"min", "max", "hypot", "gcd", "lcm", "minimum", "maximum", "larger", "smaller", "isclose", "union"}
 
+# Keywords that guard against what cannot happen, say how something is kept, or only describe.
+GUARDS = {"strict", "maxsize", "encoding", "exist_ok", "slots", "kw_only", "help", "metavar"}
+
 
 class Rewrite(Operator):
     """An operator that writes other code in a node's place: `rewrites(node)` gives the codes."""
@@ -159,7 +162,7 @@ def swapped(argument, other):
 
 
 class DropKeyword(Rewrite):
-    """f(a, k=v) → f(a)."""
+    """f(a, k=v) → f(a), but for keywords that only guard."""
 
     @staticmethod
     def rewrites(node):
@@ -170,6 +173,7 @@ class DropKeyword(Rewrite):
             if argument.type == "argument"
             and argument.children[1].type == "operator"
             and argument.children[1].value == "="
+            and argument.children[0].value not in GUARDS
         ]
         return [", ".join(codes([other]) for other in arguments if other is not gone) for gone in named]
 

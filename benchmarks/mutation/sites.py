@@ -8,12 +8,11 @@ from pathlib import Path
 
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
-from operators import CLASSES
+from operators import CLASSES, GUARDS
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "inferometer"
 # Words, not numbers: what a log line, a warning or a help text says is no rule that a test should hold.
-GUARDS = {"strict", "maxsize", "encoding", "exist_ok", "slots", "kw_only"}  # of what cannot happen, or how it is kept
 SAID_BY = {"log", "logger", "logging", "warnings", "say", "told", "tell"}
 
 

@@ -1,7 +1,12 @@
-"""Which tests touch which line, and how long each takes: one run of the tests with coverage.py, a context a test."""
+"""Which tests touch which line of a package, and how long each takes: one run with coverage.py, a context a test.
 
+Kept by what the package's source says, a test file at a time: where only tests changed, only those files run again.
+"""
+
+import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -12,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 OVERLAY = Path(__file__).parent / "overlay"
+KEPT = ROOT / ".mutation"
 
 
 def environment(**more):
@@ -40,35 +46,87 @@ class Touching:
             self.failed.add(report.nodeid)
 
 
-def record(kept, tests):
-    """In a process of its own (see `main`): run `tests` and keep what they touch in the folder `kept`."""
-    lines = coverage.Coverage(data_file=str(kept / "lines"), source_pkgs=["inferometer"])
+def record(folder, package, tests):
+    """In a process of its own (see `main`): run `tests` and keep what they touch of the package in `folder`."""
+    lines = coverage.Coverage(data_file=str(folder / "lines"), source_pkgs=[f"inferometer.{package}"])
     touching = Touching(lines)
     lines.start()
     pytest.main([*tests, "-q", "-p", "no:xdist", "-p", "no:cacheprovider"], plugins=[touching])
     lines.stop()
     lines.save()
-    lines.combine([str(kept)], keep=False)
+    lines.combine([str(folder)], keep=False)
     lines.save()
     seconds = {test: taken for test, taken in touching.seconds.items() if test not in touching.failed}
-    (kept / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
+    (folder / "seconds.json").write_text(json.dumps(seconds), encoding="utf-8")
 
 
-def touched(kept, tests):
-    """{file: {line: {test}}} and {test: seconds} of `tests`, recorded in the folder `kept` if not there already."""
-    if not (kept / "seconds.json").exists():
-        kept.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, __file__, str(kept), *tests]
-        subprocess.run(command, check=True, cwd=ROOT, env=environment(MUTATION_LINES=str(kept / "lines")))
-    seconds = json.loads((kept / "seconds.json").read_text(encoding="utf-8"))
+def digest(files):
+    found = hashlib.sha256()
+    for file in sorted(files):
+        found.update(str(file.relative_to(ROOT)).encode() + file.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def test_files(name):
+    """{path: digest} of the test files in a folder under tests/ (or of one file), each with the modules beside it."""
+    common = [ROOT / "tests" / "conftest.py", *(ROOT / "tests" / "fakes").glob("*.py")]
+    path = ROOT / "tests" / name
+    found = {}
+    for file in sorted(path.rglob("test_*.py")) if path.is_dir() else [path]:
+        beside = [module for module in file.parent.glob("*.py") if not module.name.startswith("test_")]
+        found[file.relative_to(ROOT).as_posix()] = digest({file, *beside, *common})
+    return found
+
+
+def touched(package, tests):
+    """{file: {line: {test}}} and {test: seconds} of the tests in folders or files; those that are new are recorded."""
+    kept = KEPT / f"{package}-{digest((ROOT / 'src' / 'inferometer' / package).rglob('*.py'))}"
+    told = kept / "seconds.json"
+    by_file = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
+    seconds = {}
+    for name in tests:
+        wanted = test_files(name)
+        new = [file for file in wanted if by_file.get(file, {}).get("digest") != wanted[file]]
+        if new:
+            taken = recorded(kept, package, new)
+            by_file |= {file: {"digest": wanted[file], "seconds": of_file(file, taken)} for file in new}
+            told.write_text(json.dumps(by_file), encoding="utf-8")
+        for file in wanted:
+            seconds |= by_file[file]["seconds"]
+    return lines_in(kept, seconds), seconds
+
+
+def of_file(file, seconds):
+    return {test: taken for test, taken in seconds.items() if test.partition("::")[0] == file}
+
+
+def recorded(kept, package, files):
+    """The {test: seconds} of test files; their lines join those in `kept`."""
+    print(f"recording the lines that {len(files)} test files touch, from {files[0]}", flush=True)
+    new = kept / "new"
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    command = [sys.executable, __file__, str(new), package, *files]
+    environ = environment(MUTATION_LINES=str(new / "lines"), MUTATION_PACKAGE=f"inferometer.{package}")
+    subprocess.run(command, check=True, cwd=ROOT, env=environ, stdout=subprocess.DEVNULL)
+    data = coverage.CoverageData(basename=str(kept / "lines"))
+    if (kept / "lines").exists():
+        data.read()
+    more = coverage.CoverageData(basename=str(new / "lines"))
+    more.read()
+    data.update(more)
+    return json.loads((new / "seconds.json").read_text(encoding="utf-8"))
+
+
+def lines_in(kept, seconds):
     data = coverage.CoverageData(basename=str(kept / "lines"))
     data.read()
     lines = {}
     for file in data.measured_files():
         by_line = data.contexts_by_lineno(file)
         lines[file] = {line: {test for test in tests if test in seconds} for line, tests in by_line.items()}
-    return lines, seconds
+    return lines
 
 
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), sys.argv[2:])
+    record(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

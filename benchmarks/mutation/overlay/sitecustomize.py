@@ -36,7 +36,10 @@ def tell_lines():
 
     context = settings["PYTEST_CURRENT_TEST"].rpartition(" (")[0]
     telling = coverage.Coverage(
-        data_file=settings["MUTATION_LINES"], data_suffix=True, source_pkgs=["inferometer"], context=context
+        data_file=settings["MUTATION_LINES"],
+        data_suffix=True,
+        source_pkgs=[settings["MUTATION_PACKAGE"]],
+        context=context,
     )
     telling.start()
 

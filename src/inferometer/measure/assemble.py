@@ -38,6 +38,7 @@ from inferometer.measure.ops import measured_ops
 from inferometer.measure.raw import memory_over_time
 from inferometer.measure.steps import with_steps
 from inferometer.readers.sizes import bind
+from inferometer.units import format_quantity
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def _on_device(phase: Phase, kernels: Sequence[Kernel]) -> tuple[Phase, Sequence
 def _correction_notes(name: str, clean: float, corrected: Corrected, kernels: int) -> Iterable[str]:
     over = corrected.raw_s / clean - 1
     if over > _SMALL:
-        cost = f"{corrected.cost_s * 1e6:.2g} µs of timing were taken out of each of {kernels} kernels"
+        cost = f"{format_quantity(corrected.cost_s, 's')} of timing were taken out of each of {kernels} kernels"
         scaled = f"times were scaled by {corrected.scale:.2f}"
         done = " and ".join(words for words, so in ((cost, corrected.cost_s > 0), (scaled, corrected.scale < 1)) if so)
         yield f"{name}: the engine's timers add up to {over:.0%} more than the clean run; {done}."

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from inferometer.catalog.engines import runtime_effects
 from inferometer.core import Device, Memory
 from inferometer.core.calibration import Calibration, Utilisation
 from inferometer.core.codec import document
@@ -21,7 +22,7 @@ from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph
 from inferometer.readers.huggingface import graph_from_config
-from unit.cost.machines import machine, stated
+from unit.cost.machines import WIRE, machine, stated
 
 TOLD = Path(__file__).parent / "answers.json"
 CONFIGS = Path(__file__).parents[2] / "data" / "huggingface"
@@ -45,6 +46,12 @@ NPU = Device(
     peaks={"i8": stated(1e11), "f16": stated(5e10)},
     memories=(Memory(level="dram", capacity_bytes=stated(8e9), bandwidth_bytes_per_s=stated(2e9)),),
 )  # fmt: skip
+TWO_CACHES = replace(GPU, name="two caches", memories=(
+    *GPU.memories, Memory(level="l1", capacity_bytes=stated(3e3), bandwidth_bytes_per_s=stated(90e9)),
+))  # fmt: skip
+SLOW_WIRE = replace(WIRE, name="slow wire", bandwidth_bytes_per_s=stated(3e8), latency_s=stated(4e-5))
+WIDENING = replace(runtime_effects("torch-eager"), name="widening", expanded=frozenset({"q8_0"}),
+                   instead={"q8_0": ("bf16",)})  # fmt: skip
 BF16 = Precision(weights="bf16", activations="bf16", kv="bf16")
 F32 = Precision(weights="f32", activations="f32")
 
@@ -66,6 +73,15 @@ CALIBRATION = Calibration(
     factors={"linear.decode": 1.2, "vector.prefill": 0.9},
     residuals={"linear": 0.07, "vector": 0.1, "attention.decode": 0.2, "step.decode": 0.05},
 )  # fmt: skip
+
+NARROW = replace(CALIBRATION, tables=(
+    Utilisation(op_class="linear", stream="bf16", axes=("rows",), grid=((1.0, 8.0, 16.0),), values=(0.01, 0.1, 0.2),
+                residual=0.06),
+    Utilisation(op_class="linear", stream="dram", axes=("weight_bytes",), grid=((1e3, 2e3),), values=(0.2, 0.3),
+                residual=0.09),
+    table("vector", ("elements",), ((64.0, 128.0),), (0.05, 0.1)),
+    table("attention", ("sequences", "keys"), ((2.0, 4.0), (4.0, 16.0)), (0.02, 0.03, 0.05, 0.08)),
+), residuals={"linear": 0.08, "step": 0.04, "host": 0.2})  # fmt: skip
 
 
 RESNET = {
@@ -150,6 +166,40 @@ QUESTIONS = {  # name: graph, device, and what else is asked
     "diffusion": ("unet_sd15", GPU, {
         "workload": Workload(batch=2, image=128, precision=BF16), "options": Options(steps=7),
     }),
+    "chunks, each with its logits": ("gemma2", GPU, {
+        "workload": lengths(batch=2), "options": Options(chunk=9, cached_prefix=2), "runtime": "torch-eager",
+    }),
+    "padded": ("bert_mlm", GPU, {"workload": Workload(batch=3, prompt=37, precision=BF16), "runtime": "torch-compile"}),
+    "read and written": ("t5", GPU, {"workload": lengths(), "runtime": "torch-eager", "options": Options(
+        host=HostCosts(sampling_s=2e-5), place=Place(usd_per_hour=3.0, grid="eu", pue="google"),
+    )}),
+    "widened": ("gpt_oss", GPU, {"workload": lengths(precision=Precision(weights="q8_0", activations="bf16")),
+        "runtime": WIDENING, "options": Options(overrides={"*lm_head*": "bf16"})}),
+    "drafted steps alone": ("llama", GPU, {
+        "workload": Workload(context=60, batch=2, precision=BF16),
+        "options": Options(
+            speculative=Speculative(draft=graph_of("llama_tied"), length=2, acceptance=0.6),
+            host=HostCosts(sampling_s=2e-5, detokenise_s_per_token=1e-6),
+        ),
+    }),
+    "calibrated, beyond its tables": ("llama", TWO_CACHES, {
+        "workload": lengths(batch=50), "runtime": "torch-graph", "calibration": NARROW,
+        "options": Options(chunk=10),
+    }),
+    "all at once": ("qwen2_moe", TWO_CACHES, {
+        "workload": lengths(parallel=Parallel(tp=2, dp=2, ep=4, pp=2), batch=7),
+        "options": Options(micro_batches=2, overlap=0.2, imbalance=1.2, sequence_parallel=True, link=SLOW_WIRE,
+                           energy=EnergyCosts(joules_per_flop=1e-12, joules_per_byte=5e-11)),
+    }),
+    "offloaded by two": ("llama", GPU, {
+        "workload": lengths(parallel=Parallel(tp=2)), "options": Options(offload=Offload(layers=1)),
+        "runtime": "torch-graph",
+    }),
+    "windows": ("mistral", GPU, {"workload": lengths(prompt=61), "runtime": "torch-compile"}),
+    "rotated and gated": ("phi3", CPU, {"workload": lengths(precision=F32), "runtime": "onnxruntime"}),
+    "latent by two": ("deepseek_v3", GPU, {"workload": lengths(parallel=Parallel(tp=2)), "runtime": "torch-eager"}),
+    "seen and told": ("qwen2_vl", GPU, {"workload": lengths(image=56), "runtime": "torch-graph"}),
+    "second states": ("mamba2", TWO_CACHES, {"workload": lengths(), "runtime": "torch-eager"}),
     "transformer of noise": ("flux", GPU, {
         "workload": Workload(image=96, precision=BF16), "options": Options(steps=3),
     }),

@@ -33,7 +33,7 @@ _HOT = re.compile(r"throttl|temperature|thermal|clock", re.IGNORECASE)
 def latency_tail(case: Case) -> Finding | None:
     phase = case.steady
     samples = sorted(level_samples(phase)) if phase else []
-    level = next((p for p in _PERCENTILES if plain.supported(p, len(samples))), None) if samples else None
+    level = next((p for p in _PERCENTILES if plain.supported(p, len(samples))), None)
     if phase is None or level is None:
         return None
     middle, high = plain.percentile_of(samples, 0.5), plain.percentile_of(samples, level)

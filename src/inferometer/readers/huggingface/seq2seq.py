@@ -12,6 +12,8 @@ from inferometer.readers.huggingface.family import Family, part_of
 from inferometer.readers.huggingface.layer import Layer, stack
 from inferometer.readers.huggingface.plan import attention_of, planned_layers
 
+_TEXT = 512  # tokens of a text, where neither the config nor the question says how many
+
 
 def seq2seq(family: Family, config: Config, heads: tuple[str, ...], place: Place) -> Body:
     prefix = place.body
@@ -50,9 +52,10 @@ def _encoder(family: Family, config: Config, prefix: str, *, alone: bool) -> Bod
     final = nn.norm(
         "encoder.final_norm", stream, family.norm, f"{prefix}{family.names['encoder_norm']}", bias=family.norm_bias
     )
-    sizes = {"frames": 2 * config.whole("max_source_positions")} if hears else {}
-    if not hears and (limit := config.whole("n_positions", None)) is not None:
-        sizes = {"encoder": limit}
+    if hears:
+        sizes = {"frames": 2 * config.whole("max_source_positions")}
+    else:  # relative positions have no limit, and mT5's config states none
+        sizes = {"encoder": config.whole("n_positions", _TEXT)}
     return Body(
         blocks=(
             Block(name="encoder.embed", ops=ending_in(stem, stream.name)),

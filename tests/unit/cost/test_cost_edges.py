@@ -1,0 +1,795 @@
+"""Rules that no whole prediction shows: what a check refuses, which of two is taken, and what stands at an edge."""
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from inferometer.catalog import places
+from inferometer.catalog.load import read_rows
+from inferometer.core import Block, Calibration, Graph, Memory, Parallel, Precision, Symbol, Utilisation
+from inferometer.core.engine import Overheads, RuntimeEffects
+from inferometer.core.profile import Phase
+from inferometer.core.workload import Workload
+from inferometer.cost.energy import PowerModel, power_model
+from inferometer.cost.exact import ceil_log2, larger, smaller
+from inferometer.cost.headline import headline_times, with_repeats
+from inferometer.cost.memory.fit import fit
+from inferometer.cost.memory.footprint import footprint
+from inferometer.cost.memory.inventory import inventory
+from inferometer.cost.memory.liveness import live_bytes
+from inferometer.cost.memory.residency import residency_of
+from inferometer.cost.money import hourly_price
+from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
+from inferometer.cost.parallel import is_layer, layer_count, place, stage_share
+from inferometer.cost.phases import constant_phase, latency_notes, load_phase, site_of
+from inferometer.cost.precision import arithmetic_for, counted_precision, weight_formats, with_overrides
+from inferometer.cost.predict import predict_graph
+from inferometer.cost.price.collectives import message_seconds
+from inferometer.cost.price.plan import plan_of
+from inferometer.cost.price.price import Levels, levels_of
+from inferometer.cost.price.priors import _prior, storage_prior
+from inferometer.cost.price.utilisation import TableReader
+from inferometer.cost.ready import make_ready
+from inferometer.cost.request import completed, decode_context, last_tokens, prefill_steps
+from inferometer.cost.work.classes import attention_path, class_of, class_path, dims_of, is_padded
+from inferometer.cost.work.collect import collect
+from inferometer.cost.work.count import coverage, known_part, with_formats
+from inferometer.cost.work.polynomial import NotPolynomialError, Polynomial, spread_monomials
+from inferometer.cost.work.prepare import Terms, prepare
+from inferometer.cost.work.rules import work_of
+from inferometer.cost.work.rules.attention import cached_bytes_per_token
+from inferometer.errors import DomainError, InferometerError
+from unit.cost.decoders import BF16, at, attend, decoder, project, tensor, tokens, weight
+from unit.cost.examples import cross, encoder, experts, mla, op, same, state
+from unit.cost.machines import MACHINE, WIRE, machine, stated
+
+SMALL = decoder(layers=4, hidden=64, heads=4, kv_heads=2, head_dim=16, ffn=128, vocab=100)
+IDEAL = RuntimeEffects(name="ideal", title="nothing added")
+
+
+def graph(*ops, count=1, **rest):
+    return Graph(name="graph", blocks=(Block(name="all", ops=ops, count=count),), precision="bf16", **rest)
+
+
+def prepared(model, effects=IDEAL, precision=BF16, **plan):
+    return prepare(model, place(model, Parallel(**plan)), Terms(precision=precision, effects=effects))
+
+
+# What is asked: windows, prompts and steps.
+
+
+def test_a_prompt_left_open_is_512_tokens_or_what_the_window_leaves():
+    reader = graph(project("p", "x", "q", 128, 128), encoder(), inputs=(tokens("x", 128),))
+    assert completed(reader, Workload(), Options()).prompt == 512
+    assert completed(replace(reader, context_limit=40), Workload(), Options()).prompt == 40
+    assert completed(SMALL, Workload(), Options()).prompt == 512
+    assert completed(replace(SMALL, context_limit=300), Workload(), Options()).prompt == 150
+    with pytest.raises(DomainError, match="prompt and generation would be 2"):
+        completed(replace(SMALL, context_limit=1), Workload(generate=1), Options())
+    assert completed(replace(SMALL, context_limit=600), Workload(prompt=590), Options()).generate == 10
+    assert completed(replace(SMALL, context_limit=600), Workload(prompt=100), Options()).generate == 128
+    with pytest.raises(DomainError, match="the prompt would be 41"):
+        completed(replace(reader, context_limit=40), Workload(prompt=41), Options())
+    with pytest.raises(DomainError, match="the context would be 601"):
+        completed(replace(SMALL, context_limit=600), Workload(context=601), Options())
+    with pytest.raises(DomainError, match="prompt and generation would be 601"):
+        completed(replace(SMALL, context_limit=600), Workload(prompt=500, generate=101), Options())
+    with pytest.raises(DomainError, match="5 cached tokens leave nothing of a prompt of 5"):
+        completed(SMALL, Workload(prompt=5), Options(cached_prefix=5))
+    completed(SMALL, Workload(prompt=6), Options(cached_prefix=5))
+
+
+def test_an_encoder_has_the_prompt_and_the_decoder_a_start_token():
+    reads = replace(SMALL, metadata={"default_sizes": {"encoder": 77}}, context_limit=20)
+    asked = completed(reads, Workload(prompt=500), Options(cached_prefix=3))
+    assert asked.generate == 20, "the prompt is not in the decoder's window"
+    assert last_tokens(reads, replace(asked, generate=9)) == 9
+    assert decode_context(reads, replace(asked, generate=9)) == 1 + 3.5
+    hears = replace(SMALL, metadata={"default_sizes": {"frames": 80}})
+    assert completed(hears, Workload(), Options()).prompt == 1
+
+
+def test_steps_of_a_prompt():
+    asked = Workload(prompt=10)
+    assert prefill_steps(SMALL, asked, Options(chunk=4, cached_prefix=3), encodes=False) == [(4, 3), (3, 7)]
+    assert prefill_steps(SMALL, asked, Options(chunk=4, cached_prefix=3), encodes=True) == [(10, 0)]
+    assert prefill_steps(SMALL, Workload(), Options(cached_prefix=3), encodes=False) == [(1, 0)], "one token is read"
+    assert last_tokens(SMALL, Workload(context=7)) == 8
+    assert last_tokens(SMALL, Workload(prompt=7, generate=5)) == 11
+    assert last_tokens(SMALL, Workload(prompt=7)) == 7
+
+
+# Classes, paths and shapes.
+
+
+def test_the_names_to_look_for_are_the_most_specific_first():
+    wide, narrow = attend("a", heads=2, kv_heads=2, head_dim=65), attend("a", heads=2, kv_heads=2, head_dim=64)
+    ends = [f"attention.prefill{end}" for end in (".wide", "")]
+    assert class_path(wide, "prefill") == (*ends, "attention")
+    assert class_path(wide, "prefill", "padded") == ("attention.padded.wide", "attention.padded", "attention")
+    masked = ("attention.masked.narrow", "attention.masked", "attention.prefill.narrow", "attention.prefill")
+    assert class_path(narrow, "prefill", "masked") == (*masked, "attention")
+    values = attend("a", heads=2, kv_heads=2, head_dim=64, value_dim=80)
+    assert class_path(values, "decode")[0] == "attention.decode.wide"
+    assert class_path(same("softmax"), "decode") == ("vector.decode", "vector")
+    assert class_path(same("softmax"), "decode", fused=True) == ("vector.fused", "vector.decode", "vector")
+    product = project("l", "x", "y", 3, 5)
+    assert class_path(product, "decode", fused=True) == ("linear.decode", "linear")
+    assert class_of(op("convolution", in_channels=1, groups=1, kernel=(3,), out_channels=4)) == "convolution"
+
+
+def test_only_attention_over_texts_without_a_cache_meets_padding():
+    plain, cached = encoder(), attend("a", heads=2, kv_heads=2, head_dim=4)
+    patches = replace(plain, attributes={**plain.attributes, "query": 49})
+    assert [is_padded(each) for each in (plain, cached, patches, same("softmax"))] == [True, False, False, False]
+    assert [attention_path(each, "masked") for each in (plain, cached, patches)] == ["padded", "masked", None]
+    assert attention_path(cached, "flash") is None
+    assert attention_path(same("softmax"), "masked") is None
+
+
+def test_shapes_are_of_the_first_input_and_the_first_output():
+    two = op("elementwise", [tensor("a", 2, 3, 5), tensor("b", 7)], [tensor("y", 2, 3, 11), tensor("z", 13)])
+    assert dims_of(two) == {"rows": 6, "in_features": 5, "out_features": 11, "elements": 66}
+    convolved = op("convolution", [tensor("a", 1, 4, 6)], [tensor("y", 1, 8, 6)], out_channels=8, kernel=(1,))
+    assert dims_of(convolved)["channels"] == 8
+    assert dims_of(op("custom", [tensor("a")], [])) == {}
+
+
+# Tables outside of their grids, for arrays as for numbers.
+
+
+def test_how_far_outside_a_point_lies_is_the_same_for_arrays():
+    table = Utilisation(
+        op_class="linear", stream="floor", axes=("rows", "bytes"), grid=((2.0, 8.0), (10.0, 1000.0)),
+        values=(0.1, 0.2, 0.3, 0.4), residual=0.1,
+    )  # fmt: skip
+    reader = TableReader(table)
+    rows, moved = np.array([0.0, 1.0, 2.0, 5.0, 32.0, 32.0]), np.array([5.0, 5.0, 10.0, 100.0, 4000.0, 100.0])
+    alone = [reader.beyond(point) for point in zip(rows.tolist(), moved.tolist(), strict=True)]
+    assert alone[1:] == pytest.approx([np.log(2) + np.log(2), 0, 0, np.log(4) + np.log(4), np.log(4)])
+    assert reader.beyond((rows, moved)) == pytest.approx(alone)
+    assert reader.beyond((4.0, moved)) == pytest.approx([reader.beyond((4.0, float(size))) for size in moved])
+    shares = [reader.share(point) for point in zip(rows.tolist(), moved.tolist(), strict=True)]
+    assert np.exp(reader.log_shares((rows, moved), {})) == pytest.approx(shares)
+    assert np.exp(reader.log_shares((4.0, moved), {})) == pytest.approx([reader.share((4.0, m)) for m in moved])
+
+
+# Parallel plans.
+
+
+def test_a_plan_that_does_not_divide_names_those_that_do():
+    with pytest.raises(DomainError) as refused:
+        place(SMALL, Parallel(tp=3))
+    assert refused.value.remedy == "Use 1, 2, 4."
+    mixture = graph(experts(experts=6, top_k=2))
+    with pytest.raises(DomainError) as refused:
+        place(mixture, Parallel(ep=4, dp=4))
+    assert refused.value.remedy == "Use one of 1, 2, 3, 6."
+    with pytest.raises(DomainError, match="tp·dp = 4"):
+        place(mixture, Parallel(ep=3, dp=4))
+    with pytest.raises(DomainError, match="no experts to spread"):
+        place(SMALL, Parallel(ep=2, dp=2))
+    with pytest.raises(DomainError, match="pp=5 is more stages than the 4 layers"):
+        place(SMALL, Parallel(pp=5))
+    place(SMALL, Parallel(pp=4))
+    heads = graph(project("q", "x", "q", 24, 24), attend("a", heads=12, kv_heads=3, head_dim=2))
+    with pytest.raises(DomainError, match="3 key-value heads do not divide each other"):
+        place(heads, Parallel(tp=2))
+    place(heads, Parallel(tp=6))
+    with pytest.raises(DomainError, match="no product that tp=2"):
+        place(graph(same("softmax")), Parallel(tp=2))
+    with pytest.raises(DomainError, match="imbalance of experts is the busiest"):
+        place(mixture, Parallel(ep=2, dp=2), imbalance=0.5)
+
+
+def test_a_block_is_a_layer_where_any_op_has_its_index():
+    mixed = Block(name="b", ops=(same("softmax"), replace(same("softmax"), name="l.{}.softmax")), count=3)
+    plain = Block(name="p", ops=(same("softmax"),), count=2)
+    assert is_layer(mixed)
+    assert not is_layer(plain)
+    assert layer_count(Graph(name="g", blocks=(mixed, plain))) == 3
+    assert layer_count(Graph(name="g", blocks=(plain, plain))) == 4
+
+
+def test_products_of_whole_activations_are_whole_and_experts_send_their_rows_there_and_back():
+    whole = op("matmul", [tokens("a", 8), tokens("b", 8)], [tokens("c", 8)], contracted=8)
+    split = op("matmul", [tokens("q", 8), tokens("b", 8)], [tokens("d", 8)], contracted=8)
+    placed = place(graph(project("p", "x", "q", 8, 8), whole, split), Parallel(tp=2))[0]
+    assert [entry.scale.flops for entry in placed] == [0.5, 1.0, 0.5]
+    assert [entry.scale.weights for entry in placed] == [0.5, 1.0, 1.0]
+    mixture = experts(experts=4, top_k=2)
+    (there, back) = place(graph(mixture), Parallel(ep=2, dp=2), imbalance=1.5)[0][0].messages
+    assert (there.tensor, back.tensor) == (mixture.inputs[0], mixture.outputs[0])
+    assert (there.share, back.share, there.devices) == (2 * 2 * 1.5, 2 * 2 * 1.5, 2)
+    assert place(Graph(name="nothing", blocks=()), Parallel()) == []
+    assert stage_share(Graph(name="nothing", blocks=()), 3) == 1
+
+
+def test_messages_take_their_steps_over_the_link():
+    wire = replace(WIRE, bandwidth_bytes_per_s=stated(100.0), latency_s=stated(3.0))
+    took = {name: message_seconds(name, 4, 400.0, wire) for name in ("all_gather", "reduce_scatter", "send")}
+    assert took == pytest.approx({"all_gather": 3 + 3 * 3, "reduce_scatter": 3 + 3 * 3, "send": 4 + 3})
+    assert message_seconds("all_to_all", 4, 400.0, wire) == pytest.approx(0.75 + 3)
+    assert message_seconds("all_reduce", 4, 400.0, wire) == pytest.approx(6 + 6 * 3)
+    assert message_seconds("send", 4, 400.0, wire, share=0.5, overlap=0.25) == pytest.approx(0.75 * 11)
+    assert message_seconds("all_gather", 1, 400.0, wire) == 0
+    assert message_seconds("send", 2, 400.0, replace(wire, latency_s=None)) == pytest.approx(4)
+
+
+def test_replicas_send_nothing_so_no_latency_is_missing():
+    silent = machine(peer_link=replace(WIRE, latency_s=None))
+    assert latency_notes(silent, Parallel(dp=4), Options()) == []
+    assert len(latency_notes(silent, Parallel(dp=4, tp=2), Options())) == 1
+    assert latency_notes(silent, Parallel(tp=2), Options(link=WIRE)) == []
+    assert latency_notes(machine(peer_link=None, host_link=None), Parallel(tp=2), Options()) == []
+
+
+def test_through_stages_go_micro_batches_one_after_the_other():
+    shared = site_of(MACHINE, SMALL, Parallel(pp=3), Options(micro_batches=4))
+    assert shared.stretch == pytest.approx((4 + 3 - 1) * 2 / 4), "the longest stage has two of four layers"
+    assert shared.busy == pytest.approx(4 / (3 * 3))
+    alone = site_of(MACHINE, SMALL, Parallel(), Options())
+    assert (alone.stretch, alone.busy, alone.devices) == (1, 1, 1)
+
+
+# Memory.
+
+
+def test_the_largest_cache_counts_and_never_slower_than_memory():
+    def level(name, size, rate=None):
+        return Memory(level=name, capacity_bytes=size and stated(size), bandwidth_bytes_per_s=rate and stated(rate))
+
+    main = level("dram", 16e9, 100e9)
+    found = levels_of(machine(memories=(main, level("l1", 1e3, 900e9), level("l2", 2e6, 400e9), level("l0", None))))
+    assert (found.main, found.cache_bytes, found.spill_bytes, found.cache_bandwidth) == ("dram", 2e6, 2e6, 400e9)
+    slow = levels_of(machine(memories=(main, level("l2", 2e6, 50e9))))
+    assert slow.cache_bandwidth == 100e9
+    unknown = levels_of(machine(memories=(main, level("l2", 2e6))))
+    assert (unknown.cache_bytes, unknown.spill_bytes, unknown.cache_bandwidth) == (2e6, 0.0, None)
+    assert levels_of(machine(memories=(main, level("l0", None)))).cache_bytes == 0
+
+
+def test_what_a_memory_level_takes():
+    levels = Levels(main="dram", bandwidth=10.0, cache_bytes=100.0, cache_bandwidth=50.0, spill_bytes=100.0)
+    assert levels.floor(200.0, 100.0, 30.0, 231.0) == pytest.approx(23.0), "activations fit, the rest does not"
+    assert levels.floor(20.0, 100.0, 30.0, 100.0) == pytest.approx(3.0), "all of it fits: only the cache is passed"
+    assert levels.floor(20.0, 101.0, 30.0, 101.0) == pytest.approx(15.1)
+    assert levels.ideal(20.0, 100.0, 30.0, 5.0) == pytest.approx(5.5)
+    assert levels.ideal(20.0, 101.0, 30.0, 5.0) == pytest.approx(15.6)
+    assert levels.ideal(1.0, 100.0, 0.0, 1.0) == pytest.approx(2.04), "every byte passes the cache"
+    silent = replace(levels, cache_bandwidth=None, spill_bytes=0.0)
+    assert silent.ideal(20.0, 100.0, 30.0, 5.0) == pytest.approx(15.5)
+    assert silent.floor(20.0, 100.0, 30.0, 151.0) == pytest.approx(5.0)
+
+
+def test_an_inventory_names_the_largest_weight_and_sorts_formats_by_bytes():
+    kept = (weight("small", 2, dtype="f32"), weight("big", 50, dtype="i8"), tensor("table", 99, role="constant"))
+    model = graph(op("linear", [tokens("x", 4)], [tokens("y", 4)], kept))
+    bound = at(batch=2, query=3)
+    found = inventory(model, bound)
+    assert found.layers[0].weights == "i8"
+    assert [*found.bytes_by_format] == ["bf16", "i8", "f32"]
+    assert found.bytes_by_format == {"bf16": 198, "i8": 50, "f32": 8}
+    assert found.parameters == found.layers[0].parameters == 52
+    loose = graph(same("softmax"))
+    assert inventory(loose, bound).layers[0].weights is None
+    sized = op("custom", [], [tensor("y", Symbol("found"), 3)])
+    assert inventory(graph(sized), bound).layers[0].shape == ("found", 3)
+    assert inventory(graph(op("custom", [], [])), bound).layers[0].shape == ()
+
+
+def test_what_does_not_cross_a_block_is_looked_at_three_times_and_what_does_each_time():
+    def block(name, source, target, count):
+        step = op("elementwise", [tensor(source, 1)], [tensor(target, 1)])
+        return Block(name=name, ops=(replace(step, name="step.{}"),), count=count)
+
+    def steps(*blocks, **rest):
+        model = Graph(name="g", blocks=blocks, **rest)
+        return len(live_bytes(model, lambda each: 10 if "{}" in each.name else 1))
+
+    assert steps(block("a", "x", "x", 9)) == 3
+    assert steps(block("a", "x", "x", 3)) == 3
+    assert steps(block("a", "x", "kept.{}", 9)) == 3, "made in each repetition, and read by nobody"
+    assert steps(block("a", "x", "kept.{}", 9), block("b", "kept.{}", "x", 5)) == 14
+    assert steps(block("a", "x", "kept.{}", 9), outputs=(tensor("kept.7", 1),)) == 9
+    assert steps(block("a", "given.{}", "x", 9), inputs=(tensor("given.7", 1),)) == 9
+
+
+def test_the_longest_and_the_largest_are_looked_for_up_to_their_limits():
+    roomy = machine(memories=(replace(MACHINE.memories[0], capacity_bytes=stated(1e15)),))
+    asked = Workload(prompt=4, generate=2, batch=3)
+    assert fit(replace(SMALL, context_limit=700), roomy, workload=asked).longest_context == 700
+    assert fit(replace(SMALL, context_limit=512), roomy, workload=asked).longest_context == 512
+    assert fit(SMALL, roomy, workload=asked).largest_batch == 1 << 20
+    apart = fit(SMALL, roomy, workload=replace(asked, batch=9, parallel=Parallel(dp=3)))
+    assert (apart.devices, apart.devices_at_least) == (3, 3)
+    tiny = machine(memories=(replace(MACHINE.memories[0], capacity_bytes=stated(10.0)),))
+    none = fit(SMALL, tiny, workload=asked)
+    assert (none.longest_context, none.largest_batch, none.fits) == (0, 0, False)
+    assert none.free_bytes == 10 - none.total_bytes
+    exact = machine(memories=(replace(MACHINE.memories[0], capacity_bytes=stated(float(none.total_bytes))),))
+    assert fit(SMALL, exact, workload=asked).fits
+    assert fit(SMALL, exact, workload=asked).largest_batch == 3
+    held = none.weights_bytes + none.kv_bytes + none.activations_bytes
+    assert none.devices_at_least == -(-held // 10)
+
+
+def test_a_reserve_that_leaves_nothing_is_refused():
+    greedy = replace(IDEAL, overheads={"gpu": Overheads(reserve_bytes=stated(16e9))})
+    with pytest.raises(DomainError, match="leaves nothing"):
+        fit(SMALL, MACHINE, workload=Workload(prompt=4), runtime=greedy)
+    some = replace(IDEAL, overheads={"gpu": Overheads(reserve_bytes=stated(1e9))})
+    kept, plain = (fit(SMALL, MACHINE, workload=Workload(prompt=4), runtime=effects) for effects in (some, IDEAL))
+    assert (kept.reserve_bytes, plain.reserve_bytes) == (10**9, None)
+    assert kept.total_bytes == plain.total_bytes + 10**9
+
+
+def test_cross_attention_keeps_all_that_it_crosses_to_whatever_its_window():
+    crossed = replace(cross(cached=True), attributes={**cross(cached=True).attributes, "window": 4, "context": 90})
+    model = graph(crossed, count=2)
+    use = fit(model, MACHINE, workload=Workload(context=10, batch=1)).kv_bytes
+    assert use == 2 * 90 * 2 * 512 * 2
+
+
+def test_states_count_in_the_peak_and_in_the_devices_that_are_needed():
+    scan = op("ssm_scan", [tokens("x", 64), state("h.{}", 64, 16)], [tokens("y", 64)], inner=64, state=16)
+    need = footprint(graph(scan, count=3), at(batch=2))
+    assert need.state_bytes == 3 * 2 * 64 * 16 * 2
+    assert need.peak_bytes == need.state_bytes + need.activations_bytes
+    hybrid = replace(SMALL, blocks=(*SMALL.blocks, Block(name="scans", ops=(scan,), count=3)))
+    small = machine(memories=(replace(MACHINE.memories[0], capacity_bytes=stated(1e4)),))
+    for plan in (Parallel(), Parallel(tp=2, pp=2)):
+        found = fit(hybrid, small, workload=Workload(prompt=4, generate=2, parallel=plan))
+        held = (found.weights_bytes + found.kv_bytes + found.state_bytes) * plan.tp * plan.pp
+        assert found.state_bytes > 1e3
+        assert found.devices_at_least == -(-(held + found.activations_bytes + found.workspace_bytes) // 10**4)
+
+
+def test_what_only_the_data_sizes_is_held_by_nobody_and_loops_are_counted_the_long_way():
+    unknown = attend("a", heads=2, kv_heads=2, head_dim=4, context=Symbol("found"))
+    assert footprint(graph(unknown), at()).kv_bytes == 0
+    plain, loop = graph(same("softmax")), graph(op("control", bodies=((same("softmax"),),), trips=3))
+    for model, direct in ((plain, True), (loop, False), (graph(unknown), False)):
+        passing = residency_of(model, place(model, Parallel()), Terms(precision=BF16, effects=IDEAL)).passing
+        assert (passing.first is not None) == direct
+        assert passing.use({"batch": 2, "query": 1, "context": 3, "logits": 1}).kv_bytes == 0
+    formed = [residency_of(graph(mla(absorbed=form)), place(graph(mla(absorbed=form)), Parallel()),
+                           Terms(precision=BF16, effects=IDEAL)).passing for form in (True, False)]  # fmt: skip
+    assert [len(passing.inner) for passing in formed] == [0, 1]
+
+
+def test_a_cache_that_a_product_reads_is_kept_by_name():
+    past = tensor("past.{}", 3, 8, role="kv")
+    model = graph(op("matmul", [tokens("q", 8), past], [tokens("y", 3)], contracted=8), count=2)
+    passing = residency_of(model, place(model, Parallel()), Terms(precision=BF16, effects=IDEAL)).passing
+    assert passing.first is None
+    assert passing.use({"batch": 1, "query": 1, "context": 0, "logits": 1}).kv_bytes == 2 * 24 * 2
+
+
+def test_the_smaller_and_the_larger_go_by_element_whichever_side_has_several():
+    many = np.array([1, 5])
+    for one, other in ((many, 3), (3, many)):
+        assert larger(one, other).tolist() == [3, 5]
+        assert smaller(one, other).tolist() == [1, 3]
+    assert (larger(10**30, 1), smaller(10**30, 10**31)) == (10**30, 10**30), "ints stay exact"
+    assert [ceil_log2(count) for count in (1, 2, 3, 8, 9)] == [0, 1, 2, 3, 4]
+    assert ceil_log2(np.array([1, 3, 8])).tolist() == [0, 2, 3]
+
+
+def test_a_cache_is_kept_in_the_format_of_the_keys_unless_another_is_named():
+    keys = replace(tokens("k", 8), dtype="i8")
+    cached = attend("a", heads=2, kv_heads=2, head_dim=4)
+    cached = replace(cached, inputs=(cached.inputs[0], keys, cached.inputs[2]))
+    assert cached_bytes_per_token(cached, at()) == 16
+    assert cached_bytes_per_token(cached, at(precision=replace(BF16, kv="f32"))) == 64
+    named = replace(cached, inputs=(*cached.inputs, tensor("past", 3, role="kv", dtype="f16")))
+    assert cached_bytes_per_token(named, at(precision=replace(BF16, kv="f32"))) == 32
+
+
+# The work of single rules.
+
+
+def test_a_scatter_in_place_keeps_what_is_stored():
+    inputs = [tokens("x", 96), tensor("i", 3, role="index"), tokens("u", 8)]
+    plain = op("scatter", inputs, [tokens("y", 96)], [weight("w", 7)], in_place=True, reduction="add")
+    work = work_of(plain, at(batch=2, query=5))
+    assert (work.weights, work.writes, work.total_flops) == (14, 2 * 5 * 8 * 2, 2 * 5 * 8)
+    assert work.reads == work.writes + work_of(plain, at(batch=0, query=5)).reads
+
+
+def test_biases_are_weights_and_stored_scales_are_none():
+    def flops(kind, kept, inputs=None, **attributes):
+        sides = inputs or [tokens("x", 6)], [tokens("y", 4)]
+        return work_of(op(kind, *sides, kept, **attributes), at(batch=1, query=1)).total_flops
+
+    bias, scale = weight("b", 4), tensor("s", 4, role="constant")
+    matrix = weight("w", 4, 6)
+    assert flops("linear", [matrix]) == flops("linear", [matrix, scale]) == 48
+    assert flops("linear", [matrix, bias]) == 52
+    assert flops("norm", [bias, scale]) == 4 * 6
+    assert flops("norm", [bias, bias], norm="batch") == 8
+    kernel = {"in_channels": 6, "out_channels": 4, "kernel": (1,)}
+    assert flops("convolution", [matrix, bias], **kernel) - flops("convolution", [matrix, scale], **kernel) == 4
+    routed = {"experts": 4, "top_k": 2}
+    assert flops("moe_router", [matrix, bias], **routed) - flops("moe_router", [matrix, scale], **routed) == 4
+    assert flops("moe_router", [matrix], **routed) == 4 * (12 + 5 + 1)
+
+
+def test_every_operand_counts_whether_it_comes_in_or_is_stored():
+    def flops(kind, inputs, kept=(), outputs=None, **attributes):
+        out = outputs or [tensor("y", 2, 6)]
+        return work_of(op(kind, inputs, out, kept, **attributes), at()).total_flops
+
+    x, z, bias = tensor("x", 2, 6), tensor("z", 2, 6), weight("b", 6)
+    assert [flops("elementwise", [x], function="sum"), flops("elementwise", [x, z], [bias], function="sum")] == [12, 24]
+    assert flops("elementwise", [x, z], [bias], function="add") == 12
+    assert flops("elementwise", [x, z], [bias, bias], function="max", flops_per_element=7) == 84
+    ids = tensor("i", 2, 6, role="index")
+    assert [flops("activation", [x, ids], function="relu"), flops("activation", [x, z], function="relu")] == [12, 24]
+    assert [flops("norm", [x, z], norm="rms"), flops("norm", [x, ids], norm="rms")] == [48, 36]
+    assert flops("norm", [x], [tensor("c", 6, role="constant")], norm="odd") == 5 * 12
+    assert [flops("norm", [x], norm="lrn"), flops("norm", [x], norm="lrn", size=3)] == [9 * 12, 7 * 12]
+    assert [flops("matmul", [x, z]), flops("matmul", [x, z, bias]), flops("matmul", [x, z], contracted=3)] == [
+        144,
+        156,
+        72,
+    ]
+    assert [flops("reduce", [x], function=name) for name in ("sum", "l2", "logsumexp", "odd")] == [12, 24, 48, 12]
+    assert [flops("sampling", [x], function="greedy"), flops("sampling", [x]), flops("sampling", [x], top_k=8)] == [
+        12, 60, 12 * 8,
+    ]  # fmt: skip
+    assert [flops("sort", [x]), flops("sort", [x], k=2), flops("sort", [x], axis=0), flops("sort", [x], k=99)] == [
+        36, 12, 12, 36,
+    ]  # fmt: skip
+    assert [flops("quantize", [x]), flops("quantize", [x], dynamic=True), flops("dequantize", [x])] == [60, 84, 24]
+    turned = {"outputs": [x, tensor("k", 2, 4)]}
+    assert [flops("rotary", [x], **turned), flops("rotary", [x], **turned, rotary_dim=2, head_dim=4)] == [60, 30]
+    scan = {"inner": 4, "state": 3, "heads": 5}
+    assert [flops("ssm_scan", [x], **scan), flops("ssm_scan", [x], **scan, version=2)] == [2 * 96, 2 * 82]
+    cell = {"hidden": 3, "cell": "gru"}
+    kept = [weight("w", 9, 6), weight("r", 9, 3)]
+    assert [flops("recurrent", [x], kept, **cell), flops("recurrent", [x], [*kept, bias], **cell, directions=2)] == [
+        2 * 3 * (3 * 18 + 14), 2 * 2 * 3 * (3 * 19 + 14),
+    ]  # fmt: skip
+
+
+def test_a_resize_weighs_neighbours_in_as_many_dimensions_as_there_are():
+    def each(mode, *shape):
+        inner = op("resize", [tensor("x", *shape)], [tensor("y", *shape)], **({"mode": mode} if mode else {}))
+        return work_of(inner, at()).total_flops / np.prod(shape)
+
+    plane = (1, 2, 5, 7)
+    assert [each(mode, *plane) for mode in (None, "nearest", "linear", "bilinear")] == [0, 0, 7, 7]
+    assert (each("cubic", *plane), each("bicubic", 1, 2, 3)) == (31, 31)
+    assert each("trilinear", 1, 2, 3) == each("linear", 1, 2, 3, 4, 5) == 15
+    assert each("linear", 3) == 3
+
+
+def test_a_pool_without_a_kernel_is_global():
+    def flops(**attributes):
+        inner = op("pool", [tensor("x", 1, 2, 8)], [tensor("y", 1, 2, 4)], **attributes)
+        return work_of(inner, at()).total_flops
+
+    assert (flops(), flops(kernel=(3,)), flops(kernel=(3,), function="global")) == (16, 24, 16)
+
+
+# What is known of an op, and what is not.
+
+
+def test_formats_that_are_asked_for_stand_before_the_models():
+    binding = at(precision=Precision(weights="q4_0"))
+    filled = with_formats(SMALL, binding).precision
+    assert (filled.weights, filled.activations) == ("q4_0", "bf16")
+    assert with_formats(replace(SMALL, precision=None), binding) is binding
+    assert with_formats(SMALL, at(precision=Precision(activations="f32"))).precision.weights == "bf16"
+
+
+def test_coverage_says_why_an_op_is_not_counted():
+    unknown = op("custom", [tokens("x", 4)], [], reason="a plug-in")
+    sized = op("softmax", [tensor("n", Symbol("found"), 4)], [tensor("m", Symbol("found"), 4)])
+    loop = op("control", bodies=((same("softmax"), unknown),), trips=3)
+    endless = op("control", bodies=((same("softmax"),),))
+    model = graph(same("softmax"), unknown, sized, loop, endless, count=2)
+    found = coverage(model)
+    assert (found.ops, found.covered) == (16, 6)
+    assert [(each.kind, each.reason, each.count) for each in found.uncovered] == [
+        ("custom", "a plug-in", 2), ("softmax", "unknown size: found", 2), ("custom", "a plug-in", 2),
+        ("control", "unknown number of trips", 2), ("softmax", "unknown number of trips", 2),
+    ]  # fmt: skip
+    assert found.share == 6 / 16
+    assert coverage(Graph(name="g", blocks=())).share == 1
+    assert known_part(loop, frozenset())["bodies"] == ((same("softmax"),),)
+    assert known_part(op("view", [tensor("n", Symbol("found"))], []), frozenset({"found"})) is not None
+
+
+def test_arithmetic_is_that_of_the_device_and_the_runtime():
+    product, vector = project("l", "x", "y", 8, 8), same("softmax")
+    narrow = machine(peaks={"f16": stated(1.0), "i8": stated(2.0)})
+
+    def found(op_, key, device, **effects):
+        answer = arithmetic_for(op_, key, at(), device, replace(IDEAL, **effects))
+        return answer.name, bool(answer.note)
+
+    assert found(vector, "bf16", MACHINE) == ("f32", False)
+    assert found(vector, "i8", narrow) == ("i8", False)
+    assert found(vector, "bf16", narrow) == ("f16", False)
+    assert found(vector, "bf16", machine(peaks={})) == (None, False)
+    assert found(product, "bf16", MACHINE) == ("bf16", False)
+    assert found(product, "bf16", narrow, instead={"bf16": ("f16",)}) == ("f16", True)
+    assert found(product, "bf16", narrow, arithmetic={"linear:bf16": ("i8",)}) == ("i8", True)
+    assert found(product, "bf16", narrow, arithmetic={"gpu:bf16": ("f16",), "linear:bf16": ("i8",)}) == ("f16", True)
+    with pytest.raises(DomainError) as refused:
+        found(product, "bf16", narrow)
+    assert refused.value.remedy.endswith("--weights f16 --activations f16.")
+    with pytest.raises(DomainError, match="No peak of machine is known"):
+        found(product, "bf16", machine(peaks={}))
+
+
+def test_most_weights_decide_the_format_that_counts():
+    kept = (weight("w", 8, 8, dtype="i8"), weight("v", 8), tensor("c", 999, role="constant", dtype="f32"))
+    model = graph(op("linear", [tokens("x", 8)], [tokens("y", 8)], kept))
+    assert weight_formats(model, BF16) == {"i8": 64 / 72, "bf16": 8 / 72}
+    assert counted_precision(model, BF16).weights == "i8"
+    assert counted_precision(graph(same("softmax")), Precision()).weights == "bf16"
+    changed = with_overrides(model, {"lin*": "f16"})
+    assert [each.dtype for each in changed.blocks[0].ops[0].weights] == ["f16", "f16", "f32"]
+    with pytest.raises(DomainError, match="No op is named b\\*, z\\*"):
+        with_overrides(model, {"z*": "f16", "lin*": "f16", "b*": "f16"})
+
+
+def test_priors_are_read_with_care(tmp_path):
+    good = {"unit": '"gpu"', "class": '"linear"', "compute_share": "0.5", "spread": "2"}
+    head = '[sources.a]\ntitle = "A"\ndate = "2026"\norigin = "prior"\n[priors.one]\nsource = "a"\n'
+
+    def read(**changes):
+        lines = "\n".join(f"{key} = {value}" for key, value in {**good, **changes}.items() if value is not None)
+        (tmp_path / "priors.toml").write_text(head + lines)
+        return _prior(read_rows([tmp_path / "priors.toml"], "priors").by_name["one"])
+
+    assert (read().compute_share.value, read().spread.value, read(spread="1").spread.value) == (0.5, 2, 1)
+    assert read(compute_share="1").compute_share.value == 1
+    for wrong in ({"compute_share": "0"}, {"compute_share": "1.1"}, {"spread": "0.9"}, {"spread": None},
+                  {"unit": '"mill"'}, {"class": '"nothing"'}, {"shares": "3"}):  # fmt: skip
+        with pytest.raises(InferometerError):
+            read(**wrong)
+
+
+# Prices of a step.
+
+
+def test_what_runs_once_a_request_has_no_step_of_its_own():
+    steps = replace(IDEAL, overheads={"gpu": Overheads(step_s=stated(2.0), kernel_s=stated(0.5))})
+    once = replace(project("once", "x", "h", 4, 4), attributes={"once": True})
+    plan = plan_of(prepared(graph(once, project("each", "h", "y", 4, 4)), steps), MACHINE, weights_bytes=1.0)
+    sizes = {"batch": 1, "query": 1, "context": 0, "logits": 1}
+    each, one = plan.step(sizes, "decode"), plan.step(sizes, "decode", once=True)
+    assert (each.step_s, one.step_s) == (2.0, 0.0)
+    assert each.total("time_s") - one.total("time_s") == pytest.approx(2.0)
+    assert each.sums().waiting_s == pytest.approx(2.5)
+
+
+def test_a_host_that_is_not_known_is_not_the_devices_launch():
+    silent = plan_of(prepared(SMALL), machine(launch_s=stated(1.0)), weights_bytes=1.0)
+    assert silent.overheads.host_s is None
+    measured = Calibration(device="m", runtime="ideal", dtype="bf16", created="2026", overheads={"host": stated(3.0)})
+    known = plan_of(prepared(SMALL), machine(launch_s=stated(1.0)), weights_bytes=1.0, calibration=measured)
+    assert known.overheads.host_s.value == 3.0
+
+
+def test_a_step_waits_for_its_host_even_where_some_ops_start_nothing():
+    shaped = op("view", [tokens("x", 4)], [tokens("v", 4)])
+    model = graph(shaped, project("l", "v", "y", 4, 4))
+    sizes = {"batch": 1, "query": 1, "context": 0, "logits": 1}
+    wide = []
+    for seconds in (1e-2, 10.0):
+        effects = replace(IDEAL, overheads={"gpu": Overheads(host_s=stated(seconds))})
+        step = plan_of(prepared(model, effects), MACHINE, weights_bytes=1.0).step(sizes, "decode")
+        assert step.total("time_s") == pytest.approx(seconds)
+        low, high = step.interval()
+        wide.append((float(low[0]) / seconds, float(high[0]) / seconds))
+    assert wide[0] == pytest.approx(wide[1]), "as uncertain as the host, whether that is slow or quick"
+
+
+def test_rows_that_send_have_floors_of_their_own_and_the_others_send_nothing():
+    sizes = {"batch": 1, "query": 1, "context": 0, "logits": 1}
+    for tp, sends in ((1, False), (2, True)):
+        plan = plan_of(prepared(SMALL, tp=tp), MACHINE, weights_bytes=1.0)
+        moved = plan.prepared.quantities(sizes)
+        assert plan.needs_floor(moved) == sends
+        assert (moved.link.ravel() > 0).tolist() == [row.op_class == "collective" for row in plan.prepared.rows]
+        assert moved.link.min() == 0
+
+
+def test_the_doubt_of_two_tables_is_the_larger_and_grows_outside_of_the_first():
+    def table(stream, residual, most):
+        return Utilisation(op_class="linear", stream=stream, axes=("rows",), grid=((1.0, most),), values=(0.5, 0.5),
+                           residual=residual)  # fmt: skip
+
+    calibration = Calibration(device="m", runtime="ideal", dtype="bf16", created="2026",
+                              tables=(table("bf16", 0.1, 8.0), table("dram", 0.3, 99.0)))  # fmt: skip
+    model = graph(project("l", "x", "y", 64, 64))
+    plan = plan_of(prepared(model), MACHINE, weights_bytes=1.0, calibration=calibration)
+    assert plan.rates_in("prefill").spread[0, 0] == 0.3
+    sizes = {"batch": 1, "query": 16, "context": 0, "logits": 1}
+    step = plan.step(sizes, "prefill")
+    assert step.far[0, 0] == pytest.approx(np.log(2))
+    assert step.priced.spread[0, 0] == pytest.approx(0.3 * (1 + np.log(2)))
+    assert plan.step({**sizes, "query": 8}, "prefill").far[0, 0] == 0
+    sums = plan.step({**sizes, "query": np.array([2, 8, 16])}, "prefill").sums()
+    assert (len(sums), len(sums[1:]), sums[1:].time_s[0]) == (3, 2, sums.time_s[1])
+
+
+def test_arithmetic_goes_by_the_first_weight():
+    def stored(name):
+        return op("linear", [tokens("x", 8)], [tokens("y", 8)], [weight("w", 8, 8, dtype=name), weight("b", 8)])
+
+    effects = replace(IDEAL, arithmetic={"i8": ("i8",), "f16": ("f32",)})
+    device = machine(peaks={"bf16": stated(4.0), "f32": stated(1.0), "i8": stated(8.0)})
+    plan = plan_of(prepared(graph(stored("i8"), stored("f16"), stored("bf16")), effects), device, weights_bytes=1.0)
+    assert plan.arithmetic == ("i8", "f32", "bf16")
+    assert plan.inverse_peaks["bf16"].ravel().tolist() == [1 / 8, 1, 1 / 4]
+
+
+def test_weights_that_are_not_widened_move_once():
+    widening = replace(IDEAL, expanded=frozenset({"q4_0"}))
+    for name, extra in (("q4_0", 2 * 64 * 64 * 2), ("q8_0", 0)):
+        rows = prepared(graph(project("l", "x", "y", 64, 64)), widening, Precision(weights=name, activations="bf16"))
+        assert rows.quantities({"batch": 1, "query": 1, "context": 0, "logits": 1}).extra_bytes[0, 0] == extra
+    made = prepared(graph(op("copy", [], [tokens("y", 64)], [weight("w", 64)])), widening,
+                    Precision(weights="q4_0", activations="bf16"))  # fmt: skip
+    assert made.quantities({"batch": 1, "query": 1, "context": 0, "logits": 1}).extra_bytes[0, 0] == 0
+    table = op("embedding", [tensor("ids", 3, role="index")], [tokens("y", 64)], [weight("w", 100, 64)])
+    looked = prepared(graph(table), widening, Precision(weights="q4_0", activations="bf16"))
+    assert looked.quantities({"batch": 1, "query": 1, "context": 0, "logits": 1}).extra_bytes[0, 0] == 0
+
+
+def test_ops_that_differ_in_more_than_their_names_are_rows_of_their_own():
+    x, y = tokens("x", 8), tokens("y", 8)
+    square, product = op("elementwise", [x, x], [y]), op("elementwise", [x, tokens("z", 8)], [y])
+    stored = [project("l", "x", "y", 8, 8, stored=weight("w", 8, 8, dtype=name)) for name in ("i8", "f16", "i8")]
+    shaped = op("linear", [x], [y], [weight("w", 8, 8, dtype="i8", stored_bytes=99)])
+    listed = [same("softmax", 8, axis=[1, 2], more={"b": [3], "a": 4}) for _ in range(2)]
+    ops = (square, product, *stored, shaped, same("softmax", 8), *listed)
+    model = graph(*ops, count=3)
+    found = collect(model, place(model, Parallel()), IDEAL)
+    assert [entry.row for entry in found.entries] == [0, 1, 2, 3, 2, 4, 5, 6, 6]
+    assert found.repeats[0].tolist() == [3, 3, 6, 3, 3, 3, 6]
+    assert not found.repeats[1].any()
+
+
+# What a request takes in all.
+
+
+def test_the_times_of_a_request_add_up_from_its_phases():
+    seconds = {"tokenise": 1.0, "encode": 2.0, "prefill": 4.0, "sampling": 8.0, "transfer": 16.0, "decode": 32.0,
+               "detokenise": 64.0, "load": 128.0}  # fmt: skip
+    phases = [Phase(name=name, time_s=time, low_s=time / 2, high_s=3 * time) for name, time in seconds.items()]
+    times = headline_times(phases, Workload(prompt=3, generate=5), Options())
+    assert (times["ttft_s"], times["tpot_s"], times["e2e_s"]) == (31, 104, 31 + 4 * 104)
+    assert (times["ttft_low_s"], times["tpot_high_s"], times["latency_s"]) == (15.5, 312, None)
+    forward = [Phase(name="forward", time_s=2.0, low_s=1.0, high_s=3.0)]
+    assert headline_times(forward, Workload(), Options(steps=7))["latency_high_s"] == 21
+    assert headline_times(forward, Workload(), Options())["latency_s"] == 2
+    alone = headline_times(phases[2:3], Workload(prompt=3, generate=5), Options())
+    assert (alone["tpot_s"], alone["e2e_s"]) == (None, 4)
+
+
+def test_a_round_of_drafting_is_counted_as_often_as_it_runs():
+    names = ("prefill", "draft", "decode", "sampling", "detokenise")
+    drafting = Options(speculative=Speculative(draft=SMALL, length=3, acceptance=1.0))
+    phases = [Phase(name=name, time_s=1.0) for name in names]
+    told = {each.name: each.repeats for each in with_repeats(phases, Workload(prompt=2, generate=9), drafting)}
+    assert told == {"prefill": None, "draft": 6, "decode": 2, "sampling": 3, "detokenise": 2}
+    step = {each.name: each.repeats for each in with_repeats(phases[1:], Workload(context=5), drafting)}
+    assert step == {"draft": 0.75, "decode": 0.25, "sampling": 0.25, "detokenise": 0.25}
+    assert [each.repeats for each in with_repeats(phases, Workload(), Options())] == [None] * 5
+    denoised = [Phase(name="load", time_s=1.0), Phase(name="forward", time_s=1.0)]
+    assert [each.repeats for each in with_repeats(denoised, Workload(), Options(steps=7))] == [None, 7]
+
+
+def test_loading_is_between_the_longer_way_and_both_ways():
+    ready = make_ready(SMALL, MACHINE, effects=IDEAL, workload=Workload(precision=BF16), options=Options())
+    site = site_of(MACHINE, SMALL, Parallel(), Options())
+    stored = ready.layout.weight_bytes
+    phase, notes = load_phase(ready, MACHINE, site, Options(storage_bytes_per_s=stored))
+    across = stored / 10e9
+    assert (phase.low_s, phase.time_s, phase.high_s, phase.bound) == (1, 1 + across, 1 + across, "storage")
+    assert (notes, phase.bytes) == ((), stored)
+    assert phase.energy_j == pytest.approx(site.power.idle_w * (1 + across))
+    quick, _ = load_phase(ready, MACHINE, site, Options(storage_bytes_per_s=1e12))
+    assert (quick.low_s, quick.bound) == (across, "link")
+    unlinked = machine(host_link=None, power_w=None)
+    near, _ = load_phase(ready, unlinked, site_of(unlinked, SMALL, Parallel(), Options()), Options(
+        storage_bytes_per_s=stored))  # fmt: skip
+    assert (near.time_s, near.energy_j) == (1, None)
+    prior = storage_prior("server")
+    usual, notes = load_phase(ready, MACHINE, site, Options())
+    slow, fast = stored / float(prior.low_bytes_per_s), stored / float(prior.high_bytes_per_s)
+    assert usual.time_s == pytest.approx((slow * fast) ** 0.5 + across)
+    assert (usual.high_s, usual.low_s, len(notes)) == (pytest.approx(slow + across), max(fast, across), 1)
+    assert load_phase(ready, machine(kind="toaster"), site, Options())[0] is None
+    host = constant_phase("sampling", 3.0)
+    assert (host.low_s, host.time_s, host.high_s, host.floor_s) == (1.5, 3, 6, 0)
+
+
+def test_energy_is_of_waiting_moving_and_computing():
+    power = PowerModel(idle_w=1.0, moving_w=10.0, computing_w=100.0)
+    assert power.joules(time_s=8.0, computing_s=3.0, waiting_s=2.0) == 6 * 10 + 3 * 90 + 2
+    assert power.joules(time_s=8.0, computing_s=30.0, waiting_s=2.0) == 6 * 10 + 6 * 90 + 2, "no longer than it is busy"
+    assert power.joules(time_s=8.0, computing_s=3.0, waiting_s=20.0) == 8
+    assert power_model(machine(idle_w=stated(500.0))).idle_w < 100, "no more than the share of the limit"
+    assert power_model(machine(idle_w=stated(1.0))).idle_w == 1
+    assert power_model(machine(unit="dsp", idle_w=None)) == PowerModel(
+        idle_w=100.0, moving_w=100.0, computing_w=100.0, bound=True
+    )
+
+
+def test_a_price_is_the_cheapest_offer_or_the_one_named():
+    assert hourly_price(MACHINE, 1, Place()) is None
+    assert hourly_price(MACHINE, 3, Place(usd_per_hour=2.0)).usd_per_hour == 2
+    h100 = replace(MACHINE, name="nvidia-h100-sxm")
+    with pytest.raises(DomainError, match="has nvidia-h100-sxm, and machine was asked for"):
+        hourly_price(MACHINE, 1, Place(instance=places.instances_with("nvidia-h100-sxm")[0].name))
+    one, two = (hourly_price(h100, devices, Place()) for devices in (1, 2))
+    offers = [hourly_price(h100, 1, Place(instance=each.name)) for each in places.instances_with("nvidia-h100-sxm")
+              if each.usd_per_hour is not None]  # fmt: skip
+    assert one.usd_per_hour == min(offer.usd_per_hour for offer in offers)
+    assert two.usd_per_hour == pytest.approx(2 * one.usd_per_hour)
+
+
+def test_tokenising_takes_every_token_of_every_sequence():
+    host = Options(host=HostCosts(tokenise_s_per_token=1.0, sampling_s=2.0, detokenise_s_per_token=3.0))
+    found = predict_graph(SMALL, MACHINE, workload=Workload(prompt=5, generate=4, batch=2), options=host)
+    times = {phase.name: phase.time_s for phase in found.phases}
+    assert (times["tokenise"], times["sampling"], times["detokenise"]) == (10, 2, 6)
+    single = predict_graph(SMALL, MACHINE, workload=Workload(prompt=5, generate=1), options=host)
+    assert "decode" not in {phase.name for phase in single.phases}
+    step = predict_graph(SMALL, MACHINE, workload=Workload(context=5), options=host)
+    assert {"tokenise", "prefill", "detokenise"}.isdisjoint(phase.name for phase in step.phases)
+
+
+def test_a_model_fits_beside_the_runtimes_reserve_or_not_at_all():
+    used = predict_graph(SMALL, MACHINE, workload=Workload(prompt=5)).summary.peak_memory_bytes
+    reserving = replace(IDEAL, name="reserving", overheads={"gpu": Overheads(reserve_bytes=stated(1000.0))})
+    for room, fits in ((1000, True), (999, False)):
+        device = machine(memories=(replace(MACHINE.memories[0], capacity_bytes=stated(float(used + room))),))
+        found = predict_graph(SMALL, device, workload=Workload(prompt=5), runtime=reserving)
+        assert (found.summary.fits, len(found.findings)) == (fits, 0 if fits else 1)
+    assert found.findings[0].evidence == {"needed_bytes": used + 1000, "capacity_bytes": used + 999}
+
+
+def test_offloading_more_layers_than_there_are_is_refused():
+    def ready(**offload):
+        asked = Options(offload=Offload(**offload))
+        return make_ready(SMALL, MACHINE, effects=IDEAL, workload=Workload(precision=BF16), options=asked)
+
+    with pytest.raises(DomainError, match="5 layers were to be offloaded; decoder has 4"):
+        ready(layers=5)
+    with pytest.raises(DomainError, match="no weights that could be offloaded"):
+        ready(experts=True)
+    all_of_them, one = ready(layers=4).residency, ready(layers=1).residency
+    assert all_of_them.offloaded_bytes == 4 * one.offloaded_bytes
+    assert [(block.count, block.first) for block in ready(layers=1).graph.blocks[1:3]] == [(3, 0), (1, 3)]
+
+
+def test_polynomials_multiply_and_divide_like_numbers():
+    n, m = Polynomial.symbol("n"), Polynomial.symbol("m")
+    product = (n * 2 + 3) * (m - 1) * n // 1
+    value = spread_monomials([*product.terms], {"n": 5, "m": 7}, ())[:, 0] @ [*product.terms.values()]
+    assert value == 13 * 6 * 5
+    assert (6 * n * n * m // (3 * n)).terms == {("m", "n"): 2}
+    assert (n / 4).terms == {("n",): 0.25}
+    assert (6 * n * m / (2 * m)).terms == {("n",): 3}
+    assert (12 // Polynomial.of(4)).terms == {(): 3}
+    assert (n * (n + 1) // 2).terms == {("n", "n"): Fraction(1, 2), ("n",): Fraction(1, 2)}
+    for wrong in (lambda: n // 2, lambda: n // m, lambda: n // (n + 1), lambda: (n * n + n) // 4, lambda: 0.5 * n // 3):
+        with pytest.raises(NotPolynomialError):
+            wrong()
+    many = Polynomial({(name,): 1 for name in "abcdefghijklm"})
+    with pytest.raises(NotPolynomialError):
+        _ = many // 2
+    assert (n + 0) is n
+    assert (0 * n).terms == {}
+    assert repr(2 * n + 3) == "2·n + 3"
