@@ -16,6 +16,7 @@ from inferometer.core import Profile
 from inferometer.core.codec import decode
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase
 from inferometer.core.workload import Workload
+from inferometer.store import open_store
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 QUICK = ["--no-guard", "--warmup", "1", "--seconds", "0", "--runs", "3"]
@@ -217,19 +218,36 @@ def ended(pid):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_ctrl_c_ends_the_measured_command_too(tmp_path):
-    note = tmp_path / "pid"
-    code = f"import os, threading; open({str(note)!r}, 'w').write(str(os.getpid())); threading.Event().wait()"
+def test_ctrl_c_ends_the_measured_command_and_keeps_the_runs_before_it(tmp_path):
+    note, count = tmp_path / "pid", tmp_path / "count"
+    third_hangs = f"""
+import os, threading
+with open({str(count)!r}, "a") as file:
+    file.write("x")
+if os.path.getsize({str(count)!r}) == 3:
+    open({str(note)!r}, "w").write(str(os.getpid()))
+    threading.Event().wait()
+"""
+    options = ["--no-guard", "--warmup", "0", "--seconds", "0", "-o", "kept.json", "--store", "runs.db"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "inferometer", "bench", "--no-guard", "--", *PYTHON, code],
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "inferometer", "bench", *options, "--", *PYTHON, third_hangs],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
+        cwd=tmp_path,
     )
     while not (note.exists() and note.read_text("ascii")):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, words = process.communicate(timeout=30)
+    printed, words = process.communicate(timeout=30)
     assert process.returncode == 130
     assert words.strip().endswith("Interrupted.")
     assert ended(int(note.read_text("ascii")))
+    assert "interrupted before the 30 runs and 0 s that were wanted at least" in printed
+    kept = load_profile(tmp_path / "kept.json")
+    assert len(kept.phases[0].samples_s) == 2
+    assert kept.environment.host["bench"]["interrupted"] is True
+    with open_store(tmp_path / "runs.db") as store:
+        (row,) = store.list().rows
+        assert (row.status, store.get(row.id).profile) == ("killed", kept)

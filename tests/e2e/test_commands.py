@@ -6,10 +6,15 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
 from inferometer.cli import COMMANDS, front_page
+from inferometer.cli.outputs import require_writable
+from inferometer.cli.run import cli
+from inferometer.errors import InferometerError
 
 
 def inferometer(*arguments, **environment):
@@ -30,6 +35,46 @@ def test_the_front_page_needs_no_arguments():
         assert result.returncode == 0
         assert result.stdout == front_page()
     assert inferometer("--debug", "--help").stdout.rstrip("\n") == front_page().rstrip("\n")
+
+
+def _every_command(group, path=()):
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from _every_command(command, (*path, name))
+
+
+WRITTEN = {"-o", "--out", "--output", "--save-against", "--drawing", "--trace", "--chart"}
+FILES = [
+    ((*path, option.opts[0]), option)
+    for path, command in _every_command(cli)
+    for option in command.params
+    if WRITTEN & set(option.opts) and option.metavar != "NAME"  # `export --chart` names a chart
+]
+
+
+@pytest.mark.parametrize(("path", "option"), FILES, ids=lambda part: " ".join(part) if isinstance(part, tuple) else "")
+def test_the_place_of_every_output_is_tried_before_anything_is_done(path, option, tmp_path):
+    (tmp_path / "a file").touch()
+    for place, why in ((tmp_path / "a file" / "x.json", "is a file, and not a folder"), ("/dev/null", "not a file")):
+        if Path(place).exists() or why != "not a file":
+            with pytest.raises(InferometerError, match=why):
+                option.type.convert(str(place), option, None)
+    assert option.type.convert(str(tmp_path / "new" / "x.json"), option, None) == tmp_path / "new" / "x.json"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a file"]
+
+
+def test_a_folder_is_no_file_and_a_folder_that_takes_nothing_is_told(tmp_path, monkeypatch):
+    def read_only(**_):
+        raise OSError(30, "Read-only file system")
+
+    with pytest.raises(InferometerError, match="is a folder"):
+        require_writable(tmp_path)
+    require_writable(tmp_path, folders=True)
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    with pytest.raises(InferometerError, match=r"cannot be written: Read-only file system\. Choose another"):
+        require_writable(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

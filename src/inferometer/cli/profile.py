@@ -24,6 +24,7 @@ from inferometer.cli.options import (
     print_text,
     say,
 )
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError
 
@@ -42,9 +43,9 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @click.option("--verify", "reference", metavar="RUNTIME", help="Check the outputs against those of another runtime.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
 @click.option("--dataflow", is_flag=True, help="Print the timeline of a generation, step by step.")
-@click.option("--drawing", metavar="FILE.svg", help="Save the timeline as a drawing.")
-@click.option("--trace", metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
-@click.option("-o", "--out", metavar="FILE.json", help="Also save the profile as a file.")
+@click.option("--drawing", type=OutputFile(), metavar="FILE.svg", help="Save the timeline as a drawing.")
+@click.option("--trace", type=OutputFile(), metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
+@click.option("-o", "--out", type=OutputFile(), metavar="FILE.json", help="Also save the profile as a file.")
 @percentile_option
 @format_option
 def command(
@@ -55,9 +56,9 @@ def command(
     reference: str | None,
     reference_model: str | None,
     dataflow: bool,
-    drawing: str | None,
-    trace: str | None,
-    out: str | None,
+    drawing: Path | None,
+    trace: Path | None,
+    out: Path | None,
     form: str,
     words: str | None,
     **options: Unpack[ProfileOptions],
@@ -79,10 +80,6 @@ def command(
         raise DomainError(
             f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
         )
-    if out is not None:
-        from inferometer.bench.files import require_room
-
-        require_room(Path(out))
     recorder = recording_from(options, kind="profile", model=model)
     line = shlex.join(["inferometer", *sys.argv[1:]])
     asked = measurement_from(model, options, command=line, words=words)
@@ -98,7 +95,7 @@ def command(
             )
         record(recorder, measured)
         if out is not None:
-            _save(Path(out), measured.profiles)
+            _save(out, measured.profiles)
         _print_profiles(measured.profiles, form, percentiles, dataflow=dataflow)
         _save_drawings(measured.profile, drawing, trace)
         require_complete(measured)
@@ -133,7 +130,7 @@ def _print_profiles(profiles: tuple[Any, ...], form: str, percentiles: tuple[flo
         print_text(str(flow_of(trace_of(first))))
 
 
-def _save_drawings(profile: Any, drawing: str | None, trace: str | None) -> None:
+def _save_drawings(profile: Any, drawing: Path | None, trace: Path | None) -> None:
     if drawing is None and trace is None:
         return
     from inferometer.measure.spans import trace_of
@@ -145,7 +142,7 @@ def _save_drawings(profile: Any, drawing: str | None, trace: str | None) -> None
     recording = from_trace(trace_of(profile))
     for path, form in ((drawing, drawn), (trace, chrome)):
         if path is not None:
-            write_whole(Path(path), form(recording))
+            write_whole(path, form(recording))
             say(f"Saved {path}.")
 
 
