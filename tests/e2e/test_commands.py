@@ -1,5 +1,6 @@
 """The commands as a user runs them: what they say in this process; streams, signals and environments in their own."""
 
+import csv
 import json
 import os
 import re
@@ -236,6 +237,19 @@ def test_the_prediction_document_is_the_contracts(answered):
     assert {"ttft_s", "tpot_s", "e2e_s", "tokens_per_s", "peak_memory_bytes", "fits", "top_unit"} <= set(
         document["summary"]
     )
+
+
+def test_a_prediction_as_csv_has_its_headline_and_plain_numbers(answered):
+    printed = answered("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--format", "csv").stdout
+    rows = list(csv.DictReader(printed.splitlines()))
+    document = json.loads(answered("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--format", "json").stdout)
+    headline = {row["name"]: row for row in rows if row["part"] == "headline"}
+    for name in ("ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes"):
+        assert float(headline[name]["value"]) == document["summary"][name]
+    assert float(headline["tpot_s"]["low"]) == document["summary"]["tpot_low_s"]
+    assert {row["phase"] for row in rows if row["part"] == "op"} == {"prefill", "decode"}
+    shares = [float(row["share"]) for row in rows if row["part"] == "op" and row["phase"] == "decode"]
+    assert 0.9 < sum(shares) <= 1.0 + 1e-9
 
 
 def test_filters_keep_what_they_say(answered):

@@ -8,7 +8,7 @@ import click
 from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.errors import DomainError
-from inferometer.report.phrases import TIMES, percent, profile_title
+from inferometer.report.phrases import TIMES, fraction, profile_title
 from inferometer.report.table import Column, ReportTable, columns
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _top_ops(phase: "Phase") -> ReportTable:
             "count": op.count,
             "unit": op.unit,
             "time_s": op.time_s,
-            "share": percent(op.time_s, phase.time_s),
+            "share": fraction(op.time_s, phase.time_s),
         }
         for op in ranked
     )

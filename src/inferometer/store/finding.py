@@ -83,7 +83,7 @@ def _matching(connection: Connection, condition: Any) -> list[str]:
 
 def _known(connection: Connection) -> list[str]:
     query = select(runs.c.id, runs.c.name).order_by(runs.c.created_us.desc()).limit(_SUGGESTED)
-    return [text for row in connection.execute(query) for text in row if text]
+    return ["last", *(text for row in connection.execute(query) for text in row if text)]
 
 
 def project_id(connection: Connection, name: str) -> int:
