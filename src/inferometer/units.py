@@ -192,6 +192,11 @@ def format_capacity(value: float | None) -> str:
     return format_quantity(value, "B")
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `2 runs`: for nouns whose plural has an s, such as those of this program."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def _prefix(size: float, symbol: str, digits: int) -> tuple[str, float]:
     """The prefix that leaves one to three digits before the point, rounding included (999.96 ms is 1 s)."""
     known = SYMBOLS.get(symbol)

@@ -1,16 +1,18 @@
 """The store keeps its promises on SQLite and on a real PostgreSQL: the same suite over both."""
 
+import random
 import shutil
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import func, select, text
+from sqlalchemy import event, func, select, text
 
 from inferometer.core.machine import MachineFacts
 from inferometer.core.profile import Verification
@@ -20,6 +22,7 @@ from inferometer.store import Attachment, Filter, StoreError, open_store
 from inferometer.store.engine import open_database
 from inferometer.store.location import locate
 from inferometer.store.owner import this_process
+from inferometer.store.recording import recording
 from inferometer.store.schema import downgrade, prepare, revision_of
 from inferometer.store.tables import REVISIONS, VERSION_TABLE, artifacts, metadata, profiles, runs, tags
 from unit.store import postgres
@@ -41,6 +44,7 @@ class Clock:
 
 class OnSqlite:
     name = "sqlite"
+    outage = "the disk is full"
 
     def __init__(self, folder):
         self.folder, self.count = folder, 0
@@ -58,9 +62,24 @@ class OnSqlite:
 
     used = made
 
+    @contextmanager
+    def gone(self, store):
+        """SQLite finds no room for another page, as on a full disk: its own error, SQLITE_FULL."""
+
+        def fill(connection, *_):
+            connection.execute("PRAGMA max_page_count=1")  # it takes the pages there are for the least
+
+        event.listen(store.database.engine, "checkout", fill)
+        try:
+            yield
+        finally:
+            event.remove(store.database.engine, "checkout", fill)
+            store.database.close()  # the connections that were told
+
 
 class OnPostgres:
     name = "postgresql"
+    outage = "lets nobody in at the moment"
 
     def __init__(self, server):
         self.server, self.template, self.common = server, server.database(), None
@@ -79,6 +98,17 @@ class OnPostgres:
             every = ", ".join(metadata.tables)
             opened.database.write(lambda connection: connection.execute(text(f"TRUNCATE {every}")))
         return self.common
+
+    @contextmanager
+    def gone(self, store):
+        """The server ends every connection to the database and lets nobody in."""
+        name = store.database.engine.url.database
+        self.server.sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        self.server.sql(f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")  # noqa: S608 - ours
+        try:
+            yield
+        finally:
+            self.server.sql(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
 
 
 @pytest.fixture(scope="session")
@@ -800,6 +830,31 @@ def test_a_connection_that_the_server_dropped_is_made_anew(server):
         server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                    "AND datname LIKE 't%'")  # fmt: skip
         assert store.get(run).id == run
+
+
+def test_a_measurement_is_saved_in_a_file_where_the_store_fails_in_the_middle(kind, store, tmp_path):
+    noise = random.Random(0)  # noqa: S311 - so that packing does not make it small
+    (phase, *others) = profile().phases
+    phases = (replace(phase, samples_s=tuple(noise.random() for _ in range(5000))), *others)
+    measured = replace(profile(), phases=phases)
+
+    def measure(outage):
+        with recording(store=store, folder=tmp_path) as recorder:
+            outage.enter_context(kind.gone(store))
+            recorder.metric("progress", 0.5)
+            recorder.keep(measured)
+            recorder.keep_below(measured)
+
+    with (
+        ExitStack() as outage,
+        pytest.raises(StoreError, match=f"was measured and not stored: .*{kind.outage}") as caught,
+    ):
+        measure(outage)
+    saved = sorted(tmp_path.glob("inferometer-*.json"))
+    assert len(saved) == 2
+    for path in saved:
+        assert str(path) in str(caught.value)
+        assert store.get(store.import_(path)).profile == measured
 
 
 def test_documents_are_packed(store):

@@ -1,5 +1,6 @@
 """`inferometer bench` and `inferometer compare` as a user runs them."""
 
+import csv
 import json
 import os
 import random
@@ -7,6 +8,8 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
@@ -14,8 +17,9 @@ import pytest
 from inferometer.bench.files import load_profile, save_profile
 from inferometer.core import Profile
 from inferometer.core.codec import decode
-from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase
+from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, OpTime, Phase
 from inferometer.core.workload import Workload
+from inferometer.store import open_store
 
 PYTHON = [sys.executable, "-I", "-S", "-c"]
 QUICK = ["--no-guard", "--warmup", "1", "--seconds", "0", "--runs", "3"]
@@ -199,6 +203,40 @@ def test_a_mistake_is_one_sentence_and_exit_2(answered, arguments, words, tmp_pa
     assert result.stdout == ""
 
 
+def test_stored_runs_are_compared_by_name_and_as_last(answered, tmp_path):
+    place = str(tmp_path / "runs.db")
+    with open_store(place) as store:
+        for name, middle, seed in (("before", 0.01, 1), ("after", 0.02, 2)):
+            store.add(load_profile(Path(saved(tmp_path / f"{name}.json", middle, seed=seed))), name=name)
+    for pair in (("last~1", "last"), ("before", "after"), (str(tmp_path / "before.json"), "last")):
+        result = answered("compare", *pair, "--store", place)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.startswith(f"{pair[1]} is slower than {pair[0]} by 2 × (latency): ratio 2")
+    assert "no file gone.json" in answered("compare", "gone.json", "last", "--store", place).stderr
+    assert "Did you mean last" in answered("compare", "lst", "last", "--store", place).stderr
+
+
+def test_a_comparison_shows_the_largest_changes_and_has_plain_numbers_as_csv(answered, tmp_path):
+    def with_ops(name, times):
+        whole = load_profile(Path(saved(tmp_path / name, sum(times))))
+        (phase,) = whole.phases
+        ops = tuple(OpTime(name=f"op{index}", kind="linear", time_s=time_s) for index, time_s in enumerate(times))
+        save_profile(replace(whole, phases=(replace(phase, ops=ops),)), tmp_path / name)
+        return str(tmp_path / name)
+
+    old = with_ops("old.json", [1.0] * 20)
+    new = with_ops("new.json", [1.0 + 0.01 * index for index in range(20)])
+    table = answered("compare", old, new).stdout
+    shown = re.findall(r"run/(op\d+) ", table)
+    assert shown == [f"op{index}" for index in range(19, 7, -1)]
+    assert "8 more ops changed by less: --all shows all of them." in table
+    assert len(re.findall(r"run/op\d+ ", answered("compare", old, new, "--all").stdout)) == 20
+    rows = list(csv.DictReader(answered("compare", old, new, new, "--format", "csv").stdout.splitlines()))
+    assert len(rows) == 2 * 21
+    assert all(float(row["a"]) > 0 and float(row["ratio"]) > 0 for row in rows)
+    assert {row["compared"] for row in rows} == {new}
+
+
 def test_a_file_cut_in_the_middle_is_told_by_name(answered, tmp_path):
     whole = saved(tmp_path / "old.json", 0.01)
     cut = tmp_path / "cut.json"
@@ -217,19 +255,36 @@ def ended(pid):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_ctrl_c_ends_the_measured_command_too(tmp_path):
-    note = tmp_path / "pid"
-    code = f"import os, threading; open({str(note)!r}, 'w').write(str(os.getpid())); threading.Event().wait()"
+def test_ctrl_c_ends_the_measured_command_and_keeps_the_runs_before_it(tmp_path):
+    note, count = tmp_path / "pid", tmp_path / "count"
+    third_hangs = f"""
+import os, threading
+with open({str(count)!r}, "a") as file:
+    file.write("x")
+if os.path.getsize({str(count)!r}) == 3:
+    open({str(note)!r}, "w").write(str(os.getpid()))
+    threading.Event().wait()
+"""
+    options = ["--no-guard", "--warmup", "0", "--seconds", "0", "-o", "kept.json", "--store", "runs.db"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "inferometer", "bench", "--no-guard", "--", *PYTHON, code],
-        stdout=subprocess.DEVNULL,
+        [sys.executable, "-m", "inferometer", "bench", *options, "--", *PYTHON, third_hangs],
+        stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        encoding="utf-8",
+        cwd=tmp_path,
     )
     while not (note.exists() and note.read_text("ascii")):
         assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, words = process.communicate(timeout=30)
+    printed, words = process.communicate(timeout=30)
     assert process.returncode == 130
     assert words.strip().endswith("Interrupted.")
     assert ended(int(note.read_text("ascii")))
+    assert "interrupted before the 30 runs and 0 s that were wanted at least" in printed
+    kept = load_profile(tmp_path / "kept.json")
+    assert len(kept.phases[0].samples_s) == 2
+    assert kept.environment.host["bench"]["interrupted"] is True
+    with open_store(tmp_path / "runs.db") as store:
+        (row,) = store.list().rows
+        assert (row.status, store.get(row.id).profile) == ("killed", kept)

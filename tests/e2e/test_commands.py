@@ -1,15 +1,21 @@
 """The commands as a user runs them: what they say in this process; streams, signals and environments in their own."""
 
+import csv
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 
 from inferometer.cli import COMMANDS, front_page
+from inferometer.cli.outputs import require_writable
+from inferometer.cli.run import cli
+from inferometer.errors import InferometerError
 
 
 def inferometer(*arguments, **environment):
@@ -30,6 +36,46 @@ def test_the_front_page_needs_no_arguments():
         assert result.returncode == 0
         assert result.stdout == front_page()
     assert inferometer("--debug", "--help").stdout.rstrip("\n") == front_page().rstrip("\n")
+
+
+def _every_command(group, path=()):
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
+        yield (*path, name), command
+        if isinstance(command, click.Group):
+            yield from _every_command(command, (*path, name))
+
+
+WRITTEN = {"-o", "--out", "--output", "--save-against", "--drawing", "--trace", "--chart"}
+FILES = [
+    ((*path, option.opts[0]), option)
+    for path, command in _every_command(cli)
+    for option in command.params
+    if WRITTEN & set(option.opts) and option.metavar != "NAME"  # `export --chart` names a chart
+]
+
+
+@pytest.mark.parametrize(("path", "option"), FILES, ids=lambda part: " ".join(part) if isinstance(part, tuple) else "")
+def test_the_place_of_every_output_is_tried_before_anything_is_done(path, option, tmp_path):
+    (tmp_path / "a file").touch()
+    for place, why in ((tmp_path / "a file" / "x.json", "is a file, and not a folder"), ("/dev/null", "not a file")):
+        if Path(place).exists() or why != "not a file":
+            with pytest.raises(InferometerError, match=why):
+                option.type.convert(str(place), option, None)
+    assert option.type.convert(str(tmp_path / "new" / "x.json"), option, None) == tmp_path / "new" / "x.json"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a file"]
+
+
+def test_a_folder_is_no_file_and_a_folder_that_takes_nothing_is_told(tmp_path, monkeypatch):
+    def read_only(**_):
+        raise OSError(30, "Read-only file system")
+
+    with pytest.raises(InferometerError, match="is a folder"):
+        require_writable(tmp_path)
+    require_writable(tmp_path, folders=True)
+    monkeypatch.setattr("tempfile.TemporaryFile", read_only)
+    with pytest.raises(InferometerError, match=r"cannot be written: Read-only file system\. Choose another"):
+        require_writable(tmp_path / "x.json")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -191,6 +237,19 @@ def test_the_prediction_document_is_the_contracts(answered):
     assert {"ttft_s", "tpot_s", "e2e_s", "tokens_per_s", "peak_memory_bytes", "fits", "top_unit"} <= set(
         document["summary"]
     )
+
+
+def test_a_prediction_as_csv_has_its_headline_and_plain_numbers(answered):
+    printed = answered("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--format", "csv").stdout
+    rows = list(csv.DictReader(printed.splitlines()))
+    document = json.loads(answered("predict", "llama-3.2-1b", "--on", "nvidia-h200", "--format", "json").stdout)
+    headline = {row["name"]: row for row in rows if row["part"] == "headline"}
+    for name in ("ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes"):
+        assert float(headline[name]["value"]) == document["summary"][name]
+    assert float(headline["tpot_s"]["low"]) == document["summary"]["tpot_low_s"]
+    assert {row["phase"] for row in rows if row["part"] == "op"} == {"prefill", "decode"}
+    shares = [float(row["share"]) for row in rows if row["part"] == "op" and row["phase"] == "decode"]
+    assert 0.9 < sum(shares) <= 1.0 + 1e-9
 
 
 def test_filters_keep_what_they_say(answered):

@@ -17,8 +17,9 @@ from inferometer.core.profile import Environment, Profile
 
 _PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
 _COVERAGE = 0.95  # of the intervals that profiles carry
-_UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
+UNITS = {"memory": "B", "energy": "J", "tokens_per_s": "token/s"}
 _SHOWN = 3
+_MEMORY_NOISE = 0.02  # between two runs of one model: buffers, threads' stacks, pages touched
 _FROM_EVIDENCE = ("ratio", "low", "high", "test", "effect", "detectable", "runs", "runs_needed")
 
 Better = Literal["lower", "higher"]
@@ -37,6 +38,7 @@ class Metric:
     reason: str
     unit: str = "s"
     better: Better = "lower"
+    sure: bool = True  # enough for a gate
     phase: str | None = None
     a: float | None = None
     b: float | None = None
@@ -99,7 +101,7 @@ def compare(
         b=names[1],
         metric=next((name for name in _PRIMARY if name in known), times[0].name),
         metrics=(*times, *_compared_scalars(a, b, criteria.threshold)),
-        ops=tuple(_judged(op_times(a), op_times(b), terms)),
+        ops=tuple(_judged(op_times(a), op_times(b), replace(terms, in_turns=False))),  # layers are measured apart
         notes=tuple(_notes(a, b, names)),
         criteria=criteria,
     )
@@ -138,7 +140,7 @@ def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
         return None
     if a.samples is not None and a.samples == b.samples:
         return Evidence(ratio=1.0, low=1.0, high=1.0, p_value=1.0, test="the very same samples")
-    if a.samples and b.samples and min(*a.samples, *b.samples) > 0:
+    if a.samples and b.samples and max(len(a.samples), len(b.samples)) > 1 and min(*a.samples, *b.samples) > 0:
         paired = terms.in_turns and len(a.samples) == len(b.samples)
         return weigh(a.samples, b.samples, paired=paired, criteria=terms.criteria)
     if not terms.predictions and a.interval and b.interval:
@@ -150,7 +152,7 @@ def _evidence(a: Figure, b: Figure, terms: _Terms) -> Evidence | None:
 def _judged_row(row: Metric, evidence: Evidence, p_value: float | None, terms: _Terms) -> Metric:
     judged = _undisturbed(_judgement(evidence, p_value, terms), terms)
     shown = {name: getattr(evidence, name) for name in _FROM_EVIDENCE}
-    return replace(row, verdict=judged.verdict, reason=judged.reason, p_value=p_value, **shown)
+    return replace(row, verdict=judged.verdict, reason=judged.reason, sure=judged.sure, p_value=p_value, **shown)
 
 
 def _judgement(evidence: Evidence, p_value: float | None, terms: _Terms) -> Judgement:
@@ -171,8 +173,8 @@ def _undisturbed(judged: Judgement, terms: _Terms) -> Judgement:
     sure = judged.evidence.in_turns or judged.evidence.test == "predictions"
     if terms.disturbed is None or sure or judged.verdict not in {"faster", "slower"}:
         return judged
-    reason = f"{judged.reason}; but {terms.disturbed}. Measure both in turns: `inferometer bench --against OLD -- NEW`"
-    return replace(judged, verdict="undecided", reason=reason)
+    reason = f"{judged.reason}; but {terms.disturbed}, which may be why: measure both in turns, with --against"
+    return replace(judged, sure=False, reason=reason)
 
 
 def _disturbance(environment: Environment | None, name: str) -> str | None:
@@ -183,19 +185,32 @@ def _disturbance(environment: Environment | None, name: str) -> str | None:
 
 
 def _compared_scalars(a: Profile, b: Profile, threshold: float) -> Iterator[Metric]:
-    """Memory, energy, throughput: one number per side. Near ones are the same; others are left undecided."""
+    """Memory, energy, throughput: one number per side. Near ones are the same; memory is judged, others are not.
+
+    A peak of memory follows from what is allocated, and hardly from chance: what differs by more than allocators and
+    threads vary is more or less.
+    """
     others = scalars(b)
     for name, first in scalars(a).items():
         second = others[name]
         if not first or not second:
             continue
         ratio = second / first
-        near = max(ratio, 1 / ratio) < 1 + threshold
+        judged = name == "memory"
+        near = max(ratio, 1 / ratio) < 1 + (max(threshold, _MEMORY_NOISE) if judged else threshold)
+        verdict: Call = "same" if near else ("more" if ratio > 1 else "less") if judged else "undecided"
+        reason = f"ratio {ratio:.4g}: one number per side"
+        if judged:
+            reason = (
+                f"{abs(ratio - 1):.1%} {'more' if ratio > 1 else 'less'} at the peak" if ratio != 1 else "equal peaks"
+            )
+        elif not near:
+            reason += ", so noise cannot be ruled out"
         yield Metric(
             name=name,
-            unit=_UNITS[name],
-            verdict="same" if near else "undecided",
-            reason=f"ratio {ratio:.4g}: one number per side" + ("" if near else ", so noise cannot be ruled out"),
+            unit=UNITS[name],
+            verdict=verdict,
+            reason=reason,
             better="higher" if name == "tokens_per_s" else "lower",
             a=first,
             b=second,

@@ -15,11 +15,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from inferometer.bench.compare import Comparison, Metric
+from inferometer.bench.compare import UNITS, Comparison, Metric
 from inferometer.bench.figures import LATENCY
 from inferometer.errors import UnitError, UnknownNameError
 from inferometer.units import format_quantity, parse_quantity
 
+_RATES = ("tokens_per_s",)
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -53,7 +54,21 @@ def parse_gate(text: str) -> Gate:
     limit = match["limit"]
     if limit.endswith("%"):
         return Gate(text=text, metric=match["metric"], sign=match["sign"], limit=parse_quantity(limit, "1"))
+    _require_unit(text, match["metric"], limit)
     return Gate(text=text, metric=match["metric"], sign=match["sign"], quantity=limit)
+
+
+def _require_unit(text: str, metric: str, limit: str) -> None:
+    """Refuse a bare number before anything is measured: 5 of what? A rate says its unit by its name."""
+    unit = UNITS.get(metric, "s")
+    try:
+        parse_quantity(limit, unit, bare=metric in _RATES)
+    except UnitError as error:
+        example = {"s": "5ms", "B": "2GB", "J": "3mJ"}.get(unit, "20")
+        raise UnitError(
+            f"{text.strip()!r} cannot be checked: {error.message}",
+            remedy=f"Write a share of the baseline, as in '{metric}>5%', or a quantity, as in '{metric}>{example}'.",
+        ) from None
 
 
 def failed(gates: tuple[Gate, ...], comparison: Comparison) -> tuple[str, ...]:
@@ -73,7 +88,11 @@ def held(gate: Gate, comparison: Comparison) -> str | None:
 def _word(word: str, comparison: Comparison) -> str | None:
     if word == "disturbed":
         return next((note for note in comparison.notes if " was disturbed " in note), None)
-    reasons = [f"{metric.name}: {metric.reason}" for metric in _times(comparison) if metric.verdict == word]
+    reasons = [
+        f"{metric.name}: {metric.reason}"
+        for metric in _times(comparison)
+        if (metric.verdict if metric.sure else "undecided") == word
+    ]
     return "; ".join(reasons) or None
 
 
@@ -107,6 +126,8 @@ def _exceeds(gate: Gate, metric: Metric) -> str | None:
             return None
         return f"{metric.name} is {format_quantity(metric.b, metric.unit)}"
     tested = metric.p_value is not None or metric.test == "predictions"
-    if metric.ratio is None or gate.limit is None or (tested and metric.verdict not in {"faster", "slower"}):
+    if metric.ratio is None or gate.limit is None:
+        return None
+    if tested and not (metric.sure and metric.verdict in {"faster", "slower"}):
         return None
     return f"{metric.name}: {metric.reason}" if compared(metric.ratio - 1, gate.limit) else None

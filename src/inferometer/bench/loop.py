@@ -31,7 +31,7 @@ class Collected:
     `discarded` runs were disturbed and repeated; they are in no sample.
 
     `settled`: warm-up ended because the times were steady, and not because it reached its limit; None if a number of
-    runs was asked for. `complete`: as many runs and seconds as the plan wants at least.
+    runs was asked for. `complete`: as many runs and seconds as the plan wants at least. `interrupted`: Ctrl-C ended it.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Collected:
     calls: int
     peak_memory_bytes: int | None
     disturbances: tuple[Disturbance, ...]
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,12 +108,24 @@ def collect(  # noqa: PLR0913 - the seams of the loop
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
     progress: Progress | None = None,
+    keep_interrupted: bool = False,
 ) -> tuple[Collected, ...]:
-    """Measure the subjects, in turns or, where the plan says so, one after the other."""
+    """Measure the subjects, in turns or, where the plan says so, one after the other.
+
+    With `keep_interrupted`, Ctrl-C gives what every subject has by then instead of an exception, if each has a sample.
+    """
     groups = [list(subjects)] if plan.interleave else [[subject] for subject in subjects]
     tell = progress or (lambda _step: None)
-    loops = (_Loop(group, plan, watch=watch, clock=clock, sleep=sleep, progress=tell) for group in groups)
-    return tuple(collected for loop in loops for collected in loop.collect())
+    loops = [_Loop(group, plan, watch=watch, clock=clock, sleep=sleep, progress=tell) for group in groups]
+    interrupted = False
+    try:
+        for loop in loops:
+            loop.run()
+    except KeyboardInterrupt:
+        if not keep_interrupted or not all(series.samples for loop in loops for series in loop.series):
+            raise
+        interrupted = True
+    return tuple(collected for loop in loops for collected in loop.collected(interrupted=interrupted))
 
 
 class _Loop:
@@ -134,13 +147,15 @@ class _Loop:
         self.begun = 0.0
         self.disturbances: list[Disturbance] = []
 
-    def collect(self) -> list[Collected]:
+    def run(self) -> None:
         for series in self.series:
             self._warm_up(series)
         self.begun = self.clock()
         while not self._over():
             self._window()
-        return [self._collected(series) for series in self.series]
+
+    def collected(self, *, interrupted: bool) -> list[Collected]:
+        return [self._collected(series, interrupted=interrupted) for series in self.series]
 
     def _given_up(self) -> bool:
         return any(series.in_a_row >= self.plan.failures_at_most for series in self.series)
@@ -194,6 +209,21 @@ class _Loop:
                 self._warm_up(series)
         mark, start = self.watch.mark(), self.clock()
         rounds: list[list[float]] = []
+        try:
+            self._run_rounds(rounds, start)
+        except KeyboardInterrupt:
+            self._keep(rounds, self.clock() - start, self.watch.since(mark))  # it is not going to be repeated
+            raise
+        spent, disturbances = self.clock() - start, self.watch.since(mark)
+        if disturbances and self.retries > 0 and not self._exhausted():
+            self.retries -= 1
+            for series in self.series:
+                series.discarded += len(rounds)
+            self.sleep(self.plan.window_s)  # what disturbs is often short
+            return
+        self._keep(rounds, spent, disturbances)
+
+    def _run_rounds(self, rounds: list[list[float]], start: float) -> None:
         while True:
             times = self._round()
             if times is not None:
@@ -202,14 +232,9 @@ class _Loop:
             kept = len(self.series[0].samples) + len(rounds)
             self._tell(kept, self.kept_s + spent)
             if self._ended(kept, spent):
-                break
-        disturbances = self.watch.since(mark)
-        if disturbances and self.retries > 0 and not self._exhausted():
-            self.retries -= 1
-            for series in self.series:
-                series.discarded += len(rounds)
-            self.sleep(self.plan.window_s)  # what disturbs is often short
-            return
+                return
+
+    def _keep(self, rounds: list[list[float]], spent: float, disturbances: tuple[Disturbance, ...]) -> None:
         self.disturbances += disturbances
         self.kept_s += spent
         for times in rounds:
@@ -241,7 +266,7 @@ class _Loop:
         share = min(runs / self.plan.runs, by_time, 1.0)
         self.progress(Step(stage="runs", done=runs, share=share))
 
-    def _collected(self, series: _Series) -> Collected:
+    def _collected(self, series: _Series, *, interrupted: bool) -> Collected:
         return Collected(
             name=series.subject.name,
             samples_s=tuple(series.samples),
@@ -254,4 +279,5 @@ class _Loop:
             calls=series.calls,
             peak_memory_bytes=series.peak_bytes,
             disturbances=together(self.disturbances),
+            interrupted=interrupted,
         )

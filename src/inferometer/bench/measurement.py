@@ -14,6 +14,7 @@ from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFa
 from inferometer.core.sample import Summary
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
+from inferometer.units import counted
 from inferometer.version import __version__
 
 TOOL = "inferometer bench"  # of a profile whose model's name is that of a function or a command line
@@ -88,8 +89,9 @@ class Measurement(Collected):
         if self.discarded:
             notes.append(f"{self.discarded} runs were disturbed and repeated")
         if not self.complete:
-            wanted = f"{self.plan.runs} runs and {self.plan.seconds:g} s"
-            notes.append(f"stopped at a limit before the {wanted} that were wanted at least")
+            wanted = f"{counted(self.plan.runs, 'run')} and {self.plan.seconds:g} s that were wanted at least"
+            how = "interrupted" if self.interrupted else "stopped at a limit"
+            notes.append(f"{how} before the {wanted}")
         if self.settled is False:
             notes.append(f"the times were not steady after {len(self.warmup_s)} warm-up runs")
         if self.calls > 1:
@@ -98,13 +100,13 @@ class Measurement(Collected):
 
     def _record(self) -> Mapping[str, Any]:
         plan = {name: value for name, value in dataclasses.asdict(self.plan).items() if value is not None}
-        counted = {name: getattr(self, name) for name in ("settled", "discarded", "complete", "calls", "turns")}
+        names = ("settled", "discarded", "complete", "interrupted", "calls", "turns")
         return {
             "runs": self.runs,
             "success_rate": self.success_rate,
             "failures": [dataclasses.asdict(failure) for failure in self.failures],
             "warmup_s": list(self.warmup_s),
-            **counted,
+            **{name: getattr(self, name) for name in names},
             "plan": plan,
         }
 

@@ -71,15 +71,19 @@ def bench_commands(  # noqa: PLR0913 - as above
     first: FirstLook | None = None,
     strict: bool = False,
     progress: Progress | None = None,
+    keep_interrupted: bool = False,
 ) -> tuple[Measurement, ...]:
-    """Measure command lines, several of them in turns."""
+    """Measure command lines, several of them in turns. With `keep_interrupted`, Ctrl-C gives the runs so far."""
     plan = plan or Plan()
     lines = [shlex.join(command) for command in commands]
     subjects = [
         CommandSubject(argv=tuple(command), name=name, timeout_s=plan.timeout_s, memory_bytes=plan.memory_bytes)
         for command, name in zip(commands, names or lines, strict=True)
     ]
-    return measure(subjects, plan, guard=guard, first=first, strict=strict, progress=progress, commands=lines)
+    return measure(
+        subjects, plan, guard=guard, first=first, strict=strict, progress=progress, commands=lines,
+        keep_interrupted=keep_interrupted,
+    )  # fmt: skip
 
 
 def function_subject(function: Callable[[], Any], plan: Plan, *, name: str | None = None) -> Subject:
@@ -106,6 +110,7 @@ def measure(  # noqa: PLR0913 - as above, and the seams
     commands: Sequence[str] | None = None,
     progress: Progress | None = None,
     meter: "EnergyMeter | None" = None,
+    keep_interrupted: bool = False,
     clock: Callable[[], float] = time.perf_counter,
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], datetime] = lambda: datetime.now(tz=UTC),
@@ -124,7 +129,9 @@ def measure(  # noqa: PLR0913 - as above, and the seams
         measuring = [MeteredSubject(subject=subject, meter=meter) for subject in subjects]
         for subject in measuring:
             stack.callback(subject.close)
-        collected = collect(measuring, plan, watch=watch, clock=clock, sleep=sleep, progress=progress)
+        collected = collect(
+            measuring, plan, watch=watch, clock=clock, sleep=sleep, progress=progress, keep_interrupted=keep_interrupted
+        )
         energies = [subject.energy(phase) for subject in measuring]
     environment = _environment(watch, first, collected)
     require_quiet(environment.reasons, strict=strict)

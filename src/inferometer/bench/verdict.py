@@ -2,13 +2,14 @@
 
 The rule, in words:
 
-- **faster / slower**: the rank test's p-value is below `alpha` (after correction, where several things are compared at
-  once), and the ratio is at least `threshold` away from 1; of samples not taken in turns, its whole interval is;
 - **same**: the whole interval of the ratio lies within `threshold` of 1;
-- **undecided**: anything else. The sample cannot decide, and the reason says how many runs could.
+- **faster / slower**: the interval of the ratio excludes 1, and so does the rank test: its p-value is below `alpha`
+  (after correction, where several things are compared at once);
+- **undecided**: anything else. No difference is shown, and the reason says how many runs could show one.
 
 Runs taken in turns are compared pair by pair: what slowed both slows neither in the comparison. Two samples taken one
-after the other also differ by what changed in between, which no statistic of theirs can see: more is asked of them.
+after the other also differ by what changed in between, which no statistic of theirs can see: such a verdict is `sure`
+enough for a gate only if its whole interval is `threshold` away from 1.
 
 Runs that follow each other are alike, and n of them say less than n independent ones. The interval is widened for it
 (`statistics.widening`), and the p-value is then that of the widened interval.
@@ -31,8 +32,9 @@ from inferometer.bench.ranks import (
 )
 from inferometer.bench.statistics import autocorrelation_time, minimum_detectable_effect, runs_needed, widening
 from inferometer.errors import DomainError
+from inferometer.units import counted
 
-Call = Literal["faster", "slower", "same", "undecided"]
+Call = Literal["faster", "slower", "same", "undecided", "less", "more"]  # the last two are of memory
 _RUNS_WORTH_NAMING = 1_000_000
 
 
@@ -69,9 +71,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
+    """`sure`: not only shown by the samples, but beyond what may have changed between them."""
+
     verdict: Call
     reason: str
     evidence: Evidence
+    sure: bool = True
 
 
 def judge(a: Readings, b: Readings, *, paired: bool = False, criteria: Criteria | None = None) -> Judgement:
@@ -148,13 +153,24 @@ def weigh_intervals(a: tuple[float, float, float], b: tuple[float, float, float]
 def decide(evidence: Evidence, criteria: Criteria, *, p_value: float | None = None) -> Judgement:
     """Apply the rule. `p_value` is the corrected one, where several things are compared at once."""
     p = evidence.p_value if p_value is None else p_value
-    if p is not None and p < criteria.alpha and _away(evidence, criteria.threshold):
-        verdict: Call = "slower" if evidence.ratio > 1 else "faster"
-        return Judgement(verdict=verdict, reason=f"{_bounds(evidence)}, p = {p:.2g}", evidence=evidence)
     if _within(evidence, criteria.threshold):
         reason = f"{_bounds(evidence)}: any difference is below the {_percent(criteria.threshold)} that counts"
         return Judgement(verdict="same", reason=reason, evidence=evidence)
-    return Judgement(verdict="undecided", reason=_doubt(evidence, criteria, p), evidence=evidence)
+    if p is not None and p < criteria.alpha and _excludes_one(evidence):
+        verdict: Call = "slower" if evidence.ratio > 1 else "faster"
+        sure = _away(evidence, criteria.threshold)
+        reason = f"{_bounds(evidence)}, p = {p:.2g}"
+        if not sure:
+            reason += f"; perhaps by less than the {_percent(criteria.threshold)} that counts"
+        return Judgement(verdict=verdict, reason=reason, evidence=evidence, sure=sure)
+    return Judgement(verdict="undecided", reason=_doubt(evidence, criteria), evidence=evidence)
+
+
+def _excludes_one(evidence: Evidence) -> bool:
+    """Pairs that all point one way may have no interval: there the test alone decides."""
+    if evidence.low is None or evidence.high is None:
+        return evidence.in_turns
+    return evidence.low > 1 or evidence.high < 1
 
 
 def _away(evidence: Evidence, threshold: float) -> bool:
@@ -184,15 +200,15 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _doubt(evidence: Evidence, criteria: Criteria, p: float | None) -> str:
+def _doubt(evidence: Evidence, criteria: Criteria) -> str:
     """Why the sample cannot decide, and what would."""
     if evidence.low is None and evidence.runs is not None:
-        few = f"{evidence.runs} runs per side are too few for any verdict at p < {criteria.alpha:g}"
-        return f"{few}: take {evidence.runs_needed} or more"
+        few = (
+            f"{counted(evidence.runs, 'run')} per side {'is' if evidence.runs == 1 else 'are'} too few for any verdict"
+        )
+        return f"{few} at p < {criteria.alpha:g}: take {evidence.runs_needed} or more"
     counts = _percent(criteria.threshold)
-    if p is not None and p < criteria.alpha:
-        why = f"there is likely a difference, but perhaps below the {counts} that counts"
-    elif evidence.detectable is not None:
+    if evidence.detectable is not None:
         why = f"a difference below {_percent(evidence.detectable)} could hide in this noise"
     else:
         why = "the intervals overlap"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_table, say
+from inferometer.cli.outputs import OutputFile
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -45,9 +46,7 @@ _DEVICES = ("unit", "device", "how")
 @click.option(
     "--cases", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Your own cases (JSON lines)."
 )
-@click.option(
-    "--chart", type=click.Path(path_type=Path), metavar="FILE", help="Save a chart: .svg, .png, .html or .json."
-)
+@click.option("--chart", type=OutputFile(), metavar="FILE", help="Save a chart: .svg, .png, .html or .json.")
 @format_option
 def command(
     device: str | None,

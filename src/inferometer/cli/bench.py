@@ -8,6 +8,7 @@ import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
 from inferometer.cli.options import format_option, percentile_option, print_card, print_profiles, say
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.units import parse_quantity
@@ -76,8 +77,8 @@ class BenchOptions(PlanOptions, StoringOptions):
 @click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet.")
 @click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
 @storing_options
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="Save the result as JSON.")
-@click.option("--save-against", type=click.Path(path_type=Path), metavar="FILE", help="Save the baseline's result too.")
+@click.option("-o", "--output", type=OutputFile(), metavar="FILE", help="Save the result as JSON.")
+@click.option("--save-against", type=OutputFile(), metavar="FILE", help="Save the baseline's result too.")
 @percentile_option
 @verdict_options
 @format_option
@@ -110,7 +111,6 @@ def command(
     faster, slower, same or undecided (see `inferometer compare --help`).
     """
     from inferometer.bench.commands import split_command
-    from inferometer.bench.files import require_room
     from inferometer.bench.gate import parse_gate
     from inferometer.bench.run import require_quiet
 
@@ -126,8 +126,6 @@ def command(
     recorder = recording_from(options, kind="bench", command=shlex.join(words))
     plan = plan_from(options)
     files = (output,) if against is None else (save_against, output)
-    for path in filter(None, files):
-        require_room(path)
     commands = (words,) if against is None else (split_command(against), words)
     names = None if name is None else (name,) if against is None else (f"{name} (baseline)", name)
     with recorder:
@@ -143,6 +141,9 @@ def command(
             _print_measurement(measurements[0], form, percentiles)
         else:
             _print_verdict(measurements, criteria, gates, form)
+        if measurements[0].interrupted:
+            print_run_link(recorder)
+            raise KeyboardInterrupt  # what there is has been printed and saved, and the run is stored as interrupted
         require_quiet(disturbances, strict=strict)
     print_run_link(recorder)
 
@@ -172,7 +173,9 @@ def _measure(
     first = guard.before(retries=plan.retries) if isinstance(guard, Guard) else None
     require_quiet([str(disturbance) for disturbance in first.disturbances] if first else [], strict=strict)
     with progress_line(step_text) as progress:
-        return bench_commands(commands, plan, names=names, guard=guard, first=first, progress=progress)
+        return bench_commands(
+            commands, plan, names=names, guard=guard, first=first, progress=progress, keep_interrupted=True
+        )
 
 
 def _save(measurements: "tuple[Measurement, ...]", files: tuple[Path | None, ...]) -> None:

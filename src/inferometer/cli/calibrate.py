@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line
 from inferometer.core.device import LOCAL
 from inferometer.errors import InferometerError
@@ -28,7 +29,7 @@ _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU
 @click.option("--dtype", metavar="FORMAT", help=_FORMAT)
 @click.option("--threads", type=int, metavar="N", help="Threads on a CPU.  [default: one per physical core]")
 @click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Where to write it: a .json file or a folder."
+    "--out", type=OutputFile(folders=True), metavar="FILE", help="Where to write it: a .json file or a folder."
 )
 @click.option(
     "--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to keep journals and calibrations."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_document, print_documents, print_table, print_text, say
-from inferometer.cli.storing import open_chosen, store_option
+from inferometer.cli.storing import profile_named, store_option
 from inferometer.core.finding import CODES
 from inferometer.errors import DomainError, InferometerError, SchemaError
 
@@ -78,15 +78,7 @@ def _print_finding_page(code: str, form: str) -> None:
 def _profiles(what: str, store: str | None) -> tuple[Profile, ...]:
     """From the file of that name if there is one, else from the stored run."""
     path = Path(what)
-    if path.is_file():
-        return _from_file(path)
-    if path.suffix or "/" in what or "\\" in what:
-        raise InferometerError(f"There is no file {what}.", remedy="Save one with `inferometer profile MODEL -o FILE`.")
-    with open_chosen(store) as runs:
-        run = runs.get(what)
-    if run.profile is None:
-        raise DomainError(f"Run {run.id} is {run.status} and has no profile.", remedy="Measure it again.")
-    return (run.profile,)
+    return _from_file(path) if path.is_file() else (profile_named(what, store),)
 
 
 def _from_file(path: Path) -> tuple[Profile, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from inferometer.cli.options import say
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.errors import DomainError
 
@@ -18,10 +19,17 @@ _FORMS = ("trace.json", "html", "md", "csv", "json", "svg", "png")
 
 @click.command("export")
 @click.argument("run")
-@click.option("-o", "--out", required=True, metavar="FILE", help="The file to write: .html .md .csv .json .svg .png")
+@click.option(
+    "-o",
+    "--out",
+    type=OutputFile(),
+    required=True,
+    metavar="FILE",
+    help="The file to write: .html .md .csv .json .svg .png",
+)
 @click.option("--chart", metavar="NAME", help="Save one chart instead, as .svg, .png or .json.")
 @store_option
-def command(run: str, out: str, chart: str | None, store: str | None) -> None:
+def command(run: str, out: Path, chart: str | None, store: str | None) -> None:
     """Save a run as a file: a page that needs no server, Markdown, CSV, JSON, a trace, or a chart.
 
     \b
@@ -41,12 +49,12 @@ def command(run: str, out: str, chart: str | None, store: str | None) -> None:
     from inferometer.hub.serving import require_web
     from inferometer.profiler.files import write_whole
 
-    form = _form(Path(out), chart)
+    form = _form(out, chart)
     if form == "html":
         require_web()
     stored, metrics = _run_and_metrics(run, store)
     data = exported_run(stored, form, metrics) if chart is None else exported_chart(stored, chart, form)
-    write_whole(Path(out), [data])
+    write_whole(out, [data])
     say(f"Saved {out}.")
 
 

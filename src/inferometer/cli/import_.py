@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_card, print_profiles, print_table, print_text, say
+from inferometer.cli.outputs import OutputFile
 from inferometer.errors import DomainError
-from inferometer.report.phrases import TIMES, percent, profile_title
+from inferometer.report.phrases import TIMES, fraction, profile_title
 from inferometer.report.table import Column, ReportTable, columns
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
 @click.option("--as", "source", metavar="NAME", help="The tool that wrote the file.  [default: detected]")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: from the file, or the file's name]")
 @click.option("--device", metavar="NAME", help="The device it ran on.  [default: from the file, or unknown]")
-@click.option("-o", "--out", metavar="FILE", type=click.Path(path_type=Path), help="Also save the profile as a file.")
+@click.option("-o", "--out", metavar="FILE", type=OutputFile(), help="Also save the profile as a file.")
 @format_option
 def command(file: Path, source: str | None, model: str | None, device: str | None, out: Path | None, form: str) -> None:
     """Turn another tool's results into profiles that can be compared and explained.
@@ -138,7 +139,7 @@ def _top_ops(phase: "Phase") -> ReportTable:
             "count": op.count,
             "unit": op.unit,
             "time_s": op.time_s,
-            "share": percent(op.time_s, phase.time_s),
+            "share": fraction(op.time_s, phase.time_s),
         }
         for op in ranked
     )

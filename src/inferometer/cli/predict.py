@@ -159,10 +159,10 @@ def _print_prediction(profile: Profile, form: str) -> None:
     if form == "json":
         print_profiles([profile])
         return
-    from inferometer.report.predictions import op_table, phase_table, prediction_card
+    from inferometer.report.predictions import op_table, phase_table, prediction_card, prediction_rows
 
     if form == "csv":
-        print_table(op_table(profile, most=None), form)
+        print_table(prediction_rows(profile), form)
         return
     print_card(prediction_card(profile), form)
     print_text("")

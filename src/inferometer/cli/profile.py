@@ -2,11 +2,13 @@
 
 import shlex
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
 from inferometer.cli.measuring import (
     MeasuringOptions,
     measurement_from,
@@ -24,8 +26,13 @@ from inferometer.cli.options import (
     print_text,
     say,
 )
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.measure.run import MeasureRequest
+    from inferometer.store.recording import RunRecorder
 
 
 class ProfileOptions(MeasuringOptions, StoringOptions):
@@ -34,6 +41,7 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 
 @click.command("profile")
 @click.argument("model")
+@click.option("--against", metavar="MODEL", help="The baseline: another model, measured in turns with MODEL.")
 @measuring_options
 @storing_options
 @click.option("--text", "words", metavar="TEXT", help="Use this text as the prompt, not random tokens.")
@@ -42,22 +50,29 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @click.option("--verify", "reference", metavar="RUNTIME", help="Check the outputs against those of another runtime.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
 @click.option("--dataflow", is_flag=True, help="Print the timeline of a generation, step by step.")
-@click.option("--drawing", metavar="FILE.svg", help="Save the timeline as a drawing.")
-@click.option("--trace", metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
-@click.option("-o", "--out", metavar="FILE.json", help="Also save the profile as a file.")
+@click.option("--drawing", type=OutputFile(), metavar="FILE.svg", help="Save the timeline as a drawing.")
+@click.option("--trace", type=OutputFile(), metavar="FILE.json", help="Save the profile as a Chrome/Perfetto trace.")
+@click.option("-o", "--out", type=OutputFile(), metavar="FILE.json", help="Also save the profile as a file.")
+@click.option("--save-against", type=OutputFile(), metavar="FILE.json", help="Save the baseline's profile too.")
+@verdict_options
 @percentile_option
 @format_option
 def command(
     model: str,
+    against: str | None,
     percentiles: tuple[float, ...],
     predict: bool,
     device: str | None,
     reference: str | None,
     reference_model: str | None,
     dataflow: bool,
-    drawing: str | None,
-    trace: str | None,
-    out: str | None,
+    drawing: Path | None,
+    trace: Path | None,
+    out: Path | None,
+    save_against: Path | None,
+    threshold: str,
+    alpha: float,
+    fail_if: tuple[str, ...],
     form: str,
     words: str | None,
     **options: Unpack[ProfileOptions],
@@ -72,20 +87,33 @@ def command(
 
     MODEL is a file, a folder with a config.json, or a catalog name, which runs with random weights in the exact shapes.
     A clean run gives the total times; a second run with the engine's own timers says where they go.
+
+    With --against, both models are loaded and run in turns, in a new random order each round, and the answer is a
+    verdict: faster, slower, same or no difference shown (see `inferometer compare --help`).
     """
+    from inferometer.bench.gate import parse_gate
     from inferometer.verbs import measure_and_judge
 
+    if against is None and (fail_if or save_against):
+        raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
     if reference_model is not None and reference is None:
         raise DomainError(
             f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
         )
-    if out is not None:
-        from inferometer.bench.files import require_room
-
-        require_room(Path(out))
     recorder = recording_from(options, kind="profile", model=model)
     line = shlex.join(["inferometer", *sys.argv[1:]])
     asked = measurement_from(model, options, command=line, words=words)
+    if against is not None:
+        verdict = _Verdict(
+            gates=tuple(parse_gate(text) for text in fail_if),
+            criteria=criteria_from(threshold, alpha),
+            files=(save_against, out),
+        )
+        _refuse_alone(reference=reference, dataflow=dataflow, drawing=drawing, trace=trace, percentiles=percentiles)
+        _measure_against(
+            replace(asked, model=against), asked, recorder, verdict, predict=predict, device=device, form=form
+        )
+        return
     with recorder:
         with progress_recorder(recorder) as progress:
             measured = measure_and_judge(
@@ -98,10 +126,59 @@ def command(
             )
         record(recorder, measured)
         if out is not None:
-            _save(Path(out), measured.profiles)
+            _save(out, measured.profiles)
         _print_profiles(measured.profiles, form, percentiles, dataflow=dataflow)
         _save_drawings(measured.profile, drawing, trace)
         require_complete(measured)
+    print_run_link(recorder)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """What a comparison is asked for: the conditions, what counts as a difference, and where both profiles go."""
+
+    gates: tuple[Any, ...]
+    criteria: Any
+    files: tuple[Path | None, Path | None]
+
+
+def _refuse_alone(**given: object) -> None:
+    """Options about one profile have no meaning for two."""
+    for name, value in given.items():
+        if value:
+            option = {"reference": "verify", "percentiles": "percentile"}.get(name, name)
+            raise DomainError(
+                f"--{option} is about one model, and --against measures two.", remedy="Leave one of them out."
+            )
+
+
+def _measure_against(
+    baseline: "MeasureRequest",
+    asked: "MeasureRequest",
+    recorder: "RunRecorder",
+    verdict: _Verdict,
+    *,
+    predict: bool,
+    device: str | None,
+    form: str,
+) -> None:
+    from inferometer.bench.compare import compare
+    from inferometer.verbs import measure_pair_and_judge
+
+    with recorder:
+        with progress_recorder(recorder) as progress:
+            old, new = measure_pair_and_judge(baseline, asked, predict=predict, on=device, progress=progress)
+        record(recorder, new)
+        recorder.keep_below(old.profile)
+        for run, path in zip((old, new), verdict.files, strict=True):
+            if path is not None:
+                _save(path, run.profiles)
+        names = (baseline.model, asked.model)
+        comparison = compare(old.profile, new.profile, criteria=verdict.criteria, names=names)
+        print_comparisons([comparison], form)
+        for run in (old, new):
+            require_complete(run)
+        hold_gates(verdict.gates, [comparison])
     print_run_link(recorder)
 
 
@@ -133,7 +210,7 @@ def _print_profiles(profiles: tuple[Any, ...], form: str, percentiles: tuple[flo
         print_text(str(flow_of(trace_of(first))))
 
 
-def _save_drawings(profile: Any, drawing: str | None, trace: str | None) -> None:
+def _save_drawings(profile: Any, drawing: Path | None, trace: Path | None) -> None:
     if drawing is None and trace is None:
         return
     from inferometer.measure.spans import trace_of
@@ -145,7 +222,7 @@ def _save_drawings(profile: Any, drawing: str | None, trace: str | None) -> None
     recording = from_trace(trace_of(profile))
     for path, form in ((drawing, drawn), (trace, chrome)):
         if path is not None:
-            write_whole(Path(path), form(recording))
+            write_whole(path, form(recording))
             say(f"Saved {path}.")
 
 

@@ -50,11 +50,11 @@ def run(arguments: Sequence[str]) -> int:
     try:
         result: Any = cli.main(args=plain, prog_name="inferometer", standalone_mode=False)
     except InferometerError as error:
-        return _print_error(str(error), error.exit_code, debug=debug)
+        return _print_error(_noted(str(error), error), error.exit_code, debug=debug)
     except click.ClickException as error:
         return _print_error(_usage(error), error.exit_code if error.exit_code == 1 else 2, debug=debug)
-    except (KeyboardInterrupt, click.Abort):
-        return _print_error("Interrupted.", _INTERRUPTED, debug=debug)
+    except (KeyboardInterrupt, click.Abort) as error:
+        return _print_error(_noted("Interrupted.", error), _INTERRUPTED, debug=debug)
     except BrokenPipeError:
         return _close_quietly()
     return result if isinstance(result, int) else 0
@@ -64,6 +64,11 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:
     """Our arguments, the `--`, and the command that follows it, which is the user's."""
     at = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:at], arguments[at : at + 1], arguments[at + 1 :]
+
+
+def _noted(message: str, error: BaseException) -> str:
+    """The message with what was added on its way, such as where a measurement was saved that the store refused."""
+    return "\n".join([message, *getattr(error, "__notes__", ())])
 
 
 def _print_error(message: str, code: int, *, debug: bool) -> int:

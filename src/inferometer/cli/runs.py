@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 import click
 
 from inferometer.cli.options import format_option, print_card, print_document, print_table, say
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.run import Status
@@ -251,7 +252,7 @@ def delete(runs: tuple[str, ...], yes: bool, store: str | None, form: str) -> No
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=OutputFile(folders=True),
     metavar="FILE",
     help="The archive to write.  [default: run-ID.zip]",
 )

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from inferometer.cli.options import say
+from inferometer.errors import DomainError, InferometerError, MissingDependencyError, UnknownNameError
 
 if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
     from inferometer.store.recording import RunRecorder
     from inferometer.store.store import Store
 
@@ -68,6 +70,31 @@ def print_run_link(recorder: "RunRecorder") -> None:
         say(f"Run {recorder.id}: {recorder.link}")
     elif recorder.skipped is not None:
         say(f"inferometer: the run was not stored. {recorder.skipped}")
+
+
+def profile_named(what: str, store: str | None) -> "Profile":
+    """The profile in the file of that name if there is one, else that of the stored run."""
+    from inferometer.bench.files import load_profile
+
+    path = Path(what)
+    if path.is_file():
+        return load_profile(path)
+    if "/" in what or "\\" in what:
+        raise _no_file(what)
+    try:
+        with open_chosen(store) as runs:
+            run = runs.get(what)
+    except (MissingDependencyError, UnknownNameError):
+        if path.suffix:
+            raise _no_file(what) from None
+        raise
+    if run.profile is None:
+        raise DomainError(f"Run {run.id} is {run.status} and has no profile.", remedy="Measure it again.")
+    return run.profile
+
+
+def _no_file(what: str) -> InferometerError:
+    return InferometerError(f"There is no file {what}.", remedy="Save one with `inferometer profile MODEL -o FILE`.")
 
 
 def open_chosen(location: str | Path | None) -> "Store":

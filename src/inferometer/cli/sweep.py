@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
 from inferometer.units import format_quantity
@@ -47,9 +48,7 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @_axis_options
 @click.option("--priors", is_flag=True, help="Ignore calibrations: use datasheets and class priors.")
 @click.option("--details", is_flag=True, help="Add columns for the interval of each time and for what bounds it.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite."
-)
+@click.option("--out", type=OutputFile(), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite.")
 @click.option("--engine", default="local", metavar="WHERE", help="local, local:N (processes), or dask://HOST:PORT.")
 @click.option("--resume", is_flag=True, help="Continue an unfinished sweep to --out.")
 @click.option("--pareto", metavar="A,B", help="Show the Pareto front: rows that no other beats in these columns.")
@@ -58,9 +57,7 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 )
 @click.option("--by", default="usd_per_million_tokens", metavar="COLUMN", help="What --cheapest minimises.")
 @click.option("--heatmap", metavar="X,Y,VALUE", help="Draw a heat map with --chart, instead of --pareto.")
-@click.option(
-    "--chart", type=click.Path(path_type=Path), metavar="FILE", help="Save a chart: .svg, .png, .html or .json."
-)
+@click.option("--chart", type=OutputFile(), metavar="FILE", help="Save a chart: .svg, .png, .html or .json.")
 @click.option("--rows", "most", default=20, metavar="N", help="Rows to print in a table.")
 @format_option
 def command(

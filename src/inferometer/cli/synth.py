@@ -5,12 +5,18 @@ from pathlib import Path
 import click
 
 from inferometer.cli.options import format_option, parse_sizes, print_document, print_table
+from inferometer.cli.outputs import OutputFile
 
 
 @click.command("synth")
 @click.argument("model")
 @click.option(
-    "-o", "--out", required=True, metavar="FILE", help="A .onnx, .gguf, .tflite or .safetensors file, or a folder."
+    "-o",
+    "--out",
+    type=OutputFile(folders=True),
+    required=True,
+    metavar="FILE",
+    help="A .onnx, .gguf, .tflite or .safetensors file, or a folder.",
 )
 @click.option("--weights", default="f32", metavar="FORMAT", help="Number format: f16, bf16, q8_0, q4_0, q4_k …")
 @click.option("--seed", default=0, metavar="N", help="The same seed gives the same weights.")
@@ -20,7 +26,7 @@ from inferometer.cli.options import format_option, parse_sizes, print_document, 
 @format_option
 def command(
     model: str,
-    out: str,
+    out: Path,
     weights: str,
     seed: int,
     sizes: tuple[str, ...],
@@ -43,7 +49,7 @@ def command(
     from inferometer.synth import synthesise
 
     synthesis = synthesise(
-        model, Path(out), weights=weights, seed=seed, sizes=parse_sizes(sizes), part=part, overwrite=overwrite
+        model, out, weights=weights, seed=seed, sizes=parse_sizes(sizes), part=part, overwrite=overwrite
     )
     if form == "json":
         print_document(

@@ -18,6 +18,7 @@ from inferometer.errors import EngineError
 from inferometer.measure.energy import CaseEnergy
 from inferometer.measure.inputs import make_inputs
 from inferometer.measure.raw import MemoryReadings, Shape, Tell
+from inferometer.measure.turns import Turns
 from inferometer.profiler.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.profiler.meters import process_memory
 from inferometer.runtimes.base import instrumented_again
@@ -45,6 +46,7 @@ def measure_arrays(
     order: MeasureOrder, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
 ) -> None:
     """Report each result as soon as it is there: if the engine crashes later, the parent has it already."""
+    turns = Turns(order.turns)
     guard = Guard() if order.guarded else NoGuard()
     first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
     gauge = process_memory()
@@ -60,7 +62,8 @@ def measure_arrays(
         tell("opened", session.opened)  # an engine may compile on the first step
         restarted = gauge.restart()
         subject = _metered(order, session, meter)
-        clean = _clean(order, runtime, subject, guard, tell)
+        clean = _clean(order, runtime, subject, guard, tell=tell, turns=turns)
+        turns.next()
         peak = gauge.read().peak if restarted else None
         device = getattr(session, "memory_peak_bytes", None)
         tell(
@@ -103,11 +106,11 @@ def _metered(order: MeasureOrder, session: Session, meter: EnergyMeter | None) -
     return MeteredSubject(subject=FunctionSubject(name=order.runtime, stopwatch=stopwatch), meter=used)
 
 
-def _clean(
-    order: MeasureOrder, runtime: Runtime, stepping: MeteredSubject, guard: Guard | NoGuard, tell: Tell
+def _clean(  # noqa: PLR0913 - the run and its surroundings
+    order: MeasureOrder, runtime: Runtime, stepping: MeteredSubject, guard: Guard | NoGuard, *, tell: Tell, turns: Turns
 ) -> Collected:
     """The clean run. A step that fails raises: an engine that failed once is not measured further."""
-    subject = _Telling(subject=stepping, tell=tell)
+    subject = _Telling(subject=stepping, tell=tell, turns=turns)
     (clean,) = collect([subject], order.plan, watch=guard, progress=subject.progress)
     if clean.failures:
         reason = clean.failures[0].reason
@@ -123,6 +126,7 @@ class _Telling:
 
     subject: MeteredSubject
     tell: Tell
+    turns: Turns
     clock: Callable[[], float] = time.monotonic
     new: list[float] = field(default_factory=list)
     reported: float = 0.0
@@ -132,6 +136,7 @@ class _Telling:
         return self.subject.name
 
     def run(self, *, watched: bool = False) -> Outcome:
+        self.turns.next()
         outcome = self.subject.run(watched=watched)
         if outcome.seconds is not None:
             self.new.append(outcome.seconds)

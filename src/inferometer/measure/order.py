@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from inferometer.bench.plan import Plan
+from inferometer.measure.turns import TurnsAddress
 from inferometer.runtimes.base import Target
 
 
@@ -44,3 +45,4 @@ class MeasureOrder:
     outputs: Path | None = None
     energy: bool = False
     seed: int = 0
+    turns: TurnsAddress | None = None  # where to wait for a turn, if another model is measured along with it

@@ -28,6 +28,7 @@ from inferometer.measure.isolate import ChildLimits, isolated
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.prepare import PreparedModel, SyntheticWeights, facts_of, prepare_model
 from inferometer.measure.raw import Raw
+from inferometer.measure.turns import TurnsAddress
 from inferometer.runtimes.base import Runtime, Target, require_ready
 from inferometer.settings import cache_folder
 
@@ -70,6 +71,7 @@ class MeasureRequest:
     strict: bool = False
     energy: bool = True
     command: str | None = None
+    turns: TurnsAddress | None = None
 
     def __post_init__(self) -> None:
         """Refuse here what an engine would refuse: by then a run is recorded."""
@@ -341,6 +343,7 @@ def _order(
         guarded=request.guarded,
         energy=request.energy,
         seed=request.seed,
+        turns=request.turns,
     )
 
 

@@ -19,6 +19,7 @@ from inferometer.errors import InferometerError
 from inferometer.measure.energy import TextEnergy
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.raw import Generation, MemoryReadings, Shape, Tell, event_seconds
+from inferometer.measure.turns import Turns
 from inferometer.profiler.energy import NO_ENERGY, EnergyMeter, energy_meter
 from inferometer.profiler.meters import process_memory
 from inferometer.runtimes.base import Request, TextSession, instrumented_again
@@ -41,6 +42,7 @@ _ROOM = 0.4  # of the free memory: a second copy of the model may take no more
 def measure_text(
     order: MeasureOrder, runtime: Runtime, tell: Tell, *, clock: Callable[[], float] = time.perf_counter
 ) -> None:
+    turns = Turns(order.turns)
     guard = Guard() if order.guarded else NoGuard()
     first_look = guard.before(retries=order.plan.retries) if isinstance(guard, Guard) else None
     gauge = process_memory()
@@ -52,9 +54,10 @@ def measure_text(
         opened = gauge.read().current
         restarted = gauge.restart()
         used = meter.for_unit(session.opened.unit)
-        scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock, meter=used)
+        scene = _Scene(order=order, session=session, guard=guard, tell=tell, clock=clock, meter=used, turns=turns)
         for number, text in enumerate(order.text):
             disturbances += scene.repeat(text, first=number == 0)
+        turns.next()
         tell("opened", session.opened)  # compilation on the way is known only now
         peak = gauge.read().peak if restarted else None
         device = getattr(session, "memory_peak_bytes", None)
@@ -101,6 +104,7 @@ class _Scene:
     tell: Tell
     clock: Callable[[], float]
     meter: EnergyMeter
+    turns: Turns
     steps_s: list[float] = field(default_factory=list)
 
     @property
@@ -124,6 +128,7 @@ class _Scene:
         disturbances: list[Disturbance] = []
         begun = self.clock()
         while not _enough(kept, self.clock() - begun, wanted, plan.seconds, plan.seconds_at_most):
+            self.turns.next()
             generation, disturbed = self.once(text, ids, energy)
             if disturbed and retries > 0:
                 retries -= 1

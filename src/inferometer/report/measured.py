@@ -11,8 +11,8 @@ from inferometer.bench.percentiles import percentile_between
 from inferometer.report.cards import Card, Fact
 from inferometer.report.phrases import energy_fact, energy_notes
 from inferometer.report.render import render
-from inferometer.report.table import Column, ReportTable
-from inferometer.units import format_quantity
+from inferometer.report.table import Column, ReportTable, columns
+from inferometer.units import counted, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +27,19 @@ _COLUMNS = (
     Column(key="b_text", heading="B"),
     Column(key="ratio_text", heading="B / A"),
     Column(key="p_text", heading="p"),
-    Column(key="verdict", heading="verdict"),
+    Column(key="verdict_text", heading="verdict"),
     Column(key="why", heading="why"),
 )
+_NUMBERS = columns(
+    "baseline", "compared", "phase", "name", "unit", "a", "b", "ratio", "low", "high", "p_value", "verdict", "sure",
+    "reason",
+)  # fmt: skip
 _MARKS = {"faster": "🟢", "slower": "🔴", "same": "⚪", "undecided": "🟡"}
+_MOST_OPS = 12  # op rows of a table
+_NO_DIFFERENCE = "no difference shown"  # what `undecided` is called where people read it
+_METRIC_KEYS = tuple(column.key for column in _NUMBERS[2:])
+_METRICS = {"tokens_per_s": "tokens/s", "memory": "peak memory", "decode": "each token", "prefill": "first token",
+            "first_run": "first run"}  # fmt: skip
 _SURELY = 0.01  # a drift less likely by chance than this is shown
 
 
@@ -111,27 +120,53 @@ def headline(comparison: Comparison) -> str:
         "faster": f"{comparison.b} is faster than {comparison.a}",
         "slower": f"{comparison.b} is slower than {comparison.a}",
         "same": f"{comparison.b} is as fast as {comparison.a}",
-        "undecided": f"Undecided whether {comparison.b} is faster or slower than {comparison.a}",
+        "undecided": f"No difference is shown between {comparison.b} and {comparison.a}",
     }[main.verdict]
-    return f"{how} ({main.name}): {main.reason}."
+    by = f" by {_faster_by(main.ratio)}" if main.ratio and main.verdict in {"faster", "slower"} else ""
+    return f"{how}{by} ({metric_words(main.name)}): {main.reason}."
 
 
-def comparison_table(comparison: Comparison, *, ops: bool = True) -> ReportTable:
-    """A row for each metric and op; numbers as text for people, and as numbers under the same keys as the JSON."""
-    metrics = (*comparison.metrics, *(comparison.ops if ops else ()))
-    return ReportTable(
-        columns=_COLUMNS, rows=tuple(_row(metric) for metric in metrics), note="\n".join(comparison.notes)
+def _faster_by(ratio: float) -> str:
+    """How much less or more time B takes than A."""
+    return f"{abs(ratio - 1):.1%}" if ratio < 2 else f"{ratio:.3g} ×"
+
+
+def metric_words(name: str) -> str:
+    """A metric's name for people."""
+    return _METRICS.get(name, name)
+
+
+def comparison_table(comparison: Comparison, *, most: int | None = _MOST_OPS) -> ReportTable:
+    """A row for each metric, then the ops that changed by the most seconds; None shows all of them."""
+    ops = _largest_changes(comparison)
+    shown, left = ops[:most], max(len(ops) - len(ops[:most]), 0)
+    more = [f"{counted(left, 'more op')} changed by less: --all shows all of them."] if left else []
+    rows = tuple(_row(metric) for metric in (*comparison.metrics, *shown))
+    return ReportTable(columns=_COLUMNS, rows=rows, note="\n".join([*more, *comparison.notes]))
+
+
+def comparison_numbers(comparisons: Sequence[Comparison]) -> ReportTable:
+    """Every metric and op of every comparison as plain numbers, in SI units, under the keys of the JSON."""
+    rows = tuple(
+        {"baseline": comparison.a, "compared": comparison.b} | {name: getattr(metric, name) for name in _METRIC_KEYS}
+        for comparison in comparisons
+        for metric in (*comparison.metrics, *_largest_changes(comparison))
     )
+    return ReportTable(columns=_NUMBERS, rows=rows)
+
+
+def _largest_changes(comparison: Comparison) -> list[Metric]:
+    return sorted(comparison.ops, key=lambda op: -abs((op.b or 0.0) - (op.a or 0.0)))
 
 
 def _row(metric: Metric) -> Mapping[str, Any]:
     return {
-        "name": f"{metric.phase}/{metric.name}" if metric.phase else metric.name,
+        "name": f"{metric.phase}/{metric.name}" if metric.phase else metric_words(metric.name),
         "a_text": format_quantity(metric.a, metric.unit),
         "b_text": format_quantity(metric.b, metric.unit),
         "ratio_text": _ratio(metric),
         "p_text": None if metric.p_value is None else f"{metric.p_value:.2g}",
-        "verdict": metric.verdict,
+        "verdict_text": _NO_DIFFERENCE if metric.verdict == "undecided" else metric.verdict,
         "why": metric.reason,
     }
 
@@ -147,11 +182,12 @@ def _ratio(metric: Metric) -> str | None:
 def comparison_markdown(comparison: Comparison) -> str:
     """For a pull request: the verdict, the metrics, the ops folded away, the notes."""
     main = comparison.main
-    metrics = comparison_table(comparison, ops=False)
-    parts = [f"### {_MARKS[main.verdict]} {main.verdict}", "", headline(comparison), "", render(metrics, "md")]
+    metrics = ReportTable(columns=_COLUMNS, rows=tuple(_row(metric) for metric in comparison.metrics))
+    verdict = _NO_DIFFERENCE if main.verdict == "undecided" else main.verdict
+    parts = [f"### {_MARKS[main.verdict]} {verdict}", "", headline(comparison), "", render(metrics, "md")]
     if comparison.ops:
         changed = [op for op in comparison.ops if op.verdict in {"faster", "slower"}]
-        rows = tuple(_row(op) for op in sorted(comparison.ops, key=lambda op: op not in changed))
+        rows = tuple(_row(op) for op in sorted(_largest_changes(comparison), key=lambda op: op not in changed))
         summary = f"{len(changed)} of {len(comparison.ops)} ops changed"
         table = render(ReportTable(columns=_COLUMNS, rows=rows), "md")
         parts += ["", f"<details><summary>{summary}</summary>", "", table, "", "</details>"]

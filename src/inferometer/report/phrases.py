@@ -175,5 +175,9 @@ def percent(part: float, total: float) -> str | None:
     return f"{100 * part / total:.1f} %" if total > 0 else None
 
 
+def fraction(part: float, total: float) -> float | None:
+    return part / total if total > 0 else None
+
+
 def percent_number(part: float, total: float) -> float | None:
     return round(100 * part / total, 2) if total else None

@@ -9,8 +9,8 @@ from inferometer.report.cards import Card, Fact
 from inferometer.report.phrases import (
     TIMES,
     formats_of,
+    fraction,
     interval_text,
-    percent,
     profile_notes,
     profile_title,
     sizes_of,
@@ -22,7 +22,7 @@ from inferometer.units import format_capacity, format_quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from inferometer.core.profile import Profile
+    from inferometer.core.profile import OpTime, Phase, Profile
 
 _TOP = 12
 _PHASES = columns(
@@ -41,6 +41,16 @@ _COMPARED = columns(
 _ENDS = columns(
     "latency_low_s", "latency_high_s", "ttft_low_s", "ttft_high_s", "tpot_low_s", "tpot_high_s",
     "e2e_s", "e2e_low_s", "e2e_high_s",
+)  # fmt: skip
+# The figures of a headline, in the order of the card, with the unit of each.
+_FIGURES = {
+    "latency_s": "s", "ttft_s": "s", "tpot_s": "s", "e2e_s": "s", "tokens_per_s": "1/s", "peak_memory_bytes": "B",
+    "energy_j": "J", "battery_s": "s", "usd_per_million_tokens": "USD", "co2e_g": "g",
+}  # fmt: skip
+_ENDED = ("latency_s", "ttft_s", "tpot_s", "e2e_s")  # times of the headline with an interval of their own
+_EVERYTHING = columns(
+    "model", "device", "runtime", "part", "phase", "name", "count", "value", "unit", "low", "high", "share", "floor_s",
+    "bound", "flops", "bytes", "energy_j", "origin",
 )  # fmt: skip
 _GAINS = columns(
     Column(key="change", heading="what if"),
@@ -118,21 +128,42 @@ def op_table(profile: Profile, *, most: int | None = _TOP) -> ReportTable:
     if phase is None:
         return ReportTable(columns=_OPS, rows=())
     ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:most]
-    rows = tuple(
-        {
-            "name": op.name,
-            "count": op.count,
-            "time_s": op.time_s,
-            "share": percent(op.time_s, phase.time_s),
-            "floor_s": op.floor_s,
-            "bound": op.bound,
-            "origin": op.origin,
-        }
-        for op in ranked
-    )
+    rows = tuple(_op_row(op, phase) for op in ranked)
     left = len(phase.ops) - len(rows)
     note = f"{left} more ops: --format json lists all of them." if left > 0 else None
     return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
+
+
+def _op_row(op: OpTime, phase: Phase) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "count": op.count,
+        "time_s": op.time_s,
+        "share": fraction(op.time_s, phase.time_s),
+        "floor_s": op.floor_s,
+        "bound": op.bound,
+        "origin": op.origin,
+    }
+
+
+def prediction_rows(profile: Profile) -> ReportTable:
+    """A whole prediction as one table of plain numbers: its headline, every phase, every op of every phase."""
+    summary = profile.summary
+    rows: list[dict[str, Any]] = []
+    for key, unit in _FIGURES.items():
+        value = getattr(summary, key)
+        if value is not None:
+            low, high = summary.interval(key.removesuffix("_s")) or (None, None) if key in _ENDED else (None, None)
+            rows.append({"part": "headline", "name": key, "value": value, "unit": unit, "low": low, "high": high})
+    for phase in profile.phases:
+        figures = {name: getattr(phase, name) for name in ("floor_s", "bound", "flops", "bytes", "energy_j")}
+        ends = {"value": phase.time_s, "unit": "s", "low": phase.low_s, "high": phase.high_s}
+        rows.append({"part": "phase", "phase": phase.name, "name": phase.name, **ends, **figures})
+        for op in sorted(phase.ops, key=lambda op: -op.time_s):
+            of_op = {"value": op.time_s, "unit": "s", "flops": op.flops, "bytes": op.bytes, "energy_j": op.energy_j}
+            rows.append({"part": "op", "phase": phase.name, **_op_row(op, phase), **of_op})
+    named = {"model": profile.model.name, "device": profile.device.name, "runtime": profile.runtime}
+    return ReportTable(columns=_EVERYTHING, rows=tuple({**named, **row} for row in rows))
 
 
 def summary_row(profile: Profile) -> dict[str, Any]:

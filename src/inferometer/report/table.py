@@ -12,7 +12,7 @@ class Column:
     """`key` finds the value in a row, `heading` names it for people, `label` for machines (`memory_bytes`).
 
     `unit` turns a number into text with a prefix; `exact` shows every digit instead; `capacity` counts as memory makers
-    do.
+    do; `share` shows a fraction in percent, and `signed` one that may fall. JSON and CSV have the plain number.
     """
 
     key: str
@@ -21,10 +21,12 @@ class Column:
     unit: str | None = None
     exact: bool = False
     capacity: bool = False
+    share: bool = False
+    signed: bool = False
 
     @property
     def numeric(self) -> bool:
-        return self.unit is not None or self.exact or self.capacity
+        return self.unit is not None or self.exact or self.capacity or self.share or self.signed
 
     @property
     def machine_name(self) -> str:
@@ -38,6 +40,7 @@ _SHARED = {
         Column(key="count", heading="×", exact=True),
         Column(key="runs", heading="runs", exact=True),
         Column(key="time_s", heading="time", unit="s"),
+        Column(key="share", heading="share", share=True),
         Column(key="low_s", heading="low", unit="s"),
         Column(key="high_s", heading="high", unit="s"),
         Column(key="predicted_s", heading="predicted", unit="s"),
@@ -96,6 +99,10 @@ def cell_text(column: Column, value: Any) -> str:
 def _number_text(column: Column, value: float) -> str:
     if column.capacity:
         return format_capacity(value)
+    if column.share:
+        return f"{100 * value:.1f} %"
+    if column.signed:
+        return f"{100 * value:+.0f} %"
     if column.unit is not None:
         return format_quantity(value, column.unit)
     return f"{value:,.0f}" if column.exact else str(value)

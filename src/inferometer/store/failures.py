@@ -32,6 +32,8 @@ _WORDS = (
     (r"database .* does not exist", "has no such database", "Create it with createdb, or name another."),
     (r"role .* does not exist", "knows no such user", "Check the user's name."),
     (r"no pg_hba.conf entry", "does not let this user in from here", "Add a line to the server's pg_hba.conf."),
+    (r"not currently accepting connections|is (starting up|shutting down)|in recovery mode",
+     "lets nobody in at the moment", "Try again when the server is up; --no-store measures without it."),
     (r"refused|timeout|timed out|unreachable|resolve|translate|No such file|closed the connection",
      "does not answer", "Check that the server runs, and its host and port; --no-store measures without it."),
 )  # fmt: skip

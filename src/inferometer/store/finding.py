@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, or_, select
+from sqlalchemy import Connection, RowMapping, func, or_, select
 
 from inferometer.core.run import Artifact, Run
 from inferometer.errors import DomainError, UnknownNameError
@@ -48,7 +48,25 @@ def resolve(connection: Connection, typed_name: str) -> str:
     if matches:
         shown = ", ".join(matches[:5]) + (" …" if len(matches) > 5 else "")
         raise DomainError(f"{typed_name!r} may be more than one run: {shown}.", remedy="Give more of the id.")
+    if last is not None:
+        raise _no_last(connection, typed_name)
     raise UnknownNameError("run", typed_name, _known(connection), listing="`inferometer runs` lists them.")
+
+
+def _no_last(connection: Connection, typed_name: str) -> DomainError:
+    """`last` names a run that finished; say how many there are, or how to make one."""
+    finished = select(func.count()).select_from(runs).where(runs.c.status == "finished", runs.c.parent.is_(None))
+    count = int(connection.execute(finished).scalar_one())
+    if count:
+        have = "1 run has" if count == 1 else f"{count} runs have"
+        return DomainError(f"There is no {typed_name}: {have} finished.", remedy="`inferometer runs` lists them.")
+    begun = connection.execute(select(runs.c.id).limit(1)).first()
+    return DomainError(
+        f"There is no {typed_name}: no run has finished yet.",
+        remedy="`inferometer runs` lists those that were begun."
+        if begun
+        else "Measure a model with `inferometer profile MODEL`, or a command with `inferometer bench -- COMMAND`.",
+    )
 
 
 def _finished(connection: Connection, *, before: int) -> list[str]:
@@ -65,7 +83,7 @@ def _matching(connection: Connection, condition: Any) -> list[str]:
 
 def _known(connection: Connection) -> list[str]:
     query = select(runs.c.id, runs.c.name).order_by(runs.c.created_us.desc()).limit(_SUGGESTED)
-    return [text for row in connection.execute(query) for text in row if text]
+    return ["last", *(text for row in connection.execute(query) for text in row if text)]
 
 
 def project_id(connection: Connection, name: str) -> int:

@@ -10,6 +10,7 @@ is measured leaves none. Where the store fails, however early, measuring goes on
 instead: no measurement is lost to a full disk or a database that is gone.
 """
 
+import shlex
 import tempfile
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -186,8 +187,10 @@ class RunRecorder:
         measured = [profile for profile in (self._profile, *self._unstored) if profile is not None]
         names = [run, *(f"{run}-{number}" for number in range(2, len(measured) + 1))]
         places = [_saved(profile, name, self._folder) for profile, name in zip(measured, names, strict=True)]
-        saved = " ".join(str(place) for place in places if place is not None)
+        saved = shlex.join(str(place) for place in places if place is not None)
         kept = f" What was measured is saved as {saved}; `inferometer runs import {saved}` stores it." if saved else ""
+        if None in places:
+            kept += f" {self._folder.resolve()} and {tempfile.gettempdir()} could not take it either: it is lost."
         if error is not None:
             error.add_note(f"Run {run} could not be stored either: {lost}{kept}")
             return

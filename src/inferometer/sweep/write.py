@@ -71,8 +71,10 @@ def stream(  # noqa: PLR0913 - where to, how, and what to tell
     kill, `resume` goes on behind the last chunk that the journal has.
     """
     form = form_of(path)
-    if not path.parent.is_dir():
-        raise InferometerError(f"There is no folder {path.parent}.", remedy="Make it first.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InferometerError(f"The folder {path.parent} cannot be made: {error.strerror or error}.") from None
     start = clock()
     with engine_for(engine, study) as run, _writing(path, study, form, resume=resume) as (journal, sink):
         standing = journal.standing

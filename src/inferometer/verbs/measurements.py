@@ -136,11 +136,32 @@ def measure_and_judge(  # noqa: PLR0913 - what can be asked for beside the measu
         verification = _verification(asked, reference, reference_model)
         profiles = tuple(replace(profile, verification=verification) for profile in measured.profiles)
         measured = replace(measured, profiles=profiles)
-    if before is not None:
-        basis = before if on is not None else _where_it_ran(measured, before)
-        judged = tuple(_judged(profile, measured, *basis) for profile in measured.profiles)
-        measured = replace(measured, profiles=judged)
-    return measured
+    return _all_judged(measured, before, on)
+
+
+def measure_pair_and_judge(
+    baseline: MeasureRequest,
+    asked: MeasureRequest,
+    *,
+    predict: bool = True,
+    on: str | Device | None = None,
+    progress: Progress | None = None,
+) -> tuple[MeasuredRun, MeasuredRun]:
+    """Measure two models in turns, and judge each. `compare` of their profiles is then pair by pair."""
+    from inferometer.measure.against import measure_in_turns  # noqa: PLC0415 - only who compares needs it
+
+    before = _device_and_roof(on or f"{LOCAL}:cpu") if predict else None
+    old, new = measure_in_turns(baseline, asked, progress=progress)
+    return _all_judged(old, before, on), _all_judged(new, before, on)
+
+
+def _all_judged(
+    measured: MeasuredRun, before: tuple[Device, Roof | None] | None, on: str | Device | None
+) -> MeasuredRun:
+    if before is None:
+        return measured
+    basis = before if on is not None else _where_it_ran(measured, before)
+    return replace(measured, profiles=tuple(_judged(profile, measured, *basis) for profile in measured.profiles))
 
 
 def _verification(asked: MeasureRequest, reference: str, model: str | None) -> Verification:

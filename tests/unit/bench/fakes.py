@@ -18,7 +18,10 @@ class FakeClock:
 
 
 class Scripted:
-    """A subject whose runs take the scripted times; a string is an error, a tuple one that loses the process."""
+    """A subject whose runs take the scripted times.
+
+    A string is an error, a tuple one that loses the process, an exception is raised.
+    """
 
     def __init__(self, clock, script, name="it", log=None):
         self.clock, self.name = clock, name
@@ -31,6 +34,8 @@ class Scripted:
         self.log.append(self.name)
         self.watched.append(watched)
         step = next(self.script)
+        if isinstance(step, BaseException):
+            raise step
         if isinstance(step, tuple):
             self.clock.now += 1.0
             return Outcome(seconds=None, error=step[0], lost=True)

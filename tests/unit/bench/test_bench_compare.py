@@ -52,10 +52,10 @@ def test_a_real_difference_too_small_to_count_is_the_same():
     assert found.verdict == "same"
 
 
-def test_a_difference_that_may_or_may_not_count_is_undecided():
+def test_a_difference_that_may_or_may_not_count_is_shown_and_not_sure():
     found = judge(noisy(1.0, 300, seed=5), noisy(1.009, 300, seed=6))
-    assert found.verdict == "undecided"
-    assert "perhaps below the 1 % that counts" in found.reason
+    assert (found.verdict, found.sure) == ("slower", False)
+    assert "perhaps by less than the 1 % that counts" in found.reason
 
 
 def test_too_few_runs_say_what_would_be_enough():
@@ -131,16 +131,16 @@ def test_runs_taken_in_turns_are_compared_pair_by_pair():
     assert (apart.verdict, apart.test) == ("undecided", "Mann–Whitney")
 
 
-def test_a_disturbed_measurement_decides_nothing_unless_both_ran_in_turns():
+def test_a_disturbed_measurement_is_not_sure_unless_both_ran_in_turns():
     why = "during the runs: a backup ran (cpu-busy). Stop it."
     old = run_of(OLD, disturbed=True, reasons=[why])
     found = compare(old, run_of(slower(0.05)))
-    assert found.main.verdict == "undecided"
+    assert (found.main.verdict, found.main.sure) == ("slower", False)
     assert "A was disturbed during the runs: a backup ran" in found.main.reason
     assert "--against" in found.main.reason
     assert any("A was disturbed" in note for note in found.notes)
     turns = compare(run_of(OLD, disturbed=True, turns="t"), run_of(slower(0.05), disturbed=True, turns="t"))
-    assert turns.main.verdict == "slower"
+    assert (turns.main.verdict, turns.main.sure) == ("slower", True)
 
 
 def test_ops_are_compared_by_their_intervals_and_corrected_for_their_number():
@@ -207,11 +207,13 @@ def test_the_verdict_on_a_language_model_is_that_on_its_decode():
     assert [metric.name for metric in found.metrics] == ["load", "prefill", "decode"]
 
 
-def test_memory_and_throughput_are_told_without_a_verdict_on_noise():
+@pytest.mark.parametrize(("peak", "wanted"), [(1300, "more"), (900, "less"), (1019, "same"), (1000, "same")])
+def test_memory_is_judged_with_its_direction_and_throughput_is_told(peak, wanted):
     old = run_of(OLD, peak_memory_bytes=1000, tokens_per_s=50.0)
-    new = run_of(OLD, peak_memory_bytes=1300, tokens_per_s=50.1)
+    new = run_of(OLD, peak_memory_bytes=peak, tokens_per_s=50.1)
     found = {metric.name: metric for metric in compare(old, new).metrics}
-    assert (found["memory"].verdict, found["memory"].ratio) == ("undecided", 1.3)
+    assert (found["memory"].verdict, found["memory"].ratio) == (wanted, peak / 1000)
+    assert wanted == "same" or wanted in found["memory"].reason
     assert (found["tokens_per_s"].verdict, found["tokens_per_s"].better) == ("same", "higher")
 
 

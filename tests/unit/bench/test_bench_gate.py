@@ -27,7 +27,6 @@ def holds(text, a=OLD, b=SLOWER):
         ("forward>5%", True),
         ("latency<-5%", False),
         ("latency>10ms", True),
-        ("latency>0.0105", True),
         ("latency>1s", False),
         ("latency<=1s", True),
         ("memory>10%", True),
@@ -44,6 +43,23 @@ def holds(text, a=OLD, b=SLOWER):
 )
 def test_a_condition_holds_or_not(text, wanted):
     assert holds(text) is wanted
+
+
+@pytest.mark.parametrize(
+    "text", ["latency>5", "decode>0.1", "memory>=80", "energy>3", "op:conv1>5", "memory>5ms", "latency>fast"]
+)
+def test_a_limit_without_its_unit_is_refused_before_anything_is_measured(text):
+    with pytest.raises(UnitError, match="Write a share of the baseline"):
+        parse_gate(text)
+    assert parse_gate("tokens_per_s<50").quantity == "50"
+
+
+def test_a_difference_that_is_shown_and_not_sure_fails_no_gate():
+    disturbed = run_of(noisy(0.0107, seed=2), disturbed=True, reasons=["during the runs: a backup ran."])
+    assert compare(OLD, disturbed).main.verdict == "slower"
+    assert not holds("latency>5%", b=disturbed)
+    assert not holds("slower", b=disturbed)
+    assert holds("undecided", b=disturbed)
 
 
 def test_noise_alone_does_not_fail_a_gate():
@@ -100,9 +116,3 @@ def test_what_is_no_condition_is_refused_with_examples(text):
 def test_a_metric_that_is_not_there_is_named_with_those_that_are():
     with pytest.raises(UnknownNameError, match=r"no metric named 'lateny'.*latency"):
         holds("lateny>5%")
-
-
-@pytest.mark.parametrize("text", ["latency>5 GB", "latency>fast"])
-def test_a_limit_of_the_wrong_unit_is_refused(text):
-    with pytest.raises(UnitError, match="Accepted"):
-        holds(text)

@@ -191,3 +191,27 @@ def test_progress_tells_the_stage_and_never_goes_back():
 def test_a_plan_that_cannot_be_kept_is_refused(wrong, words):
     with pytest.raises(DomainError, match=words):
         Plan(**wrong)
+
+
+def test_ctrl_c_keeps_the_whole_rounds_so_far():
+    clock = FakeClock()
+    first = Scripted(clock, [1.0, 1.0, 1.0, KeyboardInterrupt()], "first")
+    second = Scripted(clock, repeat(2.0), "second")
+    plan = Plan(warmup=0, runs=10, seconds=0, window_s=100.0)
+    watch = FakeWatch("a browser")
+    found = collect(
+        [first, second], plan, watch=watch, clock=clock, sleep=clock.sleep, keep_interrupted=True
+    )  # fmt: skip
+    assert [one.samples_s for one in found] == [(1.0,) * 3, (2.0,) * 3]
+    assert all(one.interrupted and not one.complete and one.discarded == 0 for one in found)
+    assert [str(disturbance.found) for disturbance in found[0].disturbances] == ["a browser"]
+
+
+@pytest.mark.parametrize(("script", "keep"), [([KeyboardInterrupt()], True), ([1.0, KeyboardInterrupt()], False)])
+def test_ctrl_c_before_the_first_run_or_in_a_program_of_ones_own_is_an_exception(script, keep):
+    clock = FakeClock()
+    with pytest.raises(KeyboardInterrupt):
+        collect(
+            [Scripted(clock, script)], Plan(warmup=0), watch=FakeWatch(), clock=clock, sleep=clock.sleep,
+            keep_interrupted=keep,
+        )  # fmt: skip

@@ -37,10 +37,13 @@ def verdict(ratio_, low, high, *, p=0.001, in_turns=False, **more):
     ("ratio_", "low", "high", "wanted"),
     [
         (1.05, 1.01, 1.09, "slower"),
-        (1.05, 1.0099, 1.09, "undecided"),  # the end nearer to 1 decides, not the ratio
+        (1.05, 1.0001, 1.09, "slower"),  # the interval excludes 1
+        (1.05, 1.0, 1.09, "undecided"),  # … and here it does not
         (1.05, 1.02, 9.9, "slower"),  # nor the other end
         (0.95, 0.90, 1 / 1.0101, "faster"),
-        (0.95, 0.90, 0.9902, "undecided"),
+        (0.95, 0.90, 0.9999, "faster"),
+        (0.95, 0.90, 1.0, "undecided"),
+        (1.005, 1.004, 1.0099, "same"),  # a difference that is sure, and does not count
         (0.95, 0.10, 0.98, "faster"),
         (1.001, 1 / 1.01, 1.01, "same"),
         (1.001, 0.98, 1.005, "undecided"),  # the lower end may be a speed-up that counts
@@ -48,16 +51,33 @@ def verdict(ratio_, low, high, *, p=0.001, in_turns=False, **more):
         (1.05, None, None, "undecided"),
     ],
 )
-def test_of_runs_not_taken_in_turns_the_whole_interval_has_to_be_away_or_within(ratio_, low, high, wanted):
+def test_a_verdict_is_faster_or_slower_where_the_interval_excludes_1(ratio_, low, high, wanted):
     assert verdict(ratio_, low, high) == wanted
+    if low is not None:
+        assert verdict(ratio_, low, high, in_turns=True) == wanted
 
 
-def test_of_runs_in_turns_the_ratio_decides():
-    assert verdict(1.05, 0.99, 1.2, in_turns=True) == "slower"
-    assert verdict(0.95, 0.90, 1.1, in_turns=True) == "faster"
-    assert verdict(1.0099, 1.001, 1.02, in_turns=True) == "undecided"
-    assert verdict(0.9902, 0.98, 0.999, in_turns=True) == "undecided"
+def test_pairs_that_all_point_one_way_need_no_interval():
     assert verdict(1.05, None, None, in_turns=True) == "slower"
+    assert verdict(1.05, None, None) == "undecided"
+
+
+@pytest.mark.parametrize(
+    ("ratio_", "low", "high", "in_turns", "sure"),
+    [
+        (1.05, 1.01, 1.09, False, True),
+        (1.05, 1.0099, 1.09, False, False),  # of samples apart the end nearer to 1 has to be away
+        (0.95, 0.90, 1 / 1.0101, False, True),
+        (0.95, 0.90, 0.9902, False, False),
+        (1.05, 1.0099, 1.09, True, True),  # in turns the ratio has to be
+        (1.0099, 1.001, 1.02, True, False),
+    ],
+)
+def test_a_verdict_is_sure_where_the_difference_counts(ratio_, low, high, in_turns, sure):
+    evidence = Evidence(ratio=ratio_, low=low, high=high, p_value=0.001, test="x", in_turns=in_turns)
+    found = decide(evidence, ONE_PERCENT)
+    assert found.sure is sure
+    assert ("perhaps by less than the 1 % that counts" in found.reason) is not sure
 
 
 def test_the_p_value_has_to_be_below_alpha_and_the_corrected_one_counts():
@@ -72,7 +92,7 @@ def test_the_p_value_has_to_be_below_alpha_and_the_corrected_one_counts():
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"p_value": 0.001, "runs": 9, "runs_needed": 40}, "perhaps below the 1 % that counts; about 40 runs per side"),
+        ({"p_value": 0.2, "runs": 9, "runs_needed": 40}, "the intervals overlap; about 40 runs per side"),
         ({"p_value": 0.2, "detectable": 0.034, "runs": 9, "runs_needed": 9}, "below 3.4 % could hide in this noise"),
         ({"p_value": 0.2, "detectable": 0.034, "runs": 9, "runs_needed": 1_000_001}, "quieten the machine first"),
         ({"p_value": 0.2, "detectable": 0.034, "runs": 9, "runs_needed": 1_000_000}, "about 1000000 runs"),
@@ -181,10 +201,10 @@ def test_an_interval_counts_where_it_holds_its_value():
 
 def test_single_numbers_are_the_same_within_the_threshold_in_both_directions():
     for old, new, wanted in (
-        (1000, 1009, "same"),
-        (1009, 1000, "same"),
-        (1000, 1010, "undecided"),
-        (1010, 1000, "undecided"),
+        (1000, 1019, "same"),
+        (1019, 1000, "same"),
+        (1000, 1020, "more"),
+        (1020, 1000, "less"),
     ):
         found = {metric.name: metric for metric in compare(run_of((1.0,), peak_memory_bytes=old, energy_j=2.0),
                                                            run_of((1.0,), peak_memory_bytes=new)).metrics}  # fmt: skip
@@ -213,11 +233,11 @@ def test_pairs_need_the_same_turns_and_as_many_runs():
     assert compare(run_of(runs), run_of(slower)).main.test == "Mann–Whitney"
 
 
-def test_a_disturbed_side_decides_nothing_but_what_is_the_same_stays_so():
+def test_a_disturbed_side_is_not_sure_and_what_is_the_same_stays_so():
     quiet, noise = run_of(noisy(1.0, spread=0.001, seed=1)), noisy(1.0, spread=0.001, seed=2)
     assert compare(quiet, run_of(noise, disturbed=True, reasons=["while a backup ran."])).main.verdict == "same"
     found = compare(quiet, run_of(noisy(1.2, seed=2), disturbed=True), names=("old", "new"))
-    assert found.main.verdict == "undecided"
+    assert (found.main.verdict, found.main.sure) == ("slower", False)
     assert "new was disturbed for an unknown reason" in found.main.reason
 
 

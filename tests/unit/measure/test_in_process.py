@@ -22,6 +22,7 @@ from inferometer.measure.correct import correct
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.raw import Generation, Raw
 from inferometer.measure.run import MeasureRequest, remedy_of
+from inferometer.measure.turns import Turns
 from inferometer.measure.verify import Tolerance, compare_arrays, compare_text, load_outputs
 from inferometer.runtimes.base import Event, Kernel, Target
 
@@ -360,6 +361,7 @@ def test_a_guarded_run_tells_what_the_guard_saw(tmp_path, monkeypatch, module):
 def test_samples_are_told_a_few_times_a_second_and_none_of_the_warm_up():
     now, said = iter([10.0, 10.0, 10.1, 10.3, 10.3]), []
     telling = arrays._Telling(
+        turns=Turns(None),
         subject=SimpleNamespace(name="x", run=lambda **_: SimpleNamespace(seconds=2.0)),
         tell=lambda *each: said.append(each), clock=lambda: next(now),
     )  # fmt: skip

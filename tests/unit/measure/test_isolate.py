@@ -3,6 +3,8 @@
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from fakes.fake_runtime import write_arrays, write_text
 from inferometer.bench.plan import Plan
 from inferometer.measure.isolate import ChildLimits, isolated
 from inferometer.measure.order import MeasureOrder, TextOrder
+from inferometer.measure.turns import Conductor, Turns
 from inferometer.measure.watch import MOST
 from inferometer.runtimes.base import Target
 
@@ -130,6 +133,55 @@ def test_samples_of_a_clean_run_that_dies_are_kept(tmp_path):
     assert raw.ended == "crashed"
     assert 1 <= len(raw.clean.samples_s) <= 3
     assert not raw.clean.complete
+
+
+def test_two_models_take_turns_and_layers_come_last(tmp_path):
+    conductor = Conductor(2, seed=1)
+    orders = [replace(arrays(tmp_path), turns=at) for at in conductor.addresses()]
+    with ThreadPoolExecutor(max_workers=3) as threads:
+        leading = threads.submit(conductor.conduct)
+        first, second = threads.map(isolated, orders)
+        leading.result(timeout=30)
+    conductor.stop()
+    for raw in (first, second):
+        assert (raw.ended, len(raw.clean.samples_s), len(raw.shapes)) == ("done", 3, 1)
+
+
+def test_a_turn_is_one_childs_alone_and_the_order_is_drawn_anew():
+    conductor, ran, holders = Conductor(2, seed=1), [], []
+
+    def child(at):
+        turns = Turns(at)
+        for step in range(8):
+            holders.append(at.index)
+            assert holders == [at.index], "the other has the turn too"
+            ran.append((step, at.index))
+            holders.remove(at.index)
+            turns.next()
+        turns.close()
+
+    with ThreadPoolExecutor(max_workers=3) as threads:
+        leading = threads.submit(conductor.conduct)
+        list(threads.map(child, conductor.addresses()))
+        leading.result(timeout=10)
+    conductor.stop()
+    assert [step for step, _ in ran] == [step for step in range(8) for _ in range(2)]
+    orders = [ran[2 * step][1] for step in range(1, 8)]
+    assert set(orders) == {0, 1}
+
+
+def test_a_child_that_never_comes_or_an_interruption_ends_the_others():
+    conductor = Conductor(2, seed=1)
+    with ThreadPoolExecutor(max_workers=2) as threads:
+        leading = threads.submit(conductor.conduct)
+        waiting = threads.submit(Turns, conductor.addresses()[0])
+        while not conductor._pipes:
+            assert not waiting.done()
+        conductor.stop()
+        leading.result(timeout=10)
+        with pytest.raises(KeyboardInterrupt):
+            waiting.result(timeout=10)
+    assert Turns(None).next() is None
 
 
 def test_files_beside_the_user_do_not_stand_in_for_modules_of_python(tmp_path, monkeypatch):

@@ -55,7 +55,7 @@ def test_every_option_reaches_the_request():
     assert (workload.batch, workload.prompt, workload.generate, workload.context, workload.image) == (3, 20, 7, 40, 96)
     assert found.plan == replace(Plan(seconds=4.0, seconds_at_most=9.0, warmup=2), runs=11)
     assert (found.limits.silence_s, found.limits.memory_bytes) == (30.0, 2_000_000_000)
-    told = {*wanted, "workload", "plan", "limits", "energy"}  # energy is measured unless only outputs are wanted
+    told = {*wanted, "workload", "plan", "limits", "energy", "turns"}  # the last two are no options
     assert {field.name for field in fields(MeasureRequest)} <= told, "a new field: is it an option, and does it arrive?"
 
 
@@ -144,7 +144,7 @@ def test_bench_measures_nothing_on_a_disturbed_machine_where_strict(monkeypatch)
 
 
 def test_bench_ends_with_an_error_where_strict_and_disturbed_meanwhile(monkeypatch):
-    measured = SimpleNamespace(profile=run_of(noisy(1.0)), environment=DISTURBED, name="true")
+    measured = SimpleNamespace(profile=run_of(noisy(1.0)), environment=DISTURBED, name="true", interrupted=False)
     monkeypatch.setattr(bench, "_measure", lambda *_, **__: (measured,))
     monkeypatch.setattr(bench, "_print_measurement", lambda *_: None)
     assert CliRunner().invoke(bench.command, ["--no-store", "--", "true"]).exception is None

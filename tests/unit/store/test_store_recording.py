@@ -42,6 +42,17 @@ def test_the_port_of_the_link_is_a_setting(monkeypatch):
     assert hub_link("x") == "http://127.0.0.1:8077/runs/x"
 
 
+def test_last_says_that_no_run_has_finished_and_how_to_make_one(store):
+    with pytest.raises(DomainError, match=r"no run has finished yet\. Measure a model with `inferometer profile"):
+        store.get("last")
+    store.begin()
+    with pytest.raises(DomainError, match=r"no run has finished yet\. `inferometer runs` lists those that were begun"):
+        store.get("last")
+    store.add(profile())
+    with pytest.raises(DomainError, match="There is no last~1: 1 run has finished"):
+        store.get("last~1")
+
+
 def measure(store, error=None, **options):
     """A command that measures, and then may fail."""
     with recording(store=store, **options) as recorder:
@@ -137,20 +148,14 @@ def test_a_store_that_cannot_be_opened_is_told_before_anything_is_measured(tmp_p
     assert measured == []
 
 
-def test_what_the_store_cannot_take_at_the_end_is_saved_in_a_file(store, tmp_path, monkeypatch):
+def test_a_profile_that_no_folder_takes_is_said_to_be_lost(store, tmp_path, monkeypatch):
     def full(*_, **__):
         raise StoreError("The disk is full.", remedy="Make room.")
 
     monkeypatch.setattr(store, "finish", full)
-    rescue = tmp_path / "here"
-    rescue.mkdir()
-    with pytest.raises(StoreError, match="was measured and not stored") as caught:
-        measure(store, folder=rescue)
-    (saved,) = rescue.iterdir()
-    assert str(saved) in str(caught.value)
-    assert decode(saved.read_bytes(), Profile) == profile()
-    monkeypatch.undo()
-    assert store.get(store.import_(saved)).profile == profile()
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path / "nowhere"))
+    with pytest.raises(StoreError, match="could not take it either: it is lost"):
+        measure(store, folder=tmp_path / "missing")
 
 
 def test_an_error_on_its_way_is_not_hidden_by_the_stores(store, tmp_path, monkeypatch):

@@ -52,6 +52,7 @@ def save(spec: Mapping[str, Any], path: Path) -> None:
     """Write a chart in the form that the file's name asks for."""
     data = render(spec, require_form(path))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     except OSError as error:
         raise InferometerError(f"{path} cannot be written: {error.strerror}.") from None
