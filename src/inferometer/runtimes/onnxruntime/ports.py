@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from inferometer.errors import EngineError
@@ -31,3 +32,19 @@ def _dim(dim: Any) -> int | str | None:
     if isinstance(dim, int):
         return dim if dim >= 0 else None
     return str(dim) if dim else None
+
+
+def wrongly_declared(ports: Sequence[Port], given: Sequence[tuple[int, ...]]) -> list[str]:
+    """A note for each output whose shape is not what the file declares."""
+    notes = []
+    for port, shape in zip(ports, given, strict=True):
+        fits = len(port.shape) == len(shape) and all(
+            dim == size for dim, size in zip(port.shape, shape, strict=True) if isinstance(dim, int)
+        )
+        if port.shape and not fits:
+            declared = ", ".join("?" if dim is None else str(dim) for dim in port.shape)
+            notes.append(
+                f"The file declares the output {port.name!r} as [{declared}], and it is {list(shape)}: the engine does "
+                "not reuse its memory, so every step allocates it anew."
+            )
+    return notes

@@ -67,6 +67,18 @@ def opened():
 ONES = {"x": np.ones((3, 4), np.float32)}
 
 
+@pytest.mark.parametrize("instrument", [False, True])
+def test_an_output_of_another_shape_than_declared_is_given_in_every_step(tmp_path, opened, instrument):
+    nodes = [make.make_node("Relu", ["x"], ["a"]), make.make_node("Concat", ["a", "a"], ["y"], axis=1)]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", ["rows", "columns"])], [port("y", ["rows", 4])])
+    session = opened(path, instrument=instrument)
+    session.feed(ONES)
+    for _ in range(3):
+        session.step()
+    np.testing.assert_array_equal(session.outputs()["y"], np.ones((3, 8), np.float32))
+    assert sum("[rows, 4], and it is [3, 8]" in note for note in session.opened.notes) == 1
+
+
 def test_the_outputs_are_those_of_the_model(tmp_path, opened):
     session = opened(perceptron(tmp_path / "m.onnx"))
     session.feed(ONES)
