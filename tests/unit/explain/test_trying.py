@@ -57,9 +57,7 @@ def fake_measure(tmp_path):
             shapes={"x": (asked.workload.batch, 3)},
         )  # fmt: skip
         raw = isolated(
-            MeasureOrder(
-                runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape
-            )
+            MeasureOrder(runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape)
         )
         if raw.ended != "done":
             raise EngineError(raw.error or raw.ended)

@@ -111,7 +111,10 @@ def layers_of_kernels(
     for operator in operators:
         if operator.index in kernel_of:
             # A converter lists names that it shares between operators: one that is an operator's own means that one.
-            layers[kernel_of[operator.index]] += [operator.name, *(name for name in operator.fused if name not in named)]
+            layers[kernel_of[operator.index]] += [
+                operator.name,
+                *(name for name in operator.fused if name not in named),
+            ]
     for row in range(1, len(ran)):  # an activation inside an operator can be a kernel of its own
         if not layers[row] and ran[row].kind.startswith(_ACTIVATION) and layers[row - 1]:
             layers[row] = layers[row - 1][::-1]  # the last name may be the activation's; the first is the operator's

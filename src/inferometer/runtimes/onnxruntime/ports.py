@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _DTYPES = {
     "float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",

@@ -38,7 +38,7 @@ def test_an_activation_within_an_operator_can_be_a_kernel_of_its_own():
 
 
 def test_a_name_that_a_converter_shares_between_operators_means_the_one_that_has_it():
-    """Converters list `norm_7` behind every operator whose constants they merged with it; here its own makes `norm_7`."""
+    """Converters list `norm_7` behind every operator whose constants they merged with its own."""
     operators = [
         Operator(index=0, name="relu_0", type="CONV_2D", fused=("norm_7", "conv_0"), inputs=(0,), outputs=(1,)),
         Operator(index=1, name="relu_1", type="ADD", fused=("add_1",), inputs=(1,), outputs=(2,)),

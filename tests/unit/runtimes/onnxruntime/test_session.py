@@ -280,6 +280,57 @@ def test_a_loops_body_has_its_own_rows_within_the_loops_time(tmp_path, opened):
     assert "loop/body/step" in layers
 
 
+def layers_of(session):
+    session.step()
+    return {kernel.name: kernel.layers for kernel in session.kernels()["forward"]}
+
+
+def test_branches_that_use_the_same_names_are_told_apart(tmp_path, opened):
+    """Each of two loops calls its tensors and nodes as the other does."""
+
+    def body():
+        nodes = [make.make_node("Mul", ["s", "s"], ["h"]), make.make_node("Add", ["h", "one"], ["out"])]
+        keep = make.make_node("Identity", ["go"], ["on"])
+        ports = [port("i", [], INT64), port("go", [], onnx.TensorProto.BOOL), port("s", [2])]
+        return make.make_graph([*nodes, keep], "body", ports, [port("on", [], onnx.TensorProto.BOOL), port("out", [2])])
+
+    nodes = [
+        make.make_node("Loop", ["trips", "", given], [result], name=name, body=body())
+        for name, given, result in (("first", "x", "m"), ("second", "m", "y"))
+    ]
+    stored = [("one", np.ones(2, np.float32))]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", [2]), port("trips", [], INT64)], [port("y", [2])], stored)
+    session = opened(path, instrument=True)
+    session.feed({"x": np.zeros(2, np.float32), "trips": np.array(2)})
+    layers = [layer for names in layers_of(session).values() for layer in names]
+    for loop_name in ("first", "second"):
+        assert sum(layer.startswith(f"{loop_name}/body/") for layer in layers) >= 2
+
+
+def test_a_function_that_became_several_kernels_is_the_node_of_each(tmp_path, opened):
+    """The engine prints these as kind and number, which stand in no graph that it writes."""
+    nodes = [make.make_node("HardSwish", ["x"], ["a"], name="swish"), make.make_node("Relu", ["a"], ["y"], name="relu")]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", ["rows", 4])], [port("y", ["rows", 4])])
+    session = opened(path, instrument=True)
+    session.feed(ONES)
+    assert set(layers_of(session).values()) == {("swish",), ("relu",)}
+
+
+def test_a_weight_that_is_unpacked_in_every_run_is_work_for_its_layer(tmp_path, opened):
+    nodes = [
+        make.make_node("DequantizeLinear", ["packed", "scale"], ["w"], name="unpack"),
+        make.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+    ]
+    stored = [("packed", np.eye(4, dtype=np.int8)), ("scale", np.array(0.5, np.float32))]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", ["rows", 4])], [port("y", ["rows", 4])], stored)
+    session = opened(path, instrument=True, optimisation="basic")
+    session.feed(ONES)
+    session.step()
+    assert {kernel.kind: (kernel.own, kernel.layers) for kernel in session.kernels()["forward"]} == {
+        "DequantizeLinear": (True, ("product",)), "MatMul": (False, ("product",)),
+    }  # fmt: skip
+
+
 # Files others made
 
 
