@@ -18,7 +18,7 @@ from inferometer.runtimes.base import Kernel, Stage
 from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.runtimes.onnxruntime.events import NodeTable, add_run, node_times, parse_profile
 from inferometer.runtimes.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
-from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load
+from inferometer.runtimes.onnxruntime.loading import ORT, Clock, LoadPlan, as_onnx, load
 from inferometer.runtimes.onnxruntime.overhead import Timers, measure_timers
 from inferometer.runtimes.onnxruntime.printed import printed_names
 from inferometer.runtimes.onnxruntime.providers import unit_of
@@ -39,9 +39,9 @@ class ProfileRecorder:
     def __init__(self, plan: LoadPlan, *, clock: Clock = time.perf_counter) -> None:
         self._folder = TemporaryDirectory(prefix="inferometer-")
         self._clock = clock
-        model = load_model(plan.path)
+        model = as_onnx(plan)
         given = name_nodes(model)
-        self.plan = replace(plan, model=model.SerializeToString()) if given else plan
+        self.plan = _renamed(plan, model) if given else plan
         self.original: Topology = topology_of(model, given)
         del model
         self.optimised, self.fusion, self.session, self.stages = self._first()
@@ -123,6 +123,12 @@ class ProfileRecorder:
             self._ended = True
         self.session = None
         self._folder.cleanup()
+
+
+def _renamed(plan: LoadPlan, model: Any) -> LoadPlan:
+    """The plan with a model whose nodes all have names of their own."""
+    own = plan.path.suffix == ORT  # it is optimised already
+    return replace(plan, model=model.SerializeToString(), level="none" if own else plan.level)
 
 
 def _written(folder: Path, name: str) -> Topology:

@@ -14,7 +14,7 @@ from inferometer.synth import onnx as onnx_writer
 from inferometer.synth import synthesise
 from inferometer.synth.order import Order
 
-pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: onnxruntime is not installed, nothing was run")
+onnxruntime = pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: onnxruntime is not installed, nothing was run")
 onnx = pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")
 
 from inferometer.runtimes.onnxruntime import recorder, runtime  # noqa: E402 - only with the engine
@@ -55,7 +55,7 @@ def opened():
     sessions = []
 
     def open_it(path, **more):
-        session = runtime.open(Target(path=path, format="onnx", **more))
+        session = runtime.open(Target(path=path, **{"format": "onnx", **more}))
         sessions.append(session)
         return session
 
@@ -248,6 +248,21 @@ def test_a_folder_is_opened_by_the_model_in_it(tmp_path, opened):
     perceptron(tmp_path / "b.onnx")
     with pytest.raises(FormatError, match=r"a\.onnx, b\.onnx"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("instrument", [False, True])
+def test_a_file_in_the_engines_own_format_opens_with_the_kernels_it_holds(tmp_path, opened, instrument):
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "m.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(perceptron(tmp_path / "m.onnx"), options, providers=["CPUExecutionProvider"])
+    session = opened(tmp_path / "m.ort", format="ort", instrument=instrument)
+    session.feed(ONES)
+    session.step()
+    np.testing.assert_array_equal(session.outputs()["y"], np.full((3, 4), 1.5, np.float32))
+    kernels = session.kernels().get("forward", ())
+    assert [kernel.kind for kernel in kernels] == (["MatMul", "Relu", "Gemm"] if instrument else [])
+    assert all(kernel.layers for kernel in kernels)
 
 
 def test_an_option_goes_to_the_engine(tmp_path, opened):
