@@ -90,7 +90,7 @@ def feed_session(order: MeasureOrder, session: Session) -> None:
     inputs = make_inputs(
         session.opened.inputs,
         sizes={**order.sizes, **order.target.sizes},
-        shapes=order.shapes,
+        shapes=order.target.shapes,
         limits=order.limits,
         given=order.inputs,
         seed=order.seed,

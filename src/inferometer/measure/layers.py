@@ -7,6 +7,7 @@ op of its kind in the same part of the model.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from inferometer.core.graph import Graph
 
 _TIED = "output"  # llama.cpp's name for the head, even if it shares the embedding's weights
+_BRANCH = re.compile("/(then|else)/")
 _ENDINGS = (".weight", ".bias", "_weight", "_bias")
 
 
@@ -53,17 +55,27 @@ class Layers:
         return tuple(layers.values())
 
     def _within(self, name: str, kind: str) -> Layer | None:
-        """The layer around a node: `layer/Node` in our own files, `node/else/Node` in a branch that we read as one op.
+        """The layer around a node: `layer/Node` in our own files, `loop/body/Node` in a loop that we read as one op.
 
-        Otherwise the op of that kind in the same part of the model, or the part as a whole.
+        Of a branch that is known to be taken, our names leave out which one it is, and its ops stand in place of the
+        `If`: that belongs to the first of them. Otherwise the op of that kind in the same part of the model, or the
+        part as a whole.
         """
-        outer = name
+        outer = taken = _BRANCH.sub("/", name)
+        if (layer := self.by_name.get(taken)) is not None:
+            return layer
+        if kind == "control" and (first := self._first_inside(taken)) is not None:
+            return first
         while (outer := outer.rpartition("/")[0]) != "":
             if (layer := self.by_name.get(outer)) is not None:
                 return layer
         part = name.rpartition(".")[0]
         inside = self.parts.get(name) or (self.parts.get(part) if part else None) or {}
         return inside.get(kind) or (_whole(name, self.parts[name], kind) if name in self.parts else None)
+
+    def _first_inside(self, name: str) -> Layer | None:
+        inside = (layer for full, layer in self.by_name.items() if full.startswith(f"{name}/"))
+        return min(inside, key=lambda layer: layer.place, default=None)
 
 
 def _whole(name: str, inside: Mapping[str, Layer], kind: str) -> Layer | None:

@@ -25,9 +25,10 @@ class TextOrder:
 class MeasureOrder:
     """`runtime` is a plug-in's name, or `module:attribute` for one that is not installed.
 
-    By the name of an input: `shapes` are those of the workload, `limits` say how many values an integer may take, and
+    By the name of an input: `limits` say how many values an integer may take, and
     `inputs` are files or numbers that the user gave. `sizes` are the open sizes, by our names for them. The engine
-    opens the file as it is, open sizes included, as a program in production does; the inputs then have these sizes.
+    opens the file as it is, open sizes included, as a program in production does; the inputs then have the target's
+    `shapes`.
     `shape` asks for the instrumented run, `energy` for joules where a sensor has them; `outputs` is a folder for the
     model's outputs, for verification.
     """
@@ -36,7 +37,6 @@ class MeasureOrder:
     target: Target
     plan: Plan
     text: tuple[TextOrder, ...] = ()  # empty: the model takes arrays
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
     inputs: Mapping[str, str] = field(default_factory=dict)

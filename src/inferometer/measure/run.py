@@ -328,6 +328,7 @@ def _order(
         context=max((case.prompt + case.generate + case.depth for case in text), default=None),
         batch=workload.batch,
         seed=request.seed,
+        shapes=input_shapes(prepared.graph, binding),
         options=request.options,
     )
     return MeasureOrder(
@@ -335,7 +336,6 @@ def _order(
         target=target,
         plan=request.plan or (_TEXT_PLAN if text else _ARRAY_PLAN),
         text=text,
-        shapes=input_shapes(prepared.graph, binding),
         sizes={name: int(size) for name, size in binding.sizes.items()},
         limits=index_limits(prepared.graph),
         inputs=request.inputs,

@@ -79,7 +79,8 @@ class Target:
     context: int | None = None  # tokens the cache must hold
     batch: int = 1
     seed: int = 0
-    sizes: Mapping[str, int] = field(default_factory=dict)  # of the dims a file leaves open
+    sizes: Mapping[str, int] = field(default_factory=dict)  # of the dims a file leaves open, by its names for them
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of the inputs that will be fed, by name
     options: Mapping[str, str] = field(default_factory=dict)
 
 

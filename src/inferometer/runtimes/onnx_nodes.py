@@ -1,13 +1,15 @@
 """The edge to the `onnx` package: which nodes a model file has and how they hang together, weights left alone.
 
 A node within the graph of another (a branch, a loop's body) has that other's name before its own, as in
-`If_0/then/Conv_3`. A node without a name has that of its first result. No two have the same.
+`If_0/then/Conv_3`. A node without a name has that of its first result. No two have the same. Two branches may each make
+a tensor of one name; it then has the name of the node around it too.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from math import prod
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ _BITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeRow:
-    """A node. Names of tensors within a nested graph stand as they are: ONNX lets no inner name hide an outer one."""
+    """A node. Names of tensors within a nested graph stand as they are, unless several graphs make one of that name."""
 
     name: str  # unique, with the names of the nodes around it
     engine_name: str  # as the engine will print it
@@ -36,6 +38,7 @@ class NodeRow:
     outputs: tuple[str, ...] = ()
     inside: str | None = None  # the node whose graph it is in
     results: tuple[str, ...] = ()  # of a node with graphs inside: what those give
+    nameless: bool = False  # in the graph it was read from: `engine_name` is ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,9 +103,9 @@ def name_nodes(model: Any) -> dict[str, str]:
 
 def topology_of(model: Any, given: Mapping[str, str] | None = None) -> Topology:
     """The nodes of a model after `name_nodes`, which returned the names that were `given`."""
-    names = _Names(given=given or {})
-    rows = tuple(_row(node, names.unique(prefix, node.name), outer) for node, prefix, outer in names.walk(model.graph))
-    stored = dict(_stored(model.graph))
+    names = _Names(given=given or {}, shared=_made_twice(model.graph))
+    rows = tuple(names.walk(model.graph))
+    stored = dict(names.stored(model.graph))
     inputs = tuple(port.name for port in model.graph.input if port.name not in stored)
     return Topology(nodes=rows, inputs=inputs, outputs=tuple(port.name for port in model.graph.output), stored=stored)
 
@@ -112,6 +115,7 @@ class _Names:
     """Names as the file has them, made unique by the nodes around them, and then by a number."""
 
     given: Mapping[str, str]
+    shared: frozenset[str] = frozenset()  # tensors that several graphs make
     shown: dict[str, str] = field(default_factory=dict)  # by the engine's name
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -122,12 +126,38 @@ class _Names:
             self.shown[engine_name] = name if count == 1 else f"{name}#{count}"
         return self.shown[engine_name]
 
-    def walk(self, graph: Any, prefix: str = "", outer: str | None = None) -> Iterator[tuple[Any, str, str | None]]:
+    def walk(
+        self, graph: Any, prefix: str = "", outer: str | None = None, tensors: Mapping[str, str] | None = None
+    ) -> Iterator[NodeRow]:
+        """`tensors` are the full names of those made around and in the graph, where they are not their own."""
+        tensors = tensors or {}
         for node in graph.node:
-            yield node, prefix, outer
+            name = self.unique(prefix, node.name)
+            inner = [(f"{name}/{part}/", within) for part, within in _graphs(node)]
+            around = [{**tensors, **self._within(within, place)} for place, within in inner]
+            results = (
+                known.get(port.name, port.name)
+                for known, (_, within) in zip(around, inner, strict=True)
+                for port in within.output
+            )
+            row = _row(node, name, outer, tensors)
+            nameless = self.given.get(node.name) in {*node.output, node.op_type}
+            yield replace(row, results=tuple(results), nameless=nameless)
+            for known, (place, within) in zip(around, inner, strict=True):
+                yield from self.walk(within, place, name, known)
+
+    def stored(self, graph: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+        """Tensors that the graph and those inside it store, and their bytes."""
+        known = self._within(graph, prefix)
+        for tensor in (*graph.initializer, *(sparse.values for sparse in graph.sparse_initializer)):
+            yield known.get(tensor.name, tensor.name), prod(tensor.dims) * _BITS.get(tensor.data_type, 0) / 8
+        for node in graph.node:
             name = self.unique(prefix, node.name)
             for part, inner in _graphs(node):
-                yield from self.walk(inner, f"{name}/{part}/", name)
+                yield from self.stored(inner, f"{name}/{part}/")
+
+    def _within(self, graph: Any, prefix: str) -> dict[str, str]:
+        return {name: prefix + name for name in _made(graph) if name in self.shared}
 
 
 def _all_nodes(graph: Any) -> Iterator[Any]:
@@ -143,19 +173,36 @@ def _graphs(node: Any) -> Iterator[tuple[str, Any]]:
             yield _PARTS.get(attribute.name, attribute.name), attribute.g
 
 
-def _row(node: Any, name: str, outer: str | None) -> NodeRow:
-    inner = [graph for _, graph in _graphs(node)]
-    captured = [name for graph in inner for name in _captured(graph)]
+def _row(node: Any, name: str, outer: str | None, tensors: Mapping[str, str]) -> NodeRow:
+    captured = [name for _, graph in _graphs(node) for name in _captured(graph)]
     return NodeRow(
         name=name,
         engine_name=node.name,
         kind=node.op_type,
         domain=node.domain,
-        inputs=tuple(dict.fromkeys(name for name in (*node.input, *captured) if name)),
-        outputs=tuple(name for name in node.output if name),
+        inputs=tuple(dict.fromkeys(tensors.get(name, name) for name in (*node.input, *captured) if name)),
+        outputs=tuple(tensors.get(name, name) for name in node.output if name),
         inside=outer,
-        results=tuple(port.name for graph in inner for port in graph.output),
     )
+
+
+def _made(graph: Any) -> Iterator[str]:
+    """Names that belong to a graph: those it is given, stores and makes."""
+    yield from (port.name for port in graph.input)
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (name for node in graph.node for name in node.output if name)
+
+
+def _made_twice(graph: Any) -> frozenset[str]:
+    counts = Counter(name for one in _all_graphs(graph) for name in set(_made(one)))
+    return frozenset(name for name, count in counts.items() if count > 1)
+
+
+def _all_graphs(graph: Any) -> Iterator[Any]:
+    yield graph
+    for node in graph.node:
+        for _, inner in _graphs(node):
+            yield from _all_graphs(inner)
 
 
 def _captured(graph: Any) -> list[str]:
@@ -168,16 +215,6 @@ def _captured(graph: Any) -> list[str]:
         made.update(node.output)
     taken.extend(port.name for port in graph.output if port.name not in made)
     return taken
-
-
-def _stored(graph: Any) -> Iterator[tuple[str, float]]:
-    for tensor in graph.initializer:
-        yield tensor.name, prod(tensor.dims) * _BITS.get(tensor.data_type, 0) / 8
-    for tensor in graph.sparse_initializer:
-        yield tensor.values.name, prod(tensor.values.dims) * _BITS.get(tensor.values.data_type, 0) / 8
-    for node in graph.node:
-        for _, inner in _graphs(node):
-            yield from _stored(inner)
 
 
 def require_sizes(model: Any, path: Path, sizes: Mapping[str, int]) -> None:

@@ -54,13 +54,11 @@ def fake_measure(tmp_path):
         target = Target(
             path=fast if asked.threads == 4 else slow, format="fake", threads=asked.threads, unit=asked.unit,
             optimisation=asked.optimisation, sizes={"batch": asked.workload.batch}, options=asked.options,
+            shapes={"x": (asked.workload.batch, 3)},
         )  # fmt: skip
         raw = isolated(
-            MeasureOrder(
-                runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape,
-                shapes={"x": (asked.workload.batch, 3)},
-            )
-        )  # fmt: skip
+            MeasureOrder(runtime="fakes.fake_runtime:BUSY", target=target, plan=QUICK, guarded=False, shape=asked.shape)
+        )
         if raw.ended != "done":
             raise EngineError(raw.error or raw.ended)
         graph = Graph(name="m", blocks=())

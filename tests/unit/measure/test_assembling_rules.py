@@ -187,7 +187,9 @@ def test_everything_asked_for_is_in_the_order():
 
     found = order()
     target = found.target
-    assert (found.runtime, found.shapes, found.sizes, found.limits) == ("fake", {"x": (3,)}, {"batch": 3}, {"ids": 7})
+    assert (found.runtime, target.shapes, found.sizes, found.limits) == (
+        "fake", {"x": (3,)}, {"batch": 3}, {"ids": 7},
+    )  # fmt: skip
     assert (found.inputs, found.shape, found.guarded, found.seed) == ({"x": "1"}, False, False, 9)
     assert (target.path, target.format, target.text, target.threads, target.unit) == (
         Path("m.onnx"),

@@ -1,5 +1,7 @@
 import pytest
 
+from inferometer.core.binding import Binding
+from inferometer.core.graph import Block, Graph, Op
 from inferometer.core.workload import Precision, Workload
 from inferometer.measure.correct import correct
 from inferometer.measure.layers import graph_layers, layer_kind
@@ -43,6 +45,14 @@ def test_what_the_model_does_not_have_is_no_layer(llama):
 def test_a_node_deep_in_a_branch_belongs_to_the_op_that_holds_it(llama):
     (found,) = llama.find(["layers.3.attn.q_proj/else/inner/Conv"], "convolution")
     assert found.name == "layers.3.attn.q_proj"
+
+
+def test_a_branch_that_is_known_to_be_taken_stands_in_place_of_its_if():
+    ops = Op(name="dec/If_1/rnn/Cast", kind="cast"), Op(name="dec/If_1/rnn/LSTM", kind="view")
+    layers = graph_layers(Graph(name="m", blocks=(Block(name="main", ops=ops),)), Binding())
+    named = {"dec/If_1/then/rnn/LSTM": "recurrent", "dec/If_1": "control", "dec/If_1/then/rnn/Slice": "copy"}
+    found = [[layer.name for layer in layers.find([name], kind)] for name, kind in named.items()]
+    assert found == [["dec/If_1/rnn/LSTM"], ["dec/If_1/rnn/Cast"], []]
 
 
 def test_a_name_without_a_part_is_not_the_top_of_the_model(llama):

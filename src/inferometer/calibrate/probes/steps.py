@@ -105,9 +105,8 @@ def order_of(runtime: Runtime, target: Target, graph: Graph, workload: Workload)
     binding = bind(graph, workload)
     return MeasureOrder(
         runtime=runtime.name,
-        target=target,
+        target=replace(target, shapes=input_shapes(graph, binding)),
         plan=Plan(),
-        shapes=input_shapes(graph, binding),
         sizes={name: int(size) for name, size in binding.sizes.items()},
         limits=index_limits(graph),
     )

@@ -29,7 +29,7 @@ def open_interpreter(target: Target, threads: int, *, clock: Callable[[], float]
             loaded = clock()
             inputs = tensors_of(interpreter.get_input_details())
             for tensor in inputs:
-                shape = concrete(tensor, batch=target.batch, sizes=target.sizes)
+                shape = concrete(tensor, batch=target.batch, asked=target.shapes.get(tensor.name))
                 if shape != tensor.shape:
                     interpreter.resize_tensor_input(tensor.index, list(shape), strict=True)
             middle = clock()

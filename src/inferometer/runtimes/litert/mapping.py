@@ -106,13 +106,18 @@ def layers_of_kernels(
         pairs = _aligned([_types(ran[row]) for row in rows], among)
         kernel_of |= {among[column].index: rows[row] for row, column in pairs}
     _add_fused(kernel_of, operators)
+    named = {operator.name for operator in operators}
     layers: list[list[str]] = [[] for _ in ran]
     for operator in operators:
         if operator.index in kernel_of:
-            layers[kernel_of[operator.index]] += [operator.name, *operator.fused]
+            # A converter lists names that it shares between operators: one that is an operator's own means that one.
+            layers[kernel_of[operator.index]] += [
+                operator.name,
+                *(name for name in operator.fused if name not in named),
+            ]
     for row in range(1, len(ran)):  # an activation inside an operator can be a kernel of its own
         if not layers[row] and ran[row].kind.startswith(_ACTIVATION) and layers[row - 1]:
-            layers[row] = layers[row - 1][-1:]
+            layers[row] = layers[row - 1][::-1]  # the last name may be the activation's; the first is the operator's
     return tuple(tuple(dict.fromkeys(names)) for names in layers)
 
 

@@ -55,20 +55,21 @@ def _dtype_name(dtype: Any) -> str:
     return name
 
 
-def concrete(tensor: FileTensor, *, batch: int, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape to open an input with. Open sizes have no names in the file: `NAME:AXIS` names one, else 1 and batch.
-
-    A batch is asked of the first axis, where that is open.
-    """
+def concrete(tensor: FileTensor, *, batch: int, asked: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """The shape to open an input with: what is asked for, else the batch on an open first axis and 1 on the others."""
+    if asked is not None and len(asked) != len(tensor.shape):
+        raise DomainError(
+            f"The input {tensor.name!r} has {len(tensor.shape)} axes in the file; {list(asked)} was asked for."
+        )
     shape = []
     for axis, (dim, now) in enumerate(zip(tensor.signature, tensor.shape, strict=True)):
-        asked = sizes.get(f"{tensor.name}:{axis}")
+        wanted = None if asked is None else asked[axis]
         if dim >= 0:
-            if asked not in {None, dim}:
-                raise DomainError(f"Axis {axis} of the input {tensor.name!r} is {dim} in the file, not {asked}.")
+            if wanted not in {None, dim}:
+                raise DomainError(f"Axis {axis} of the input {tensor.name!r} is {dim} in the file, not {wanted}.")
             shape.append(dim)
         else:
-            shape.append(asked or (batch if axis == 0 and batch > 1 else max(1, now)))
+            shape.append(wanted or (batch if axis == 0 and batch > 1 else max(1, now)))
     if batch > 1 and (not shape or shape[0] != batch):
         raise DomainError(
             f"A batch of {batch} was asked for; the input {tensor.name!r} is {list(tensor.signature)} in the file.",

@@ -107,7 +107,7 @@ class ProfiledSession:
         if any(tensor.shape != inputs[tensor.name].shape for tensor in self._inputs):
             raise EngineError(
                 "An instrumented session keeps the shapes it was opened with.",
-                remedy="Open it with `sizes` for the dims the file leaves open (`NAME:AXIS`).",
+                remedy="Open it with the `shapes` that will be fed.",
             )
         self._given = dict(inputs)
         if self._make is None:

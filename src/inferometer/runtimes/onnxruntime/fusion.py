@@ -8,8 +8,9 @@ swallowed by the kernel that makes the last of its inputs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from inferometer.runtimes.serving import served
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _LAYOUT_DOMAINS = frozenset({"com.microsoft.nchwc", "com.ms.internal.nhwc"})
 _REORDERS = frozenset({"ReorderInput", "ReorderOutput"})
 _OWN = _REORDERS | {"Reshape", "Transpose", "Cast", "MemcpyFromHost", "MemcpyToHost"}
+_COPY = re.compile(r"_token_\d+$")  # a name that was taken already: `Conv_token_115`
 _MADE_INTO_CONV = ("_bn", "_mul", "_add")  # a scale a channel becomes a depthwise convolution
 _NOTHING = frozenset({"Identity", "Dropout"})  # no work at inference: gone means gone, not fused
 _RANDOM = frozenset(
@@ -99,8 +101,9 @@ def _reached(nodes: Mapping[str, NodeRow], tensors: set[str]) -> set[str]:
 
 
 def _stem(name: str) -> str:
-    """What was added to a node's name when it was moved to another layout or made into another kind."""
-    return name.removesuffix("_nchwc").removesuffix("_nhwc").removeprefix("fused ").removesuffix("/MatMulAddFusion")
+    """A name without what was added when the node was moved to another layout, copied or made into another kind."""
+    name = _COPY.sub("", name).removesuffix("_nchwc").removesuffix("_nhwc").removeprefix("fused ")
+    return name.removesuffix("/MatMulAddFusion")
 
 
 def constant_nodes(topology: Topology) -> frozenset[str]:
@@ -166,13 +169,22 @@ def _same(kernel: NodeRow, named: Mapping[str, NodeRow], makers: Mapping[str, No
     return next((named[name] for name in stems if name in named), None)
 
 
-def with_served(optimised: Topology, fusion: Fusion) -> Fusion:
-    """The same with what the engine's own kernels serve."""
+def with_served(original: Topology, optimised: Topology, fusion: Fusion) -> Fusion:
+    """The same with what the engine's own kernels serve. A weight that it unpacks in every run is its own work too.
+
+    Any other kernel that no node stands for is a piece of one: a function of the file became several.
+    """
     users = optimised.users()
     takers = {
         node.engine_name: [user.engine_name for name in node.outputs for user in users.get(name, ())]
         for node in optimised.nodes
     }
-    own = {node.engine_name for node in optimised.nodes if node.kind in _OWN}
+    constant = constant_nodes(original)
+    unpacked = {node.engine_name for node in original.nodes if node.name in constant}
+    own = {node.engine_name for node in optimised.nodes if node.kind in _OWN or node.engine_name in unpacked}
     serves = served(takers, fusion.layers)
-    return replace(fusion, serves={kernel: names for kernel, names in serves.items() if kernel in own})
+    pieces = {kernel: names for kernel, names in serves.items() if kernel not in own}
+    return Fusion(
+        layers={**fusion.layers, **pieces},
+        serves={kernel: names for kernel, names in serves.items() if kernel in own},
+    )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import onnxruntime as ort
@@ -25,6 +26,7 @@ _LEVELS = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
+ORT = ".ort"  # the engine's own format: a file of it has this ending, or the engine takes it for ONNX
 _EXTERNAL = "weights.bin"
 _EXTERNAL_FROM_BYTES = 1024  # smaller ones stay in the file
 
@@ -57,8 +59,6 @@ class _Mark:
 
 def load_plan(target: Target) -> LoadPlan:
     path = _file(target.path)
-    if target.sizes:
-        require_sizes(load_model(path), path, target.sizes)
     chosen = choose_providers(target, ort.get_available_providers())
     plan = LoadPlan(
         path=path,
@@ -68,7 +68,28 @@ def load_plan(target: Target) -> LoadPlan:
         sizes=target.sizes,
         options=target.options,
     )
-    return _readable(plan)
+    plan = _readable(plan)
+    if target.sizes:
+        require_sizes(as_onnx(plan), path, target.sizes)
+    return plan
+
+
+def as_onnx(plan: LoadPlan) -> Any:
+    """The model of a plan as the `onnx` package holds it. A file in the engine's own format is written as ONNX first.
+
+    Such a file was optimised when it was made, and the engine runs its nodes as they are.
+    """
+    if plan.path.suffix != ORT:
+        return load_model(plan.path)
+    with TemporaryDirectory(prefix="inferometer-") as folder:
+        place = Path(folder) / "model.onnx"
+        options = _quiet()
+        options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, _LEVELS["none"])
+        options.optimized_model_filepath = str(place)
+        options.add_session_config_entry("session.save_model_format", "ONNX")
+        with guarded(plan.path, "refused"):
+            ort.InferenceSession(str(plan.path), options, providers=[CPU])
+        return load_model(place)
 
 
 def _file(path: Path) -> Path:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import EngineError
 from inferometer.runtimes.base import Port
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _DTYPES = {
     "float": "float32", "double": "float64", "float16": "float16", "bfloat16": "bfloat16", "bool": "bool",
@@ -31,3 +34,19 @@ def _dim(dim: Any) -> int | str | None:
     if isinstance(dim, int):
         return dim if dim >= 0 else None
     return str(dim) if dim else None
+
+
+def wrongly_declared(ports: Sequence[Port], given: Sequence[tuple[int, ...]]) -> list[str]:
+    """A note for each output whose shape is not what the file declares."""
+    notes = []
+    for port, shape in zip(ports, given, strict=True):
+        fits = len(port.shape) == len(shape) and all(
+            dim == size for dim, size in zip(port.shape, shape, strict=True) if isinstance(dim, int)
+        )
+        if port.shape and not fits:
+            declared = ", ".join("?" if dim is None else str(dim) for dim in port.shape)
+            notes.append(
+                f"The file declares the output {port.name!r} as [{declared}], and it is {list(shape)}: the engine does "
+                "not reuse its memory, so every step allocates it anew."
+            )
+    return notes

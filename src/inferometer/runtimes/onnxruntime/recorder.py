@@ -18,12 +18,15 @@ from inferometer.runtimes.base import Kernel, Stage
 from inferometer.runtimes.onnx_nodes import Topology, load_model, name_nodes, topology_of
 from inferometer.runtimes.onnxruntime.events import NodeTable, add_run, node_times, parse_profile
 from inferometer.runtimes.onnxruntime.fusion import Fusion, map_fusion, map_layout, needs_layout_step, with_served
-from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load
+from inferometer.runtimes.onnxruntime.loading import ORT, Clock, LoadPlan, as_onnx, load
 from inferometer.runtimes.onnxruntime.overhead import Timers, measure_timers
+from inferometer.runtimes.onnxruntime.printed import printed_names
 from inferometer.runtimes.onnxruntime.providers import unit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
+
+    from inferometer.runtimes.onnxruntime.events import NodeTime
 
 EVENTS_AT_MOST = 100_000  # in one profile; the engine drops what comes after a million, and each takes a kilobyte
 SKIP = ""  # the phase of runs that do not count
@@ -36,22 +39,23 @@ class ProfileRecorder:
     def __init__(self, plan: LoadPlan, *, clock: Clock = time.perf_counter) -> None:
         self._folder = TemporaryDirectory(prefix="inferometer-")
         self._clock = clock
-        model = load_model(plan.path)
+        model = as_onnx(plan)
         given = name_nodes(model)
-        self.plan = replace(plan, model=model.SerializeToString()) if given else plan
+        self.plan = _renamed(plan, model) if given else plan
         self.original: Topology = topology_of(model, given)
         del model
         self.optimised, self.fusion, self.session, self.stages = self._first()
         self._tables: dict[str, NodeTable] = {}
         self._phases: list[str] = []
         self._events_a_run = max(1, len(self.optimised.nodes))
+        self._nameless = any(node.nameless for node in self.optimised.nodes)
         self._ended = False
 
     def _first(self) -> tuple[Topology, Fusion, Any, tuple[Stage, ...]]:
         place = Path(self._folder.name)
         session, stages = load(self.plan, profile=place / "profile", optimised=place / "a.onnx", clock=self._clock)
         optimised = _written(place, "a.onnx")
-        return optimised, with_served(optimised, self._fused(optimised)), session, stages
+        return optimised, with_served(self.original, optimised, self._fused(optimised)), session, stages
 
     def _fused(self, optimised: Topology) -> Fusion:
         if not needs_layout_step(optimised):
@@ -104,7 +108,14 @@ class ProfileRecorder:
         for phase, events in zip(phases, runs, strict=True):
             self._events_a_run = max(self._events_a_run, len(events))
             if phase != SKIP:
-                add_run(self._tables.setdefault(phase, NodeTable()), node_times(events))
+                add_run(self._tables.setdefault(phase, NodeTable()), self._named(node_times(events)))
+
+    def _named(self, rows: Sequence[NodeTime]) -> list[NodeTime]:
+        """A run under the names of the topology."""
+        if not self._nameless:
+            return list(rows)
+        names = printed_names(self.optimised, rows)
+        return [replace(row, name=names.get(row.name, row.name)) for row in rows]
 
     def close(self) -> None:
         if not self._ended and self.session is not None:
@@ -112,6 +123,12 @@ class ProfileRecorder:
             self._ended = True
         self.session = None
         self._folder.cleanup()
+
+
+def _renamed(plan: LoadPlan, model: Any) -> LoadPlan:
+    """The plan with a model whose nodes all have names of their own."""
+    own = plan.path.suffix == ORT  # it is optimised already
+    return replace(plan, model=model.SerializeToString(), level="none" if own else plan.level)
 
 
 def _written(folder: Path, name: str) -> Topology:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnxruntime as ort
 
-from inferometer.errors import DomainError
+from inferometer.errors import DomainError, InferometerError
 from inferometer.runtimes.feeding import require_fitting
 from inferometer.runtimes.onnxruntime.faults import fault_of, guarded
 from inferometer.runtimes.onnxruntime.loading import Clock, LoadPlan, load, load_plan, opened_of
+from inferometer.runtimes.onnxruntime.ports import wrongly_declared
 from inferometer.runtimes.onnxruntime.providers import CPU
 from inferometer.runtimes.onnxruntime.recorder import SKIP, ProfileRecorder
 from inferometer.runtimes.onnxruntime.text import open_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from inferometer.runtimes.base import Kernel, Opened, Session, Target, TextSession
 
@@ -36,12 +39,17 @@ def open_session(target: Target, name: str, *, clock: Clock = time.perf_counter)
 
 
 class ArraySession:
-    """Inputs are bound once; a step is one call of the engine."""
+    """Inputs and outputs are bound once; a step is one call of the engine.
+
+    The engine refuses to write into an output again whose shape is not the one the file declares. Where a file is wrong
+    about that, the first step shows it, and every further one binds the outputs anew.
+    """
 
     def __init__(self, plan: LoadPlan, session: Any, opened: Opened) -> None:
         self._plan, self._session, self._opened = plan, session, opened
         self._fed: dict[str, Array] = {}
         self._binding: Any = None
+        self._run: Callable[[], None] = _not_fed
 
     @property
     def opened(self) -> Opened:
@@ -65,16 +73,35 @@ class ArraySession:
             for name, array in self._fed.items():
                 value = ort.OrtValue.ortvalue_from_numpy(array, *device)
                 binding.bind_ortvalue_input(name, value)
-            for port in self._opened.outputs:
-                binding.bind_output(port.name, *device)
-        self._session, self._binding = session, binding
+            self._bind_outputs(binding)
+        self._session, self._binding, self._run = session, binding, self._first_run
+
+    def _bind_outputs(self, binding: Any) -> None:
+        device = _device(self._plan)
+        for port in self._opened.outputs:
+            binding.bind_output(port.name, *device)
+
+    def _first_run(self) -> None:
+        session, binding = self._session, self._binding
+        session.run_with_iobinding(binding)
+        self._run = partial(session.run_with_iobinding, binding)
+        given = [tuple(value.shape()) if value.is_tensor() else () for value in binding.get_outputs()]
+        wrong = wrongly_declared(self._opened.outputs, given)
+        if wrong:
+            self._run = self._run_anew
+            notes = (note for note in wrong if note not in self._opened.notes)
+            self._opened = replace(self._opened, notes=(*self._opened.notes, *notes))
+
+    def _run_anew(self) -> None:
+        self._binding.clear_binding_outputs()
+        self._bind_outputs(self._binding)
+        self._session.run_with_iobinding(self._binding)
 
     def step(self) -> None:
-        binding = self._binding
-        if binding is None:
-            raise DomainError("A step was asked for before any inputs were fed.")
         try:
-            self._session.run_with_iobinding(binding)
+            self._run()
+        except InferometerError:
+            raise
         except Exception as error:
             raise fault_of(self._plan.path, "failed to run", error) from error
 
@@ -89,7 +116,7 @@ class ArraySession:
 
     def close(self) -> None:
         self._session = self._binding = None
-        self._fed = {}
+        self._fed, self._run = {}, _not_fed
 
     def _require_open(self) -> None:
         if self._session is None:
@@ -130,6 +157,10 @@ class RecordedSession(ArraySession):
     def close(self) -> None:
         super().close()
         self.recorder.close()
+
+
+def _not_fed() -> None:
+    raise DomainError("A step was asked for before any inputs were fed.")
 
 
 def _device(plan: LoadPlan) -> tuple[str, int]:

@@ -37,6 +37,17 @@ def test_an_activation_within_an_operator_can_be_a_kernel_of_its_own():
     assert found == (("add_0",), ("add_0",), ("conv_2d_1",))
 
 
+def test_a_name_that_a_converter_shares_between_operators_means_the_one_that_has_it():
+    """Converters list `norm_7` behind every operator whose constants they merged with its own."""
+    operators = [
+        Operator(index=0, name="relu_0", type="CONV_2D", fused=("norm_7", "conv_0"), inputs=(0,), outputs=(1,)),
+        Operator(index=1, name="relu_1", type="ADD", fused=("add_1",), inputs=(1,), outputs=(2,)),
+        Operator(index=2, name="norm_7", type="DEPTHWISE_CONV_2D", inputs=(2,), outputs=(3,)),
+    ]
+    found = layers_of_kernels(kernels(CONV, "Add (ND)", "Clamp (NC)", DEPTHWISE), operators)
+    assert found == (("relu_0", "conv_0"), ("relu_1", "add_1"), ("add_1", "relu_1"), ("norm_7",))
+
+
 def test_a_padding_is_part_of_what_reads_it_and_a_reshape_of_what_it_reads():
     found = layers_of_kernels(kernels(CONV, "Softmax (NC, F32)"), chain("PAD", "CONV_2D", "RESHAPE", "SOFTMAX"))
     assert found == (("pad_0", "conv_2d_1", "reshape_2"), ("softmax_3",))

@@ -24,13 +24,15 @@ def test_tensors_are_told_as_the_file_names_them():
 
 
 def test_open_sizes_are_what_was_asked_for():
-    assert concrete(OPEN, batch=1, sizes={}) == (1, 4)
-    assert concrete(OPEN, batch=3, sizes={}) == (3, 4)
-    assert concrete(OPEN, batch=1, sizes={"x:0": 5}) == (5, 4)
+    assert concrete(OPEN, batch=1) == (1, 4)
+    assert concrete(OPEN, batch=3) == (3, 4)
+    assert concrete(OPEN, batch=1, asked=(5, 4)) == (5, 4)
     with pytest.raises(DomainError, match="4 in the file, not 6"):
-        concrete(OPEN, batch=1, sizes={"x:1": 6})
+        concrete(OPEN, batch=1, asked=(1, 6))
+    with pytest.raises(DomainError, match="2 axes in the file"):
+        concrete(OPEN, batch=1, asked=(1, 4, 1))
     with pytest.raises(DomainError, match="batch of 2"):
-        concrete(FileTensor(name="y", index=0, dtype="int8", shape=(1, 4), signature=(1, 4)), batch=2, sizes={})
+        concrete(FileTensor(name="y", index=0, dtype="int8", shape=(1, 4), signature=(1, 4)), batch=2)
 
 
 def test_quantised_inputs_are_given_in_their_own_type():

@@ -108,6 +108,8 @@ def test_an_open_size_follows_what_is_fed(opened):
     session.step()
     assert {array.shape[0] for array in session.outputs().values()} == {2}
     assert next(iter(stepped_batch(opened("pitch", batch=2)).outputs().values())).shape[0] == 2
+    shapes = {session.opened.inputs[0].name: (2, 43844, 1)}
+    assert stepped_batch(opened("pitch", instrument=True, shapes=shapes)).kernels()["forward"]
     with pytest.raises(EngineError, match="shapes it was opened with"):
         opened("pitch", instrument=True).feed({session.opened.inputs[0].name: np.zeros((2, 43844, 1), np.float32)})
 

@@ -3,7 +3,9 @@
 import pytest
 
 from inferometer.runtimes.onnx_nodes import NodeRow, Topology
+from inferometer.runtimes.onnxruntime.events import NodeTime
 from inferometer.runtimes.onnxruntime.fusion import map_fusion, map_layout, needs_layout_step
+from inferometer.runtimes.onnxruntime.printed import printed_names
 
 
 def node(name, kind, inputs, outputs, **more):
@@ -33,6 +35,26 @@ def test_a_chain_that_became_one_node_is_all_in_it():
 def test_a_graph_that_was_left_alone_maps_to_itself():
     found = map_fusion(CONV_BN_RELU, CONV_BN_RELU)
     assert found.layers == {"conv": ("conv",), "bn": ("bn",), "relu": ("relu",)}
+
+
+def test_a_node_that_was_copied_under_another_name_is_still_that_node():
+    before = graph(node("conv", "Conv", "x w", "y"), stored="w")
+    after = graph(
+        node("in", "Transpose", "x", "t"), node("conv_token_115", "QLinearConv", "t w", "conv"),
+        node("out", "Transpose", "conv", "y"), stored="w",
+    )  # fmt: skip
+    assert map_layout(before, after, map_fusion(before, before)).layers["conv_token_115"] == ("conv",)
+
+
+def test_nameless_nodes_are_found_by_what_ran_before_them():
+    """The first `Mul` lies in a branch that was not taken."""
+    optimised = graph(
+        node("if", "If", "x", "a"), node("then", "Mul", "x", "b", nameless=True), node("conv", "Conv", "a", "c"),
+        node("swish", "Mul", "c", "y", nameless=True),
+    )  # fmt: skip
+    names = ("if", "If"), ("conv", "Conv"), ("Mul_571", "Mul"), ("Frob_3", "Mul")
+    ran = [NodeTime(name=name, kind=kind, provider="", seconds=0.0, bytes=0.0) for name, kind in names]
+    assert printed_names(optimised, ran) == {"Mul_571": "swish"}
 
 
 def test_a_layer_norm_in_many_nodes_is_in_the_one_it_became():

@@ -14,7 +14,7 @@ from inferometer.synth import onnx as onnx_writer
 from inferometer.synth import synthesise
 from inferometer.synth.order import Order
 
-pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: onnxruntime is not installed, nothing was run")
+onnxruntime = pytest.importorskip("onnxruntime", reason="SKIPPED LOUDLY: onnxruntime is not installed, nothing was run")
 onnx = pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")
 
 from inferometer.runtimes.onnxruntime import recorder, runtime  # noqa: E402 - only with the engine
@@ -55,7 +55,7 @@ def opened():
     sessions = []
 
     def open_it(path, **more):
-        session = runtime.open(Target(path=path, format="onnx", **more))
+        session = runtime.open(Target(path=path, **{"format": "onnx", **more}))
         sessions.append(session)
         return session
 
@@ -65,6 +65,18 @@ def opened():
 
 
 ONES = {"x": np.ones((3, 4), np.float32)}
+
+
+@pytest.mark.parametrize("instrument", [False, True])
+def test_an_output_of_another_shape_than_declared_is_given_in_every_step(tmp_path, opened, instrument):
+    nodes = [make.make_node("Relu", ["x"], ["a"]), make.make_node("Concat", ["a", "a"], ["y"], axis=1)]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", ["rows", "columns"])], [port("y", ["rows", 4])])
+    session = opened(path, instrument=instrument)
+    session.feed(ONES)
+    for _ in range(3):
+        session.step()
+    np.testing.assert_array_equal(session.outputs()["y"], np.ones((3, 8), np.float32))
+    assert sum("[rows, 4], and it is [3, 8]" in note for note in session.opened.notes) == 1
 
 
 def test_the_outputs_are_those_of_the_model(tmp_path, opened):
@@ -238,6 +250,21 @@ def test_a_folder_is_opened_by_the_model_in_it(tmp_path, opened):
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("instrument", [False, True])
+def test_a_file_in_the_engines_own_format_opens_with_the_kernels_it_holds(tmp_path, opened, instrument):
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "m.ort")
+    options.add_session_config_entry("session.save_model_format", "ORT")
+    onnxruntime.InferenceSession(perceptron(tmp_path / "m.onnx"), options, providers=["CPUExecutionProvider"])
+    session = opened(tmp_path / "m.ort", format="ort", instrument=instrument)
+    session.feed(ONES)
+    session.step()
+    np.testing.assert_array_equal(session.outputs()["y"], np.full((3, 4), 1.5, np.float32))
+    kernels = session.kernels().get("forward", ())
+    assert [kernel.kind for kernel in kernels] == (["MatMul", "Relu", "Gemm"] if instrument else [])
+    assert all(kernel.layers for kernel in kernels)
+
+
 def test_an_option_goes_to_the_engine(tmp_path, opened):
     assert opened(perceptron(tmp_path / "m.onnx"), options={"session.intra_op.allow_spinning": "0"})
 
@@ -266,6 +293,57 @@ def test_a_loops_body_has_its_own_rows_within_the_loops_time(tmp_path, opened):
     layers = [layer for kernel in session.kernels()["forward"] for layer in kernel.layers]
     assert layers[0] == "loop"
     assert "loop/body/step" in layers
+
+
+def layers_of(session):
+    session.step()
+    return {kernel.name: kernel.layers for kernel in session.kernels()["forward"]}
+
+
+def test_branches_that_use_the_same_names_are_told_apart(tmp_path, opened):
+    """Each of two loops calls its tensors and nodes as the other does."""
+
+    def body():
+        nodes = [make.make_node("Mul", ["s", "s"], ["h"]), make.make_node("Add", ["h", "one"], ["out"])]
+        keep = make.make_node("Identity", ["go"], ["on"])
+        ports = [port("i", [], INT64), port("go", [], onnx.TensorProto.BOOL), port("s", [2])]
+        return make.make_graph([*nodes, keep], "body", ports, [port("on", [], onnx.TensorProto.BOOL), port("out", [2])])
+
+    nodes = [
+        make.make_node("Loop", ["trips", "", given], [result], name=name, body=body())
+        for name, given, result in (("first", "x", "m"), ("second", "m", "y"))
+    ]
+    stored = [("one", np.ones(2, np.float32))]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", [2]), port("trips", [], INT64)], [port("y", [2])], stored)
+    session = opened(path, instrument=True)
+    session.feed({"x": np.zeros(2, np.float32), "trips": np.array(2)})
+    layers = [layer for names in layers_of(session).values() for layer in names]
+    for loop_name in ("first", "second"):
+        assert sum(layer.startswith(f"{loop_name}/body/") for layer in layers) >= 2
+
+
+def test_a_function_that_became_several_kernels_is_the_node_of_each(tmp_path, opened):
+    """The engine prints these as kind and number, which stand in no graph that it writes."""
+    nodes = [make.make_node("HardSwish", ["x"], ["a"], name="swish"), make.make_node("Relu", ["a"], ["y"], name="relu")]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", ["rows", 4])], [port("y", ["rows", 4])])
+    session = opened(path, instrument=True)
+    session.feed(ONES)
+    assert set(layers_of(session).values()) == {("swish",), ("relu",)}
+
+
+def test_a_weight_that_is_unpacked_in_every_run_is_work_for_its_layer(tmp_path, opened):
+    nodes = [
+        make.make_node("DequantizeLinear", ["packed", "scale"], ["w"], name="unpack"),
+        make.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+    ]
+    stored = [("packed", np.eye(4, dtype=np.int8)), ("scale", np.array(0.5, np.float32))]
+    path = saved(tmp_path / "m.onnx", nodes, [port("x", ["rows", 4])], [port("y", ["rows", 4])], stored)
+    session = opened(path, instrument=True, optimisation="basic")
+    session.feed(ONES)
+    session.step()
+    assert {kernel.kind: (kernel.own, kernel.layers) for kernel in session.kernels()["forward"]} == {
+        "DequantizeLinear": (True, ("product",)), "MatMul": (False, ("product",)),
+    }  # fmt: skip
 
 
 # Files others made
