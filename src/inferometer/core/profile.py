@@ -241,6 +241,7 @@ class Profile:
     verification: Verification | None = None
     judged_by: JudgedBy | None = None
     arithmetic: tuple[str, ...] = ()  # the formats that a prediction counts matrix products in
+    sizes: Mapping[str, int] = field(default_factory=dict)  # given for a file that leaves more open than the workload
 
     @property
     def steady(self) -> Phase | None:

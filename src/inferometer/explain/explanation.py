@@ -135,7 +135,8 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
             key: value
             for key in ("batch", "prompt", "generate", "context", "image")
             if (value := getattr(profile.workload, key)) is not None
-        },
+        }
+        | dict(profile.sizes),
         "headline": explanation.headline,
         "summary": asdict(profile.summary),
         "once": [{"name": phase.name, "time_s": phase.time_s} for phase in one_time(profile)],

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.machine import MachineFacts
     from inferometer.core.profile import Environment, Headline, Phase, Profile
-    from inferometer.core.workload import Workload
 
 _SOME = 0.05  # of the parameters: a format that fewer have is not named in a title
 
@@ -88,9 +87,10 @@ def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:
         yield "energy", token, rest or ""
 
 
-def sizes_of(workload: Workload) -> str:
+def sizes_of(profile: Profile) -> str:
     names = ("batch", "prompt", "generate", "context", "image")
-    return ", ".join(f"{name} {size}" for name in names if (size := getattr(workload, name)) is not None)
+    asked = {name: size for name in names if (size := getattr(profile.workload, name)) is not None}
+    return ", ".join(f"{name} {size}" for name, size in (asked | dict(profile.sizes)).items())
 
 
 def formats_of(profile: Profile) -> str:

@@ -133,6 +133,7 @@ def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[O
         "graph": model.graph.name,
         "coverage": _coverage(walk, steps, ops),
         "symbols": dict(walk.symbols.explained),
+        "size_names": walk.symbols.file_names,
     }
     if model.properties:
         facts["properties"] = dict(model.properties)
