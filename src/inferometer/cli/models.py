@@ -65,8 +65,8 @@ def show(
     """Show a model's layers: what each holds, computes and moves.
 
     No weights are loaded. Of a file that leaves sizes open, the parameters and the open sizes are shown, and the work
-    once they are given. MODEL is a catalog name, a file (.onnx, .gguf, .tflite, .safetensors, .pt2), or a folder with
-    a config.json.
+    once they are given. MODEL is a catalog name, a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's
+    .xml), or a folder with a config.json.
 
     \b
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
