@@ -365,6 +365,10 @@ def test_ops_whose_work_is_not_known_are_named():
     model = replace(ENCODER, blocks=(*ENCODER.blocks, Block(name="c", ops=(op("custom", reason="magic"),))))
     profile = predict(Workload(prompt=8), graph=model)
     assert any("1 of 7 ops are not in the prediction" in note for note in profile.provenance.notes)
+    forward = profile.phase("forward")
+    assert [(op.flops, op.floor_s, op.bound) for op in forward.ops if op.kind == "custom"] == [(None, None, "overhead")]
+    assert forward.counted < 1
+    assert forward.above_floor is None
 
 
 def test_a_format_the_runtime_computes_in_another_is_said():
