@@ -37,6 +37,8 @@ _NAMELESS = re.compile(
 # Names that torch gives: the number is all there is to them, and equal names are equal sizes.
 _TORCH = re.compile(r"[su]\d+")
 _TOKEN = re.compile(r"\s*(?:(\d{1,18})|([A-Za-z_][\w.]*)|([-+*()]))")
+_STATE = re.compile(r"(^|_)(state|hidden|cell|h|c|h0|c0|hn|cn|h_0|c_0)s?(_|$)", re.IGNORECASE)
+_LENGTHS = re.compile(r"(len|length)s?$", re.IGNORECASE)
 _UNNAMED = frozenset({"?", "None", "-1"})
 _CHANNELS = frozenset({1, 3, 4})
 
@@ -125,7 +127,7 @@ def _take_torch(symbols: Symbols, inputs: list[tuple[str, TypeDef]], taken: set[
         for place, axis in enumerate(kind.axes or ()):
             if not isinstance(axis, str) or not _TORCH.fullmatch(axis) or axis in symbols.ours:
                 continue
-            usual = _usual_at(kind, place)
+            usual = _usual_at(name, kind, place)
             if usual is not None and usual not in taken:
                 taken.add(usual)
                 symbols.ours[axis] = Symbol(usual)
@@ -171,7 +173,7 @@ def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) 
             continue
         if isinstance(axis, str) and axis in symbols.ours and not axis.startswith("?"):
             continue
-        usual = _usual_at(kind, place)
+        usual = _usual_at(name, kind, place)
         if usual is None:
             continue
         if usual not in taken:
@@ -184,11 +186,16 @@ def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) 
         symbols.nameless[name, place] = Symbol(usual)
 
 
-def _usual_at(kind: TypeDef, place: int) -> str | None:
-    """What stands at an axis by custom: the batch first, an image's sides where its channels show, tokens of ids."""
+def _usual_at(name: str, kind: TypeDef, place: int) -> str | None:
+    """What stands at an axis by custom: the batch first, an image's sides where its channels show, tokens of ids.
+
+    A recurrent layer's state has the batch second; lengths have nothing else.
+    """
     axes, rank = kind.axes or (), len(kind.axes or ())
     if place == 0:
-        return "batch" if rank > 1 else None
+        return "batch" if rank > 1 or (not is_float(kind.dtype) and _LENGTHS.search(name)) else None
+    if place == 1 and rank == 3 and isinstance(axes[0], int) and isinstance(axes[2], int) and _STATE.search(name):
+        return "batch"
     if rank == 4 and is_float(kind.dtype):
         if axes[1] in _CHANNELS and place in {2, 3}:
             return "height" if place == 2 else "width"

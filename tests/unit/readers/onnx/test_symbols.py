@@ -120,3 +120,11 @@ def test_the_files_names_are_kept_for_those_who_type_them():
     assert graph.metadata["size_names"] == {
         "p2o.DynamicDimension.0": "batch", "DynamicDimension.1": "height", "W": "width"
     }  # fmt: skip
+
+
+def test_a_state_has_its_batch_second_and_lengths_have_nothing_else():
+    given = [value("x", (None, 64), FLOAT), value("state", (2, None, 128), FLOAT), value("x_lengths", (None,), INT64)]
+    graph = read([node("Identity", name, f"o{name}") for name in ("x", "state", "x_lengths")], given, ["ox"])
+    assert [tuple(map(str, tensor.shape)) for tensor in graph.inputs] == [
+        ("batch", "64"), ("2", "batch", "128"), ("batch",)
+    ]  # fmt: skip
