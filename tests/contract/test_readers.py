@@ -12,6 +12,8 @@ from inferometer.plugins import load_all
 from inferometer.readers.base import GROUP, HEAD_BYTES, Peek, Reader, look
 from inferometer.readers.detect import choose_reader, read_graph
 from unit.readers.gguf.gguf_bytes import header
+from unit.readers.openvino.ir_text import convolution_ir
+from unit.readers.ort.ort_bytes import linear_ort
 from unit.readers.safetensors.safetensors_bytes import described, packed
 from unit.readers.tflite.tflite_bytes import convolution
 
@@ -72,6 +74,8 @@ SAMPLES = {
     "gguf": gguf_bytes,
     "huggingface": lambda: json.dumps(CONFIG).encode(),
     "onnx": onnx_bytes,
+    "openvino": lambda: convolution_ir().encode(),
+    "ort": linear_ort,
     "safetensors": safetensors_bytes,
     "tflite": convolution,
     "toy": lambda: b"TOY12",

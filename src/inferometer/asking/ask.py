@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +12,14 @@ from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import default_runtime
 from inferometer.catalog.files import row_named
 from inferometer.core.graph import Graph
+from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.options import Options
 from inferometer.readers.resolve import read
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from inferometer.core.calibration import Calibration
     from inferometer.core.device import Device
     from inferometer.core.engine import RuntimeEffects
@@ -34,6 +38,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     generate: int | None = None,
     context: int | None = None,
     image: int | None = None,
+    sizes: Mapping[str, int] | None = None,
     tp: int = 1,
     pp: int = 1,
     ep: int = 1,
@@ -43,22 +48,29 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     prefill_on: str | Device | None = None,
     options: Options | None = None,
 ) -> Question:
-    """Look up the model and the device by name, and make the question."""
-    graph, device = model_graph(model), device_for(on)
+    """Look up the model and the device by name, and make the question.
+
+    `sizes` are those that a file leaves open, by its names or ours.
+    """
+    graph, device, options = model_graph(model), device_for(on), options or Options()
+    workload = Workload(
+        batch=batch,
+        prompt=prompt,
+        generate=generate,
+        context=context,
+        image=image,
+        precision=Precision(weights=weights, activations=activations, kv=kv),
+        parallel=Parallel(tp=tp, pp=pp, ep=ep, dp=dp),
+    )
+    if sizes:
+        workload, rest = with_given_sizes(graph, workload, sizes)
+        options = replace(options, sizes={**options.sizes, **rest})
     return Question(
         graph=graph,
         device=device,
         runtime=runtime or default_runtime(device, graph),
-        workload=Workload(
-            batch=batch,
-            prompt=prompt,
-            generate=generate,
-            context=context,
-            image=image,
-            precision=Precision(weights=weights, activations=activations, kv=kv),
-            parallel=Parallel(tp=tp, pp=pp, ep=ep, dp=dp),
-        ),
-        options=options or Options(),
+        workload=workload,
+        options=options,
         calibrated=calibrated,
         calibration=calibration,
         roof=roof_for(device),

@@ -46,6 +46,7 @@ def subject_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--option", "options", multiple=True, metavar="KEY=VALUE", help="Passed to the engine unchanged."),
         click.option("--timeout", metavar="TIME", default="10 min", help="Stop an engine that is silent for longer."),
         click.option("--memory-limit", metavar="SIZE", help="Stop an engine that uses more memory."),
+        click.option("--ignore-memory", is_flag=True, help="Run a model though it seems not to fit into memory."),
         click.option("--seed", default=0, metavar="N", help="Seed of random inputs and weights."),
     )):  # fmt: skip
         function = option(function)
@@ -87,6 +88,7 @@ class SubjectOptions(TypedDict):
     options: tuple[str, ...]
     timeout: str
     memory_limit: str | None
+    ignore_memory: bool
     seed: int
 
 
@@ -148,6 +150,7 @@ def measurement_from(
             memory_bytes=None if memory is None else int(_quantity("memory-limit", memory, "B")),
         ),
         seed=options["seed"],
+        ignore_memory=options["ignore_memory"],
         shape=not options["no_shape"],
         guarded=not options["no_guard"],
         strict=options["strict"],
@@ -169,7 +172,8 @@ def _cases(
     """Every combination of the lists; none if each has at most one length, which is then the workload's."""
     if max(len(prompts), len(generates), len(depths)) <= 1:
         return ()
-    from inferometer.cost.request import GENERATE, PROMPT
+    from inferometer.core.sizes import PROMPT
+    from inferometer.cost.request import GENERATE
     from inferometer.measure.order import TextOrder
 
     return tuple(

@@ -64,13 +64,15 @@ def show(
 ) -> None:
     """Show a model's layers: what each holds, computes and moves.
 
-    No weights are loaded. MODEL is a catalog name, a file (.onnx, .gguf, .tflite, .safetensors, .pt2), or a folder with
-    a config.json.
+    No weights are loaded. Of a file that leaves sizes open, the parameters and the open sizes are shown, and the work
+    once they are given. MODEL is a catalog name, a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's
+    .xml), or a folder with a config.json.
 
     \b
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
     inferometer models show model.onnx --size sequence=128
     """
+    from inferometer.core.sizes import with_given_sizes
     from inferometer.core.workload import Precision, Workload
     from inferometer.cost.memory.inventory import inventory
     from inferometer.readers.resolve import published_parameters, read
@@ -80,7 +82,8 @@ def show(
     precision = Precision(weights=weights, activations=activations, kv=kv)
     workload = Workload(batch=batch, prompt=prompt, context=context, image=image, precision=precision)
     graph = read(model)
-    binding = bind(graph, workload, parse_sizes(sizes))
+    workload, rest = with_given_sizes(graph, workload, parse_sizes(sizes))
+    binding = bind(graph, workload, rest, complete=False)
     counted = inventory(graph, binding)
     if form == "json":
         print_document(inventory_document(counted, binding.precision))

@@ -9,6 +9,7 @@ import click
 
 from inferometer.cli.options import (
     format_option,
+    parse_sizes,
     print_card,
     print_document,
     print_profiles,
@@ -42,6 +43,7 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 @click.option("--generate", type=int, metavar="N", help="Tokens to generate.  [default: 128]")
 @click.option("--context", type=int, metavar="N", help="Predict a single decode step with N tokens in the cache.")
 @click.option("--image", type=int, metavar="N", help="Side of the input image, in pixels.  [default: the model's]")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open.")
 @click.option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer.")
 @click.option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers.")
 @click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
@@ -72,6 +74,7 @@ def command(
     generate: int | None,
     context: int | None,
     image: int | None,
+    sizes: tuple[str, ...],
     tp: int,
     pp: int,
     ep: int,
@@ -97,6 +100,7 @@ def command(
     inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128
     inferometer predict llama-3.1-8b --on nvidia-l4 --on raspberry-pi-5 --weights bf16 --weights q4_0
     inferometer predict llama-3.1-70b --on nvidia-h200 --tp 4 --draft llama-3.2-1b --acceptance 0.8
+    inferometer predict ocr.onnx --on raspberry-pi-5 --size height=48 --size width=320
     inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
 
     MODEL is a catalog name, a file, or a folder with a config.json. DEVICE is a catalog name or a TOML file. Several
@@ -116,12 +120,14 @@ def command(
         link=None if link is None else link_named(link),
     )
 
+    given_sizes = parse_sizes(sizes)
+
     def question_of(case: Case) -> Question:
         model, device, stored = case
         return ask(
             model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
-            prompt=prompt, generate=generate, context=context, image=image, tp=tp, pp=pp, ep=ep, dp=dp,
-            calibrated=not priors, prefill_on=prefill_on, options=options,
+            prompt=prompt, generate=generate, context=context, image=image, sizes=given_sizes, tp=tp, pp=pp, ep=ep,
+            dp=dp, calibrated=not priors, prefill_on=prefill_on, options=options,
         )  # fmt: skip
 
     cases: list[Case] = list(product(models, devices, weights or (None,)))

@@ -1,12 +1,13 @@
 """`inferometer sweep`."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import format_option, parse_sizes, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
@@ -46,6 +47,7 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.command("sweep")
 @click.argument("source", required=False, type=click.Path(path_type=Path), metavar="[SPEC.toml|FILE]")
 @_axis_options
+@click.option("--size", "given_sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open.")
 @click.option("--priors", is_flag=True, help="Ignore calibrations: use datasheets and class priors.")
 @click.option("--details", is_flag=True, help="Add columns for the interval of each time and for what bounds it.")
 @click.option("--out", type=OutputFile(), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite.")
@@ -62,6 +64,7 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @format_option
 def command(
     source: Path | None,
+    given_sizes: tuple[str, ...],
     priors: bool,
     details: bool,
     out: Path | None,
@@ -84,12 +87,15 @@ def command(
     axes = {name: questions.pop(name) for name in _AXES}
     _require_answerable(questions)
     if source is not None and source.suffix.lower() in _FILES:
-        _require_alone(source, axes, out)
+        _require_alone(source, {**axes, "size": "".join(given_sizes) or None}, out)
         from inferometer.sweep import Saved
 
         _print_answers(Saved(source), questions, form)
         return
-    study = _study(_spec(source), axes, priors=priors, details=details or _asks_details(questions))
+    spec = _spec(source)
+    if given_sizes:
+        spec = replace(spec, options=replace(spec.options, sizes={**spec.options.sizes, **parse_sizes(given_sizes)}))
+    study = _study(spec, axes, priors=priors, details=details or _asks_details(questions))
     if out is None:
         if resume:
             raise DomainError("--resume needs --out: without a file there is nothing to continue.")

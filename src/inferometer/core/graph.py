@@ -14,6 +14,7 @@ from inferometer.core.dims import Dim, Expression, Symbol, product, symbols_in
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
+from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -165,6 +166,13 @@ class Graph:
         """The sizes a workload must bind."""
         ends = (tensor.symbols for tensor in (*self.inputs, *self.outputs))
         return frozenset().union(*ends, *(op.symbols for _, op in self.ops()))
+
+
+def require_layers(graph: Graph) -> None:
+    """A graph without ops can be neither run nor predicted; what its reader noted says what the file is instead."""
+    if next(graph.ops(), None) is None:
+        said = " ".join(graph.metadata.get("notes", ())) or "The file may be a part of a model."
+        raise DomainError(f"{graph.name} has no layers. {said}", remedy="Give the file with the model's weights.")
 
 
 # Looking through a graph takes milliseconds, and every prediction asks: the answers are kept.

@@ -71,6 +71,9 @@ class OpTime:
     device_s: float | None = None  # on the device's own clock; `time_s` is then the larger of host and device
 
 
+COUNTED = 0.95  # of a phase: where less of it has known work, it is not compared with its floor
+
+
 @frozen
 class Phase:
     """A part of the run with its own time: load, prefill, decode, forward … Ops stand in the order of execution."""
@@ -94,6 +97,26 @@ class Phase:
     op_context: tuple[int, ...] | None = None  # … and before each of its ops' `samples_s`, where steps differ in it
     parts: Mapping[str, float] = field(default_factory=dict)  # seconds inside it by name: write, run, read, sample …
     repeats: float | None = None  # how often a request runs it, where its name and the workload do not tell
+
+    @property
+    def counted(self) -> float:
+        """The share of its ops whose work is known: by time where they were measured, else by number."""
+        measured = self.statistic is not None
+        weights = [op.time_s if measured else float(op.count) for op in self.ops]
+        known = [
+            weight
+            for op, weight in zip(self.ops, weights, strict=True)
+            if op.flops is not None or op.floor_s is not None
+        ]
+        whole = sum(weights)
+        return sum(known) / whole if whole > 0 else 1.0
+
+    @property
+    def above_floor(self) -> float | None:
+        """Its time over its floor; None where so much is not counted that the floor says little."""
+        if not self.floor_s or self.counted < COUNTED:
+            return None
+        return self.time_s / self.floor_s
 
     @property
     def once(self) -> bool:
@@ -241,6 +264,7 @@ class Profile:
     verification: Verification | None = None
     judged_by: JudgedBy | None = None
     arithmetic: tuple[str, ...] = ()  # the formats that a prediction counts matrix products in
+    sizes: Mapping[str, int] = field(default_factory=dict)  # given for a file that leaves more open than the workload
 
     @property
     def steady(self) -> Phase | None:

@@ -125,9 +125,9 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
             OpTime(
                 name=entry.name, kind=entry.kind, block=entry.block, count=count, unit=unit,
                 time_s=count * times[row], low_s=count * lows[row], high_s=count * highs[row],
-                floor_s=count * floors[row], flops=count * flops[row] if counted else None,
+                floor_s=count * floors[row] if counted else None, flops=count * flops[row] if counted else None,
                 bytes=count * (sent[row] if entry.kind == "collective" else moved[row]) if counted else None,
-                bound=bounds[row], origin=origins[row],
+                bound=bounds[row] if counted else "overhead", origin=origins[row],
             )
         )  # fmt: skip
     return ops

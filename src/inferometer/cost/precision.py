@@ -37,6 +37,14 @@ class Arithmetic:
     note: str | None = None
 
 
+# Whole numbers that quantised files are in and datasheets do not list. The same units multiply 8 bits of either kind;
+# none multiplies 16 bits faster than 8, so that is their floor too. Fewer bits are widened to 8.
+_WHOLE = {
+    "u8": ("i8",), "i16": ("i8",), "u16": ("i8",), "i4": ("i8",), "u4": ("i8",), "i2": ("i8",), "u2": ("i8",),
+    "i32": ("f32",), "u32": ("f32",), "i64": ("f32",), "u64": ("f32",),
+}  # fmt: skip
+
+
 def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: RuntimeEffects) -> Arithmetic:
     """`key` is the format that the op's work is counted in.
 
@@ -49,11 +57,11 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     stored = binding.format(op.weights[0]).name if op.weights else key
     wanted = stored if _has_rule(effects, op.kind, stored) else key
     where = device.unit if f"{device.unit}:{wanted}" in effects.arithmetic else op.kind
-    candidates = effects.candidates(where, wanted)
+    candidates = (*effects.candidates(where, wanted), *_WHOLE.get(wanted, ()))
     computed_in = next((name for name in candidates if name in device.peaks), None)
     if computed_in is None:
         raise _no_peak(device, effects, wanted, candidates)
-    if computed_in == wanted:
+    if computed_in == wanted or (wanted, computed_in) == ("u8", "i8"):
         return Arithmetic(name=computed_in)
     if candidates[0] == wanted:
         return Arithmetic(

@@ -86,6 +86,7 @@ def predict_graph(  # noqa: PLR0913 - what a prediction depends on
         ),
         findings=job.findings(summary),
         arithmetic=ready.plan.arithmetic,
+        sizes=dict(options.sizes),
     )
 
 

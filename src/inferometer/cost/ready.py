@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.binding import Binding
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph, is_generative
+from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.kept import Kept
+from inferometer.core.sizes import require_sizes
 from inferometer.core.workload import Parallel, Precision
 from inferometer.cost.finite import require_finite
 from inferometer.cost.memory.residency import Residency, passing_of, residency_of, weights_of
@@ -178,6 +179,8 @@ def _shaped(graph: Graph, options: Options, fixed: Mapping[str, Any]) -> _Shaped
 def _layout(
     whole: Graph, effects: RuntimeEffects, workload: Workload, options: Options, fixed: Mapping[str, Any]
 ) -> Layout:
+    require_layers(whole)
+    require_sizes(whole, (*SYMBOLIC, *fixed))
     shaped = _shaped(whole, options, fixed)
     graph, parallel = shaped.graph, workload.parallel
     precision = resolved_precision(graph, workload.precision)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from inferometer.core.graph import is_generative, takes_prompt
+from inferometer.core.sizes import PROMPT, default_prompt, require_sizes
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Workload
     from inferometer.cost.options import Options
 
-PROMPT, GENERATE = 512, 128  # where nothing is asked for: the defaults of llama-bench
+GENERATE = 128  # where nothing is asked for: the default of llama-bench
 
 
 def encodes_prompt(graph: Graph) -> bool:
@@ -29,8 +30,10 @@ def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
     """The workload with what it leaves open filled in, refused where the model cannot do it."""
     limit = graph.context_limit
     if not is_generative(graph):
-        if takes_prompt(graph) and workload.prompt is None:
-            workload = replace(workload, prompt=min(PROMPT, limit or PROMPT))
+        if takes_prompt(graph) and workload.prompt is None and "query" not in options.sizes:
+            workload = replace(workload, prompt=default_prompt(graph))
+            if workload.prompt is None:
+                require_sizes(graph, graph.symbols - {"query"})
         _require_window(graph, workload.prompt or 0, "the prompt")
         return workload
     if workload.context is None and workload.prompt is None:

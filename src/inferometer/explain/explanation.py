@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.core.device import is_local
 from inferometer.core.finding import CODES, Finding
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Profile
+from inferometer.core.profile import COUNTED, Profile
 from inferometer.explain.attribution import Breakdown, attribution, one_time
 from inferometer.explain.case import Case, case_of
 from inferometer.explain.roofline import Roofline
@@ -79,8 +79,11 @@ def _headline(case: Case) -> str:
     what = {"decode": "a token", "forward": "a forward pass", "prefill": "reading the prompt"}.get(phase.name, "a run")
     verb = "should take" if profile.kind == "predicted" else "takes"
     parts = [f"{what[0].upper()}{what[1:]} {verb} {format_quantity(phase.time_s, 's')}"]
-    if phase.floor_s:
-        parts.append(_above(phase.time_s / phase.floor_s))
+    if (times := phase.above_floor) is not None:
+        parts.append(_above(times))
+    if phase.counted < COUNTED:
+        what = "of it is in ops" if profile.kind == "measured" else "of its ops are ones"
+        return f"{parts[0]}, but {1 - phase.counted:.0%} {what} whose work is not known."
     known = {name: share for name, share in case.regimes(phase).items() if name != "unknown" and share >= 0.005}
     ranked = sorted(known.items(), key=lambda pair: -pair[1])
     shares = [f"{share:.0%} {'is ' if not place else ''}{_WORK[name]}" for place, (name, share) in enumerate(ranked)]
@@ -135,7 +138,8 @@ def explanation_document(explanation: Explanation) -> dict[str, Any]:
             key: value
             for key in ("batch", "prompt", "generate", "context", "image")
             if (value := getattr(profile.workload, key)) is not None
-        },
+        }
+        | dict(profile.sizes),
         "headline": explanation.headline,
         "summary": asdict(profile.summary),
         "once": [{"name": phase.name, "time_s": phase.time_s} for phase in one_time(profile)],

@@ -73,7 +73,7 @@ def _question_behind(
         device=device,
         runtime=runtime,
         workload=profile.workload,
-        options=Options(sizes=dict(sizes)),
+        options=Options(sizes=dict(sizes or profile.sizes)),
         calibrated=profile.kind == "measured" or profile.judged_by is None or profile.judged_by.calibration is not None,
         roof=roof,
         threads=profile.environment.threads if profile.environment else None,

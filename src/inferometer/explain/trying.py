@@ -82,6 +82,7 @@ def same_request(profile: Profile) -> MeasureRequest:
         runtime=profile.runtime,
         workload=replace(profile.workload, precision=type(profile.workload.precision)()),
         threads=environment.threads if environment else None,
+        sizes=profile.sizes,
     )
 
 

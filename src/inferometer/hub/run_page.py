@@ -51,6 +51,7 @@ def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:
 
 def subtitle_of(profile: Profile) -> str:
     sizes = [f"{name} {value}" for name in _SIZES if (value := getattr(profile.workload, name)) is not None]
+    sizes += [f"{name} {value}" for name, value in profile.sizes.items()]
     where = place_of(profile)
     return " · ".join(filter(None, (profile.model.name, where, profile.runtime, *sizes, formats_of(profile))))
 

@@ -121,8 +121,8 @@ def _unit_cards(profile: Profile) -> Iterator[NumberCard]:
 
 def _floor_cards(profile: Profile) -> Iterator[NumberCard]:
     phase = profile.steady
-    if phase is not None and phase.floor_s and phase.time_s > 0:
-        share = phase.floor_s / phase.time_s
+    if phase is not None and phase.floor_s and (times := phase.above_floor) is not None and phase.time_s > 0:
+        share = 1 / times
         note = f"{phase.name}: the floor is {format_quantity(phase.floor_s, 's', digits=3)}"
         yield NumberCard(label="Of the floor", value=f"{100 * share:.3g}", unit="%", note=note)
     if phase is not None and phase.predicted_s and phase.time_s > 0:

@@ -102,6 +102,7 @@ def assemble_profile(
             notes=tuple(dict.fromkeys(notes)),
         ),
         verification=Verification(status="unchecked"),
+        sizes=dict(subject.sizes),
     )
 
 

@@ -19,7 +19,7 @@ _SOME = 0.05  # of a phase's time: less is not worth a remark
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Expected:
     time_s: float
-    floor_s: float
+    floor_s: float | None  # None: its work is not known
     bound: Bound | None
 
 
@@ -47,7 +47,8 @@ def _by_layer(predicted: Phase, graph: Graph) -> Mapping[str, _Expected]:
     templates = {block.full_name(op.name): (block, op) for block, op in graph.ops()}
     by_name: dict[str, _Expected] = {}
     for op in predicted.ops:
-        expected = _Expected(time_s=op.time_s / op.count, floor_s=(op.floor_s or 0.0) / op.count, bound=op.bound)
+        floor_s = None if op.floor_s is None else op.floor_s / op.count
+        expected = _Expected(time_s=op.time_s / op.count, floor_s=floor_s, bound=op.bound)
         if op.name not in templates:
             by_name[op.name] = expected
             continue
@@ -61,11 +62,12 @@ def _op(op: OpTime, expected: Mapping[str, _Expected]) -> OpTime:
     known = [expected[name] for name in (op.layers or (op.name,)) if name in expected]
     if not known:
         return op
+    floors = [layer.floor_s for layer in known if layer.floor_s is not None]
     longest = max(known, key=lambda layer: layer.time_s)
     return replace(
         op,
         predicted_s=sum(layer.time_s for layer in known),
-        floor_s=sum(layer.floor_s for layer in known),
+        floor_s=sum(floors) if floors else None,
         bound=longest.bound,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from inferometer.catalog.engines import ranked_engines
 from inferometer.catalog.local import local_device
-from inferometer.core.graph import is_generative
+from inferometer.core.graph import is_generative, require_layers
 from inferometer.errors import MissingDependencyError
 from inferometer.measure.prepare import can_open
 from inferometer.plugins import load_all
@@ -24,6 +24,7 @@ def choose_runtime(model: str, unit: str | None = None) -> Runtime:
     `unit` asks for another unit than the best; one that was not detected ranks as a desktop's.
     """
     graph, device = read(model), local_device()
+    require_layers(graph)
     if unit is not None and unit.partition(":")[0] != device.unit:
         device = replace(device, unit=cast("Unit", unit.partition(":")[0]), kind="desktop")
     ranked = ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _FEW = 2  # an integer of unknown meaning is 0 or 1: a valid index, flag or type everywhere
+# Names that inputs have which say how long another is: `x_lengths`, `waveforms_lens`, `length`.
+_LENGTH = re.compile(r"(.*?)[_.]?(?:lens?|lengths?)(?:[_.:]?\d+)?")
+_RATE = re.compile(r"sr|sample_?rate|sampling_?rate")
+_RATE_HZ = 16_000  # what models of speech are made for
+_SCALE = re.compile(r".*(scales?|speed|temperature)")
 _LOOKUPS = frozenset({"embedding", "gather"})
 
 
@@ -34,18 +40,40 @@ def make_inputs(  # noqa: PLR0913 - all that is known of the inputs
     seed: int = 0,
 ) -> dict[str, Array]:
     """An array for each input. `shapes` fill in sizes that the file leaves open; `given` are numbers or .npy files."""
-    ports, given = tuple(_closed(port, (shapes or {}).get(port.name)) for port in ports), given or {}
+    declared, given = tuple(ports), given or {}
+    ports = tuple(_closed(port, (shapes or {}).get(port.name)) for port in declared)
     names = {port.name for port in ports}
     for name in given:
         if name not in names:
             raise UnknownNameError("input", name, names, listing=f"The inputs are {', '.join(sorted(names))}.")
     random = np.random.default_rng(seed)
-    return {
+    arrays = {
         port.name: _given(port, given[port.name], sizes)
         if port.name in given
         else _made(port, _shape(port, sizes), (limits or {}).get(port.name), random)
         for port in ports
     }
+    for port in ports:
+        if port.name not in given and (length := _length_of(port, declared, arrays)) is not None:
+            arrays[port.name] = np.full(arrays[port.name].shape, length, port.dtype)
+    return arrays
+
+
+def _length_of(port: Port, declared: Iterable[Port], arrays: Mapping[str, Array]) -> int | None:
+    """What an input is that says how long another one is: the size of that one's axis. None if it says no such thing.
+
+    The other is the one whose name it has (`x_lengths` of `x`), else the first with more than one axis. Its axis is the
+    one that the file leaves open beside the batch, else the second.
+    """
+    found = _LENGTH.fullmatch(port.name.casefold())
+    if found is None or np.dtype(port.dtype).kind not in "iu" or len(port.shape) > 1:
+        return None
+    others = [other for other in declared if len(other.shape) > 1 and not _LENGTH.fullmatch(other.name.casefold())]
+    own = [other for other in others if other.name.casefold().rstrip("s") in {found[1].rstrip("s"), found[1]}]
+    for other in (*own, *others):
+        axes = [axis for axis, dim in enumerate(other.shape) if axis and not isinstance(dim, int)]
+        return int(arrays[other.name].shape[axes[0] if axes else 1])
+    return None
 
 
 def _closed(port: Port, shape: tuple[int, ...] | None) -> Port:
@@ -101,6 +129,8 @@ def _made(port: Port, shape: tuple[int, ...], limit: int | None, random: np.rand
         return np.ones(shape, kind)
     if kind.kind in "iu":
         return _integers(port, shape, limit, random).astype(kind)
+    if kind.kind == "f" and _SCALE.fullmatch(port.name.casefold()) and len(shape) < 2:
+        return np.ones(shape, kind)  # a factor: a random one may be negative
     if kind.kind == "f":
         return random.standard_normal(shape, np.float32).astype(kind)
     raise DomainError(
@@ -110,10 +140,12 @@ def _made(port: Port, shape: tuple[int, ...], limit: int | None, random: np.rand
 
 
 def _integers(port: Port, shape: tuple[int, ...], limit: int | None, random: np.random.Generator) -> Array:
-    """Masks are all ones, positions count up, and indices stay inside their table."""
+    """Masks are all ones, positions count up, a rate is that of speech, and indices stay inside their table."""
     name = port.name.casefold()
     if "mask" in name:
         return np.ones(shape, np.int64)
+    if _RATE.fullmatch(name):
+        return np.full(shape, _RATE_HZ)
     if "position" in name:
         return np.broadcast_to(np.arange(shape[-1] if shape else 1), shape)
     if np.dtype(port.dtype).itemsize == 1 and limit is None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from inferometer.cost.work.count import op_works
+from inferometer.cost.work.count import known_part, op_works, unknown_sizes
 from inferometer.importers.words import kind_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Layer:
     place: int  # in the order of execution
     flops: float
     bytes: float
+    counted: bool = True  # its work is known; else both are 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,9 @@ def graph_layers(graph: Graph, binding: Binding) -> Layers:
     stored_as: dict[str, set[str]] = {}
     for name, weight in graph.metadata.get("stored_as", {}).items():
         stored_as.setdefault(weight, set()).add(name)
+    unknown = unknown_sizes(graph, binding)
     for (block, op, work), (start, place) in zip(op_works(graph, binding), _places(graph), strict=True):
+        counted = known_part(op, unknown) is not None
         for repetition in range(block.count):
             name = block.full_name(op.name, repetition)
             by_name[name] = Layer(
@@ -104,6 +107,7 @@ def graph_layers(graph: Graph, binding: Binding) -> Layers:
                 place=start + repetition * len(block.ops) + place,
                 flops=float(sum(work.flops.values())),
                 bytes=float(work.bytes),
+                counted=counted,
             )
             for tensor in op.weights:
                 full = block.full_name(tensor.name, repetition)

@@ -53,6 +53,7 @@ def _op(name: str, group: _Group) -> OpTime:
     kernel, layers = group.kernels[longest], sorted(group.layers, key=lambda layer: layer.place)
     names = () if kernel.own else kernel.layers if not layers else tuple(layer.name for layer in layers)
     kind = "launch" if kernel.kind == GRAPH_LAUNCH else layer_kind(kernel.kind, layers)
+    counted = any(layer.counted for layer in layers)
     device = [sum(part.device_s) / len(part.device_s) for part in group.kernels if part.device_s]
     return OpTime(
         name=name.partition("\0")[0],
@@ -60,8 +61,8 @@ def _op(name: str, group: _Group) -> OpTime:
         time_s=sum(group.times_s),
         block=group.block,
         unit=kernel.unit,
-        flops=sum(layer.flops for layer in layers) if layers or kernel.own else None,
-        bytes=sum(layer.bytes for layer in layers) if layers else kernel.bytes,
+        flops=sum(layer.flops for layer in layers) if counted or (kernel.own and not layers) else None,
+        bytes=sum(layer.bytes for layer in layers) if counted else kernel.bytes,
         samples_s=_samples(group),
         layers=names if len(names) > 1 else (),
         kernel=_named(group.kernels),

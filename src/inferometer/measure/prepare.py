@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.files import row_named
 from inferometer.catalog.zoo import model as catalog_model
-from inferometer.core.graph import Graph, is_generative
+from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.profile import ModelFacts
 from inferometer.cost.memory.footprint import footprint
 from inferometer.errors import FormatError, InferometerError
@@ -73,6 +73,7 @@ def prepare_model(model: str, runtime: Runtime, synthetic: SyntheticWeights) -> 
         return _named(model, runtime, synthetic)
     path = Path(model)
     graph = read(model)
+    require_layers(graph)
     kind = graph.metadata["format"]
     if kind in runtime.formats and not (synthetic.same and kind == "config"):
         return PreparedModel(path=path, format=kind, graph=graph, text=_generates(graph, runtime))

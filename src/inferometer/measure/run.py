@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -15,8 +14,10 @@ from inferometer.catalog.detect.identity import this_machine
 from inferometer.core.device import LOCAL
 from inferometer.core.graph import Graph
 from inferometer.core.profile import DeviceFacts, Environment, Profile
+from inferometer.core.sizes import PROMPT, in_graph_names, with_given_sizes
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.request import GENERATE, PROMPT
+from inferometer.cost.memory.footprint import footprint
+from inferometer.cost.request import GENERATE
 from inferometer.errors import DomainError, EngineError, GateError, InferometerError
 from inferometer.measure.assemble import MeasuredSubject, assemble_profile
 from inferometer.measure.child import runtime_named
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _LOG_LINES = 6  # of an engine's log that are shown with an error
-# How the ONNX and TFLite readers describe a symbol that the file has another name for.
-_FILE_NAME = re.compile(r"named '(.+)' in the file")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +69,7 @@ class MeasureRequest:
     guarded: bool = True
     strict: bool = False
     energy: bool = True
+    ignore_memory: bool = False  # run it though the estimate says that it does not fit
     command: str | None = None
     turns: TurnsAddress | None = None
 
@@ -107,9 +107,10 @@ def measure_model(
     """Measure a model. A run that ends early keeps what it measured; if that is nothing, it is an error."""
     runtime = runtime_named(request.runtime) if request.runtime else choose_runtime(request.model, request.unit)
     prepared = _prepared(request, runtime, folder)
-    request = _in_our_names(request, prepared.graph)
+    request = _in_our_names(request, prepared)
     workload = _completed(request, prepared)
     facts, binding = facts_of(prepared, workload, request.sizes)
+    _require_memory(request, prepared, binding)
     order = _order(request, runtime, prepared, binding, workload)
     raw = isolated(order, limits=request.limits, progress=progress)
     _require_something(raw, request, runtime)
@@ -132,6 +133,16 @@ def measure_model(
         sizes=request.sizes,
         strict=request.strict,
     )
+
+
+def _require_memory(request: MeasureRequest, prepared: PreparedModel, binding: Binding) -> None:
+    """Refuse what does not fit. On an accelerator the memory is its own, and the engine says so itself."""
+    unit = request.unit or ("gpu" if this_machine().gpus else "cpu")
+    if request.ignore_memory or request.providers or not unit.startswith("cpu"):
+        return
+    from inferometer.measure.room import available_bytes, require_room  # noqa: PLC0415 - brings what detects machines
+
+    require_room(prepared.graph.name, footprint(prepared.graph, binding), binding.sizes, available_bytes())
 
 
 def _stored(precision: Precision, request: MeasureRequest, prepared: PreparedModel) -> Precision:
@@ -235,7 +246,7 @@ def _with_cause(
 def _outputs(request: MeasureRequest, folder: Path) -> tuple[Raw, PreparedModel]:
     runtime = runtime_named(request.runtime or "")
     prepared = _prepared(request, runtime, None, same_numbers=True)
-    request = _in_our_names(request, prepared.graph)
+    request = _in_our_names(request, prepared)
     workload = _completed(request, prepared)
     _, binding = facts_of(prepared, workload, request.sizes)
     order = replace(_order(request, runtime, prepared, binding, workload), outputs=folder)
@@ -281,11 +292,14 @@ def _completed(request: MeasureRequest, prepared: PreparedModel) -> Workload:
     return replace(workload, prompt=prompt, generate=generate)
 
 
-def _in_our_names(request: MeasureRequest, graph: Graph) -> MeasureRequest:
-    """The request with sizes by our names for them: a user may use the file's."""
-    matches = {ours: _FILE_NAME.fullmatch(words) for ours, words in graph.metadata.get("symbols", {}).items()}
-    named = {match[1]: ours for ours, match in matches.items() if match}
-    return replace(request, sizes={named.get(name, name): size for name, size in request.sizes.items()})
+def _in_our_names(request: MeasureRequest, prepared: PreparedModel) -> MeasureRequest:
+    """The request with sizes by our names for them: a user may use the file's. A batch is the workload's."""
+    if prepared.text or not request.sizes:
+        return replace(request, sizes=in_graph_names(prepared.graph, request.sizes))
+    batch = request.workload.batch
+    alone, rest = with_given_sizes(prepared.graph, Workload(batch=batch, prompt=request.workload.prompt), request.sizes)
+    sizes = rest if alone.context is None else {**rest, "context": alone.context}  # arrays have no depth of their own
+    return replace(request, sizes=sizes, workload=replace(request.workload, batch=alone.batch, prompt=alone.prompt))
 
 
 def _require_no_text(request: MeasureRequest, prepared: PreparedModel) -> None:

@@ -8,6 +8,8 @@ from inferometer.catalog.zoo import model
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
 
+_SUFFIXES = frozenset({".onnx", ".gguf", ".tflite", ".safetensors", ".pt2", ".xml", ".ort", ".task", ".pt", ".pth"})
+
 
 def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:
     """The graph of a model, without loading its weights.
@@ -54,7 +56,7 @@ def _read_module(module: Any, example_inputs: tuple[Any, ...] | None) -> Graph:
 
 def _unknown(source: str) -> Exception:
     """A path that is not there, or a name that is not known: which was meant shows in how it is written."""
-    if "/" in source or "\\" in source or Path(source).suffix in {".onnx", ".gguf", ".tflite", ".safetensors", ".pt2"}:
+    if "/" in source or "\\" in source or Path(source).suffix in _SUFFIXES:
         return FormatError(f"There is no file or folder {source!r}.", remedy="Check the path.")
     rows = rows_of("models")
     listing = "`inferometer models` lists them; a file or folder may be given by its path."

@@ -11,6 +11,7 @@ from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
     from inferometer.core.workload import Precision
+    from inferometer.cost.memory.footprint import Footprint
     from inferometer.cost.memory.inventory import Inventory
     from inferometer.report.cards import Fact
 
@@ -34,28 +35,47 @@ def layer_table(inventory: Inventory) -> ReportTable:
 
 def inventory_card(inventory: Inventory, *, published: int | None) -> Card:
     """The totals. `published` is the catalog's count, shown where it differs from what was counted."""
-    memory = inventory.footprint
     differs = published is not None and published != inventory.parameters
     formats = ", ".join(f"{name} {format_quantity(size, 'B')}" for name, size in inventory.bytes_by_format.items())
     sizes = ", ".join(f"{name} {size}" for name, size in inventory.sizes.items())
     facts: list[Fact] = [
         ("parameters", f"{inventory.parameters:,}", f"published: {published:,}" if differs else ""),
         ("weights", format_quantity(inventory.weight_bytes, "B"), formats),
-        ("work", format_quantity(inventory.flops, "FLOP"), f"at {sizes}" if sizes else ""),
-        ("moved", format_quantity(inventory.bytes, "B"), "weights, activations and cache, each read or write counted"),
-    ]
-    if memory.kv_bytes_per_token:
-        facts.append(("KV cache", f"{format_quantity(memory.kv_bytes_per_token, 'B')} a token", ""))
-    facts += [
-        ("peak memory", format_quantity(memory.peak_bytes, "B"), _parts(inventory)),
+        *_work_facts(inventory, f"at {sizes}" if sizes else ""),
+        *_memory_facts(inventory.footprint),
         ("covered", *_covered(inventory)),
     ]
     notes = tuple(f"Note: {note}" for note in inventory.notes)
     return Card(title=inventory.name, subtitle=inventory.architecture or "", facts=tuple(facts), sources=notes)
 
 
+def _work_facts(inventory: Inventory, sizes: str) -> list[Fact]:
+    """Work and traffic; or, where sizes are open, which they are and what to type."""
+    if inventory.flops is None or inventory.bytes is None:
+        left = inventory.open
+        return [("open sizes", str(size), f"give it with {size.option}") for size in left] + [
+            ("work", "–", "depends on the open sizes")
+        ]
+    return [
+        ("work", format_quantity(inventory.flops, "FLOP"), sizes),
+        ("moved", format_quantity(inventory.bytes, "B"), "weights, activations and cache, each read or write counted"),
+    ]
+
+
+def _memory_facts(memory: Footprint | None) -> list[Fact]:
+    if memory is None:
+        return []
+    cache = (
+        [("KV cache", f"{format_quantity(memory.kv_bytes_per_token, 'B')} a token", "")]
+        if memory.kv_bytes_per_token
+        else []
+    )
+    return [*cache, ("peak memory", format_quantity(memory.peak_bytes, "B"), _parts(memory))]
+
+
 def inventory_document(inventory: Inventory, precision: Precision) -> dict[str, Any]:
-    """The inventory for machines; names follow the profile document's."""
+    """The inventory for machines; names follow the profile document's. What depends on an open size is null."""
+    memory = inventory.footprint
     return {
         "schema": "inferometer.model/1",
         "name": inventory.name,
@@ -63,20 +83,20 @@ def inventory_document(inventory: Inventory, precision: Precision) -> dict[str, 
         "parameters": inventory.parameters,
         "weight_bytes": inventory.weight_bytes,
         "weight_bytes_by_format": dict(inventory.bytes_by_format),
-        "kv_bytes_per_token": inventory.footprint.kv_bytes_per_token,
+        "kv_bytes_per_token": None if memory is None else memory.kv_bytes_per_token,
         "flops": inventory.flops,
         "bytes": inventory.bytes,
         "sizes": dict(inventory.sizes),
         "precision": asdict(precision),
-        "memory": asdict(inventory.footprint),
+        "open_sizes": [asdict(size) for size in inventory.open],
+        "memory": None if memory is None else asdict(memory),
         "notes": list(inventory.notes),
         "coverage": {**asdict(inventory.coverage), "share": inventory.coverage.share},
         "layers": [asdict(layer) for layer in inventory.layers],
     }
 
 
-def _parts(inventory: Inventory) -> str:
-    memory = inventory.footprint
+def _parts(memory: Footprint) -> str:
     parts = (
         ("weights", memory.weights_bytes),
         ("cache", memory.kv_bytes),

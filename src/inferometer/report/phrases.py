@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inferometer.core.profile import COUNTED
 from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:
@@ -11,7 +12,6 @@ if TYPE_CHECKING:
 
     from inferometer.core.machine import MachineFacts
     from inferometer.core.profile import Environment, Headline, Phase, Profile
-    from inferometer.core.workload import Workload
 
 _SOME = 0.05  # of the parameters: a format that fewer have is not named in a title
 
@@ -88,9 +88,10 @@ def energy_fact(profile: Profile) -> Iterator[tuple[str, str, str]]:
         yield "energy", token, rest or ""
 
 
-def sizes_of(workload: Workload) -> str:
+def sizes_of(profile: Profile) -> str:
     names = ("batch", "prompt", "generate", "context", "image")
-    return ", ".join(f"{name} {size}" for name in names if (size := getattr(workload, name)) is not None)
+    asked = {name: size for name in names if (size := getattr(profile.workload, name)) is not None}
+    return ", ".join(f"{name} {size}" for name, size in (asked | dict(profile.sizes)).items())
 
 
 def formats_of(profile: Profile) -> str:
@@ -164,11 +165,19 @@ def phase_remarks(phase: Phase) -> list[str]:
         remarks.append(interval_text(phase.low_s, phase.high_s))
     if phase.predicted_s:
         remarks.append(f"predicted {format_quantity(phase.predicted_s, 's')}")
-    if phase.floor_s:
-        remarks.append(f"{phase.time_s / phase.floor_s:.2g} × its floor")
-    if phase.bound:
+    if (times := phase.above_floor) is not None:
+        remarks.append(f"{times:.2g} × its floor")
+    if phase.counted < COUNTED:
+        remarks.append(uncounted_words(phase))
+    elif phase.bound:
         remarks.append(f"bound by {phase.bound}")
     return remarks
+
+
+def uncounted_words(phase: Phase) -> str:
+    """What is said where much of a phase has no known work, in place of its floor and its bound."""
+    what = "of the time is in ops" if phase.statistic is not None else "of the ops are ones"
+    return f"{1 - phase.counted:.0%} {what} whose work is not known"
 
 
 def percent(part: float, total: float) -> str | None:

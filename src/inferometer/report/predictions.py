@@ -114,7 +114,7 @@ def _memory_facts(profile: Profile) -> list[Fact]:
 
 
 def _subtitle(profile: Profile) -> str:
-    return " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile.workload)))
+    return " · ".join((str(profile.runtime), formats_of(profile), sizes_of(profile)))
 
 
 def phase_table(profile: Profile) -> ReportTable:

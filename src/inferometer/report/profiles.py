@@ -67,7 +67,7 @@ def profile_card(profile: Profile, percentiles: Sequence[float] = ()) -> Card:
 def _subtitle(profile: Profile) -> str:
     count = profile.environment.threads if profile.environment else None
     threads = [f"{count} thread{'s' if count > 1 else ''}"] if count else []
-    return " · ".join(("measured", str(profile.runtime), *threads, sizes_of(profile.workload)))
+    return " · ".join(("measured", str(profile.runtime), *threads, sizes_of(profile)))
 
 
 def _times(profile: Profile) -> Iterator[Fact]:

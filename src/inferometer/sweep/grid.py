@@ -21,6 +21,7 @@ from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
+from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.options import Options
@@ -36,6 +37,7 @@ CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses
 NAMED = ("models", "devices", "runtimes", "weights", "activations", "kv")
 COUNTED = {"tp": 1, "pp": 1, "ep": 1, "dp": 1, "image": 1, "batch": 1, "prompt": 1, "generate": 0, "context": 0}
 AXES = (*NAMED, *COUNTED)
+_LISTED = {"batch": "batch", "query": "prompt", "context": "context"}  # sizes that have axes
 _NEVER_OPEN = frozenset({"models", "devices", "tp", "pp", "ep", "dp", "batch"})  # None is no answer to these
 
 
@@ -202,8 +204,9 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
         raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
     _require_place((options or Options()).place)
     runtimes = [None if value is None else require_effects(value) for value in found["runtimes"]]
+    sized = _options_by_model(options or Options(), found["models"])
     questions = tuple(
-        ask(graph, on=device, runtime=runtime, calibrated=calibrated, options=options)
+        ask(graph, on=device, runtime=runtime, calibrated=calibrated, options=sized[id(graph)])
         for graph, device, runtime in product(found["models"], found["devices"], runtimes)
     )
     used, chosen = _chosen(questions, product(*formats.values()), calibrations)
@@ -218,6 +221,28 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
         details=details,
         chunk_rows=chunk_rows,
     )
+
+
+def _options_by_model(options: Options, graphs: Iterable[Graph]) -> dict[int, Options]:
+    """The options with the open sizes that each model has, by its names for them. One that none has is an error."""
+    by_model: dict[int, Options] = {}
+    used: set[str] = set()
+    refused: DomainError | None = None
+    for graph in graphs:
+        sizes: dict[str, int] = {}
+        for name, value in options.sizes.items():
+            try:
+                sizes |= in_graph_names(graph, {name: value})
+                used.add(name)
+            except DomainError as error:
+                refused = error
+        for name in sizes:
+            if name in _LISTED:
+                raise DomainError(f"{name} is no size of its own in a sweep.", remedy=f"Give {_LISTED[name]}=[…].")
+        by_model[id(graph)] = replace(options, sizes=sizes)
+    if refused is not None and used != options.sizes.keys():
+        raise refused
+    return by_model
 
 
 def _chosen(

@@ -66,8 +66,10 @@ def _read_axis(key: str, value: Any) -> Any:
 def _options(found: Any, name: str) -> Options:
     if not isinstance(found, dict):
         raise FormatError(f"options of {name} is no table.", remedy="Write [options] and a line for each.")
-    _require_known(found, (*_NUMBERS, *_TABLES), f"option of {name}")
+    _require_known(found, (*_NUMBERS, *_TABLES, "sizes"), f"option of {name}")
     values = dict(found)
+    if not isinstance(values.get("sizes", {}), dict):
+        raise FormatError(f"sizes of {name} is no table.", remedy="Write [options.sizes] and a line for each.")
     for key, kind in _TABLES.items():
         if key in values:
             if not isinstance(values[key], dict):

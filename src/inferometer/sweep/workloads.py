@@ -12,9 +12,10 @@ import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import is_generative, takes_prompt
+from inferometer.core.sizes import PROMPT, default_prompt
 from inferometer.core.workload import Workload
 from inferometer.cost.parallel import replica_batch
-from inferometer.cost.request import GENERATE, PROMPT, completed, encodes_prompt
+from inferometer.cost.request import GENERATE, completed, encodes_prompt
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -113,7 +114,8 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
     limit = graph.context_limit
     if not is_generative(graph):
         missing = np.isnan(prompt) if takes_prompt(graph) else np.zeros_like(prompt, dtype=bool)
-        return _filled(prompt, missing, min(PROMPT, limit or PROMPT)), generate
+        default = default_prompt(graph)
+        return _filled(prompt, missing, np.nan if default is None else default), generate
     listens = "frames" in graph.metadata.get("default_sizes", {})
     open_ended = np.isnan(context)
     half = max(1, (limit or 2 * PROMPT) // 2)
@@ -143,6 +145,8 @@ def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options) -> lis
             told(bad, complete, prompt, generate, _whether(context))
     else:
         told(prompt > limit, complete, prompt)
+        if takes_prompt(graph) and "query" not in options.sizes:
+            told(np.isnan(prompt), complete, prompt)
     return found
 
 

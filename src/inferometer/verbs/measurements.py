@@ -49,6 +49,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
     shape: bool = True,
     guarded: bool = True,
     strict: bool = False,
+    ignore_memory: bool = False,
     predict: bool = True,
     on: str | Device | None = None,
 ) -> Profile:
@@ -56,7 +57,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
 
     `predict` puts the prediction and the floor beside each layer; `on` names the catalog device that this machine is.
     `shape=False` leaves the layers out; `guarded=False` does not check that the machine is quiet; `strict` raises if
-    the measurement was disturbed.
+    the measurement was disturbed. A model that would not fit into memory is refused, unless `ignore_memory` is set.
     """
     asked = MeasureRequest(
         model=model,
@@ -77,6 +78,7 @@ def profile(  # noqa: PLR0913 - what is measured, how, and beside what
         shape=shape,
         guarded=guarded,
         strict=strict,
+        ignore_memory=ignore_memory,
     )
     measured = measure_and_judge(asked, predict=predict, on=on)
     measured.require_quiet()

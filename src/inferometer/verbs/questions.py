@@ -10,7 +10,7 @@ from inferometer.asking.gains import gain_of
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from inferometer.asking.question import Question
@@ -36,6 +36,7 @@ def predict(  # noqa: PLR0913 - everything a prediction depends on
     generate: int | None = None,
     context: int | None = None,
     image: int | None = None,
+    sizes: Mapping[str, int] | None = None,
     tp: int = 1,
     pp: int = 1,
     ep: int = 1,
@@ -47,15 +48,16 @@ def predict(  # noqa: PLR0913 - everything a prediction depends on
 ) -> Profile:
     """How fast a model will run on a device: `predict("llama-3.2-1b", on="nvidia-h200", prompt=2048, generate=128)`.
 
-    `model` is a catalog name, a path or a Graph; `on` is a catalog name, a TOML file or a Device. With `context` the
+    `model` is a catalog name, a path or a Graph; `on` is a catalog name, a TOML file or a Device. `sizes` are those
+    that a file leaves open, such as `{"height": 48, "width": 320}`. With `context` the
     decode phase is a single step with that many tokens in the cache. `calibration` replaces the newest one that fits;
     `calibrated=False` uses none. `prefill_on` reads the prompt on another device. `options` has the rest: chunked
     prefill, a cached prefix, offloading, speculative decoding, prices, a battery.
     """
     return ask(
         model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
-        generate=generate, context=context, image=image, tp=tp, pp=pp, ep=ep, dp=dp, calibration=calibration,
-        calibrated=calibrated, prefill_on=prefill_on, options=options,
+        generate=generate, context=context, image=image, sizes=sizes, tp=tp, pp=pp, ep=ep, dp=dp,
+        calibration=calibration, calibrated=calibrated, prefill_on=prefill_on, options=options,
     ).answer()  # fmt: skip
 
 
@@ -72,6 +74,7 @@ def fit(  # noqa: PLR0913 - everything that memory depends on
     generate: int | None = None,
     context: int | None = None,
     image: int | None = None,
+    sizes: Mapping[str, int] | None = None,
     tp: int = 1,
     pp: int = 1,
     ep: int = 1,
@@ -81,7 +84,7 @@ def fit(  # noqa: PLR0913 - everything that memory depends on
     """Whether a model fits into a device's memory, and the longest context and largest batch that do."""
     return ask(
         model, on=on, runtime=runtime, weights=weights, activations=activations, kv=kv, batch=batch, prompt=prompt,
-        generate=generate, context=context, image=image, tp=tp, pp=pp, ep=ep, dp=dp, options=options,
+        generate=generate, context=context, image=image, sizes=sizes, tp=tp, pp=pp, ep=ep, dp=dp, options=options,
     ).fit()  # fmt: skip
 
 

@@ -3,6 +3,7 @@ import pytest
 
 from inferometer.core import Binding, Block, Graph, Op, Precision, Symbol, Tensor, evaluate
 from inferometer.core.dims import symbols_in
+from inferometer.core.graph import require_layers
 from inferometer.errors import DomainError
 
 BATCH, QUERY = Symbol("batch"), Symbol("query")
@@ -97,3 +98,9 @@ def test_a_file_knows_its_own_bytes():
 def test_a_tensor_without_a_format_is_an_error_not_a_guess():
     with pytest.raises(DomainError, match="No format is known"):
         Binding().format(Tensor(name="x", shape=(1,)))
+
+
+def test_a_graph_without_layers_says_what_the_file_is():
+    empty = Graph(name="vocabulary", blocks=(), metadata={"notes": ("The file holds no weights.",)})
+    with pytest.raises(DomainError, match=r"vocabulary has no layers\. The file holds no weights\."):
+        require_layers(empty)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from inferometer.core.binding import Binding
+from inferometer.core.dims import Symbol
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.cost.memory.inventory import inventory
 from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
@@ -119,3 +120,15 @@ def test_an_inventory_counts_each_weight_once_and_each_repetition():
     assert (up.flops, up.bytes, up.shape, up.weights) == (3 * 2 * 2 * 4 * 6, 3 * 4 * (8 + 24 + 12), (2, 6), "f32")
     assert up.intensity == pytest.approx(96 / 176)
     assert found.flops == sum(layer.flops for layer in found.layers)
+
+
+def test_an_inventory_knows_the_parameters_before_the_sizes():
+    x, y = (Tensor(name=name, shape=(Symbol("rows"), 4)) for name in "xy")
+    fixed = linear("fixed", weight("w", 6, 4))
+    open_ = Op(name="relu", kind="activation", inputs=(x,), outputs=(y,))
+    graph = Graph(name="g", blocks=(Block(name="b", ops=(fixed, open_)),), inputs=(x,), precision="f32")
+    found = inventory(graph, Binding())
+    assert (found.parameters, found.flops, found.footprint) == (24, None, None)
+    assert [layer.flops is None for layer in found.layers] == [False, True], "an op of fixed sizes keeps its work"
+    assert [str(size) for size in found.open] == ["rows (input x, axis 0)"]
+    assert inventory(graph, Binding(sizes={"rows": 2})).open == ()

@@ -92,3 +92,12 @@ def test_overrides_go_by_the_ops_names():
     assert formats["layers.{}.down_proj"] == "q8_0"
     assert formats["lm_head"] == "f16"
     assert formats["layers.{}.up_proj"] is None
+
+
+def test_whole_numbers_that_no_datasheet_lists_run_as_eight_bits():
+    assert computed(GEMM, "u8", peaks("f32", "i8")).name == "i8"
+    assert computed(GEMM, "u8", peaks("f32", "i8")).note is None
+    wide = computed(GEMM, "i16", peaks("f32", "i8"))
+    assert (wide.name, wide.note) == ("i8", "machine has no i16 peak: ideal computes it in i8.")
+    with pytest.raises(DomainError, match="no peak for u8 or i8"):
+        computed(GEMM, "u8", peaks("bf16"))

@@ -21,11 +21,12 @@ from inferometer.core import (
 from inferometer.core.codec import decode, document, encode
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.profile import Profile
+from inferometer.core.sizes import PROMPT
 from inferometer.cost import graph_work
 from inferometer.cost.options import HostCosts, Offload, Options, Place, Speculative
 from inferometer.cost.predict import predict_graph
 from inferometer.cost.ready import make_ready
-from inferometer.cost.request import GENERATE, PROMPT, decode_context
+from inferometer.cost.request import GENERATE, decode_context
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.formulas.llm import speculative_tokens
 from unit.cost.decoders import LLAMA_3_1_8B, at, decoder, project, tokens
@@ -355,7 +356,7 @@ def test_a_state_space_model_makes_tokens_too():
 def test_sizes_a_file_names_are_given_by_name():
     x = Tensor(name="x", shape=(Symbol("sequence"), 8))
     model = Graph(name="file", blocks=(Block(name="b", ops=(op("softmax", [x], [x]),)),), inputs=(x,), precision="f32")
-    with pytest.raises(DomainError, match="'sequence' is not bound"):
+    with pytest.raises(DomainError, match=r"sequence \(input x, axis 0\)\. Add --size sequence=N\."):
         predict(Workload(), graph=model)
     assert predict(Workload(), graph=model, sizes={"sequence": 12}).phase("forward").flops == 5 * 12 * 8
 
@@ -364,6 +365,10 @@ def test_ops_whose_work_is_not_known_are_named():
     model = replace(ENCODER, blocks=(*ENCODER.blocks, Block(name="c", ops=(op("custom", reason="magic"),))))
     profile = predict(Workload(prompt=8), graph=model)
     assert any("1 of 7 ops are not in the prediction" in note for note in profile.provenance.notes)
+    forward = profile.phase("forward")
+    assert [(op.flops, op.floor_s, op.bound) for op in forward.ops if op.kind == "custom"] == [(None, None, "overhead")]
+    assert forward.counted < 1
+    assert forward.above_floor is None
 
 
 def test_a_format_the_runtime_computes_in_another_is_said():

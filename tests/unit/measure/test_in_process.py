@@ -10,9 +10,12 @@ from inferometer.bench.disturbance import Disturbance
 from inferometer.bench.guard import Guard, NoGuard
 from inferometer.bench.loop import Step
 from inferometer.bench.plan import Plan
+from inferometer.core.dims import Symbol
+from inferometer.core.graph import Graph, Tensor
 from inferometer.core.profile import Environment
+from inferometer.core.sizes import PROMPT
 from inferometer.core.workload import Workload
-from inferometer.cost.request import GENERATE, PROMPT
+from inferometer.cost.request import GENERATE
 from inferometer.errors import DomainError, EngineError
 from inferometer.measure import arrays, texts
 from inferometer.measure import run as running
@@ -385,7 +388,7 @@ def test_a_second_copy_is_opened_beside_the_first_where_it_takes_little_of_what_
 
 
 def prepared(*, text=True, limit=None, precision=None):
-    graph = SimpleNamespace(name="g", context_limit=limit, metadata={"symbols": {"batch": "named 'N' in the file"}})
+    graph = SimpleNamespace(name="g", context_limit=limit, metadata={})
     return SimpleNamespace(graph=graph, text=text, precision=precision)
 
 
@@ -416,5 +419,8 @@ def test_what_is_for_text_is_refused_of_arrays(given):
 
 
 def test_sizes_may_be_given_by_the_files_names():
-    request = MeasureRequest(model="m", sizes={"N": 3, "width": 4})
-    assert running._in_our_names(request, prepared().graph).sizes == {"batch": 3, "width": 4}
+    x = Tensor(name="x", shape=(Symbol("batch"), 3, Symbol("width")))
+    graph = Graph(name="g", blocks=(), inputs=(x,), metadata={"size_names": {"N": "batch", "W": "width"}})
+    request = MeasureRequest(model="m", sizes={"N": 3, "W": 4})
+    found = running._in_our_names(request, SimpleNamespace(graph=graph, text=False))
+    assert (found.workload.batch, found.sizes) == (3, {"width": 4})

@@ -32,6 +32,31 @@ def test_masks_let_everything_through_and_positions_count():
     assert made(Port(name="position_ids", dtype="int64", shape=(2, 3))).tolist() == [[0, 1, 2], [0, 1, 2]]
 
 
+@pytest.mark.parametrize(
+    ("name", "shape", "length"),
+    [("x_lengths", (2,), 40), ("length", (), 40), ("mel_lens", (2,), 99), ("other_len", (1,), 40)],
+)
+def test_a_length_is_that_of_what_it_describes(name, shape, length):
+    ports = [
+        Port(name="x", dtype="int64", shape=("n", "t")), Port(name="mels", dtype="float32", shape=("n", 80, "frames")),
+        Port(name=name, dtype="int64", shape=shape),
+    ]  # fmt: skip
+    found = make_inputs(ports, sizes={"n": 2, "t": 40, "frames": 99})[name]
+    assert (found == length).all()
+    assert found.shape == shape
+    assert make_inputs(ports, sizes={"n": 2, "t": 40, "frames": 99}, given={name: "7"})[name].max() == 7
+
+
+def test_a_length_of_nothing_and_a_table_called_so_are_made_up_as_before():
+    assert made(Port(name="length", dtype="int64", shape=(1,))).max() <= 1
+    assert made(Port(name="lengths", dtype="float32", shape=(3,))).dtype == np.float32
+
+
+def test_a_rate_is_that_of_speech_and_a_factor_is_one():
+    assert made(Port(name="sr", dtype="int64", shape=())) == 16_000
+    assert made(Port(name="scales", dtype="float32", shape=(3,))).tolist() == [1, 1, 1]
+
+
 def test_indices_stay_inside_their_table():
     port = Port(name="input_ids", dtype="int64", shape=(1, 1000))
     assert made(port, limits={"input_ids": 7}).max() == 6

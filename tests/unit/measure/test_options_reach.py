@@ -43,12 +43,13 @@ EVERY = {
 
 
 def test_every_option_reaches_the_request():
-    found = asked(*(word for pair in EVERY.items() for word in pair), "--no-shape", "--no-guard", "--strict")
+    flags = ("--no-shape", "--no-guard", "--strict", "--ignore-memory")
+    found = asked(*(word for pair in EVERY.items() for word in pair), *flags)
     wanted = {
         "model": "m", "runtime": "fake", "weights": "q4_0", "precision": "f16", "threads": 5, "unit": "gpu:1",
         "providers": ("Cpu",), "optimisation": "basic", "options": {"k": "v"}, "sizes": {"heads": 2},
         "inputs": {"x": "5"}, "seed": 8, "shape": False, "guarded": False, "strict": True, "command": "line",
-        "words": "hello", "cases": (),
+        "words": "hello", "cases": (), "ignore_memory": True,
     }  # fmt: skip
     assert {name: getattr(found, name) for name in wanted} == wanted
     workload = found.workload

@@ -6,8 +6,11 @@ from math import prod
 import numpy as np
 import pytest
 
+from inferometer.core.dims import Symbol
+from inferometer.core.graph import Block, Graph, Op, Tensor
+from inferometer.cost.options import Options
 from inferometer.errors import DomainError, UnknownNameError
-from inferometer.sweep import AXES, study_of
+from inferometer.sweep import AXES, run_study, study_of
 from inferometer.sweep.grid import Sizes, _tiles
 from unit.sweep.studies import device, graph, small
 
@@ -126,3 +129,19 @@ def test_none_leaves_open_what_may_be_left_open():
     assert study.sizes.context == (None, 8)
     with pytest.raises(DomainError, match="each must be given"):
         study_of(axes(batch=[None]))
+
+
+def test_an_open_size_is_given_to_the_models_that_have_it():
+    x, y = (Tensor(name=name, shape=(Symbol("batch"), Symbol("width")), dtype="f32") for name in "xy")
+    relu = Op(name="relu", kind="activation", inputs=(x,), outputs=(y,))
+    blocks = (Block(name="b", ops=(relu,)),)
+    file = Graph(name="file", blocks=blocks, inputs=(x,), precision="f32", metadata={"size_names": {"W": "width"}})
+    both = axes(models=[graph("resnet50"), file], runtimes=["onnxruntime"])
+    rows = run_study(study_of(both, options=Options(sizes={"W": 64})))
+    assert [bool(seconds > 0) for seconds in rows["latency_s"]] == [True, True]
+    left = run_study(study_of(both))
+    assert [(why or "")[:35] for why in left["reason"]] == ["", "file leaves one size of its inputs "]
+    with pytest.raises(DomainError, match="no size 'wdth'"):
+        study_of(both, options=Options(sizes={"wdth": 64}))
+    with pytest.raises(DomainError, match=r"Give batch=\[…\]"):
+        study_of(both, options=Options(sizes={"batch": 2}))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferometer.readers.tflite.flatbuffer import Buffer
+from inferometer.readers.flatbuffer import Buffer
 from inferometer.synth.tflite.flatbuffer import Blob, Numbers, Scalar, TableNode, Tables, Text, placed, write
 
 

@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from inferometer.core.dims import symbols_in
 from inferometer.core.frozen import frozen
+from inferometer.core.sizes import OpenSize, open_sizes
+from inferometer.core.work import Work
 from inferometer.cost.memory.footprint import Footprint, footprint
-from inferometer.cost.work.count import Coverage, coverage, graph_work, op_works, with_formats
+from inferometer.cost.work.count import Coverage, coverage, graph_work, known_part, unknown_sizes, with_formats
+from inferometer.cost.work.rules import work_of
 from inferometer.formulas.memory import arithmetic_intensity
 
 if TYPE_CHECKING:
@@ -27,8 +30,8 @@ class Layer:
     count: int
     shape: tuple[int | str, ...]  # of the output
     parameters: int
-    flops: int | float
-    bytes: int | float
+    flops: int | float | None  # None where a size of it is open
+    bytes: int | float | None
     intensity: float | None  # FLOP per byte; None where nothing moves
     weights: str | None  # how its largest weight is stored
 
@@ -39,54 +42,65 @@ class Inventory:
     architecture: str | None
     parameters: int
     weight_bytes: int
-    flops: int | float
-    bytes: int | float
-    footprint: Footprint
+    flops: int | float | None  # None where a size is open
+    bytes: int | float | None
+    footprint: Footprint | None
     coverage: Coverage
     layers: tuple[Layer, ...]
     bytes_by_format: Mapping[str, int] = field(default_factory=dict)  # weights as stored
     sizes: Mapping[str, int] = field(default_factory=dict)
+    open: tuple[OpenSize, ...] = ()  # sizes of the inputs that the binding does not have
     notes: tuple[str, ...] = ()  # of the reader, such as that a file has no template
 
 
 def inventory(graph: Graph, binding: Binding) -> Inventory:
-    """Count everything once, at the sizes of the binding."""
+    """Count everything once, at the sizes of the binding. Where sizes are open, what depends on them is None."""
     bound = with_formats(graph, binding)
-    work = graph_work(graph, binding)
+    left = tuple(size for size in open_sizes(graph) if size.name not in binding.sizes)
+    work = None if left else graph_work(graph, binding)
     by_format = _bytes_by_format(graph, bound)
     return Inventory(
         name=graph.name,
         architecture=graph.architecture,
         parameters=graph.parameters,
         weight_bytes=sum(by_format.values()),
-        flops=work.total_flops,
-        bytes=work.bytes,
-        footprint=footprint(graph, binding),
+        flops=None if work is None else work.total_flops,
+        bytes=None if work is None else work.bytes,
+        footprint=None if left else footprint(graph, binding),
         coverage=coverage(graph, binding),
-        layers=_layers(graph, bound),
+        layers=_layers(graph, bound, frozenset(size.name for size in left)),
         bytes_by_format=by_format,
         sizes=dict(binding.sizes),
+        open=left,
         notes=tuple(graph.metadata.get("notes", ())),
     )
 
 
-def _layers(graph: Graph, bound: Binding) -> tuple[Layer, ...]:
+def _layers(graph: Graph, bound: Binding, left: frozenset[str]) -> tuple[Layer, ...]:
+    """`left` are the sizes that are open: an op that has one gets no work."""
     seen: set[str] = set()  # a tied weight is counted where it first stands
-    return tuple(
-        Layer(
-            name=block.full_name(op.name),
-            kind=op.kind,
-            block=block.name,
-            count=block.count,
-            shape=_shape(op, bound),
-            parameters=_parameters(block, op, seen),
-            flops=block.count * work.total_flops,
-            bytes=block.count * work.bytes,
-            intensity=arithmetic_intensity(flops=work.total_flops, bytes=work.bytes) if work.bytes else None,
-            weights=_stored_as(op, bound),
+    layers = []
+    unknown = unknown_sizes(graph, bound)
+    for block, op in graph.ops():
+        part = known_part(op, unknown)
+        work = None if op.symbols & left else work_of(part, bound) if part else Work()
+        layers.append(
+            Layer(
+                name=block.full_name(op.name),
+                kind=op.kind,
+                block=block.name,
+                count=block.count,
+                shape=_shape(op, bound),
+                parameters=_parameters(block, op, seen),
+                flops=None if work is None else block.count * work.total_flops,
+                bytes=None if work is None else block.count * work.bytes,
+                intensity=arithmetic_intensity(flops=work.total_flops, bytes=work.bytes)
+                if work is not None and work.bytes
+                else None,
+                weights=_stored_as(op, bound),
+            )
         )
-        for block, op, work in op_works(graph, bound)
-    )
+    return tuple(layers)
 
 
 def _parameters(block: Block, outer: Op, seen: set[str]) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.finding import Finding
+from inferometer.core.profile import COUNTED
 from inferometer.explain.case import Case, at_stake, command_option, evidence, faster, more, phase_words
 
 if TYPE_CHECKING:
@@ -130,6 +131,8 @@ def utilisation_low(case: Case) -> Finding | None:
         expected = (phase.predicted_s or _predicted(case, phase) or 0.0) * _idle_cpus(case)
         if not expected or phase.time_s < _SLOWER * expected:
             continue
+        if phase.counted < COUNTED:
+            continue  # what is not counted is not in the prediction
         if phase.floor_s and phase.time_s < _ABOVE_FLOOR * phase.floor_s:
             continue
         if phase.time_s <= (_expected_bounds(case, phase, expected)[1] or 0.0):

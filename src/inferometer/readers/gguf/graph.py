@@ -29,11 +29,22 @@ def gguf_graph(headers: Sequence[GgufHeader]) -> Graph:
     name = named if isinstance(named, str) and named else first.path.stem
     architecture = architecture_name if isinstance(architecture_name, str) else None
     graph, notes = _by_architecture(name, architecture, metadata, tensors)
+    if not tensors:
+        notes = [_without_weights(architecture, metadata)]
     if graph is None:
         graph = _by_tensors(name, architecture, metadata, tensors)
     # llama.cpp keeps the cache, and what it does not keep in f32, in f16 unless it is told otherwise
     facts = {**graph.metadata, **_facts(headers, tensors), "notes": tuple(notes)}
     return replace(graph, precision="f16", metadata=facts)
+
+
+def _without_weights(architecture: str | None, metadata: Mapping[str, Any]) -> str:
+    """What a file is that has a header only, as `ggml-vocab-*.gguf` of llama.cpp's tests have."""
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    count = tokens.count if isinstance(tokens, Counted) else len(tokens) if isinstance(tokens, Sequence) else 0
+    what = f"the vocabulary of a model ({count:,} tokens)" if count else "the metadata of a model"
+    kind = f" of the architecture {architecture!r}" if architecture else ""
+    return f"The file holds no weights: it is {what}{kind}."
 
 
 def _by_architecture(

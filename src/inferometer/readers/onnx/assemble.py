@@ -25,7 +25,11 @@ from inferometer.readers.onnx.wire import Wire
 def assemble(path: Path, data: bytes | mmap.mmap) -> Graph:
     """Parse the messages, name the sizes, walk the nodes, lower them."""
     wire = Wire(data)
-    model = parse_model(wire)
+    return assemble_model(path, parse_model(wire), wire)
+
+
+def assemble_model(path: Path, model: OnnxModel, wire: Wire) -> Graph:
+    """The graph of a model in ONNX's terms, whatever format it was written in; `wire` has the bytes of its tensors."""
     files = ExternalFiles(path.parent)
     given = _given(model)
     symbols = read_symbols([(name, kind) for name, kind in given if kind.group == "tensor"])
@@ -133,6 +137,7 @@ def _metadata(model: OnnxModel, walk: Walk, steps: tuple[Step, ...], ops: list[O
         "graph": model.graph.name,
         "coverage": _coverage(walk, steps, ops),
         "symbols": dict(walk.symbols.explained),
+        "size_names": walk.symbols.file_names,
     }
     if model.properties:
         facts["properties"] = dict(model.properties)

@@ -72,6 +72,7 @@ class Node:
     attributes: Mapping[str, Attribute]
     overload: str = ""
     start: int = 0
+    source: str = ""  # what it is called in a file of another format that is read in ONNX's terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,7 @@ def parse_tensor(wire: Wire, start: int, end: int) -> TensorDef:
         loose_count=loose_count,
         external=_external(entries, name, start) if location == _EXTERNAL else None,
     )
-    _require_held(tensor)
+    require_held(tensor)
     return tensor
 
 
@@ -125,7 +125,7 @@ def _external(entries: dict[str, str], name: str, start: int) -> External:
     return External(location=entries["location"], offset=numbers.get("offset", 0), length=numbers.get("length"))
 
 
-def _require_held(tensor: TensorDef) -> None:
+def require_held(tensor: TensorDef) -> None:
     """The file must hold what the dims claim. A tensor without any data stands: weights may have been stripped."""
     where, count = f"tensor {tensor.name!r}", prod(tensor.dims)
     if count > MAX_NUMBER:

@@ -29,7 +29,7 @@ class Step:
     @property
     def op_type(self) -> str:
         node = self.call.node
-        return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        return node.source or (f"{node.domain}.{node.op_type}" if node.domain else node.op_type)
 
 
 def _lower_plain(step: Step, maker: "Maker") -> list[Op]:

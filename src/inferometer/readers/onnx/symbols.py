@@ -32,9 +32,14 @@ _TOTAL = frozenset({"totalsequencelength", "totalseqlen", "totallength", "attent
 
 # Names that exporters give to sizes which have none.
 _NAMELESS = re.compile(
-    r"unk__\d+|p2o\.DynamicDimension\.\d+|\?|None|-1|dim_\d+|.*_dim_\d+|.*dynamic_axes_\d+", re.DOTALL
+    r"unk__\d+|(?:p2o\.)?DynamicDimension\.\d+|\?|None|-1|dim_\d+|.*_dim_\d+|.*dynamic_axes_\d+", re.DOTALL
 )
+# Names that torch gives: the number is all there is to them, and equal names are equal sizes.
+_TORCH = re.compile(r"[su]\d+")
 _TOKEN = re.compile(r"\s*(?:(\d{1,18})|([A-Za-z_][\w.]*)|([-+*()]))")
+_STATE = re.compile(r"(^|_)(state|hidden|cell|h|c|h0|c0|hn|cn|h_0|c_0)s?(_|$)", re.IGNORECASE)
+_LENGTHS = re.compile(r"(len|length)s?$", re.IGNORECASE)
+_UNNAMED = frozenset({"?", "None", "-1"})
 _CHANNELS = frozenset({1, 3, 4})
 
 
@@ -45,6 +50,13 @@ class Symbols:
     ours: dict[str, Dim] = field(default_factory=dict)
     explained: dict[str, str] = field(default_factory=dict)
     nameless: dict[tuple[str, int], Dim] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)  # the file's names of sizes that have ours from their place
+
+    @property
+    def file_names(self) -> dict[str, str]:
+        """Our name for each of the file's, where it is a name and no sum or product."""
+        ours = {name: dim.name for name, dim in self.ours.items() if isinstance(dim, Symbol)}
+        return self.places | ours
 
     def dim(self, axis: Axis) -> Dim | None:
         """A size as declared; None where the declaration says nothing."""
@@ -58,7 +70,11 @@ class Symbols:
         known = self.dim(axis)
         if known is None:
             known = self.nameless.get((name, place))
-        return Symbol(f"{name}.{place}") if known is None else known
+        if known is None:
+            known = Symbol(f"{name}.{place}")
+        if isinstance(axis, str) and axis not in _UNNAMED and isinstance(known, Symbol):
+            self.places.setdefault(axis, known.name)
+        return known
 
     def _of_name(self, name: str) -> Dim:
         """A name that no input has: an expression over known ones, or a symbol of its own."""
@@ -76,6 +92,7 @@ def read_symbols(inputs: list[tuple[str, TypeDef]]) -> Symbols:
             if isinstance(axis, str) and not _NAMELESS.fullmatch(axis):
                 named.setdefault(axis, []).append(kind)
     taken = _take_usual(symbols, named)
+    _take_torch(symbols, inputs, taken)
     for name in named:
         if name not in symbols.ours and _plain(name) not in _TOTAL and _evaluate(name, symbols.ours) is None:
             symbols.ours[name] = Symbol(name)
@@ -94,7 +111,7 @@ def _take_usual(symbols: Symbols, named: dict[str, list[TypeDef]]) -> set[str]:
     taken: set[str] = set()
     for name in sorted(named, key=lambda n: n not in _NAMES):
         ours = _OURS.get(_plain(name)) if re.fullmatch(r"[\w.\-]+", name) else None
-        if ours is None or ours in taken or (ours == "query" and not _tells_tokens(named[name])):
+        if ours is None or ours in taken or not _believable(name, ours, named[name]):
             continue
         if name != ours and ours in named:
             continue
@@ -102,6 +119,34 @@ def _take_usual(symbols: Symbols, named: dict[str, list[TypeDef]]) -> set[str]:
         symbols.ours[name] = Symbol(ours)
         symbols.explained[ours] = f"named {name!r} in the file"
     return taken
+
+
+def _take_torch(symbols: Symbols, inputs: list[tuple[str, TypeDef]], taken: set[str]) -> None:
+    """Torch's own symbols (`s6`) say nothing: custom names the first that stands in each usual place."""
+    for name, kind in inputs:
+        for place, axis in enumerate(kind.axes or ()):
+            if not isinstance(axis, str) or not _TORCH.fullmatch(axis) or axis in symbols.ours:
+                continue
+            usual = _usual_at(name, kind, place)
+            if usual is not None and usual not in taken:
+                taken.add(usual)
+                symbols.ours[axis] = Symbol(usual)
+                symbols.explained[usual] = f"axis {place} of input {name!r}, {axis!r} in the file"
+
+
+def _believable(name: str, ours: str, kinds: list[TypeDef]) -> bool:
+    """Whether a name means what it usually does. A single letter needs more evidence than a word, and no digits."""
+    if ours == "query" and not _tells_tokens(kinds):
+        return False
+    if len(_plain(name)) > 2:
+        return True
+    if _plain(name) != name.casefold():
+        return False
+    if ours == "batch":
+        return any((kind.axes or ())[:1] == (name,) for kind in kinds)
+    if ours in {"height", "width"}:
+        return any(len(kind.axes or ()) > 2 for kind in kinds)
+    return any(not is_float(kind.dtype) for kind in kinds)
 
 
 def _tells_tokens(kinds: list[TypeDef]) -> bool:
@@ -128,7 +173,7 @@ def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) 
             continue
         if isinstance(axis, str) and axis in symbols.ours and not axis.startswith("?"):
             continue
-        usual = _usual_at(kind, place)
+        usual = _usual_at(name, kind, place)
         if usual is None:
             continue
         if usual not in taken:
@@ -136,16 +181,21 @@ def _name_by_place(symbols: Symbols, name: str, kind: TypeDef, taken: set[str]) 
         elif not symbols.explained[usual].startswith("nameless") and usual != "batch":
             continue  # two sizes of one kind, and the file names the other
         taken.add(usual)
-        if isinstance(axis, str) and axis not in {"?", "None", "-1"}:
+        if isinstance(axis, str) and axis not in _UNNAMED:
             symbols.ours[axis] = Symbol(usual)
         symbols.nameless[name, place] = Symbol(usual)
 
 
-def _usual_at(kind: TypeDef, place: int) -> str | None:
-    """What stands at an axis by custom: the batch first, an image's sides where its channels show, tokens of ids."""
+def _usual_at(name: str, kind: TypeDef, place: int) -> str | None:
+    """What stands at an axis by custom: the batch first, an image's sides where its channels show, tokens of ids.
+
+    A recurrent layer's state has the batch second; lengths have nothing else.
+    """
     axes, rank = kind.axes or (), len(kind.axes or ())
     if place == 0:
-        return "batch" if rank > 1 else None
+        return "batch" if rank > 1 or (not is_float(kind.dtype) and _LENGTHS.search(name)) else None
+    if place == 1 and rank == 3 and isinstance(axes[0], int) and isinstance(axes[2], int) and _STATE.search(name):
+        return "batch"
     if rank == 4 and is_float(kind.dtype):
         if axes[1] in _CHANNELS and place in {2, 3}:
             return "height" if place == 2 else "width"

@@ -117,7 +117,10 @@ class Walk:
         except (IndexError, ValueError):  # a rule reached for a dimension that is not there
             raise Fault("an input has fewer or more dimensions than it takes") from None
         outs += [unknown()] * (len(node.outputs) - len(outs))
-        constant = row.folds and bool(given) and all(value.constant for value in given)
+        # A stored tensor in another shape is stored still, also where the shape is worked out from an input's.
+        aside = row.settings if row.passes else ()
+        holding = [value for place, value in enumerate(call.inputs) if value is not None and place not in aside]
+        constant = row.folds and bool(holding) and all(value.constant for value in holding)
         values = tuple(
             self.value(name, out, scope, (call, row, constant)) for name, out in zip(node.outputs, outs, strict=False)
         )
@@ -324,7 +327,7 @@ def describe(node: Node) -> str:
 
 
 def operator(node: Node) -> str:
-    return f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return node.source or f"{node.domain}.{node.op_type}" if node.domain else node.op_type
 
 
 _UNKNOWN = OnnxRow(kind="custom", infer=nothing_known, attributes={"reason": "the operator is not known"}, folds=False)

@@ -2,14 +2,16 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.graph import Block, Graph, Op, Tensor
 from inferometer.errors import FormatError
 from inferometer.readers.tflite.convert import converted
-from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TfliteModel
+from inferometer.readers.tflite.model import OperatorInfo, SubGraph, TfliteModel, TfliteTensor
 from inferometer.readers.tflite.scope import Names, Scope, Site
-from inferometer.readers.tflite.shapes import Shape
+
+if TYPE_CHECKING:
+    from inferometer.readers.tflite.shapes import Shape
 
 _MANY_OPS = 250_000  # with the bodies of control flow written out wherever they are called
 _DEEP = 48
@@ -130,8 +132,9 @@ class _Builder:
         """A branch has a body each way; a loop's condition and body run together, how often is not in the file."""
         function = info.operator.attributes["function"]
         called = self._called(info, function)
-        passed = info.inputs[1:] if function in {"if", "case"} else info.inputs
-        bodies = [self._body(index, [scope.shape(p) for p in passed if p >= 0], callers) for index in called]
+        passed = [place for place in (info.inputs[1:] if function in {"if", "case"} else info.inputs) if place >= 0]
+        stays = self._unchanged(called[-1]) if function == "while" else None
+        bodies = [self._body(index, scope, passed, callers, stays) for index in called]
         if function == "while":
             bodies = [tuple(op for body in bodies for op in body)]
         trips = {"call": 1, "composite": 1, "call_once": 0}.get(function)
@@ -167,21 +170,36 @@ class _Builder:
             raise self.fault(f"{what} names subgraph {index:,} of {len(self._model.subgraphs):,}")
         return index
 
-    def _body(self, index: int, shapes: list[Shape], callers: tuple[int, ...]) -> tuple[Op, ...]:
-        """A subgraph written out for what is passed to it. Called again alike, it is the same ops, counted again."""
+    def _unchanged(self, index: int) -> frozenset[int]:
+        """The places of a loop's values that its body gives back as they came: weights pass through loops like that."""
         subgraph = self._model.subgraphs[index]
-        ranked = {
-            place: shape
-            for place, shape in zip(subgraph.inputs, shapes, strict=False)
-            if place >= 0 and len(shape) == len(subgraph.tensors[place].shape)
-        }
-        key = (index, *ranked.items())
+        pairs = zip(subgraph.inputs, subgraph.outputs, strict=False)
+        return frozenset(place for place, (given, back) in enumerate(pairs) if given == back)
+
+    def _body(
+        self, index: int, scope: Scope, passed: list[int], callers: tuple[int, ...], stays: frozenset[int] | None
+    ) -> tuple[Op, ...]:
+        """A subgraph written out for what is passed to it. Called again alike, it is the same ops, counted again.
+
+        A constant of the caller is one inside too, in a loop where it `stays` what it is.
+        """
+        subgraph = self._model.subgraphs[index]
+        ranked: dict[int, Shape] = {}
+        constants: dict[int, TfliteTensor] = {}
+        for number, (place, outer) in enumerate(zip(subgraph.inputs, passed, strict=False)):
+            shape = scope.shape(outer)
+            if place < 0 or len(shape) != len(subgraph.tensors[place].shape):
+                continue
+            ranked[place] = shape
+            if scope.is_constant(outer) and (stays is None or number in stays):
+                constants[place] = scope.info(outer)
+        key = (index, *ranked.items(), *((place, stored.buffer, stored.name) for place, stored in constants.items()))
         if key in self._bodies and index not in callers:
             ops, written = self._bodies[key]
             self._count(written)
             return ops
         before = self._written
-        ops = self.ops(index, Scope(subgraph, index, self.names, inputs=ranked), callers)
+        ops = self.ops(index, Scope(subgraph, index, self.names, inputs=ranked, constants=constants), callers)
         self._bodies[key] = (ops, self._written - before)
         return ops
 

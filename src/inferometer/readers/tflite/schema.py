@@ -66,6 +66,7 @@ OPTIONS: dict[int, Fields] = {
     35: {"splits": (0, "i", 0)},
     49: {"padding": (0, "b", 0), "stride_w": (1, "i", 0), "stride_h": (2, "i", 0), "fused": (3, "b", 0)},
     59: {"axis": (1, "i", 0)},
+    61: {"axis": (0, "i", 0)},
     64: {"axis": (1, "i", 0)},
     69: {"fused": (0, "b", 0), "merge": (3, "?", False), "time_major": (4, "?", True)},
     70: {"time_major": (0, "?", False), "fused": (1, "b", 0), "merge": (2, "?", False)},

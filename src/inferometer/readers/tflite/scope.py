@@ -42,8 +42,18 @@ class Scope:
     Reads `info` as the file has it; `alias` makes one tensor stand for another, as a decompressed constant does.
     """
 
-    def __init__(self, graph: SubGraph, index: int, names: Names, *, inputs: dict[int, Shape] | None = None) -> None:
+    def __init__(
+        self,
+        graph: SubGraph,
+        index: int,
+        names: Names,
+        *,
+        inputs: dict[int, Shape] | None = None,
+        constants: dict[int, TfliteTensor] | None = None,
+    ) -> None:
+        """A body's `inputs` have the shapes they are called with; `constants` are those that the caller stores."""
         self._graph, self._index, self._names = graph, index, names
+        self._constants = constants or {}
         self._shapes: dict[int, Shape] = dict(inputs or {})
         self._values: dict[int, Shape] = {}
         self._aliases: dict[int, int] = {}
@@ -53,8 +63,9 @@ class Scope:
                 self._shapes.setdefault(place, self._open_shape(place, batch=True))
 
     def info(self, place: int) -> TfliteTensor:
-        """The tensor as stored: behind an alias the constant it is made from."""
-        return self._graph.tensors[self._aliases.get(place, place)]
+        """The tensor as stored: behind an alias the constant it is made from, in a body the caller's constant."""
+        place = self._aliases.get(place, place)
+        return self._constants.get(place) or self._graph.tensors[place]
 
     def is_constant(self, place: int) -> bool:
         info = self.info(place)
@@ -142,7 +153,8 @@ class Scope:
                 return stated
             if inferred is not None:
                 return inferred[axis]
-            return Symbol("batch") if batch and axis == 0 else Symbol(f"{name}.{axis}")
+            first = batch and axis == 0 and len(info.shape) > 1  # a single axis is a signal's
+            return Symbol("batch") if first else Symbol(f"{name}.{axis}")
 
         return tuple(size(axis, stated) for axis, stated in enumerate(info.shape))
 

@@ -66,7 +66,7 @@ def output_shapes(info: OperatorInfo, operands: list[Operand | None], ranks: lis
     given = [operand for operand in operands if operand is not None]
     called = info.operator
     infer = _BY_NAME.get(called.name) or _BY_FORM.get(called.form) or _BY_KIND.get(called.kind)
-    if infer is None or called.name in _NOT_FOLLOWED or not given:
+    if infer is None or not given:
         return [None] * len(ranks)
     result: list[Shape | None] = []
     for place, rank in enumerate(ranks):
@@ -231,7 +231,7 @@ def _reduce(case: _Case) -> Shape:
 def _strided(case: _Case) -> Shape:
     """Plain slices: no ellipsis and no new axis. What begins at b, ends at e and takes every s-th has ⌈(e − b)/s⌉."""
     options, x = case.options, case.shape()
-    begins, ends, steps = (case.numbers(place) for place in (1, 2, 3))
+    begins, ends, steps = case.values(1), case.values(2), case.numbers(3)
     if options["ellipsis_mask"] or options["new_axis_mask"]:
         raise _UntoldError
     shape: list[Dim] = []
@@ -245,18 +245,21 @@ def _strided(case: _Case) -> Shape:
     return tuple(shape)
 
 
-def _sliced(side: Dim, begin: int | None, end: int | None, step: int) -> Dim:
-    if isinstance(side, int):
+def _sliced(side: Dim, begin: Dim | None, end: Dim | None, step: int) -> Dim:
+    """What is left of a side. An end that varies is taken to lie within it, and so is one in a side that varies."""
+    if isinstance(side, int) and isinstance(begin, int | None) and isinstance(end, int | None):
         return len(range(side)[begin:end:step])
     if step < 0:
         if (begin, end) != (None, None):
             raise _UntoldError
         return (side + (-step - 1)) // -step
-    start, stop = begin or 0, 0 if end is None else end
-    if end is not None and end >= 0:
-        raise _UntoldError  # whether the side reaches that far is not known
-    taken = (side if start >= 0 else 0) + (stop - start)
-    return (taken + (step - 1)) // step
+    start = _from_front(side, 0 if begin is None else begin)
+    stop = side if end is None else _from_front(side, end)
+    return (stop - start + (step - 1)) // step
+
+
+def _from_front(side: Dim, bound: Dim) -> Dim:
+    return side + bound if isinstance(bound, int) and bound < 0 else bound
 
 
 def _slice(case: _Case) -> Shape:
@@ -305,6 +308,27 @@ def _rearranged(case: _Case) -> Shape:
     return (batch, height * block, width * block, _quotient(channels, block * block))
 
 
+def _range(case: _Case) -> Shape:
+    """From a start up to a limit by a step: ⌈(limit − start) / step⌉ numbers."""
+    (start,), (limit,), (step,) = case.values(0), case.values(1), case.numbers(2)
+    if step < 0:
+        start, limit, step = limit, start, -step
+    length = (limit - start + (step - 1)) // step
+    return (max(length, 0) if isinstance(length, int) else length,)
+
+
+def _one_hot(case: _Case) -> Shape:
+    ids, (depth,) = case.shape(), case.values(1)
+    axis = case.options["axis"] % (len(ids) + 1)
+    return (*ids[:axis], depth, *ids[axis:])
+
+
+def _transform(case: _Case) -> Shape:
+    """RFFT2D keeps the half of the last axis that the other half mirrors."""
+    height, width = case.values(1)
+    return (*case.shape()[:-2], height, width // 2 + 1)
+
+
 def _split(case: _Case) -> Shape:
     if case.operator.name == "SPLIT":
         axis, x, parts = case.numbers(0)[0], case.shape(1), case.options["splits"]
@@ -323,9 +347,9 @@ _BY_NAME: dict[str, _Infer] = {
     "BROADCAST_TO": _second_says, "TILE": _tile, "SPACE_TO_DEPTH": _rearranged, "DEPTH_TO_SPACE": _rearranged,
     "SPLIT": _split, "SPLIT_V": _split, "ZEROS_LIKE": _same, "REVERSE_V2": _same, "REVERSE_SEQUENCE": _same,
     "BITCAST": _same, "TRANSPOSE_CONV": _transposed, "CUMSUM": _same, "DYNAMIC_UPDATE_SLICE": _same,
-    "UNIDIRECTIONAL_SEQUENCE_LSTM": _same, "UNIDIRECTIONAL_SEQUENCE_RNN": _same,
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": _same, "UNIDIRECTIONAL_SEQUENCE_RNN": _same, "RANGE": _range, "ONE_HOT": _one_hot,
+    "RFFT2D": _transform, "RANDOM_UNIFORM": _first_says, "RANDOM_STANDARD_NORMAL": _first_says,
 }  # fmt: skip
-_NOT_FOLLOWED = frozenset({"ONE_HOT", "RANGE", "RFFT2D", "RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL"})
 _BY_FORM: dict[str, _Infer] = {
     "convolution": _convolution, "depthwise": _convolution, "pool": _pool, "fully_connected": _fully_connected,
     "reduce": _reduce,
@@ -358,6 +382,11 @@ def _sliced_values(case: _Case) -> Shape:
     return values[None if options["begin_mask"] else begin : None if options["end_mask"] else end : step]
 
 
+def _cut_values(case: _Case) -> Shape:
+    (begin,), (size,), values = case.numbers(1), case.numbers(2), case.values(0)
+    return values[begin:] if size == -1 else values[begin : begin + size]
+
+
 def _paired(combine: Callable[[Dim, Dim], Dim]) -> _Infer:
     def follow(case: _Case) -> Shape:
         left, right = case.values(0), case.values(1)
@@ -376,6 +405,30 @@ def _picked(case: _Case) -> Shape:
     return tuple(case.values(0)[index] for index in case.numbers(1))
 
 
+def _counted(case: _Case) -> Shape:
+    """A range of plain numbers, as indices of frames are."""
+    (start,), (limit,), (step,) = (case.numbers(place) for place in range(3))
+    numbers = range(start, limit, step)
+    if len(numbers) > _PARTS:
+        raise _UntoldError
+    return tuple(numbers)
+
+
+def _larger(case: _Case) -> Shape:
+    return _paired(_largest)(case)
+
+
+def _largest(one: Dim, other: Dim) -> Dim:
+    """Of two sizes, where both are numbers, or one is no larger than nothing: sizes are not negative."""
+    if isinstance(one, int) and isinstance(other, int):
+        return max(one, other)
+    if isinstance(one, int) and one <= 0:
+        return other
+    if isinstance(other, int) and other <= 0:
+        return one
+    raise _UntoldError
+
+
 def _multiplied(case: _Case) -> Shape:
     return (product(case.values(0)),)
 
@@ -384,5 +437,6 @@ _VALUES: dict[str, _Infer] = {
     "SHAPE": _same, "STRIDED_SLICE": _sliced_values, "PACK": _chained, "CONCATENATION": _chained,
     "RESHAPE": _first_says, "SQUEEZE": _first_says, "EXPAND_DIMS": _first_says, "CAST": _first_says, "GATHER": _picked,
     "ADD": _paired(operator.add), "SUB": _paired(operator.sub), "MUL": _paired(operator.mul),
-    "FLOOR_DIV": _paired(operator.floordiv), "REDUCE_PROD": _multiplied,
+    "FLOOR_DIV": _paired(operator.floordiv), "DIV": _paired(operator.floordiv), "FLOOR_MOD": _paired(operator.mod),
+    "REDUCE_PROD": _multiplied, "RANGE": _counted, "MAXIMUM": _larger, "SLICE": _cut_values,
 }  # fmt: skip

@@ -65,6 +65,7 @@ def parse_program(archive: Archive, member: str, *, name: str) -> Program:
             "torch_version": versions.torch_version,
             "schema_version": f"{version.major}.{version.minor}",
             "symbols": explained,
+            "size_names": {theirs: str(symbol) for theirs, symbol in ours.items()},
         },
     )
 

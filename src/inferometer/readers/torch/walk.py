@@ -40,7 +40,7 @@ def program_of(exported: Any, *, name: str, given: Mapping[tuple[str, int], str]
         ),
         held=_held(exported, body.values),
         mutated=frozenset(signature.buffers_to_mutate.values()),
-        metadata={"symbols": explained},
+        metadata={"symbols": explained, "size_names": {theirs: str(symbol) for theirs, symbol in ours.items()}},
     )
 
 

@@ -272,3 +272,13 @@ def test_content_decides_not_the_name(tmp_path):
 def test_a_file_without_tensors_is_a_graph_without_ops(tmp_path):
     graph = read(tmp_path, {"general.architecture": "llama"}, {})
     assert graph.parameters == 0
+
+
+def test_a_vocabulary_is_called_one(tmp_path):
+    path = tmp_path / "ggml-vocab.gguf"
+    write(path, {"general.architecture": "llama", "tokenizer.ggml.tokens": ["a", "b", "c"]}, {})
+    graph = reader.read(path)
+    assert list(graph.ops()) == []
+    assert graph.metadata["notes"] == (
+        "The file holds no weights: it is the vocabulary of a model (3 tokens) of the architecture 'llama'.",
+    )

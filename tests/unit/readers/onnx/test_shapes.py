@@ -111,6 +111,8 @@ def test_expand_asks_whether_a_size_is_minus_one():
         ((0, 2**63 - 1, 2), "((query + 1) // 2)"),
         ((0, 5, 1), "5"),
         ((-1, -(2**63) + 1, -1), "query"),
+        ((119, -(2**63), -1), "120"),
+        ((9, 3, -2), "3"),
     ],
 )
 def test_slices_of_a_size_that_varies(bounds, length):

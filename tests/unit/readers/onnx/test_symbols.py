@@ -101,3 +101,30 @@ def test_products_and_differences_of_known_names_are_followed():
     shapes, _ = inputs((("batch", "seq"), INT64), (("batch*2", "seq-1"), INT64), (("batch + - 2", 4), INT64))
     assert shapes[1] == ("(2 * batch)", "(query - 1)")
     assert shapes[2] == ("batch + - 2", "4")
+
+
+def test_a_symbol_of_torch_is_never_a_sequence():
+    shapes, told = inputs((("s6", 80, 800), FLOAT), (("s6", "s7"), INT64), (("s9", 4), FLOAT))
+    assert shapes == [("batch", "80", "800"), ("batch", "query"), ("s9", "4")]
+    assert told["batch"] == "axis 0 of input 'i0', 's6' in the file"
+
+
+def test_a_single_letter_means_something_only_where_it_usually_stands():
+    shapes, _ = inputs(((3, "n"), FLOAT), (("b2", "h"), FLOAT), ((1, "s", 80), FLOAT))
+    assert shapes == [("3", "n"), ("b2", "h"), ("1", "s", "80")]
+
+
+def test_the_files_names_are_kept_for_those_who_type_them():
+    given = [value("x", ("p2o.DynamicDimension.0", 3, "DynamicDimension.1", "W"), FLOAT)]
+    graph = read([node("Identity", "x", "o")], given, ["o"])
+    assert graph.metadata["size_names"] == {
+        "p2o.DynamicDimension.0": "batch", "DynamicDimension.1": "height", "W": "width"
+    }  # fmt: skip
+
+
+def test_a_state_has_its_batch_second_and_lengths_have_nothing_else():
+    given = [value("x", (None, 64), FLOAT), value("state", (2, None, 128), FLOAT), value("x_lengths", (None,), INT64)]
+    graph = read([node("Identity", name, f"o{name}") for name in ("x", "state", "x_lengths")], given, ["ox"])
+    assert [tuple(map(str, tensor.shape)) for tensor in graph.inputs] == [
+        ("batch", "64"), ("2", "batch", "128"), ("batch",)
+    ]  # fmt: skip

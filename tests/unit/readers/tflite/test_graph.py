@@ -221,6 +221,56 @@ def test_shapes_that_the_graph_computes_are_followed_by_value():
     assert make.graph().outputs[0].shape == (Symbol("batch"), 24, 1)
 
 
+def test_frames_of_a_signal_are_followed():
+    """A range over the frames, and a slice up to a size that varies, as the framing of a spectrogram has them."""
+    make = Maker()
+    x = make.flows("x", 1, signature=(-1,))
+    length = make.flows("length", 1, kind=I32)
+    make.does(77, (x,), (length,))
+    zero, one, hop = (
+        make.holds(name, kind=I32, values=[value]) for name, value in (("zero", 0), ("one", 1), ("hop", 4))
+    )
+    frames = make.flows("frames", 1, kind=I32)
+    make.does(90, (length, hop), (frames,))
+    steps = make.flows("steps", 1, kind=I32, signature=(-1,))
+    make.does(96, (zero, frames, one), (steps,))
+    marks = [make.holds(name, 1, kind=I32, values=[value]) for name, value in (("begin", 0), ("stride", 1))]
+    make.does(45, (x, marks[0], frames, marks[1]), (make.flows("y", 1, signature=(-1,)),), (32, {}))
+    graph = make.graph()
+    count = Symbol("x.0") // 4
+    shapes = {op.source_type: op.outputs[0].shape for _, op in graph.ops()}
+    assert (shapes["RANGE"], shapes["STRIDED_SLICE"]) == ((count,), (count,))
+    assert coverage(graph).share == 1
+
+
+def test_sizes_of_a_transform_and_of_marks():
+    make = Maker()
+    x = make.flows("x", 1, 1, 512, signature=(-1, 1, 512))
+    sides = make.holds("sides", 2, kind=I32, values=[1, 512])
+    make.does(131, (x, sides), (make.flows("y", 1, 1, 1, signature=(-1, -1, -1)),))
+    assert make.graph().outputs[0].shape == (Symbol("batch"), 1, 257)
+    make = Maker()
+    ids = make.flows("ids", 1, 7, kind=I32, signature=(-1, 7))
+    depth, on, off = (
+        make.holds(name, kind=I32, values=[value]) for name, value in (("depth", 9), ("on", 1), ("off", 0))
+    )
+    make.does(85, (ids, depth, on, off), (make.flows("y", 1, 1, 1, signature=(-1, -1, -1)),), (61, {0: ("i", -1)}))
+    assert make.graph().outputs[0].shape == (Symbol("batch"), 7, 9)
+
+
+def test_a_weight_that_is_passed_to_a_branch_is_a_weight_there():
+    make = Maker()
+    chosen, x = make.flows("chosen", 1, kind=6), make.flows("x", 4, 8)
+    w = make.holds("w", 6, 8)
+    make.does(118, (chosen, x, w), (make.flows("y", 4, 6),), (92, {0: ("i", 1), 1: ("i", 2)}))
+    make.codes.append(9)
+    inner = [tensor("in", (4, 8)), tensor("weights", (6, 8)), tensor("out", (4, 6))]
+    branch = subgraph(inner, (0, 1), (2,), [operator(1, (0, 1, -1), (2,), (8, {}))])
+    op = only(make.graph(inputs=(0, 1), others=[branch, branch]))
+    assert [weight.name for weight in op.weights] == ["w"]
+    assert [inner.kind for inner in op["bodies"][0]] == ["linear"]
+
+
 def test_a_size_that_cannot_be_told_is_named_after_its_tensor_and_axis():
     make = Maker()
     make.does(109, (make.flows("x", 5, kind=6),), (make.flows("found", 1, 1, kind=I32, signature=(-1, 1)),))

@@ -8,7 +8,7 @@ F32, F16, I32, U8, I64, I8 = 0, 1, 2, 3, 4, 9
 
 @dataclass
 class Table:
-    """Fields by number: ("i", 5) is a number, a str is text, bytes are raw, a list holds numbers or tables."""
+    """Fields by number: ("i", 5) is a number, a str is text, bytes are raw, a list holds texts or tables."""
 
     fields: dict = field(default_factory=dict)
 
@@ -27,8 +27,8 @@ class Repeated:
     count: int
 
 
-def serialised(root: Table) -> bytes:
-    out = bytearray(struct.pack("<I4s", 0, b"TFL3"))
+def serialised(root: Table, identifier: bytes = b"TFL3") -> bytes:
+    out = bytearray(struct.pack("<I4s", 0, identifier))
     struct.pack_into("<I", out, 0, _table(out, root))
     return bytes(out)
 
@@ -71,7 +71,7 @@ def _pointed(out: bytearray, value) -> int:
         out += struct.pack("<I", len(value)) + bytes(4 * len(value))
         for index, entry in enumerate(value):
             place = position + 4 + 4 * index
-            struct.pack_into("<I", out, place, _table(out, entry) - place)
+            struct.pack_into("<I", out, place, _pointed(out, entry) - place)
     return position
 
 

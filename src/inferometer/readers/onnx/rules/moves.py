@@ -227,7 +227,7 @@ def _slice_length(call: Call, size: Dim, start: Dim | None, end: Dim | None, ste
     if isinstance(size, int) and isinstance(start, int) and isinstance(end, int):
         return len(_positions(size, start, end, step))
     if step < 0:
-        return _backwards(size, start, end, step)
+        return _backwards(call, size, start, end, step)
     low, high = _bound(size, start), _bound(size, end)
     if low == 0 and high == size:
         return algebra.ceildiv(size, step)
@@ -248,11 +248,16 @@ def _bound(size: Dim, bound: Dim) -> Dim:
     return algebra.add(size, bound) if algebra.is_negative(bound) else bound
 
 
-def _backwards(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
-    """A reversal of the whole axis, the one backward slice that models use on sizes that vary."""
+def _backwards(call: Call, size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
+    """Backward slices that models take of sizes that vary: a reversal of the whole axis, or of its beginning."""
     from_last = start == -1 or (isinstance(start, int) and start >= _TO_THE_END) or start == algebra.sub(size, 1)
     to_first = isinstance(end, int) and end <= -_TO_THE_END
-    return algebra.ceildiv(size, -step) if from_last and to_first else None
+    if from_last and to_first:
+        return algebra.ceildiv(size, -step)
+    if not isinstance(start, int) or start < 0 or not (to_first or (isinstance(end, int) and 0 <= end <= start)):
+        return None
+    call.assume(f"a slice that starts at {start} lies within {size}")
+    return algebra.ceildiv(start + 1 if to_first or not isinstance(end, int) else start - end, -step)
 
 
 def split(call: Call) -> list[Out]:

@@ -20,9 +20,10 @@ _LAYOUTS = {letter: struct.Struct("<" + letter) for letter in "bBhHiIqQf?"}
 
 
 class Buffer:
-    """A whole file's bytes and how many more things may be visited in it."""
+    """A whole file's bytes and how many more things may be visited in it. `kind` is what such files are called."""
 
-    def __init__(self, data: mmap | bytes, path: Path, *, label: str | None = None) -> None:
+    def __init__(self, data: mmap | bytes, path: Path, *, label: str | None = None, kind: str = "TFLite") -> None:
+        self.kind = kind
         self.data = data
         self.size = len(data)
         self.label = label or str(path)
@@ -31,7 +32,7 @@ class Buffer:
     def fault(self, problem: str, at: int | None = None) -> FormatError:
         place = "" if at is None else f" at byte {at:,}"
         return FormatError(
-            f"{self.label!r} is not a sound TFLite file: {problem}{place}.",
+            f"{self.label!r} is not a sound {self.kind} file: {problem}{place}.",
             remedy="Fetch or convert the file again: it is cut short or damaged.",
         )
 
@@ -122,6 +123,28 @@ class FlatTable:
             raise self._buffer.fault(f"{what} has {count:,} elements; more than {most:,} are not read", start)
         self._buffer.visit(count, what, start)
         return struct.unpack_from(f"<{count}{letter}", self._buffer.data, start)
+
+    def texts(self, field: int, what: str, *, most: int) -> tuple[str, ...]:
+        """A vector of texts, each cut at the limit."""
+        places = self.span(field, 4, f"the list of {what}s")
+        if places is None:
+            return ()
+        start, count = places
+        if count > most:
+            raise self._buffer.fault(f"the list of {what}s claims {count:,}; more than {most:,} are not read", start)
+        self._buffer.visit(count, what, start)
+        return tuple(self._text_at(self._buffer.follow(start + 4 * index, what), what) for index in range(count))
+
+    def _text_at(self, start: int, what: str) -> str:
+        length = self._buffer.number("I", start, f"the length of {what}")
+        if start + 4 + length > self._buffer.size:
+            raise self._buffer.fault(f"{what} claims {length:,} bytes, more than the file holds", start)
+        return bytes(self._buffer.data[start + 4 : start + 4 + min(length, _TEXT_LIMIT)]).decode("utf-8", "replace")
+
+    @property
+    def position(self) -> int:
+        """Where it lies in the file."""
+        return self._position
 
     def tables(self, field: int, what: str, *, most: int) -> Iterator["FlatTable"]:
         span = self.span(field, 4, f"the list of {what}s")

@@ -1,0 +1,116 @@
+"""The sizes that a model's inputs leave open: what they are called, where they stand, and which were given.
+
+A size may be given by our name for it (`width`), by the file's own (`DynamicDimension.3`), or by its place (`x.3` is
+axis 3 of input x). A batch that nobody gave is 1 and a prompt of token ids has a default length; any other size is
+asked for, because every number would be a guess.
+"""
+
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from inferometer.core.dims import symbols_in
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph, is_generative
+from inferometer.core.workload import Workload
+from inferometer.errors import DomainError
+
+PROMPT = 512  # where nothing is asked for: the default of llama-bench
+_WHOLE = frozenset({"i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"})
+_OPTIONS = {"batch": "--batch N", "query": "--prompt N"}
+
+
+@frozen
+class OpenSize:
+    """One size: its name in the graph, the file's name for it if that is another, and the axes of inputs it is in."""
+
+    name: str
+    file_name: str | None = None
+    places: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        """`width (input x, axis 3)`."""
+        named = [] if self.file_name is None else [f"{self.file_name} in the file"]
+        where = [f"input {name}, axis {axis}" for name, axis in self.places[:2]]
+        more = [f"{len(self.places) - 2} more"] if len(self.places) > 2 else []
+        return f"{self.name} ({'; '.join((*named, *where, *more))})"
+
+    @property
+    def option(self) -> str:
+        """What to type to give it."""
+        return _OPTIONS.get(self.name) or f"--size {shlex.quote(self.name)}=N"
+
+
+def open_sizes(graph: Graph) -> tuple[OpenSize, ...]:
+    """Every size that the graph's inputs leave open, in the order of the inputs."""
+    places: dict[str, list[tuple[str, int]]] = {}
+    for tensor in graph.inputs:
+        for axis, dim in enumerate(tensor.shape):
+            for name in sorted(symbols_in(dim)):
+                places.setdefault(name, []).append((tensor.name, axis))
+    named = {ours: theirs for theirs, ours in graph.metadata.get("size_names", {}).items() if ours != theirs}
+    return tuple(OpenSize(name=name, file_name=named.get(name), places=tuple(found)) for name, found in places.items())
+
+
+def default_prompt(graph: Graph) -> int | None:
+    """The length of a prompt that nobody gave, where the model reads token ids; None where a length must be given."""
+    held = [tensor for tensor in graph.inputs if "query" in tensor.symbols]
+    if held and not any(tensor.role == "index" or tensor.dtype in _WHOLE for tensor in held):
+        return None
+    return min(PROMPT, graph.context_limit or PROMPT)
+
+
+def in_graph_names(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The given sizes by the graph's names for them. A name that the model does not have is an error."""
+    if not sizes:
+        return {}
+    sizes_there = open_sizes(graph)
+    ours = {f"{tensor}.{axis}": size.name for size in sizes_there for tensor, axis in _alone(graph, size)}
+    ours |= graph.metadata.get("size_names", {})
+    ours |= {name: name for name in graph.symbols}
+    named: dict[str, int] = {}
+    for name, value in sizes.items():
+        if name not in ours:
+            listed = ", ".join(map(str, sizes_there)) or "none: every size of its inputs is fixed"
+            raise DomainError(f"{graph.name} has no size {name!r}.", remedy=f"Its open sizes: {listed}.")
+        if named.setdefault(ours[name], value) != value:
+            raise DomainError(f"The size {ours[name]} is given twice: as {named[ours[name]]} and as {value}.")
+    return named
+
+
+def _alone(graph: Graph, size: OpenSize) -> Iterable[tuple[str, int]]:
+    """The axes that are this size, and not a sum or product with it."""
+    shapes = {tensor.name: tensor.shape for tensor in graph.inputs}
+    return ((name, axis) for name, axis in size.places if str(shapes[name][axis]) == size.name)
+
+
+def with_given_sizes(graph: Graph, workload: Workload, sizes: Mapping[str, int]) -> tuple[Workload, dict[str, int]]:
+    """The workload with the given sizes that it has fields for, and the other sizes by the graph's names."""
+    rest = in_graph_names(graph, sizes)
+    fields = {"batch": "batch", "query": "prompt"}
+    if is_generative(graph):
+        fields["context"] = "context"  # any other graph is counted with an empty cache, unless its size is given
+    for name, field in fields.items():
+        if name not in rest:
+            continue
+        value, before = rest.pop(name), getattr(workload, field)
+        if before not in {None, value} and (field, before) != ("batch", 1):
+            raise DomainError(f"{field} is {before} and the size {name} is {value}.", remedy="Give one of them.")
+        given: dict[str, Any] = {field: value}
+        workload = replace(workload, **given)
+    return workload, rest
+
+
+def require_sizes(graph: Graph, known: Iterable[str]) -> None:
+    """Every size that the inputs leave open must be known."""
+    names = frozenset(known)
+    left = [size for size in open_sizes(graph) if size.name not in names]
+    if not left:
+        return
+    count = "one size" if len(left) == 1 else f"{len(left)} sizes"
+    square = " (--image N sets both)" if {"height", "width"} <= {size.name for size in left} else ""
+    raise DomainError(
+        f"{graph.name} leaves {count} of its inputs open: {', '.join(map(str, left))}.",
+        remedy=f"Add {' '.join(size.option for size in left)}{square}.",
+    )

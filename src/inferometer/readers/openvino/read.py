@@ -1,0 +1,52 @@
+"""Opening an IR by its .xml file. The .bin file beside it is looked at only for the few numbers that shapes need."""
+
+import re
+from pathlib import Path
+
+from inferometer.core.graph import Graph
+from inferometer.errors import FormatError
+from inferometer.readers.base import Peek
+from inferometer.readers.onnx.faults import Fault
+
+_NET = re.compile(rb"^(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*\?>\s*)?<net\s[^>]*\bversion\s*=\s*[\"'](\d+)")
+_OLDEST, _LARGEST = 10, 1 << 30
+
+
+class OpenvinoReader:
+    name = "openvino"
+    formats = frozenset({"openvino"})
+
+    def match(self, peek: Peek) -> float:
+        return 1.0 if _NET.match(peek.head) else 0.0
+
+    def read(self, path: Path) -> Graph:
+        from inferometer.readers.onnx.assemble import assemble_model  # noqa: PLC0415 - matching a file needs none of it
+        from inferometer.readers.onnx.wire import Wire  # noqa: PLC0415 - as above
+        from inferometer.readers.openvino.convert import as_onnx  # noqa: PLC0415 - as above
+        from inferometer.readers.openvino.net import parse_net  # noqa: PLC0415 - as above
+
+        path = Path(path)
+        try:
+            if path.stat().st_size > _LARGEST:
+                raise FormatError(f"{str(path)!r} is larger than an IR's XML file may be ({_LARGEST:,} bytes).")
+            data = path.read_bytes()
+            _require_version(path, data)
+            return assemble_model(path, as_onnx(parse_net(data), path), Wire(b""))
+        except Fault as fault:
+            raise FormatError(
+                f"{str(path)!r} cannot be read as an OpenVINO IR: {fault}.",
+                remedy="Convert it again: openvino.save_model writes the .xml and the .bin file.",
+            ) from None
+        except (OSError, ValueError) as error:
+            raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
+
+
+def _require_version(path: Path, data: bytes) -> None:
+    version = _NET.match(data)
+    if version is None:
+        raise FormatError(f"{str(path)!r} is not an OpenVINO IR: it does not start with <net … version=…>.")
+    if int(version[1][:9]) < _OLDEST:
+        raise FormatError(
+            f"{str(path)!r} is an IR of version {version[1].decode()}; {_OLDEST} and later are read.",
+            remedy="Convert the original model again with a newer OpenVINO (openvino.convert_model).",
+        )
