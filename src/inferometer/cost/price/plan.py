@@ -211,11 +211,19 @@ def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], 
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
             inverse[counted.key][counted.rows, 0] = 1 / peak
+            if device.peaks[found.name].origin == "prior":
+                notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:
                 arithmetic[found.name] = None
         if found.note:
             notes[found.note] = None
     return inverse, tuple(arithmetic), tuple(notes)
+
+
+def _estimated_peak(device: Device, name: str) -> str:
+    """What is said where a peak is an estimate and not the maker's figure: the floor is one, too."""
+    peak = device.peaks[name]
+    return f"The {name} peak of {device.name} is an estimate: {peak.note or peak.source}."
 
 
 def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:
