@@ -13,6 +13,7 @@ from inferometer.catalog.files import row_named
 from inferometer.core.graph import Graph
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.options import Options
+from inferometer.cost.unused import require_used
 from inferometer.readers.resolve import read
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     prefill_on: str | Device | None = None,
     options: Options | None = None,
 ) -> Question:
-    """Look up the model and the device by name, and make the question."""
-    graph, device = model_graph(model), device_for(on)
+    """Look up the model and the device by name, and make the question. An option that it would not use is refused."""
+    graph, device, parallel = model_graph(model), device_for(on), Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
+    asked = options or Options()
+    require_used(graph, device, parallel, asked, two_machines=prefill_on is not None)
     return Question(
         graph=graph,
         device=device,
@@ -56,9 +59,9 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
             context=context,
             image=image,
             precision=Precision(weights=weights, activations=activations, kv=kv),
-            parallel=Parallel(tp=tp, pp=pp, ep=ep, dp=dp),
+            parallel=parallel,
         ),
-        options=options or Options(),
+        options=asked,
         calibrated=calibrated,
         calibration=calibration,
         roof=roof_for(device),
