@@ -1,5 +1,6 @@
 """EdgeProfiler's own numbers, from its formulas as published (arXiv:2506.09061), in milliseconds, FLOP/B and joules."""
 
+import json
 import shlex
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from inferometer import predict
-from inferometer.accuracy.edgeprofiler import PRECISIONS, EdgeHardware, EdgeModel, edge_profile
+from inferometer.accuracy.edgeprofiler import HARDWARE, MODELS, PRECISIONS, EdgeHardware, EdgeModel, edge_profile
 from inferometer.catalog import device
 from inferometer.cli.run import cli
 from inferometer.core.codec import decode
@@ -29,6 +30,30 @@ def test_the_published_formulas_give_the_published_numbers(precision):
     seconds = (found.compute_s, found.memory_s, found.io_s, found.h2d_s, found.network_s, found.e2e_s)
     shown = (*(round(1e3 * value, 4) for value in seconds), round(found.intensity, 4), round(found.energy_j, 4))
     assert shown == GOLDEN[precision]
+
+
+def test_the_command_prints_its_table_for_its_own_models_and_machines():
+    arguments = ["predict", *MODELS, *(part for name in HARDWARE for part in ("--on", name)), "--edgeprofiler"]
+    rows = json.loads(CliRunner().invoke(cli, [*arguments, "--format", "json"]).stdout)
+    assert len(rows) == len(MODELS) * len(HARDWARE) * len(PRECISIONS)
+    keys = ("compute_s", "memory_s", "io_s", "h2d_s", "network_s", "e2e_s")
+    for row in rows[:3]:  # the first model on the first machine is the golden one
+        shown = (*(round(1e3 * row[key], 4) for key in keys), round(row["intensity"], 4), round(row["energy_j"], 4))
+        assert shown == GOLDEN[row["precision"]]
+    last = rows[-1]  # DeepSeek-r1-1.5B on the Jetson in INT8, by its formulas
+    shown = tuple(round(1e3 * last[key], 2) for key in keys)
+    assert shown == (10.17, 131.05, 1179.88, 89.9, 5.9, 1406.72)
+    assert (round(last["parameters"] / 1e6, 1), round(last["energy_j"], 3)) == (1887.8, 2.016)
+
+
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["tinyllama-1.1b", "--on", "raspberry-pi-4", "--batch", "2"], "EdgeProfiler has no --batch"),
+    (["tinyllama-1.1b", "--on", "raspberry-pi-4", "--weights", "q4_0"], "no format 'q4_0'"),
+    (["tinyllama-1.1b", "--on", "nvidia-h200"], "not known: storage, network"),
+    (["resnet50", "--on", "raspberry-pi-4"], "needs hidden_size"),
+])  # fmt: skip
+def test_what_it_cannot_say_is_refused(arguments, words):
+    assert words in str(CliRunner().invoke(cli, ["predict", *arguments, "--edgeprofiler"]).exception)
 
 
 def test_the_end_to_end_time_is_the_sum_it_says():
@@ -62,7 +87,14 @@ def test_the_page_shows_the_golden_table(precision):
     assert f"| {precision} | {times} | {intensity:.4f} | {joules:.4f} |" in PAGE
 
 
-COMMANDS = [line.removeprefix("$ ") for line in PAGE.splitlines() if line.startswith("$ inferometer predict")]
+LINES = [line.removeprefix("$ ") for line in PAGE.splitlines() if line.startswith("$ inferometer predict")]
+THEIRS = [line for line in LINES if "--edgeprofiler" in line]
+COMMANDS = [line for line in LINES if line not in THEIRS]
+
+
+@pytest.mark.parametrize("command", THEIRS)
+def test_the_page_prints_its_table(command):
+    assert CliRunner().invoke(cli, shlex.split(command)[1:]).stdout.startswith("EdgeProfiler\n")
 
 
 @pytest.mark.parametrize(("precision", "command"), [*zip(GOLDEN, COMMANDS, strict=True)])

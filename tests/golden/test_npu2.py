@@ -10,6 +10,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from inferometer import predict
 from inferometer.core.trace import Segment, Span, Trace
 from inferometer.profiler import Profiler
 from inferometer.report.dataflow import dataflow
@@ -218,3 +219,14 @@ def test_the_same_spans_recorded_by_a_profiler_say_the_same(prefill):
     (found,) = profiler.dataflow().flow.phases
     assert dict(found.attribution.units) == pytest.approx(dict(prefill.attribution.units), abs=1e-6)
     assert [row.name for row in found.rows] == [row.name for row in prefill.rows]
+
+
+def test_its_own_case_is_predicted_in_bf16():
+    """Llama-3.2-1B, 2048 tokens read and 30 written: TTFT 1.28 s, TPOT 92.87 ms. The priors come from this profile."""
+    found = predict("llama-3.2-1b", on="npu2", prompt=2048, generate=30)
+    assert found.arithmetic == ("bf16",)
+    for time, measured_s in (("ttft", 1.28), ("tpot", 0.09287)):
+        low, high = found.summary.interval(time)
+        assert low < measured_s < high
+        assert getattr(found.summary, f"{time}_s") == pytest.approx(measured_s, rel=0.2)
+    assert any("bf16 peak" in note and "estimate" in note for note in found.provenance.notes)

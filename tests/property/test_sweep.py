@@ -1,14 +1,14 @@
 """A row of a sweep is the prediction of that configuration: the same question has the same answer."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import cache
 from itertools import product
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from inferometer import predict
 from inferometer.catalog import device as device_named
 from inferometer.catalog.files import rows_of
 from inferometer.core.profile import Headline
@@ -16,6 +16,7 @@ from inferometer.cost.options import HostCosts, Offload, Options, Place, Specula
 from inferometer.errors import DomainError
 from inferometer.readers.resolve import read
 from inferometer.sweep import COLUMNS, DETAILS, run_study, study_of
+from inferometer.verbs import ask
 
 # Dense, gated and windowed decoders, experts, a latent cache, states, encoders, an encoder–decoder, CNNs, diffusion.
 MODELS = (
@@ -69,6 +70,7 @@ OPTIONS = some.builds(
     host=some.sampled_from(
         (HostCosts(), HostCosts(tokenise_s_per_token=1e-6, sampling_s=1e-4, detokenise_s_per_token=2e-6))
     ),
+    frame_rate=some.sampled_from((None, 30.0)),
     place=some.sampled_from((Place(), Place(usd_per_hour=3.0, grid="world"), Place(instance="aws-p5en.48xlarge"))),
     offload=some.sampled_from((None, None, None, Offload(layers=1))),
 )
@@ -76,22 +78,24 @@ HOW = some.fixed_dictionaries({"chunk_rows": some.sampled_from((1, 7, 1 << 16)),
 
 
 def predictions(axes, options, *, calibrated):
-    """Each configuration by itself: its profile, or the error."""
+    """Each configuration by itself: its profile, or the error. An option that it does not use is not refused here."""
     for model, device, runtime, weights, activations, tp, pp, dp, *sizes in product(*(axes[name] for name in ORDER)):
         batch, prompt, generate, context = sizes
         try:
-            yield predict(
+            asked = ask(
                 graph(model), on=device_named(device), runtime=runtime, weights=weights, activations=activations,
                 batch=batch, prompt=prompt, generate=generate, context=context, tp=tp, pp=pp, dp=dp,
-                calibrated=calibrated, options=options,
+                calibrated=calibrated,
             )  # fmt: skip
+            yield replace(asked, options=options).answer()
         except DomainError as error:
             yield error
 
 
 def swept(axes, **how):
     values = {"models": [graph(name) for name in axes["models"]], "devices": [*map(device_named, axes["devices"])]}
-    study = study_of({**axes, **values}, **how)
+    with patch("inferometer.sweep.grid._require_used"):  # rows are compared whether or not all options are used
+        study = study_of({**axes, **values}, **how)
     rows = run_study(study)
     assert len(rows) == len(study)
     return rows
@@ -168,8 +172,9 @@ def test_a_row_of_a_dense_grid_is_the_summary_of_its_prediction(  # noqa: PLR091
 
 
 def told(profile):
-    """What the details of a row should be: the ends of the summary's times, and what bounds the phases."""
+    """What the details of a row should be: the ends of the times, what bounds the phases, and what each keeps busy."""
     found = asdict(profile.summary) | {f"{phase.name}_bound": phase.bound for phase in profile.phases}
+    found |= {f"{phase.name}_{name}_s": s for phase in profile.phases for name, s in phase.streams.items()}
     return {name: found.get(name) for name in DETAILS}
 
 

@@ -15,6 +15,7 @@ from inferometer.core.graph import Graph
 from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.options import Options
+from inferometer.cost.unused import require_used
 from inferometer.readers.resolve import read
 
 if TYPE_CHECKING:
@@ -48,11 +49,13 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     prefill_on: str | Device | None = None,
     options: Options | None = None,
 ) -> Question:
-    """Look up the model and the device by name, and make the question.
+    """Look up the model and the device by name, and make the question. An option that it would not use is refused.
 
     `sizes` are those that a file leaves open, by its names or ours.
     """
-    graph, device, options = model_graph(model), device_for(on), options or Options()
+    graph, device, parallel = model_graph(model), device_for(on), Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
+    options = options or Options()
+    require_used(graph, device, parallel, options, two_machines=prefill_on is not None)
     workload = Workload(
         batch=batch,
         prompt=prompt,
@@ -60,7 +63,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
         context=context,
         image=image,
         precision=Precision(weights=weights, activations=activations, kv=kv),
-        parallel=Parallel(tp=tp, pp=pp, ep=ep, dp=dp),
+        parallel=parallel,
     )
     if sizes:
         workload, rest = with_given_sizes(graph, workload, sizes)

@@ -30,11 +30,14 @@ KEYS: Mapping[str, Changed] = {
     **dict.fromkeys(("weights", "activations", "kv", "precision"), "format"),
     **dict.fromkeys(("batch", "prompt", "generate", "context", "image"), "size"),
     **dict.fromkeys(("tp", "pp", "ep", "dp"), "plan"),
-    **dict.fromkeys(("cached_prefix", "chunk"), "option"),
+    **dict.fromkeys(
+        ("cached_prefix", "chunk", "micro_batches", "overlap", "imbalance", "link", "offload_layers"), "option"
+    ),
     "runtime": "runtime",
     **dict.fromkeys(("on", *_FIGURES), "device"),
     **dict.fromkeys(("threads", "optimisation", "unit", "provider"), "run"),
 }
+OF_PROMPT = frozenset({"prompt", "cached_prefix", "chunk"})  # what they change is how long a prompt is read
 _CHANGE = re.compile(r"\s*([\w.-]+)\s*(\*=|=)\s*(\S.*?)\s*")
 
 
@@ -59,6 +62,10 @@ class Change:
         if not self.value.isdecimal():
             raise DomainError(f"{self.key} must be a whole number, not {self.value!r}.")
         return int(self.value)
+
+    @property
+    def real(self) -> float:
+        return parse_quantity(self.value, "1")
 
 
 def parse_change(text: str) -> Change:

@@ -20,9 +20,10 @@ from inferometer.asking.calibrations import (
 from inferometer.asking.change import Change, changed_device, parse_change
 from inferometer.asking.roof import roof_for, with_roof
 from inferometer.catalog import device as device_named
+from inferometer.catalog import link as link_named
 from inferometer.catalog.engines import require_effects
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device
+from inferometer.core.device import Device, Link
 from inferometer.core.engine import RuntimeEffects
 from inferometer.core.frozen import frozen
 from inferometer.core.graph import Graph
@@ -30,8 +31,9 @@ from inferometer.core.kept import Kept
 from inferometer.core.profile import CalibrationMark, JudgedBy
 from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
-from inferometer.cost.options import Options
+from inferometer.cost.options import Offload, Options
 from inferometer.cost.predict import predict_graph
+from inferometer.cost.unused import require_used
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ class Question:
     def _on_two_machines(self, reader: Device) -> Profile:
         from inferometer.cost.disaggregate import handed_over, prompt_cache_bytes  # noqa: PLC0415 - rarely used
 
-        link = self.options.link or reader.peer_link
+        link = self.options.link or _link_between(reader, self.device)
         if link is None:
             raise DomainError(
                 f"The link between {reader.name} and {self.device.name} is not known.",
@@ -182,6 +184,15 @@ def _in_formats(workload: Workload, precision: Precision) -> Workload:
     return workload if precision == workload.precision else replace(workload, precision=precision)
 
 
+def _link_between(one: Device, other: Device) -> Link | None:
+    """The peer link that both have, else the slower of their networks; None where no bandwidth is known."""
+    if one.peer_link is not None and one.peer_link == other.peer_link:
+        return one.peer_link
+    links = (one.network_link, other.network_link)
+    known = [link for link in links if link is not None and link.bandwidth_bytes_per_s is not None]
+    return min(known, key=lambda link: float(link.bandwidth_bytes_per_s or 0), default=None)
+
+
 _devices, _judged_by = Kept(), Kept()
 
 
@@ -236,8 +247,20 @@ def _change_plan(question: Question, change: Change) -> Question:
 
 
 def _change_option(question: Question, change: Change) -> Question:
-    option: dict[str, Any] = {change.key: change.number}
-    return replace(question, options=replace(question.options, **option))
+    options = question.options
+    changed: dict[str, Any]
+    if change.key == "link":
+        changed = {"link": link_named(change.value)}
+    elif change.key == "offload_layers":
+        changed = {"offload": replace(options.offload or Offload(), layers=change.number)}
+    else:
+        changed = {change.key: change.real if change.key in {"overlap", "imbalance"} else change.number}
+    options = replace(options, **changed)
+    require_used(
+        question.graph, question.device, question.workload.parallel, options,
+        two_machines=question.prefill_on is not None,
+    )  # fmt: skip
+    return replace(question, options=options)
 
 
 def _refuse(question: Question, change: Change) -> Question:

@@ -1,20 +1,22 @@
 """Device and link rows → `Device`, `Link`."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 from inferometer import settings
 from inferometer.catalog.files import all_of, one_named, row_named
 from inferometer.catalog.load import CatalogRow, did_you_mean, read_rows
-from inferometer.core.device import UNITS, Device, Link, Memory, Sourced, Unit, is_local
+from inferometer.core.device import UNITS, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
 from inferometer.core.dtype import DTYPES
 from inferometer.errors import CatalogError
 
 _KEYS = (
     "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "clock", "launch",
-    "power", "price", "links", "notes", "memory",
+    "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
 )  # fmt: skip
+_ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
 
 
 def devices() -> Mapping[str, Device]:
@@ -44,8 +46,9 @@ def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - th
 def device_from_row(row: CatalogRow) -> Device:
     row.allow(*_KEYS)
     power, connected = row.inner("power"), row.inner("links")
-    power.allow("tdp", "idle")
-    connected.allow("host", "peer")
+    power.allow("tdp", "idle", "battery")
+    connected.allow("host", "peer", "network")
+    per_flop, per_byte = _operation_energy(row.inner("energy"))
     price = row.inner("price")
     price.allow("list")
     return Device(
@@ -62,11 +65,17 @@ def device_from_row(row: CatalogRow) -> Device:
         memories=tuple(_memory(part) for part in row.inners("memory")),
         host_link=_linked(connected, "host"),
         peer_link=_linked(connected, "peer"),
+        network_link=_linked(connected, "network"),
+        storage_bytes_per_s=row.number("storage", "B/s"),
+        shares=_shares(row.inner("utilisation")),
         cores=row.number("cores", "1"),
         clock_hz=row.number("clock", "Hz"),
         launch_s=row.number("launch", "s"),
         power_w=power.number("tdp", "W"),
         idle_w=power.number("idle", "W"),
+        battery_j=power.number("battery", "J"),
+        joules_per_flop=per_flop,
+        joules_per_byte=per_byte,
         price_usd=price.number("list", "USD"),
         notes=row.text("notes"),
     )
@@ -105,7 +114,31 @@ def _memory(row: CatalogRow) -> Memory:
     )
 
 
+def _shares(row: CatalogRow) -> DeviceShares:
+    names = [entry.name for entry in fields(DeviceShares)]
+    row.allow(*names)
+    shares = {name: row.number(name, "1", below=1.0) for name in names}
+    for name, share in shares.items():
+        if share is not None and not share.value > 0:
+            raise row.place.at(name).error("must be greater than 0.")
+    return DeviceShares(**shares)
+
+
+def _operation_energy(row: CatalogRow) -> tuple[Sourced | None, Sourced | None]:
+    """Joules of an operation and of a byte."""
+    row.allow("flop", "byte")
+    per_flop, per_byte = row.number("flop", "J"), row.number("byte", "J")
+    if (per_flop is None) != (per_byte is None):
+        raise row.place.error("has one of flop and byte.", remedy="Give both: they are counted together.")
+    return per_flop, per_byte
+
+
 def _linked(row: CatalogRow, end: str) -> Link | None:
+    """A link by its name in the catalog, or one of its own by its bandwidth: `host = "12 GB/s"`."""
+    stated = row.fields.get(end)
+    if isinstance(stated, dict) or (isinstance(stated, str) and stated[:1].isdigit()):
+        bandwidth = row.number(end, "B/s")
+        return Link(name=f"{row.name}-{end}", title=_ENDS[end], kind=end, bandwidth_bytes_per_s=bandwidth)
     name = row.text(end)
     if name is None:
         return None

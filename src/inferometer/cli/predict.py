@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,16 +16,16 @@ from inferometer.cli.options import (
     print_profiles,
     print_table,
     print_text,
-    say,
 )
+from inferometer.cli.prediction_options import options_from, prediction_options, taken
 from inferometer.errors import DomainError, InferometerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.asking.question import Question
+    from inferometer.core.calibration import Calibration
     from inferometer.core.profile import Profile
-    from inferometer.cost.options import EnergyCosts, Speculative
 
 Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
 
@@ -49,17 +50,16 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 @click.option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts.")
 @click.option("--dp", default=1, metavar="N", help="Data parallelism: replicas of the model.")
 @click.option("--priors", is_flag=True, help="Ignore calibrations: use the datasheet and class priors.")
-@click.option("--chunk", type=int, metavar="N", help="Chunked prefill: read the prompt N tokens at a time.")
-@click.option("--cached-prefix", default=0, metavar="N", help="Prompt tokens already in the cache.")
-@click.option("--draft", metavar="MODEL", help="Speculative decoding: the model that drafts tokens.")
-@click.option("--draft-length", default=4, metavar="N", help="Tokens drafted at a time.")
-@click.option("--acceptance", default=0.7, metavar="P", help="Probability that a drafted token is accepted.")
+@click.option(
+    "--calibration",
+    "calibration_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Use this calibration instead of the newest one that fits.",
+)
 @click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
-@click.option("--link", metavar="NAME", help="The link between devices, by its catalog name.")
-@click.option("--joules-per-flop", metavar="J", help="Count energy by the operation, such as 1pJ.")
-@click.option("--joules-per-byte", metavar="J", help="Energy of a byte moved, such as 20pJ.")
-@click.option("--battery", metavar="ENERGY", help="Predict how long this battery lasts, such as 15Wh.")
-@click.option("--per-second", default=1.0, metavar="R", help="Requests per second, for --battery.")
+@prediction_options
+@click.option("--edgeprofiler", is_flag=True, help="Print what EdgeProfiler would say instead, by its own formulas.")
 @click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=q4_0 …")
 @format_option
 def command(
@@ -80,19 +80,12 @@ def command(
     ep: int,
     dp: int,
     priors: bool,
-    chunk: int | None,
-    cached_prefix: int,
-    draft: str | None,
-    draft_length: int,
-    acceptance: float,
+    calibration_file: Path | None,
     prefill_on: str | None,
-    link: str | None,
-    joules_per_flop: str | None,
-    joules_per_byte: str | None,
-    battery: str | None,
-    per_second: float,
+    edgeprofiler: bool,
     changes: tuple[str, ...],
     form: str,
+    **flags: Any,
 ) -> None:
     """Predict how fast a model will run on a device, without running anything.
 
@@ -106,19 +99,15 @@ def command(
     MODEL is a catalog name, a file, or a folder with a config.json. DEVICE is a catalog name or a TOML file. Several
     models, devices or formats are compared in one table.
     """
-    from inferometer.catalog import link as link_named
-    from inferometer.cost.options import Battery, Options
-    from inferometer.units import parse_quantity
     from inferometer.verbs import ask
 
-    options = Options(
-        chunk=chunk,
-        cached_prefix=cached_prefix,
-        speculative=_speculative(draft, draft_length, acceptance),
-        energy=_energy(joules_per_flop, joules_per_byte),
-        battery=None if battery is None else Battery(capacity_j=parse_quantity(battery, "J"), per_s=per_second),
-        link=None if link is None else link_named(link),
-    )
+    if edgeprofiler:
+        from inferometer.cli.edgeprofiler import print_edgeprofiler
+
+        print_edgeprofiler(models, devices, weights, prompt, form)
+        return
+    options = options_from(taken(flags))
+    calibration = _calibration(calibration_file, devices, priors=priors)
 
     given_sizes = parse_sizes(sizes)
 
@@ -127,7 +116,7 @@ def command(
         return ask(
             model, on=device, runtime=runtime, weights=stored, activations=activations, kv=kv, batch=batch,
             prompt=prompt, generate=generate, context=context, image=image, sizes=given_sizes, tp=tp, pp=pp, ep=ep,
-            dp=dp, calibrated=not priors, prefill_on=prefill_on, options=options,
+            dp=dp, calibration=calibration, calibrated=not priors, prefill_on=prefill_on, options=options,
         )  # fmt: skip
 
     cases: list[Case] = list(product(models, devices, weights or (None,)))
@@ -141,31 +130,29 @@ def command(
         _print_prediction(question_of(cases[0]).answer(), form)
 
 
-def _speculative(draft: str | None, length: int, acceptance: float) -> Speculative | None:
-    if draft is None:
+def _calibration(file: Path | None, devices: tuple[str, ...], *, priors: bool) -> Calibration | None:
+    if file is None:
         return None
-    from inferometer.asking.ask import model_graph
-    from inferometer.cost.options import Speculative
+    if priors:
+        raise DomainError("--priors ignores calibrations, and --calibration gives one.", remedy="Leave one out.")
+    from inferometer.asking.ask import device_for
+    from inferometer.asking.files import read_calibration
 
-    return Speculative(draft=model_graph(draft), length=length, acceptance=acceptance)
-
-
-def _energy(per_flop: str | None, per_byte: str | None) -> EnergyCosts | None:
-    if per_flop is None and per_byte is None:
-        return None
-    if per_flop is None or per_byte is None:
-        raise DomainError("--joules-per-flop and --joules-per-byte go together.", remedy="Give both.")
-    from inferometer.cost.options import EnergyCosts
-    from inferometer.units import parse_quantity
-
-    return EnergyCosts(joules_per_flop=parse_quantity(per_flop, "J"), joules_per_byte=parse_quantity(per_byte, "J"))
+    calibration = read_calibration(file)
+    for name in devices:
+        if device_for(name).name != calibration.device:
+            raise DomainError(
+                f"{file} is a calibration of {calibration.device}, and {name} was asked about.",
+                remedy=f"Ask about {calibration.device}, or leave it out.",
+            )
+    return calibration
 
 
 def _print_prediction(profile: Profile, form: str) -> None:
     if form == "json":
         print_profiles([profile])
         return
-    from inferometer.report.predictions import op_table, phase_table, prediction_card, prediction_rows
+    from inferometer.report.predictions import op_table, phase_table, prediction_card, prediction_rows, stream_table
 
     if form == "csv":
         print_table(prediction_rows(profile), form)
@@ -173,6 +160,8 @@ def _print_prediction(profile: Profile, form: str) -> None:
     print_card(prediction_card(profile), form)
     print_text("")
     print_table(phase_table(profile), form)
+    print_text("")
+    print_table(stream_table(profile), form)
     print_text("")
     print_table(op_table(profile), form)
 
@@ -210,6 +199,4 @@ def _print_gains(question: Question, changes: tuple[str, ...], form: str) -> Non
     if form == "json":
         print_document(rows)
         return
-    if form == "table":
-        say("Times are for one decode step, or for the forward pass.")
     print_table(gain_table(rows), form)

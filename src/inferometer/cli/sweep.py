@@ -9,6 +9,7 @@ import click
 
 from inferometer.cli.options import format_option, parse_sizes, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
+from inferometer.cli.prediction_options import options_from, prediction_options, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
 from inferometer.units import format_quantity
@@ -49,6 +50,8 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @_axis_options
 @click.option("--size", "given_sizes", multiple=True, metavar="NAME=N", help="Any other size a file leaves open.")
 @click.option("--priors", is_flag=True, help="Ignore calibrations: use datasheets and class priors.")
+@click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
+@prediction_options
 @click.option("--details", is_flag=True, help="Add columns for the interval of each time and for what bounds it.")
 @click.option("--out", type=OutputFile(), metavar="FILE", help="Write the rows: .csv, .parquet or .sqlite.")
 @click.option("--engine", default="local", metavar="WHERE", help="local, local:N (processes), or dask://HOST:PORT.")
@@ -66,6 +69,7 @@ def command(
     source: Path | None,
     given_sizes: tuple[str, ...],
     priors: bool,
+    prefill_on: str | None,
     details: bool,
     out: Path | None,
     engine: str,
@@ -84,18 +88,24 @@ def command(
     A LIST is separated by commas; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has the same names as keys;
     options override it. FILE is what --out wrote. A combination that is impossible is a row that says why.
     """
-    axes = {name: questions.pop(name) for name in _AXES}
+    axes, flags = {name: questions.pop(name) for name in _AXES}, taken(questions)
     _require_answerable(questions)
     if source is not None and source.suffix.lower() in _FILES:
-        _require_alone(source, {**axes, "size": "".join(given_sizes) or None}, out)
+        _require_alone(source, {**axes, "size": "".join(given_sizes) or None, "prefill-on": prefill_on, **flags}, out)
         from inferometer.sweep import Saved
 
         _print_answers(Saved(source), questions, form)
         return
     spec = _spec(source)
-    if given_sizes:
-        spec = replace(spec, options=replace(spec.options, sizes={**spec.options.sizes, **parse_sizes(given_sizes)}))
-    study = _study(spec, axes, priors=priors, details=details or _asks_details(questions))
+    options = options_from(flags, spec.options)
+    spec = replace(
+        spec,
+        options=replace(options, sizes={**options.sizes, **parse_sizes(given_sizes)}),
+        prefill_on=prefill_on or spec.prefill_on,
+        priors=priors or spec.priors,
+        details=details or spec.details or _asks_details(questions),
+    )
+    study = _study(spec, axes)
     if out is None:
         if resume:
             raise DomainError("--resume needs --out: without a file there is nothing to continue.")
@@ -145,8 +155,9 @@ def _asks_details(questions: dict[str, Any]) -> bool:
     )
 
 
-def _require_alone(source: Path, axes: dict[str, str | None], out: Path | None) -> None:
-    given = [f"--{name}" for name, value in axes.items() if value is not None] + (["--out"] if out else [])
+def _require_alone(source: Path, values: dict[str, Any], out: Path | None) -> None:
+    given = [f"--{name.replace('_', '-')}" for name, value in values.items() if value is not None]
+    given += ["--out"] if out else []
     if given:
         raise DomainError(f"{source} already has its rows; {given[0]} cannot change them.", remedy="Leave it out.")
 
@@ -164,7 +175,7 @@ def _spec(source: Path | None) -> "Spec":
         raise FormatError(f"{source} is not a text file.", remedy="A spec is a TOML file.") from None
 
 
-def _study(spec: "Spec", given: dict[str, str | None], *, priors: bool, details: bool) -> "Study":
+def _study(spec: "Spec", given: dict[str, str | None]) -> "Study":
     """The study to run. Lists on the command line override the spec's."""
     from inferometer.asking.ask import device_for, model_graph
     from inferometer.sweep import parse_axis, study_of
@@ -175,8 +186,13 @@ def _study(spec: "Spec", given: dict[str, str | None], *, priors: bool, details:
     for name, find in finders.items():
         if isinstance(axes.get(name), list):
             axes[name] = [find(entry) if isinstance(entry, str) else entry for entry in axes[name]]
-    calibrated = not (priors or spec.priors)
-    return study_of(axes, calibrated=calibrated, options=spec.options, details=details or spec.details)
+    return study_of(
+        axes,
+        calibrated=not spec.priors,
+        options=spec.options,
+        prefill_on=None if spec.prefill_on is None else device_for(spec.prefill_on),
+        details=spec.details,
+    )
 
 
 def _computed(study: "Study", engine: str) -> "Rows":

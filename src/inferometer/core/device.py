@@ -62,6 +62,21 @@ class Link:
 
 
 @frozen
+class DeviceShares:
+    """What a device reaches of its own peaks, as its row states it: of arithmetic, memory, storage and links.
+
+    They stand in place of the class priors where nothing was measured. `host` is the host link, `network` what lies
+    between devices.
+    """
+
+    compute: Sourced | None = None
+    memory: Sourced | None = None
+    storage: Sourced | None = None
+    host: Sourced | None = None
+    network: Sourced | None = None
+
+
+@frozen
 class Device:
     """One compute unit with its memory. A chip with several units is several devices that share a `chip` name."""
 
@@ -78,11 +93,17 @@ class Device:
     memories: tuple[Memory, ...] = ()  # main memory first, then the caches, far to near
     host_link: Link | None = None
     peer_link: Link | None = None
+    network_link: Link | None = None  # to devices elsewhere
+    storage_bytes_per_s: Sourced | None = None  # what models are loaded from
+    shares: DeviceShares = DeviceShares()
     cores: Sourced | None = None
     clock_hz: Sourced | None = None
     launch_s: Sourced | None = None  # host cost of starting one kernel
     power_w: Sourced | None = None
     idle_w: Sourced | None = None
+    battery_j: Sourced | None = None
+    joules_per_flop: Sourced | None = None  # in place of power; both or none
+    joules_per_byte: Sourced | None = None
     price_usd: Sourced | None = None
     notes: str | None = None
 

@@ -96,6 +96,9 @@ class Phase:
     context: tuple[int, ...] | None = None  # tokens in the cache before each of `samples_s`
     op_context: tuple[int, ...] | None = None  # … and before each of its ops' `samples_s`, where steps differ in it
     parts: Mapping[str, float] = field(default_factory=dict)  # seconds inside it by name: write, run, read, sample …
+    # Of a prediction: seconds that each of compute, memory, storage, host_link, network and overhead takes by itself.
+    # They overlap, so they are not parts of the time.
+    streams: Mapping[str, float] = field(default_factory=dict)
     repeats: float | None = None  # how often a request runs it, where its name and the workload do not tell
 
     @property
@@ -148,8 +151,12 @@ class Headline:
     fits: bool | None = None
     energy_j: float | None = None
     usd_per_million_tokens: float | None = None
+    usd_per_million_inferences: float | None = None  # of a model that makes no tokens
     co2e_g: float | None = None
     battery_s: float | None = None  # how long the battery that was asked about lasts
+    inferences_per_charge: float | None = None  # … and how many inputs or sequences it answers
+    frame_budget_s: float | None = None  # the time there is for the frames of a batch, at the rate asked about
+    frame_headroom: float | None = None  # the share of it that is left; negative where frames are dropped
     unattributed_s: float | None = None
     top_unit: str | None = None  # the unit with the most time
     top_unit_by_count: str | None = None  # the unit with the most ops

@@ -62,5 +62,5 @@ def _transfer(nbytes: float, link: Link) -> Phase:
     floor = float(message_floor("send", 2, nbytes, link))
     return Phase(
         name="transfer", time_s=seconds, low_s=floor, high_s=2 * seconds, floor_s=floor, bound="link", flops=0.0,
-        bytes=nbytes,
+        bytes=nbytes, streams={"network": seconds},
     )  # fmt: skip

@@ -6,18 +6,21 @@ computes. Where a kind of unit has no such shares (`power.toml`) the power limit
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.cost.options import Battery, EnergyCosts
 from inferometer.cost.price.priors import power_prior
+from inferometer.errors import DomainError
 from inferometer.formulas.edge import battery_life
 from inferometer.formulas.energy import edgeprofiler_energy
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device, Sourced
-    from inferometer.cost.options import Battery, EnergyCosts
+    from inferometer.cost.options import Options
 
 
 @frozen
@@ -64,12 +67,48 @@ def counted_joules(costs: EnergyCosts, *, flops: float, bytes_moved: float, idle
     return float(active + idle_w * time_s)
 
 
-def battery_seconds(battery: Battery, joules: Any, idle_w: float) -> Any:
-    """How long a battery lasts where each request takes so many joules."""
-    return battery_life(
-        capacity=battery.capacity_j,
+def energy_costs(device: Device, options: Options) -> EnergyCosts | None:
+    """Joules for an operation and a byte: those asked for, else those of the device's row."""
+    if options.energy is not None or device.joules_per_flop is None or device.joules_per_byte is None:
+        return options.energy
+    return EnergyCosts(joules_per_flop=float(device.joules_per_flop), joules_per_byte=float(device.joules_per_byte))
+
+
+def battery_of(device: Device, options: Options) -> Battery | None:
+    """The battery asked for, else the one of the device's row."""
+    asked = options.battery
+    if asked is not None and asked.capacity_j is not None:
+        return asked
+    if device.battery_j is not None:
+        return replace(asked or Battery(), capacity_j=float(device.battery_j))
+    if asked is not None:
+        raise DomainError(f"{device.name} has no battery in its row.", remedy="Give one, as in --battery 15Wh.")
+    return None
+
+
+def battery_seconds(battery: Battery, *, joules: float, time_s: float, idle_w: float) -> float:
+    """How long a battery lasts where each request takes so many joules in so many seconds.
+
+    The energy of a request has the idle power in it. Only between requests it comes on top: none one after the other.
+    """
+    rate = 1 / time_s if battery.per_s is None else battery.per_s
+    busy = rate * time_s
+    if busy > 1 + 1e-9:
+        raise DomainError(
+            f"{battery.per_s:g} requests a second were asked for; one takes {time_s:.3g} s, which is {1 / time_s:.3g} "
+            "a second.",
+            remedy="Ask for fewer, or leave the rate out: then one follows upon the other.",
+        )
+    life = battery_life(
+        capacity=battery.capacity_j or 0.0,
         energy_per_inference=joules,
-        rate=battery.per_s,
-        idle_power=idle_w,
+        rate=rate,
+        idle_power=max(0.0, 1 - busy) * idle_w,
         efficiency=battery.efficiency,
     )
+    return float(life)
+
+
+def charge_requests(battery: Battery, life_s: float, time_s: float) -> float:
+    """Requests that a charge answers."""
+    return life_s * (1 / time_s if battery.per_s is None else battery.per_s)

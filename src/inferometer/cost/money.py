@@ -33,7 +33,13 @@ def hourly_price(device: Device, devices: int, place: Place) -> HourlyPrice | No
     if place.instance is not None:
         return _price(places.instance(place.instance), device, devices, spot=place.spot, named=True)
     offers = (_price(entry, device, devices, spot=place.spot) for entry in places.instances_with(device.name))
-    return min((offer for offer in offers if offer), key=lambda offer: offer.usd_per_hour, default=None)
+    cheapest = min((offer for offer in offers if offer), key=lambda offer: offer.usd_per_hour, default=None)
+    if cheapest is None and place.spot:
+        raise DomainError(
+            f"No instance of the catalog with {device.name} has a spot price.",
+            remedy="Give the price: --usd-per-hour. `inferometer catalog instances` lists what is known.",
+        )
+    return cheapest
 
 
 def _price(
@@ -55,8 +61,8 @@ def _price(
     return HourlyPrice(usd_per_hour=share, note=note)
 
 
-def million_tokens_usd(price: HourlyPrice, tokens_per_s: Any) -> Any:
-    """Dollars for a million output tokens at a rate, or at each of an array of rates."""
+def million_usd(price: HourlyPrice, tokens_per_s: Any) -> Any:
+    """Dollars for a million output tokens, or inferences, at a rate or at each of an array of rates."""
     return cloud.usd_per_million_tokens(price=price.usd_per_hour, tokens_per_s=tokens_per_s)
 
 
@@ -65,5 +71,7 @@ def carbon_grams(joules: float, place: Place) -> float | None:
     if place.grid is None:
         return None
     intensity = places.grid(place.grid).carbon_g_per_kwh
-    overhead = 1.0 if place.pue is None else float(places.pue(place.pue).pue)
+    overhead = place.pue if isinstance(place.pue, int | float) else 1.0
+    if isinstance(place.pue, str):
+        overhead = float(places.pue(place.pue).pue)
     return float(energy.co2e(energy=joules, intensity=float(intensity), pue=overhead))

@@ -72,10 +72,13 @@ class EnergyCosts:
 
 @frozen
 class Battery:
-    """What the device runs from, and how many requests (or forward passes) a second it answers."""
+    """What the device runs from, and how many requests (or forward passes) a second it answers.
 
-    capacity_j: float
-    per_s: float
+    Without a capacity it is the battery of the device's row; without a rate requests follow one upon the other.
+    """
+
+    capacity_j: float | None = None
+    per_s: float | None = None
     efficiency: float = 1.0  # of what lies between the battery and the device
 
     def __post_init__(self) -> None:
@@ -95,10 +98,12 @@ class Place:
     usd_per_hour: float | None = None  # of all devices together, instead of an instance's price
     spot: bool = False
     grid: str | None = None
-    pue: str | None = None
+    pue: str | float | None = None  # a row of the catalog, or the number itself
 
     def __post_init__(self) -> None:
         _require("usd_per_hour", self.usd_per_hour, least=0)
+        if isinstance(self.pue, int | float):
+            _require("pue", self.pue, least=1)
 
 
 @frozen
@@ -107,7 +112,8 @@ class Options:
 
     `micro_batches` are what a pipeline works on at once. `overlap` is the share of communication that hides behind
     computing. `imbalance` is the busiest expert device's rows over the mean. `steps` are those of a diffusion model.
-    `sizes` binds further symbols of a file's inputs.
+    `frame_rate` are the frames that a camera gives a second. `overrides` are formats of the weights of some ops, by
+    patterns of their names. `sizes` binds further symbols of a file's inputs.
     """
 
     chunk: int | None = None
@@ -123,6 +129,7 @@ class Options:
     place: Place = Place()
     energy: EnergyCosts | None = None
     battery: Battery | None = None
+    frame_rate: float | None = None
     link: Link | None = None
     storage_bytes_per_s: float | None = None
     overrides: Mapping[str, str] = field(default_factory=dict)
@@ -135,6 +142,8 @@ class Options:
         _require("overlap", self.overlap, least=0, most=1)
         _require("imbalance", self.imbalance, least=1)
         _require("steps", self.steps, least=1)
+        if self.frame_rate is not None and not (isfinite(self.frame_rate) and self.frame_rate > 0):
+            raise DomainError(f"frame_rate must be greater than 0, and is {self.frame_rate!r}.")
         if self.storage_bytes_per_s is not None:
             _require("storage_bytes_per_s", self.storage_bytes_per_s, least=1)
         for name, size in self.sizes.items():

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.core.profile import OpTime, Phase
-from inferometer.cost.energy import PowerModel, counted_joules, power_model
+from inferometer.cost.energy import PowerModel, counted_joules, energy_costs, power_model
 from inferometer.cost.options import EnergyCosts
 from inferometer.cost.parallel import stage_share
+from inferometer.cost.price.collectives import chosen_link
 from inferometer.cost.price.price import bound_names
 from inferometer.cost.price.priors import storage_prior
 
 if TYPE_CHECKING:
-    from inferometer.core.device import Device
+    from inferometer.core.device import Device, Sourced
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.estimate import Bound
     from inferometer.core.graph import Graph
@@ -50,7 +51,13 @@ def site_of(device: Device, graph: Graph, parallel: Parallel, options: Options) 
     if stages > 1:
         stretch = (micro + stages - 1) * stage_share(graph, stages)
     busy = min(1.0, micro / (stages * stretch))
-    return Site(power=power_model(device), energy=options.energy, devices=parallel.devices, stretch=stretch, busy=busy)
+    return Site(
+        power=power_model(device),
+        energy=energy_costs(device, options),
+        devices=parallel.devices,
+        stretch=stretch,
+        busy=busy,
+    )
 
 
 def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
@@ -74,6 +81,7 @@ def phase_of(name: str, step: Step, plan: Plan, site: Site) -> Phase:
         energy_j=_energy(step, site, time_s + once_s, once_s, (flops, moved)),
         ops=tuple(ops),
         unattributed_s=once_s,
+        streams={name: site.stretch * float(seconds.sum()) for name, seconds in step.streams().items()},
     )
 
 
@@ -92,7 +100,7 @@ def energy_notes(device: Device, site: Site) -> list[str]:
 
 def latency_notes(device: Device, parallel: Parallel, options: Options) -> list[str]:
     """What is said where devices talk over a link whose latency is not known. Replicas do not talk."""
-    link = options.link or device.peer_link or device.host_link
+    link = chosen_link(device, options.link)
     if link is None or link.latency_s is not None or parallel.devices == parallel.dp:
         return []
     return [f"The latency of {link.title} is not known and counts nothing: short messages take longer than predicted."]
@@ -113,7 +121,7 @@ def _ops(step: Step, plan: Plan, phase: str, *, once: bool, stretch: float) -> l
         _sums(values, stretch) for values in (priced.time_s, priced.low_s, priced.high_s, priced.floor_s)
     )
     flops, moved, sent = (_sums(values) for values in (quantities.flops, quantities.bytes, quantities.link))
-    bounds, origins, unit = bound_names(priced), plan.rates_in(phase).origins, plan.device.unit
+    bounds, origins, unit = bound_names(priced), plan.origins_in(phase), plan.device.unit
     ops = []
     for entry in plan.prepared.entries:
         row, count = entry.row, entry.count
@@ -176,32 +184,53 @@ def load_phase(ready: ReadyGraph, device: Device, site: Site, options: Options) 
     storage = _storage(device, options)
     if storage is None:
         return None, (f"The storage of {device.name} is not known, so loading is not predicted.",)
-    slow, fast, notes = storage
-    stored = ready.layout.weight_bytes
-    at_best, at_worst = stored / fast, stored / slow
+    stored, ideal = ready.layout.weight_bytes, 0.0
     link = device.host_link.bandwidth_bytes_per_s if device.host_link else None
-    across = ready.residency.weights_bytes / float(link) if link is not None else 0.0  # no link: memory is the host's
-    reading = float(np.sqrt(at_best * at_worst))
-    low = max(at_best, across)
+    if link is not None:  # without one, memory is the host's
+        ideal = ready.residency.weights_bytes / float(link)
+    across = ideal / _or_whole(device.shares.host)
+    reading = stored / storage.usual
+    low = max(stored / storage.fast, ideal)
     bound: Bound = "link" if across > reading else "storage"
     joules = None if site.power is None else site.power.idle_w * (reading + across) * site.devices
     phase = Phase(
-        name="load", time_s=reading + across, low_s=low, high_s=at_worst + across, floor_s=low, bound=bound, flops=0.0,
-        bytes=float(stored), energy_j=joules,
+        name="load", time_s=reading + across, low_s=low, high_s=stored / storage.slow + across, floor_s=low,
+        bound=bound, flops=0.0, bytes=float(stored), energy_j=joules,
+        streams={"storage": reading} if link is None else {"storage": reading, "host_link": across},
     )  # fmt: skip
-    return phase, notes
+    return phase, storage.notes
 
 
-def _storage(device: Device, options: Options) -> tuple[float, float, tuple[str, ...]] | None:
-    """The slowest and the fastest that such machines have, in B/s, and what to say about them."""
-    if options.storage_bytes_per_s is not None:
-        return options.storage_bytes_per_s, options.storage_bytes_per_s, ()
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Storage:
+    """Bytes a second: at best, as expected and at worst, and what to say about them."""
+
+    fast: float
+    usual: float
+    slow: float
+    notes: tuple[str, ...] = ()
+
+
+def _or_whole(share: Sourced | None) -> float:
+    return 1.0 if share is None else float(share)
+
+
+def _storage(device: Device, options: Options) -> _Storage | None:
+    """What was asked for or the device's row states, else what such machines have."""
+    stated = options.storage_bytes_per_s
+    if stated is None and device.storage_bytes_per_s is not None:
+        stated = float(device.storage_bytes_per_s)
+    if stated is not None:
+        reached = stated * _or_whole(device.shares.storage)
+        return _Storage(fast=stated, usual=reached, slow=reached)
     prior = storage_prior(device.kind)
     if prior is None:
         return None
     source = prior.low_bytes_per_s.source
     note = f"Loading is from {prior.title}, as such machines have; its speed is a range ({source})."
-    return float(prior.low_bytes_per_s), float(prior.high_bytes_per_s), (note,)
+    fast, slow = float(prior.high_bytes_per_s), float(prior.low_bytes_per_s)
+    share = _or_whole(device.shares.storage)
+    return _Storage(fast=fast, usual=share * float(np.sqrt(fast * slow)), slow=share * slow, notes=(note,))
 
 
 def first_run_phase(effects: RuntimeEffects) -> Phase | None:

@@ -21,10 +21,10 @@ from inferometer.core.finding import Finding
 from inferometer.core.profile import DeviceFacts, Headline, ModelFacts, Phase, Profile, Provenance
 from inferometer.core.request import phase_repeats
 from inferometer.core.workload import Workload
-from inferometer.cost.energy import battery_seconds, power_model
+from inferometer.cost.energy import battery_of, battery_seconds, charge_requests, power_model
 from inferometer.cost.headline import headline_times, tokens_gained, with_repeats
 from inferometer.cost.memory.fit import capacity_of, peak_use, reserve_of
-from inferometer.cost.money import carbon_grams, hourly_price, million_tokens_usd
+from inferometer.cost.money import carbon_grams, hourly_price, million_usd
 from inferometer.cost.options import Options
 from inferometer.cost.parallel import replica_batch
 from inferometer.cost.phases import (
@@ -42,10 +42,11 @@ from inferometer.cost.precision import weight_formats
 from inferometer.cost.ready import ReadyGraph, make_ready
 from inferometer.cost.request import completed, decode_context, prefill_steps
 from inferometer.errors import DomainError
+from inferometer.formulas.edge import frame_budget, frame_headroom
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from inferometer.core.calibration import Calibration
     from inferometer.core.graph import Graph
@@ -156,7 +157,7 @@ class _Job:
             phases += self._decode(site)
         if host.sampling_s is not None:
             phases.append(constant_phase("sampling", host.sampling_s))
-        if host.detokenise_s_per_token is not None and workload.generate:
+        if host.detokenise_s_per_token is not None and (workload.generate or workload.context is not None):
             phases.append(constant_phase("detokenise", host.detokenise_s_per_token * workload.batch))
         return phases
 
@@ -213,24 +214,32 @@ class _Job:
         needed = used + reserve_of(self.effects, self.device)
         times = headline_times(phases, self.workload, self.options)
         speed = self.workload.batch / times["tpot_s"] if times["tpot_s"] else None
-        rate = self.workload.batch * (self.workload.generate or 0) / times["e2e_s"] if times["e2e_s"] else speed
         joules = self._joules(phases)
-        price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
-        if price is not None and rate:
-            self.notes.append(price.note)
         return Headline(
             **times,
             tokens_per_s=speed,
             peak_memory_bytes=round(used),
             fits=None if capacity is None else needed <= capacity,
             energy_j=joules,
-            usd_per_million_tokens=float(million_tokens_usd(price, rate)) if price is not None and rate else None,
             co2e_g=None if joules is None else carbon_grams(joules, self.options.place),
-            battery_s=self._battery(joules),
+            **self._prices(times, speed),
+            **self._battery(joules, times),
+            **self._frames(times["latency_s"]),
             unattributed_s=sum(phase.unattributed_s or 0.0 for phase in phases),
             top_unit=self.device.unit,
             top_unit_by_count=self.device.unit,
         )
+
+    def _prices(self, times: Mapping[str, float | None], speed: float | None) -> dict[str, float]:
+        """Dollars for a million output tokens of such requests, or for a million inferences."""
+        batch, latency, whole = self.workload.batch, times["latency_s"], times["e2e_s"]
+        rate = batch * (self.workload.generate or 0) / whole if whole else speed
+        paid, rate = ("inferences", batch / latency) if latency else ("tokens", rate)
+        price = hourly_price(self.device, self.workload.parallel.devices, self.options.place)
+        if price is None or not rate:
+            return {}
+        self.notes.append(price.note)
+        return {f"usd_per_million_{paid}": float(million_usd(price, rate))}
 
     def _joules(self, phases: list[Phase]) -> float | None:
         """Energy of the whole request: reading the prompt and every step after the first token."""
@@ -240,16 +249,32 @@ class _Job:
             return None
         return sum(times * (joules or 0.0) for times, joules in counted)
 
-    def _battery(self, joules: float | None) -> float | None:
-        battery, power = self.options.battery, power_model(self.device)
-        if battery is None:
-            return None
+    def _battery(self, joules: float | None, times: Mapping[str, float | None]) -> dict[str, float]:
+        """How long the battery lasts and what it answers, where there is one."""
+        battery, power = battery_of(self.device, self.options), power_model(self.device)
+        request_s = times["e2e_s"] or times["latency_s"] or times["tpot_s"] or times["ttft_s"]
+        if battery is None or request_s is None or (joules is None and self.options.battery is None):
+            return {}
         if joules is None:
             raise DomainError(
                 f"The energy of {self.ready.graph.name} on {self.device.name} is not known, nor is a battery's life.",
                 remedy="Give --joules-per-flop and --joules-per-byte, or a device with a power figure.",
             )
-        return float(battery_seconds(battery, joules, 0.0 if power is None else power.idle_w))
+        idle_w = 0.0 if power is None else power.idle_w
+        life_s = battery_seconds(battery, joules=joules, time_s=request_s, idle_w=idle_w)
+        answered = self.workload.batch * charge_requests(battery, life_s, request_s)
+        return {"battery_s": life_s, "inferences_per_charge": answered}
+
+    def _frames(self, latency_s: float | None) -> dict[str, float]:
+        """The time in which a batch of frames arrives, and the share of it that is left."""
+        rate = self.options.frame_rate
+        if rate is None or latency_s is None:
+            return {}
+        batches_per_s = rate / self.workload.batch
+        return {
+            "frame_budget_s": float(frame_budget(fps=batches_per_s)),
+            "frame_headroom": float(frame_headroom(inference_time=latency_s, fps=batches_per_s)),
+        }
 
     def findings(self, summary: Headline) -> tuple[Finding, ...]:
         """A model that does not fit: its times are hypothetical."""

@@ -52,7 +52,25 @@ def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
                 f"{options.cached_prefix} cached tokens leave nothing of a prompt of {own} to read.",
                 remedy="At least the last token of a prompt is read.",
             )
+    _require_tokens(workload, options)
     return workload
+
+
+def _require_tokens(workload: Workload, options: Options) -> None:
+    """Options for reading a prompt need one, those for writing tokens some of them."""
+    reads = options.chunk or options.cached_prefix or options.host.tokenise_s_per_token
+    if reads and workload.prompt is None:
+        raise DomainError(
+            "A chunk, a cached prefix and tokenising are of a prompt, and none is read.", remedy="Give --prompt."
+        )
+    if workload.context is not None or workload.generate is None:
+        return
+    if options.host.detokenise_s_per_token and not workload.generate:
+        raise DomainError("Nothing is detokenised where no token is written.", remedy="Ask for some with --generate.")
+    if options.speculative is not None and workload.generate < 2:
+        raise DomainError(
+            "Nothing is drafted where fewer than two tokens are written.", remedy="Ask for more with --generate."
+        )
 
 
 def _require_window(graph: Graph, tokens: int, what: str) -> None:

@@ -47,7 +47,8 @@ def device_card(device: Device) -> Card:
     facts: list[Fact] = [("unit", device.unit, " · ".join(filter(None, (device.kind, device.family, device.chip))))]
     facts += [(f"peak {name}", _rate(name, peak), sources.cite(peak)) for name, peak in device.peaks.items()]
     facts += [fact for memory in device.memories for fact in _memory_facts(memory, sources)]
-    for end, link in (("host link", device.host_link), ("peer link", device.peer_link)):
+    links = {"host link": device.host_link, "peer link": device.peer_link, "network": device.network_link}
+    for end, link in links.items():
         if link is not None:
             facts.append(_link_fact(end, link, sources))
     facts += _plain_facts(device, sources)
@@ -86,10 +87,18 @@ def _plain_facts(device: Device, sources: _Sources) -> Iterator[Fact]:
         ("launch", device.launch_s, "s"),
         ("power", device.power_w, "W"),
         ("idle", device.idle_w, "W"),
+        ("battery", device.battery_j, "J"),
+        ("energy of an operation", device.joules_per_flop, "J"),
+        ("energy of a byte", device.joules_per_byte, "J"),
+        ("storage", device.storage_bytes_per_s, "B/s"),
         ("price", device.price_usd, "USD"),
     ):
         if sourced is not None:
             yield label, format_quantity(sourced.value, unit), sources.cite(sourced)
+    for name in ("compute", "memory", "storage", "host", "network"):
+        share = getattr(device.shares, name)
+        if share is not None:
+            yield f"{name} utilisation", f"{100 * share.value:.3g} %", sources.cite(share)
 
 
 def _derived(device: Device) -> Iterator[Fact]:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 from inferometer.report.cards import Card, Fact
 from inferometer.report.phrases import (
     TIMES,
+    duration_text,
     formats_of,
     fraction,
     interval_text,
+    percent,
     profile_notes,
     profile_title,
     sizes_of,
@@ -29,6 +31,14 @@ _PHASES = columns(
     Column(key="name", heading="phase"),
     "time_s", "low_s", "high_s", "floor_s", "bound", "flops", "bytes", "energy_j",
 )  # fmt: skip
+_STREAMS = (
+    Column(key="compute", heading="compute", label="compute_s", unit="s"),
+    Column(key="memory", heading="memory", label="memory_s", unit="s"),
+    Column(key="storage", heading="storage", label="storage_s", unit="s"),
+    Column(key="host_link", heading="host link", label="host_link_s", unit="s"),
+    Column(key="network", heading="network", label="network_s", unit="s"),
+    Column(key="overhead", heading="overhead", label="overhead_s", unit="s"),
+)
 _OPS = columns(
     Column(key="name", heading="op"),
     "count", "time_s", "share", "floor_s", "bound",
@@ -36,7 +46,13 @@ _OPS = columns(
 )  # fmt: skip
 _COMPARED = columns(
     "model", "device", "runtime", "weights", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes",
-    "fits", "energy_j", "usd_per_million_tokens", "error",
+    "fits", "energy_j", "usd_per_million_tokens",
+    Column(key="usd_per_million_inferences", heading="USD/Minference", unit="1"),
+    Column(key="co2e_g", heading="CO₂e", unit="g"),
+    Column(key="battery_s", heading="battery", unit="s"),
+    Column(key="inferences_per_charge", heading="a charge", unit="1"),
+    Column(key="frame_headroom", heading="frame left", unit="1"),
+    "error",
 )  # fmt: skip
 _ENDS = columns(
     "latency_low_s", "latency_high_s", "ttft_low_s", "ttft_high_s", "tpot_low_s", "tpot_high_s",
@@ -54,7 +70,7 @@ _EVERYTHING = columns(
 )  # fmt: skip
 _GAINS = columns(
     Column(key="change", heading="what if"),
-    "before_s", "after_s",
+    "phase", "before_s", "after_s",
     Column(key="gain", heading="times as fast"),
     Column(key="throughput_gain", heading="times the throughput"),
     Column(key="bound", heading="then bound by"),
@@ -71,8 +87,10 @@ def prediction_card(profile: Profile) -> Card:
     if summary.energy_j is not None:
         facts.append(("energy", format_quantity(summary.energy_j, "J"), "of the whole request"))
     if summary.battery_s is not None:
-        facts.append(("battery", format_quantity(summary.battery_s, "s"), "until it is empty"))
-    if summary.usd_per_million_tokens is not None:
+        facts.append(_battery_fact(profile))
+    if summary.frame_budget_s is not None:
+        facts.append(_frame_fact(profile))
+    if summary.usd_per_million_tokens is not None or summary.usd_per_million_inferences is not None:
         facts.append(_price_fact(profile))
     if summary.co2e_g is not None:
         facts.append(("carbon", format_quantity(summary.co2e_g, "g"), "CO₂e"))
@@ -97,12 +115,39 @@ def _speed_fact(profile: Profile) -> Fact:
 
 
 def _price_fact(profile: Profile) -> Fact:
-    """The price of a token goes with the time of what is paid for: the whole request, or a lone step."""
-    summary, usd = profile.summary, profile.summary.usd_per_million_tokens or 0.0
+    """The price goes with the time of what is paid for: a forward pass, the whole request, or a lone step."""
+    summary = profile.summary
+    usd, what = summary.usd_per_million_tokens, "tokens"
     paid = "e2e" if summary.e2e_s is not None else "tpot"
+    if usd is None:
+        usd, what, paid = summary.usd_per_million_inferences or 0.0, "inferences", "latency"
     ends, seconds = summary.interval(paid), getattr(summary, f"{paid}_s")
     between = f"{usd * ends[0] / seconds:.3g} to {usd * ends[1] / seconds:.3g}" if ends and seconds else ""
-    return "price", f"{usd:.3g} USD per million tokens", between
+    return "price", f"{usd:.3g} USD per million {what}", between
+
+
+def _battery_fact(profile: Profile) -> Fact:
+    summary = profile.summary
+    answered = summary.inferences_per_charge
+    what = "sequences" if summary.latency_s is None else "inferences"
+    remark = "" if answered is None else f"{answered:,.0f} {what} a charge"
+    return "battery", duration_text(summary.battery_s or 0.0), remark
+
+
+def _frame_fact(profile: Profile) -> Fact:
+    """Whether the frames of a batch are answered before the next ones come: expected, and at the ends of the time."""
+    summary, batch = profile.summary, profile.workload.batch
+    budget, left = summary.frame_budget_s or 0.0, summary.frame_headroom or 0.0
+    ends = summary.interval("latency")
+    if left < 0:
+        certain = ends is None or ends[0] > budget
+        verdict = "does not hold" if certain else "does not hold, though it may at the low end"
+    else:
+        certain = ends is None or ends[1] <= budget
+        verdict = "holds" if certain else "holds, but not at the high end"
+    rest = f"{percent(left, 1)} of it left" if left >= 0 else f"{percent(-left, 1)} over it"
+    of = "frame budget" if batch == 1 else f"budget of {batch} frames"
+    return of, format_quantity(budget, "s"), f"{verdict}: {rest}"
 
 
 def _memory_facts(profile: Profile) -> list[Fact]:
@@ -120,6 +165,14 @@ def _subtitle(profile: Profile) -> str:
 def phase_table(profile: Profile) -> ReportTable:
     rows = tuple({column.key: getattr(phase, column.key) for column in _PHASES} for phase in profile.phases)
     return ReportTable(columns=_PHASES, rows=rows)
+
+
+def stream_table(profile: Profile) -> ReportTable:
+    """What each resource takes of a phase by itself. What takes nothing anywhere is left out."""
+    rows = tuple({"name": phase.name, **phase.streams} for phase in profile.phases if phase.streams)
+    used = tuple(column for column in _STREAMS if any(row.get(column.key) for row in rows))
+    note = "They overlap: a phase takes the longest of them op by op, with the overhead on top." if rows else None
+    return ReportTable(columns=(Column(key="name", heading="phase"), *used), rows=rows, title="Side by side", note=note)
 
 
 def op_table(profile: Profile, *, most: int | None = _TOP) -> ReportTable:

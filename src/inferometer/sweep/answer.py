@@ -8,14 +8,14 @@ thousand contexts are two thousand numbers until somebody looks at the million r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import field, fields, replace
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.sweep.columns import INPUTS, Column, column_named, columns_with
+from inferometer.sweep.columns import INPUTS, LOADING, RUNNING, Column, column_named, columns_with
 from inferometer.sweep.stage import Stage
 from inferometer.sweep.table import is_none
 
@@ -41,6 +41,8 @@ class Answer:
     unattributed_s: Any  # in each of the two
     room_bytes: Any
     usd_rate: Any
+    loading: Mapping[str, Any] = field(default_factory=dict)  # seconds by stream, with details
+    frame_rate: float | None = None
     grams_per_j: float | None = None
     single: bool = False  # a model with one phase
     reasons: tuple[Any, ...] = ()
@@ -198,6 +200,18 @@ def _usd(answer: Answer) -> Any:
     return answer.usd_rate / _rate(answer)
 
 
+def _usd_inferences(answer: Answer) -> Any:
+    return answer.usd_rate * answer.first.time_s / answer.batch if answer.single else _NOWHERE
+
+
+def _frame_budget(answer: Answer) -> Any:
+    return answer.batch / answer.frame_rate if answer.single and answer.frame_rate is not None else _NOWHERE
+
+
+def _frame_headroom(answer: Answer) -> Any:
+    return 1 - answer.first.time_s / _frame_budget(answer)
+
+
 def _carbon(answer: Answer) -> Any:
     return _NOWHERE if answer.grams_per_j is None else answer.grams_per_j * _energy(answer)
 
@@ -213,6 +227,20 @@ def _first_bound(answer: Answer, *, single: bool) -> Any:
     return answer.first.bound if answer.single == single else _NO_TEXT
 
 
+def _stream(phase: str, place: int) -> Callable[[Answer], Any]:
+    """What one resource takes of a phase."""
+
+    def seconds(answer: Answer) -> Any:
+        stage = answer.step if phase == "decode" else answer.first
+        return _NOWHERE if answer.single != (phase == "forward") else stage.streams[place]
+
+    return seconds
+
+
+def _loading(stream: str) -> Callable[[Answer], Any]:
+    return lambda answer: answer.loading[stream]
+
+
 _COLUMNS: dict[str, Callable[[Answer], Any]] = {
     **_times(_expected, "_s"),
     **_times(_low, "_low_s"),
@@ -222,12 +250,22 @@ _COLUMNS: dict[str, Callable[[Answer], Any]] = {
     "fits": _fits,
     "energy_j": _energy,
     "usd_per_million_tokens": _usd,
+    "usd_per_million_inferences": _usd_inferences,
     "co2e_g": _carbon,
     "battery_s": lambda _: _NOWHERE,  # rows of a battery are predicted one by one
+    "inferences_per_charge": lambda _: _NOWHERE,
+    "frame_budget_s": _frame_budget,
+    "frame_headroom": _frame_headroom,
     "unattributed_s": _unattributed,
     "top_unit": lambda answer: answer.constant("top_unit"),
     "top_unit_by_count": lambda answer: answer.constant("top_unit"),
     "forward_bound": lambda answer: _first_bound(answer, single=True),
     "prefill_bound": lambda answer: _first_bound(answer, single=False),
     "decode_bound": lambda answer: answer.step.bound,
+    **{f"load_{stream}_s": _loading(stream) for stream in LOADING},
+    **{
+        f"{phase}_{stream}_s": _stream(phase, place)
+        for phase in ("forward", "prefill", "decode")
+        for place, stream in enumerate(RUNNING)
+    },
 }

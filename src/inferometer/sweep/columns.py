@@ -1,7 +1,7 @@
 """The columns of a sweep's rows: the inputs, the summary of a profile, and why a row has no numbers.
 
-Details are further columns that rows have where they were asked for: between which bounds a time lies, and what bounds
-each phase. They take a multiple of the time.
+Details are further columns that rows have where they were asked for: between which bounds a time lies, what bounds each
+phase, and what each resource takes of it side by side. They take a multiple of the time.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ _KINDS: dict[str, Kind] = {
 }  # fmt: skip
 
 _ENDS = ("_low_s", "_high_s")  # of a time's interval
+_PHASES = ("forward", "prefill", "decode")
+RUNNING = ("compute", "memory", "host_link", "network")  # what a phase keeps busy
+LOADING = ("storage", "host_link")  # … and what loading does
 
 INPUTS = (*_TEXTS, *_COUNTS)
 COLUMNS: dict[str, Column] = {
@@ -51,11 +54,15 @@ DETAILS: dict[str, Column] = {
     column.name: column
     for column in (
         *(Column(name=entry.name, kind="number") for entry in fields(Headline) if entry.name.endswith(_ENDS)),
-        *(Column(name=f"{phase}_bound", kind="text") for phase in ("forward", "prefill", "decode")),
+        *(Column(name=f"{phase}_bound", kind="text") for phase in _PHASES),
+        *(Column(name=f"load_{stream}_s", kind="number") for stream in LOADING),
+        *(Column(name=f"{phase}_{stream}_s", kind="number") for phase in _PHASES for stream in RUNNING),
     )
 }
 _ALL = COLUMNS | DETAILS
-HIGHER_IS_BETTER = frozenset({"tokens_per_s", "batch", "prompt", "generate", "context"})
+HIGHER_IS_BETTER = frozenset({
+    "tokens_per_s", "battery_s", "inferences_per_charge", "frame_headroom", "batch", "prompt", "generate", "context",
+})  # fmt: skip
 
 _UNITS = {"_per_s": "1", "_s": "s", "_bytes": "B", "_j": "J", "_g": "g"}
 

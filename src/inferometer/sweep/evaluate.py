@@ -14,12 +14,14 @@ import numpy as np
 
 from inferometer.catalog.engines import require_effects
 from inferometer.core.graph import is_generative
+from inferometer.cost.energy import energy_costs
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.precision import counted_precision
 from inferometer.cost.ready import Layout, make_layout, on_device
 from inferometer.cost.request import encodes_prompt
 from inferometer.errors import DomainError
 from inferometer.sweep.answer import Answer, joined
+from inferometer.sweep.columns import LOADING
 from inferometer.sweep.group import Member, Result, evaluated, group_of
 from inferometer.sweep.singly import one_by_one
 from inferometer.sweep.stage import absent_stage, spread_stages
@@ -44,17 +46,23 @@ def evaluate_chunk(study: Study, chunk: Chunk) -> list[Answer | SweepTable]:
     questions = study.questions_in(chunk.combinations)
     return [
         part
-        for _, of_one_graph in groupby(questions, key=lambda question: id(question.graph))
+        for _, of_one_graph in groupby(questions, key=lambda question: (id(question.graph), _is_special(question)))
         for part in _evaluate([*of_one_graph], sizes, details=study.details, dense=dense)
     ]
 
 
+def _is_special(question: Question) -> bool:
+    """Whether rows are predicted one by one: their steps differ, on two machines, from a battery, energy by the op."""
+    options, device = question.options, question.device
+    counted = energy_costs(device, options) or options.battery or device.battery_j
+    return bool(options.chunk or options.speculative or question.prefill_on or counted)
+
+
 def _evaluate(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense: bool) -> list[Answer | SweepTable]:
     """Every row of some combinations of one graph. What cannot be has a reason instead of numbers."""
-    graph, options = questions[0].graph, questions[0].options
+    graph = questions[0].graph
     parts: list[Sizes] = []  # that each have one plan for all of their rows
-    singly = options.chunk or options.speculative  # the steps differ from row to row
-    if not singly and options.energy is None and options.battery is None:
+    if not _is_special(questions[0]):
         if "encoder" not in graph.metadata.get("default_sizes", {}):
             parts = [sizes]
         elif encodes_prompt(graph) and None not in sizes.prompt:
@@ -123,10 +131,10 @@ def _assembled(  # noqa: PLR0913 - what an answer is made of
 ) -> Answer:
     """One answer for all combinations, in their order."""
     count = len(questions)
-    numbers = np.full((3, count), np.nan)
+    numbers = np.full((3 + len(LOADING), count), np.nan)
     for result in results:
         numbers[:, result.places] = result.numbers
-    room, usd, unattributed = numbers.reshape(3, count, 1, 1, 1, 1)
+    room, usd, unattributed, *loading = numbers.reshape(-1, count, 1, 1, 1, 1)
     absent = absent_stage(details=details)
     return Answer(
         shape=(count, *asked.shape),
@@ -140,6 +148,8 @@ def _assembled(  # noqa: PLR0913 - what an answer is made of
         unattributed_s=unattributed,
         room_bytes=room,
         usd_rate=usd,
+        loading=dict(zip(LOADING, loading, strict=True)),
+        frame_rate=questions[0].options.frame_rate,
         grams_per_j=carbon_grams(1.0, questions[0].options.place),
         single=not is_generative(questions[0].graph),
         reasons=reasons,

@@ -12,9 +12,9 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from inferometer.asking.ask import ask
 from inferometer.asking.question import CalibrationChoices, Question
-from inferometer.catalog.engines import require_effects
+from inferometer.asking.roof import roof_for
+from inferometer.catalog.engines import default_runtime, require_effects
 from inferometer.catalog.places import instance
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
@@ -25,10 +25,11 @@ from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.options import Options
+from inferometer.cost.unused import unused
 from inferometer.errors import DomainError, UnknownNameError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from inferometer.cost.options import Place
 
@@ -142,6 +143,7 @@ class Study:
                 calibration=None if which is None else self.calibrations[which],
                 roof=question.roof,
                 threads=question.threads,
+                prefill_on=question.prefill_on,
             )
 
     def _workload(self, number: int) -> Workload:
@@ -184,13 +186,15 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     calibrated: bool = True,
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
+    prefill_on: Device | None = None,
     details: bool = False,
     chunk_rows: int = CHUNK_ROWS,
 ) -> Study:
     """The cross product of the lists in `axes`, whose keys are AXES; a single value is a list of one.
 
     Models are Graphs, devices Devices, runtimes names or RuntimeEffects; `details` adds the columns of that name. With
-    `calibrated` each row is answered from the calibration that `predict` would take. What no row could hold is refused.
+    `calibrated` each row is answered from the calibration that `predict` would take. `prefill_on` reads every prompt on
+    another device. What no row could hold is refused.
     """
     for name in axes:
         if name not in AXES:
@@ -199,21 +203,33 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     _require_kinds(found)
     counts = {name: tuple(_whole(name, value) for value in found[name]) for name in COUNTED}
     formats = {name: tuple(_format(value) for value in found[name]) for name in ("weights", "activations", "kv")}
-    plans = product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
+    plans = tuple(
+        Parallel(tp=tp, pp=pp, ep=ep, dp=dp)  # type: ignore[arg-type]  # none is None
+        for tp, pp, ep, dp in product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
+    )
     if chunk_rows < 1:
         raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
     _require_place((options or Options()).place)
     runtimes = [None if value is None else require_effects(value) for value in found["runtimes"]]
     sized = _options_by_model(options or Options(), found["models"])
     questions = tuple(
-        ask(graph, on=device, runtime=runtime, calibrated=calibrated, options=sized[id(graph)])
+        Question(
+            graph=graph,
+            device=device,
+            runtime=runtime or default_runtime(device, graph),
+            options=sized[id(graph)],
+            calibrated=calibrated,
+            roof=roof_for(device),
+            prefill_on=prefill_on,
+        )
         for graph, device, runtime in product(found["models"], found["devices"], runtimes)
     )
+    _require_used(questions, plans)
     used, chosen = _chosen(questions, product(*formats.values()), calibrations)
     return Study(
         questions=questions,
         **formats,
-        parallel=tuple(Parallel(tp=tp, pp=pp, ep=ep, dp=dp) for tp, pp, ep, dp in plans),  # type: ignore[arg-type]  # none is None
+        parallel=plans,
         image=counts["image"],
         sizes=Sizes(**{name: counts[name] for name in ("batch", "prompt", "generate", "context")}),  # type: ignore[arg-type]  # as above
         calibrations=used,
@@ -259,6 +275,20 @@ def _chosen(
         else:
             chosen.append(used.setdefault(id(calibration), (len(used), calibration))[0])
     return tuple(calibration for _, calibration in used.values()), tuple(chosen)
+
+
+def _require_used(questions: Sequence[Question], plans: Sequence[Parallel]) -> None:
+    """Refuse an option that no combination uses. One that some use holds for those."""
+    reasons: dict[str, str] | None = None
+    for question, plan in product(questions, plans):
+        found = unused(
+            question.graph, question.device, plan, question.options, two_machines=question.prefill_on is not None
+        )
+        reasons = {name: reason for name, reason in (reasons or found).items() if name in found}
+        if not reasons:
+            return
+    for reason in (reasons or {}).values():
+        raise DomainError(reason, remedy="Leave it out: no row would use it.")
 
 
 def _require_place(place: Place) -> None:

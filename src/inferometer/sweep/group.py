@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,12 @@ from inferometer.core.frozen import frozen
 from inferometer.core.workload import Parallel
 from inferometer.cost.energy import PowerModel, power_model
 from inferometer.cost.memory.fit import capacity_of, reserve_of
-from inferometer.cost.money import hourly_price, million_tokens_usd
+from inferometer.cost.money import hourly_price, million_usd
 from inferometer.cost.options import Options
-from inferometer.cost.phases import Site, site_of
+from inferometer.cost.phases import Site, load_phase, site_of
 from inferometer.cost.ready import ReadyGraph
 from inferometer.errors import DomainError
+from inferometer.sweep.columns import LOADING
 from inferometer.sweep.points import points_of, price_points
 from inferometer.sweep.stage import Stage, absent_stage
 from inferometer.sweep.workloads import Asked, Shares, shares_of
@@ -82,7 +83,7 @@ class Group:
         if host.sampling_s is not None:
             found = found.with_host(host.sampling_s)
         if host.detokenise_s_per_token is not None:
-            writes = np.nan_to_num(asked.generate) > 0
+            writes = (np.nan_to_num(asked.generate) > 0) | ~np.isnan(asked.context)
             found = found.with_host(np.where(writes, host.detokenise_s_per_token * asked.batch, 0.0))
         return found.only(~np.isnan(asked.context) | (np.nan_to_num(asked.generate) > 1))
 
@@ -105,7 +106,10 @@ class Group:
         return np.stack([each.weights_bytes + used[id(each.passing)] for each in residencies]).reshape(-1, *shape)
 
     def numbers(self) -> tuple[list[float], ...]:
-        """Of each member: room in memory, dollars for a million tokens at one a second, seconds on no op; or NaN."""
+        """Of each member: room in memory, dollars for a million tokens at one a second, seconds on no op; or NaN.
+
+        With details also the seconds that storage and the host link take to load it.
+        """
         prices = _prices(self.members, self.parallel.devices, self.options)
         capacities = [capacity_of(member.device) for member in self.members]
         rooms = [
@@ -113,7 +117,14 @@ class Group:
             for member, capacity in zip(self.members, capacities, strict=True)
         ]
         steps = [member.ready.plan.overheads.step_s for member in self.members]
-        return rooms, prices, [0.0 if step is None else self.site.stretch * float(step) for step in steps]
+        outside = [0.0 if step is None else self.site.stretch * float(step) for step in steps]
+        loads = [self._load(member) if self.details else {} for member in self.members]
+        return rooms, prices, outside, *([load.get(name, np.nan) for load in loads] for name in LOADING)
+
+    def _load(self, member: Member) -> Mapping[str, float]:
+        site = site_of(member.device, member.ready.graph, self.parallel, self.options)
+        phase, _ = load_phase(member.ready, member.device, site, self.options)
+        return {} if phase is None else phase.streams
 
 
 def group_of(  # noqa: PLR0913 - what a group is evaluated with
@@ -149,7 +160,7 @@ def _prices(members: Sequence[Member], devices: int, options: Options) -> list[f
     for device in (member.device for member in members):
         if id(device) not in known:
             price = hourly_price(device, devices, options.place)
-            known[id(device)] = np.nan if price is None else float(million_tokens_usd(price, 1.0))
+            known[id(device)] = np.nan if price is None else float(million_usd(price, 1.0))
     return [known[id(member.device)] for member in members]
 
 

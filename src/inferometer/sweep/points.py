@@ -9,6 +9,7 @@ import numpy as np
 from inferometer.cost.price.price import BOUNDS
 from inferometer.cost.price.step import Sums
 from inferometer.cost.price.together import sums_together
+from inferometer.sweep.columns import RUNNING
 from inferometer.sweep.stage import Stage
 
 if TYPE_CHECKING:
@@ -55,12 +56,13 @@ def price_points(  # noqa: PLR0913 - a phase, where, and how much of it
     if not details:
         return Stage(seconds=time.reshape(1, -1, *shape), energy_j=joules, bytes=np.array(np.nan))
     found = [_details(plan, sizes, phase, once=once) for plan in plans]
-    low, high = np.stack([ends for ends, _ in found], axis=1)
+    low, high = np.stack([ends for ends, _, _ in found], axis=1)
     # the last bit may differ between the two ways to add up
     ends = np.minimum(site.stretch * low, time), np.maximum(site.stretch * high, time)
     seconds = np.stack([time, *ends]).reshape(3, -1, *shape)
-    bound = np.stack([names for _, names in found]).reshape(-1, *shape)
-    return Stage(seconds=seconds, energy_j=joules, bytes=np.array(np.nan), bound=bound)
+    bound = np.stack([names for _, names, _ in found]).reshape(-1, *shape)
+    streams = site.stretch * np.stack([streams for _, _, streams in found], axis=1).reshape(len(RUNNING), -1, *shape)
+    return Stage(seconds=seconds, energy_j=joules, bytes=np.array(np.nan), bound=bound, streams=streams)
 
 
 def _alone(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> Sums:
@@ -106,11 +108,17 @@ def _joules(site: Site, time: Any, sums: Sums) -> Any:
     return site.devices * site.power.joules(time_s=time, computing_s=computing, waiting_s=idle)
 
 
-def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any]:
-    """The low and the high end of a step's seconds, [2, n], and what bounds it, [n]."""
-    steps = [plan.step(part, phase, once=once) for part in _pieces(plan, sizes)]
+def _details(plan: Plan, sizes: Sizes, phase: str, *, once: bool) -> tuple[Any, Any, Any]:
+    """The low and the high end of a step's seconds, [2, n], what bounds it, [n], what each resource takes, [4, n]."""
+    steps, length = [plan.step(part, phase, once=once) for part in _pieces(plan, sizes)], _length(sizes)
     ends = np.concatenate([np.stack(step.interval()) for step in steps], axis=1)
-    return ends[:, : _length(sizes)], np.concatenate([_bounds(step) for step in steps])[: _length(sizes)]
+    streams = np.concatenate([_streams(step) for step in steps], axis=1)
+    return ends[:, :length], np.concatenate([_bounds(step) for step in steps])[:length], streams[:, :length]
+
+
+def _streams(step: Step) -> Any:
+    streams = step.streams()
+    return np.stack([streams[name] for name in RUNNING])
 
 
 def _bounds(step: Step) -> Any:

@@ -48,6 +48,7 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     calibrated: bool = True,
     calibrations: Iterable[Calibration] = (),
     options: Options | None = None,
+    prefill_on: str | Device | None = None,
     details: bool = False,
     engine: str = "local",
 ) -> Rows:
@@ -56,7 +57,8 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
     Models and devices are names, paths or values. What is not given is left to the model and the device. The rows are
     columns of numpy arrays; one that cannot be says why. Each is answered from the calibration that `predict` would
     take, or from one of `calibrations` where one is of its device and runtime; `calibrated=False` leaves those out that
-    are kept. `details` adds the low and high end of each time, and what bounds each phase. `engine`: see ENGINES.
+    are kept. `options` and `prefill_on` hold for all rows, as in `predict`. `details` adds the low and high end of each
+    time, what bounds each phase, and what each resource takes of it. `engine`: see ENGINES.
     """
     axes: dict[str, Any] = {
         "models": [model_graph(model) for model in _listed(models)],
@@ -65,7 +67,13 @@ def sweep(  # noqa: PLR0913 - the axes, and what holds for all rows
         "dp": dp, "image": image, "batch": batch, "prompt": prompt, "generate": generate, "context": context,
     }  # fmt: skip
     study = study_of(
-        axes, calibrated=calibrated, calibrations=calibrations, options=options, details=details, chunk_rows=_HELD_ROWS
+        axes,
+        calibrated=calibrated,
+        calibrations=calibrations,
+        options=options,
+        prefill_on=None if prefill_on is None else device_for(prefill_on),
+        details=details,
+        chunk_rows=_HELD_ROWS,
     )
     return run_study(study, engine=engine)
 

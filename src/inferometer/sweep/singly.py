@@ -36,7 +36,11 @@ def _row(question: Question, *, details: bool) -> dict[str, Any]:
         workload = replace(question.workload, precision=question.basis().precision)
         return {**_inputs(question, workload), "reason": str(error)}
     row = {**_inputs(question, profile.workload), **asdict(profile.summary)}
-    return row | {f"{phase.name}_bound": phase.bound for phase in profile.phases} if details else row
+    if not details:
+        return row
+    bounds = {f"{phase.name}_bound": phase.bound for phase in profile.phases}
+    streams = {f"{phase.name}_{name}_s": time_s for phase in profile.phases for name, time_s in phase.streams.items()}
+    return row | bounds | streams
 
 
 def _inputs(question: Question, workload: Workload) -> dict[str, Any]:

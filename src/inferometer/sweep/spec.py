@@ -8,17 +8,20 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any
 
+from inferometer.asking.ask import model_graph
+from inferometer.catalog import link
 from inferometer.core.frozen import frozen
-from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place
+from inferometer.cost.options import Battery, EnergyCosts, HostCosts, Offload, Options, Place, Speculative
 from inferometer.errors import DomainError, FormatError, UnknownNameError
 from inferometer.sweep.grid import AXES, COUNTED
 
 _TABLES: dict[str, Any] = {
     "place": Place, "host": HostCosts, "offload": Offload, "energy": EnergyCosts, "battery": Battery,
+    "speculative": Speculative,
 }  # fmt: skip
-_NUMBERS = (
+_PLAIN = (
     "chunk", "cached_prefix", "micro_batches", "overlap", "imbalance", "sequence_parallel", "steps",
-    "storage_bytes_per_s",
+    "storage_bytes_per_s", "frame_rate", "link", "overrides", "sizes",
 )  # fmt: skip
 _FLAGS = ("priors", "details")
 _RANGE = re.compile(r"(\d+)(?:-(\d+)(?:([+*])(\d+))?)?")
@@ -29,11 +32,13 @@ _MOST_VALUES = 10_000_000
 class Spec:
     """The lists by axis, with models and devices by name, and what holds for all rows.
 
-    With `priors` the calibrations of devices are left out; with `details` rows have the columns of that name.
+    `prefill_on` is another device, by name. With `priors` the calibrations of devices are left out; with `details` rows
+    have the columns of that name.
     """
 
     axes: Mapping[str, Any] = field(default_factory=dict)
     options: Options = field(default_factory=Options)
+    prefill_on: str | None = None
     priors: bool = False
     details: bool = False
 
@@ -44,13 +49,16 @@ def parse_spec(text: str, name: str) -> Spec:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise FormatError(f"{name} is no TOML file: {error}.") from None
-    _require_known(found, (*AXES, "options", *_FLAGS), f"key of {name}")
+    _require_known(found, (*AXES, "options", "prefill_on", *_FLAGS), f"key of {name}")
+    reader = found.pop("prefill_on", None)
+    if reader is not None and not isinstance(reader, str):
+        raise FormatError(f"prefill_on of {name} is {reader!r}.", remedy="Write the name of a device.")
     options, flags = found.pop("options", {}), {key: found.pop(key, False) for key in _FLAGS}
     for key, value in flags.items():
         if not isinstance(value, bool):
             raise FormatError(f"{key} of {name} is {value!r}.", remedy="Write true or false.")
     axes = {key: _read_axis(key, value) for key, value in found.items()}
-    return Spec(axes=axes, options=_options(options, name), **flags)
+    return Spec(axes=axes, options=_options(options, name), prefill_on=reader, **flags)
 
 
 def _require_known(found: Mapping[str, Any], known: tuple[str, ...], kind: str) -> None:
@@ -66,7 +74,7 @@ def _read_axis(key: str, value: Any) -> Any:
 def _options(found: Any, name: str) -> Options:
     if not isinstance(found, dict):
         raise FormatError(f"options of {name} is no table.", remedy="Write [options] and a line for each.")
-    _require_known(found, (*_NUMBERS, *_TABLES, "sizes"), f"option of {name}")
+    _require_known(found, (*_PLAIN, *_TABLES, "sizes"), f"option of {name}")
     values = dict(found)
     if not isinstance(values.get("sizes", {}), dict):
         raise FormatError(f"sizes of {name} is no table.", remedy="Write [options.sizes] and a line for each.")
@@ -75,11 +83,20 @@ def _options(found: Any, name: str) -> Options:
             if not isinstance(values[key], dict):
                 raise FormatError(f"{key} of {name} is no table.", remedy=f"Write [options.{key}] and a line for each.")
             _require_known(values[key], kind.__slots__, f"key of {name}'s {key}")
-            values[key] = kind(**values[key])
+            values[key] = values[key] | _found(key, values[key])
     try:
-        return Options(**values)
+        tables = {key: kind(**values[key]) for key, kind in _TABLES.items() if key in values}
+        if "link" in values:
+            values["link"] = link(values["link"])
+        return Options(**{**values, **tables})
     except TypeError:
         raise FormatError(f"An option of {name} has a value of another kind than it takes.") from None
+
+
+def _found(key: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    """What a table names and the options hold: the model that drafts."""
+    draft = table.get("draft") if key == "speculative" else None
+    return {"draft": model_graph(draft)} if isinstance(draft, str) else {}
 
 
 def parse_axis(axis: str, text: str) -> list[Any]:

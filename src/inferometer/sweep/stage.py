@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from inferometer.core.frozen import frozen
 from inferometer.cost.phases import LOOSE
+from inferometer.sweep.columns import RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,13 +22,15 @@ class Stage:
     """Arrays have the axes combination, batch, prompt, generate, context; NaN stands for what is not there.
 
     `seconds` has an axis before those: the expected time, and with details also the low and the high end. `bound` is
-    what most of the time is bound by; None without details.
+    what most of the time is bound by, `streams` (with an axis before, in the order of RUNNING) what each resource takes
+    of one pass by itself; both are None without details.
     """
 
     seconds: Any
     energy_j: Any
     bytes: Any
     bound: Any = None
+    streams: Any = None
 
     @property
     def time_s(self) -> Any:
@@ -45,7 +48,7 @@ class Stage:
         return replace(self, seconds=times * self.seconds, energy_j=times * self.energy_j)
 
     def after(self, other: Stage) -> Stage:
-        """Both, the other one first; what bounds this one stays."""
+        """Both, the other one first; what bounds this one stays, and what it keeps busy."""
         return replace(self, seconds=other.seconds + self.seconds, energy_j=other.energy_j + self.energy_j)
 
     def with_host(self, constant_s: Any) -> Stage:
@@ -58,13 +61,15 @@ class Stage:
         if known.all():
             return self
         bound = None if self.bound is None else np.where(known, self.bound, None)
-        return replace(self, seconds=np.where(known, self.seconds, np.nan), bound=bound)
+        streams = None if self.streams is None else np.where(known, self.streams, np.nan)
+        return replace(self, seconds=np.where(known, self.seconds, np.nan), bound=bound, streams=streams)
 
 
 def absent_stage(*, details: bool) -> Stage:
     nothing = np.full((3 if details else 1, 1, 1, 1, 1, 1), np.nan)
     bound = np.full((1, 1, 1, 1, 1), None, dtype=object) if details else None
-    return Stage(seconds=nothing, energy_j=nothing[0], bytes=nothing[0], bound=bound)
+    streams = np.full((len(RUNNING), 1, 1, 1, 1, 1), np.nan) if details else None
+    return Stage(seconds=nothing, energy_j=nothing[0], bytes=nothing[0], bound=bound, streams=streams)
 
 
 def spread_stages(stages: Sequence[tuple[Sequence[int], Stage]], combinations: int) -> Stage:
@@ -83,4 +88,4 @@ def spread_stages(stages: Sequence[tuple[Sequence[int], Stage]], combinations: i
             found[..., places, :, :, :, :] = values
         return found
 
-    return Stage(seconds=whole("seconds"), energy_j=whole("energy_j"), bytes=whole("bytes"), bound=whole("bound"))
+    return Stage(**{entry.name: whole(entry.name) for entry in fields(Stage)})

@@ -126,7 +126,7 @@ def _completed(graph: Graph, prompt: Any, generate: Any, context: Any) -> tuple[
 
 
 def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options) -> list[Any]:
-    """What speaks against rows: tokens that do not fit into the window."""
+    """What speaks against rows: tokens that do not fit into the window, and options for tokens that are not there."""
     prompt, generate, context = sizes
     limit = np.inf if graph.context_limit is None else graph.context_limit
     found = []
@@ -143,6 +143,10 @@ def _reasons(graph: Graph, sizes: tuple[Any, Any, Any], options: Options) -> lis
         if not encodes_prompt(graph):
             bad = (prompt + np.nan_to_num(generate) > limit) | (options.cached_prefix >= prompt)
             told(bad, complete, prompt, generate, _whether(context))
+        if options.cached_prefix or options.host.tokenise_s_per_token:
+            told(np.isnan(prompt), complete, prompt, generate, _whether(context))
+        if options.host.detokenise_s_per_token:
+            told((generate == 0) & np.isnan(context), complete, prompt, generate, _whether(context))
     else:
         told(prompt > limit, complete, prompt)
         if takes_prompt(graph) and "query" not in options.sizes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.ask import ask
-from inferometer.asking.change import parse_change
+from inferometer.asking.change import OF_PROMPT, parse_change
 from inferometer.asking.gains import gain_of
 from inferometer.errors import DomainError
 
@@ -89,7 +89,10 @@ def fit(  # noqa: PLR0913 - everything that memory depends on
 
 
 def gains(question: Question, changes: Sequence[str]) -> list[dict[str, Any]]:
-    """What each change would gain in the phase that repeats. A change that is impossible has an `error` instead."""
+    """What each change would gain in the phase that repeats, or in reading the prompt where that is what it changes.
+
+    A change that is impossible has an `error` instead.
+    """
     before = question.answer()
     return [_gain(question, before, change) for change in changes]
 
@@ -100,7 +103,9 @@ def _gain(question: Question, before: Profile, change: str) -> dict[str, Any]:
         after = question.changed(parsed).answer()
     except DomainError as error:
         return {"change": change, "error": str(error)}
-    if before.steady is None or (gain := gain_of(change, before.steady.name, before, after)) is None:
+    repeating = before.steady.name if before.steady is not None else ""
+    phase = "prefill" if parsed.key in OF_PROMPT and before.phase("prefill") is not None else repeating
+    if (gain := gain_of(change, phase, before, after)) is None:
         return {"change": change, "error": "There is no phase that repeats."}
     return {
         "change": change,

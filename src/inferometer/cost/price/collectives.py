@@ -55,9 +55,14 @@ def message_seconds(  # noqa: PLR0913 - what a message is, and what hides it
     return exposed_communication(time=time, overlap=overlap)
 
 
+def chosen_link(device: Device, link: Link | None = None) -> Link | None:
+    """The link given, the devices' own, their network, or the host's bus."""
+    return link or device.peer_link or device.network_link or device.host_link
+
+
 def between_devices(device: Device, link: Link | None = None) -> Link:
-    """The link that devices of a kind talk over: the one given, their own, or the host's bus."""
-    chosen = link or device.peer_link or device.host_link
+    """The link that devices of a kind talk over, with a bandwidth."""
+    chosen = chosen_link(device, link)
     if chosen is None or chosen.bandwidth_bytes_per_s is None:
         raise DomainError(
             f"{device.name} has no link to another device whose bandwidth is known.",

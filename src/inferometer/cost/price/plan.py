@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device, Link
+from inferometer.core.device import Device, Link, Origin, Sourced
 from inferometer.core.engine import Overheads
 from inferometer.cost.precision import arithmetic_for
 from inferometer.cost.price.collectives import between_devices, message_floor, message_seconds
@@ -80,6 +80,7 @@ class Plan:
             step_s=0.0 if once else pace.step_s,
             far=far,
             rates=rates,
+            rows=self.prepared.rows,
             host_s=waiting,
         )
 
@@ -92,6 +93,8 @@ class Plan:
     def pace(self, phase: str) -> Pace:
         if phase not in self.paces:
             rates, overheads = self.rates_in(phase), self.overheads
+            compute_share, compute_ramp_s = self._stated(rates, "compute")
+            memory_share, memory_ramp_s = self._stated(rates, "memory")
             captured = phase in overheads.captured
             kernel, host, step = (
                 0.0 if each is None else float(each)
@@ -100,15 +103,34 @@ class Plan:
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
-                compute_share=rates.compute_share,
-                compute_ramp_s=rates.compute_ramp_s,
-                memory_share=rates.memory_share,
-                memory_ramp_s=rates.memory_ramp_s,
+                compute_share=compute_share,
+                compute_ramp_s=compute_ramp_s,
+                memory_share=memory_share,
+                memory_ramp_s=memory_ramp_s,
                 overhead_s=kernel * rates.launches,
                 host_s=host * rates.launches,
                 step_s=step,
             )
         return self.paces[phase]
+
+    def _stated(self, rates: Rates, stream: Literal["compute", "memory"]) -> tuple[Any, Any]:
+        """The share of a peak that each row reaches, and its ramp: what the device's row states instead of a prior."""
+        share, ramp = getattr(rates, f"{stream}_share"), getattr(rates, f"{stream}_ramp_s")
+        stated = getattr(self.device.shares, stream)
+        if stated is None:
+            return share, ramp
+        return np.where(rates.tabled, share, float(stated)), np.where(rates.tabled, ramp, 0.0)
+
+    def origins_in(self, phase: str) -> tuple[Origin, ...]:
+        """Where the rates of each row come from."""
+        rates, shares = self.rates_in(phase), self.device.shares
+        stated = shares.compute or shares.memory
+        if stated is None:
+            return rates.origins
+        return tuple(
+            origin if tabled else stated.origin
+            for origin, tabled in zip(rates.origins, rates.tabled[:, 0].tolist(), strict=True)
+        )
 
     def ideals(self, quantities: Quantities) -> tuple[Any, Any]:
         """Seconds of arithmetic and of memory at their peaks, with what the runtime does on top of the ops' work."""
@@ -137,10 +159,7 @@ class Plan:
         return seconds
 
     def _message(self, row: OpRow, nbytes: Any) -> tuple[Any, Any]:
-        link, share = between_devices(self.device, self.link), 1.0
-        prior = prior_for(self.device.unit, ("collective",))
-        if prior is not None and prior.link_share is not None:
-            share = float(prior.link_share)
+        link, share = between_devices(self.device, self.link), self._link_share(self.device.shares.network)
         function, devices = row.op["function"], row.op["devices"]
         exposed = 1 - self.overlap
         floor = message_floor(function, devices, nbytes, link) * exposed
@@ -154,9 +173,14 @@ class Plan:
                 remedy="Keep every layer on the device, or give the link in a device file.",
             )
         ideal = nbytes / require_rate(link.bandwidth_bytes_per_s, f"The bandwidth of {link.name}")
+        return ideal / self._link_share(self.device.shares.host), ideal
+
+    def _link_share(self, stated: Sourced | None) -> float:
+        """The share of a link's bandwidth that messages reach: the device's own, else its class's."""
+        if stated is not None:
+            return float(stated)
         prior = prior_for(self.device.unit, ("collective",))
-        share = 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
-        return ideal / share, ideal
+        return 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
 
 
 def plan_of(  # noqa: PLR0913 - what a plan is made of
@@ -173,6 +197,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         raise DomainError(f"overlap is a share from 0 to 1, and not {overlap!r}.")
     levels = levels_of(device)
     inverse, arithmetic, notes = _inverse_peaks(prepared, device)
+    notes = (*notes, *_stated_shares(device))
     if calibration is not None:
         notes = (*notes, _calibrated_by(calibration), *calibration.notes)
     return Plan(
@@ -211,11 +236,27 @@ def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], 
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
             inverse[counted.key][counted.rows, 0] = 1 / peak
+            if device.peaks[found.name].origin == "prior":
+                notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:
                 arithmetic[found.name] = None
         if found.note:
             notes[found.note] = None
     return inverse, tuple(arithmetic), tuple(notes)
+
+
+def _stated_shares(device: Device) -> list[str]:
+    """What is said where a device's own row states what it reaches of its peaks."""
+    named = {"peaks": device.shares.compute, "memory bandwidth": device.shares.memory}
+    known = {what: share for what, share in named.items() if share is not None}
+    stated = " and ".join(f"{100 * share.value:.3g} % of its {what} ({share.source})" for what, share in known.items())
+    return [f"{device.name} reaches {stated} where nothing was measured, as its row states."] if stated else []
+
+
+def _estimated_peak(device: Device, name: str) -> str:
+    """What is said where a peak is an estimate and not the maker's figure: the floor is one, too."""
+    peak = device.peaks[name]
+    return f"The {name} peak of {device.name} is an estimate: {peak.note or peak.source}."
 
 
 def _overheads(prepared: Prepared, device: Device, calibration: Calibration | None) -> Overheads:

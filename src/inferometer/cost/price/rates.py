@@ -67,7 +67,8 @@ class Rates:
     `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` (its members are 1) err
     together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
     tables of are `covered`; `dims` are their sizes that vary, each with the share of it that one device has, and
-    `moved` what is counted from their work. `launches` are the kernels of a row.
+    `moved` what is counted from their work. `launches` are the kernels of a row. What a device states of its own
+    utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing.
     """
 
     compute_share: Any
@@ -80,6 +81,7 @@ class Rates:
     host_spread: float
     groups: Mapping[str, Any]
     in_steps: Any
+    tabled: Any
     origins: tuple[Origin, ...]
     covered: tuple[Covered, ...]
     dims: tuple[tuple[Dim, float], ...]
@@ -134,6 +136,7 @@ def _made(
     origins: list[Origin] = []
     groups: list[str] = []
     whole: list[bool] = []
+    tabled: list[bool] = []
     covered: list[Covered] = []
     dims: dict[tuple[Dim, float], int] = {}
     for number, row in enumerate(rows):
@@ -145,6 +148,7 @@ def _made(
         groups.append(tables[0].op_class if tables else "prior")
         factor = factor_for(calibration, classes)
         whole.append(factor is not None or row.op_class in FREE)
+        tabled.append(bool(tables) or row.op_class in FREE | {"collective"})
         factor = 1.0 if factor is None else factor
         if tables and calibration is not None:
             covered += _covered(number, row, tables, factor, dims)
@@ -165,6 +169,7 @@ def _made(
         host_spread=residuals.get("host", _HOST_RESIDUAL),
         groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
         in_steps=np.array(whole)[:, None],
+        tabled=np.array(tabled)[:, None],
         origins=tuple(origins),
         covered=tuple(covered),
         dims=tuple(dims),

@@ -11,6 +11,7 @@ import numpy as np
 
 from inferometer.cost.price.price import Levels, Priced, exposed_host, price_streams
 from inferometer.cost.price.rates import Rates
+from inferometer.cost.work.collect import OpRow
 from inferometer.cost.work.prepare import Quantities
 
 EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
@@ -45,6 +46,7 @@ class Step:
     step_s: float  # spent once, on no op
     far: Any  # of each row: how far it lies outside of its table, as a logarithm
     rates: Rates
+    rows: tuple[OpRow, ...] = ()
     host_s: Any = 0.0  # of each row: what it waits for the host
 
     def interval(self) -> tuple[Any, Any]:
@@ -71,6 +73,19 @@ class Step:
         """A price summed over the step: `time_s`, `floor_s`, `compute_s` …, one number a column."""
         total = over_rows(self.counts, _spread(getattr(self.priced, name), self.priced.time_s))
         return total + self.step_s if name == "time_s" else total
+
+    def streams(self) -> dict[str, Any]:
+        """Seconds of each resource by itself, one number a column; a link is the host's where weights come over it."""
+        collective = np.array([row.op_class == "collective" for row in self.rows])
+        link = 0.0 if self.priced.link_s is None else self.priced.link_s
+        link = _spread(link, self.priced.time_s)
+        return {
+            "compute": self.total("compute_s"),
+            "memory": self.total("memory_s"),
+            "host_link": over_rows(self.counts * ~collective, link),
+            "network": over_rows(self.counts * collective, link),
+            "overhead": self.total("overhead_s") + self.step_s,
+        }
 
     def sums(self) -> Sums:
         return sums_of(self.priced, self.counts, self.step_s)
