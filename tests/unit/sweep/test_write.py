@@ -214,11 +214,13 @@ def test_a_sweep_that_cannot_begin_leaves_nothing_behind(tmp_path):
         stream(small(), path, engine="spark://x")
     with pytest.raises(DomainError, match="one process or more"):
         stream(small(), path, engine="local:0")
-    with pytest.raises(InferometerError, match="no folder"):
-        stream(small(), tmp_path / "missing" / "rows.csv")
+    taken = tmp_path / "taken"
+    taken.touch()
+    with pytest.raises(InferometerError, match="cannot be made"):
+        stream(small(), taken / "rows.csv")
     with pytest.raises(DomainError, match="does not say what to write"):
         stream(small(), tmp_path / "rows.txt")
-    assert [*tmp_path.iterdir()] == []
+    assert [*tmp_path.iterdir()] == [taken]
 
 
 def test_several_processes_give_the_same_rows(tmp_path, rows):
