@@ -435,8 +435,10 @@ def test_the_best_rates_are_of_the_median_of_an_ops_repetitions():
 
 
 def test_a_device_takes_the_rates_that_were_reached():
-    device = Device(name="d", title="D", vendor="v", unit="cpu", kind="desktop", peaks={"i8": told(5.0)}, memories=(
-        Memory(level="dram", capacity_bytes=told(8.0)), Memory(level="l2", bandwidth_bytes_per_s=told(9.0))))  # fmt: skip
+    levels = (Memory(level="dram", capacity_bytes=told(8.0)), Memory(level="l2", bandwidth_bytes_per_s=told(9.0)))
+    device = Device(
+        name="d", title="D", vendor="v", unit="cpu", kind="desktop", peaks={"i8": told(5.0)}, memories=levels
+    )
     rated = with_rates(device, replace(unit_rates("f32"), flop_per_s=7.0, bytes_per_s=3.0))
     assert {name: peak.value for name, peak in rated.peaks.items()} == {"i8": 5.0, "f32": 7.0}
     assert [memory.bandwidth_bytes_per_s and memory.bandwidth_bytes_per_s.value for memory in rated.memories] == [
@@ -451,8 +453,8 @@ def test_a_device_takes_the_rates_that_were_reached():
 
 def test_small_ops_take_their_floor_until_enough_ran_alone():
     beside = Beside(kernel_s=0.5)
-    beside.add([point(classes=("linear",)), point(classes=("vector",), floor=0.0), *(
-        point(seconds=2.5, floor=1.0, classes=("vector",), probe=f"p{n}", rows=1.0 + n) for n in range(7))])  # fmt: skip
+    alone = [point(2.5, 1.0, f"p{n}", 1.0 + n, classes=("vector",)) for n in range(7)]
+    beside.add([point(classes=("linear",)), point(classes=("vector",), floor=0.0), *alone])
     assert len(beside.points) == 7
     small = replace(work("v", "vector"), floor_s=4.0, axes={"elements": 5.0, "bytes": 8.0})
     assert beside.seconds(small) == 4.0
