@@ -12,6 +12,7 @@ from inferometer.core import Block, Calibration, Graph, Memory, Parallel, Precis
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.profile import Phase
 from inferometer.core.workload import Workload
+from inferometer.cost.disaggregate import handed_over
 from inferometer.cost.energy import PowerModel, power_model
 from inferometer.cost.exact import ceil_log2, larger, smaller
 from inferometer.cost.headline import headline_times, with_repeats
@@ -36,6 +37,7 @@ from inferometer.cost.request import completed, decode_context, last_tokens, pre
 from inferometer.cost.work.classes import attention_path, class_of, class_path, dims_of, is_padded
 from inferometer.cost.work.collect import collect
 from inferometer.cost.work.count import coverage, known_part, with_formats
+from inferometer.cost.work.fusion import Fused, fuse
 from inferometer.cost.work.polynomial import NotPolynomialError, Polynomial, spread_monomials
 from inferometer.cost.work.prepare import Terms, prepare
 from inferometer.cost.work.rules import work_of
@@ -758,6 +760,36 @@ def test_a_model_fits_beside_the_runtimes_reserve_or_not_at_all():
         found = predict_graph(SMALL, device, workload=Workload(prompt=5), runtime=reserving)
         assert (found.summary.fits, len(found.findings)) == (fits, 0 if fits else 1)
     assert found.findings[0].evidence == {"needed_bytes": used + 1000, "capacity_bytes": used + 999}
+
+
+def test_two_machines_need_a_prompt_a_cache_and_something_to_write():
+    asked = Workload(prompt=5, generate=4)
+    whole = predict_graph(SMALL, MACHINE, workload=asked)
+
+    def handed(reading=whole, writing=whole):
+        return handed_over(reading, writing, cache_bytes=100e9, link=WIRE, options=Options())
+
+    found = handed()
+    assert [phase.name for phase in found.phases] == ["load", "prefill", "transfer", "decode"]
+    assert found.phase("transfer").time_s == pytest.approx(1 + 1e-6)
+    assert (found.phase("transfer").floor_s, found.phase("transfer").high_s) == (1.0, pytest.approx(2 + 2e-6))
+    assert found.summary.ttft_s == pytest.approx(whole.summary.ttft_s + 1 + 1e-6)
+    assert (found.device.count, found.summary.energy_j) == (2, None)
+    unread = replace(whole, summary=replace(whole.summary, ttft_s=None))
+    uncached = replace(whole, model=replace(whole.model, kv_bytes_per_token=None))
+    unwritten = replace(whole, workload=replace(asked, generate=None))
+    for wrong in (unread, uncached, unwritten):
+        with pytest.raises(DomainError, match="no cache that one machine could hand"):
+            handed(wrong, wrong)
+
+
+def test_an_op_that_runs_alone_writes_what_nobody_reads():
+    effects = replace(IDEAL, fusion="chains", fused=frozenset({"activation"}))
+    lone, pair = same("activation"), replace(same("activation"), name="b", inputs=(tokens("y", 96),),
+                                             outputs=(tokens("z", 96),))  # fmt: skip
+    assert fuse(graph(lone), effects) == [[Fused(launches=1)]]
+    first, second = fuse(graph(lone, pair), effects)[0]
+    assert (first.launches, second.launches, len(first.writes), len(second.reads)) == (1, 0, 1, 1)
 
 
 def test_offloading_more_layers_than_there_are_is_refused():

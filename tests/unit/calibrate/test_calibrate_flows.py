@@ -1,0 +1,197 @@
+"""What is done before, between and after the cases of a calibration, with made-up engines."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from inferometer.calibrate import job as jobs
+from inferometer.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.calibrate.probes.pace import Flood
+from inferometer.calibrate.probes.points import ops_of
+from inferometer.calibrate.probes.provider import _sizes, _timed, ceiling_runs
+from inferometer.calibrate.probes.steps import ProbeTimes
+from inferometer.calibrate.probes.texts import generation_kernels
+from inferometer.calibrate.run import CalibrationOutcome
+from inferometer.calibrate.torch.readings import TorchReadings
+from inferometer.core.device import Device
+from inferometer.core.profile import OpTime
+from inferometer.errors import DomainError
+from inferometer.measure.order import TextOrder
+from inferometer.runtimes.base import Kernel
+from unit.measure.test_profiles_told import names, subject
+
+CPU = Device(name="local", title="L", vendor="v", unit="cpu", kind="desktop")
+
+
+def asked(tmp_path, **given):
+    return Job(
+        **{"device": CPU, "runtime": "onnxruntime", "dtype": "f32", "budget_s": 60.0, "folder": tmp_path} | given
+    )
+
+
+# A job.
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """An engine that is made up, and what was asked of it."""
+    seen = SimpleNamespace(quiet=[], probed=[], closed=[])
+    provider = SimpleNamespace(device=CPU, close=lambda: seen.closed.append(1), candidates=list)
+
+    def engine_provider(probed, known, base):
+        seen.probed.append((probed, known, base))
+        return provider
+
+    where = "inferometer.calibrate.engines"
+    monkeypatch.setattr(f"{where}.engine_provider", engine_provider)
+    monkeypatch.setattr(f"{where}.require_quiet_machine", seen.quiet.append)
+    monkeypatch.setattr(f"{where}.disturbed_by", lambda _guard: "disturbed")
+    monkeypatch.setattr(f"{where}.circumstances", lambda _guard: {"cpu": "x"})
+    monkeypatch.setattr("inferometer.bench.guard.Guard", lambda: "guard")
+    monkeypatch.setattr("inferometer.measure.child.runtime_named", lambda name: f"runtime {name}")
+    monkeypatch.setattr(
+        "inferometer.asking.calibrations.host_setup", lambda _name: SimpleNamespace(versions={"e": "1"})
+    )
+    monkeypatch.setattr(jobs, "begin_journal", lambda *given: seen.__setattr__("journal", given))
+    return seen
+
+
+def test_a_guarded_job_looks_first_and_between(engine, tmp_path):
+    ticks = iter([10.0, 13.0])
+    found = jobs._probed(asked(tmp_path, threads=3), lambda: next(ticks))
+    assert (engine.quiet, found.disturbed, found.spent_s) == (["guard"], "disturbed", 3.0)
+    assert (found.threads, found.rounds, found.versions, found.environment) == (3, 6, {"e": "1"}, {"cpu": "x"})
+    (probed, known, base), *_ = engine.probed
+    assert (probed.runtime, probed.threads, probed.dtype, probed.limit_s) == ("runtime onnxruntime", 3, "f32", 0.25)
+    assert (known, base, engine.journal[0].threads) == ((), None, 3)
+    found.release()
+    assert engine.closed == [1]
+
+
+def test_an_unguarded_job_does_not_look(engine, tmp_path):
+    found = jobs._probed(asked(tmp_path, threads=1, guarded=False, budget_s=1e4), lambda: 0.0)
+    assert (engine.quiet, found.disturbed) == ([], None)
+    assert engine.probed[0][0].limit_s == 1.0
+    jobs._probed(asked(tmp_path, threads=1, budget_s=2.0), lambda: 0.0)
+    assert engine.probed[1][0].limit_s == 0.1
+
+
+def test_a_fresh_job_forgets_its_ceilings(engine, tmp_path):
+    ceilings = asked(tmp_path, threads=1).journal.folder / "ceilings.json"
+    ceilings.parent.mkdir(parents=True)
+    ceilings.write_text("{}")
+    jobs._probed(asked(tmp_path, threads=1), lambda: 0.0)
+    assert ceilings.exists()
+    jobs._probed(asked(tmp_path, threads=1, fresh=True), lambda: 0.0)
+    assert not ceilings.exists()
+
+
+def test_a_job_is_guarded_and_resumes_unless_asked_otherwise(tmp_path):
+    job = asked(tmp_path)
+    assert (job.guarded, job.fresh, job.out, job.threads) == (True, False, None, None)
+    asked(tmp_path, budget_s=1.0)
+    for budget in (0.9, float("nan")):
+        with pytest.raises(DomainError):
+            asked(tmp_path, budget_s=budget)
+
+
+def test_an_interrupted_run_writes_nothing_and_lets_go(monkeypatch, tmp_path):
+    seen, released = [], []
+
+    def run(_provider, journal, **given):
+        seen.append((journal, given))
+        return CalibrationOutcome(points=(), steps=(), done=1, left=2, interrupted=True)
+
+    monkeypatch.setattr(jobs, "calibrate_with", run)
+    prepared = PreparedEngine(provider=None, spent_s=10.0, rounds=4, disturbed="d", release=lambda: released.append(1))
+    found = calibrate(asked(tmp_path), prepared, watch="w")
+    assert (found.calibration, found.path, released) == (None, None, [1])
+    ((_, given),) = seen
+    assert given == {"budget_s": pytest.approx(0.94 * 60 - 10), "watch": "w", "disturbed": "d", "rounds": 4}
+    calibrate(asked(tmp_path), replace(prepared, spent_s=1e6))
+    assert seen[1][1]["budget_s"] == 1.0
+
+
+# Probes.
+
+
+def test_without_a_probe_for_ceilings_there_are_none():
+    probes = [SimpleNamespace(role="ceiling", kind=kind, runs=[f"{kind} run"]) for kind in ("writes", "sees")]
+    probes.append(SimpleNamespace(role="shape", kind="sees", runs=["no"]))
+    from inferometer.calibrate.probes.models import WRITES
+
+    probes[0].kind = WRITES
+    assert [run for _, run in ceiling_runs(probes, writes=True)] == ["writes run"]
+    assert [run for _, run in ceiling_runs(probes, writes=False)] == ["sees run"]
+    with pytest.raises(DomainError, match="no probe for the ceilings"):
+        ceiling_runs(probes[2:], writes=False)
+    ops = [OpTime(name="a", kind="k", time_s=0.0), OpTime(name="b", kind="k", time_s=1.0)]
+    assert [op.name for op in _timed(ops)] == ["b"]
+    run = SimpleNamespace(batch=3, prompt=None)
+    assert _sizes(run) == {"batch": 3, "query": 1, "context": 0, "logits": 1}
+
+
+def test_what_timing_costs_is_taken_out_of_a_probes_kernels():
+    made = subject(batch=1, prompt=4)
+    sizes = {"batch": 1, "query": 4, "context": 0, "logits": 1}
+    found = [Kernel(name=name, kind="MatMul", samples_s=(2.0,), layers=(name,)) for name in names("q_proj", "o_proj")]
+
+    def times(clean_s, cost_s):
+        ran = ProbeTimes(clean_s=clean_s, kernels=tuple(found), cost_s=cost_s, runs=1, steady=1)
+        return [op.time_s for op in ops_of(made.graph, made.workload, sizes, ran)]
+
+    assert times(8.0, None) == pytest.approx([2.0] * 4)
+    assert times(4.0, None) == pytest.approx([1.0] * 4)
+    uneven = [replace(found[0], samples_s=(5.0,)), *found[1:]]
+    found[:] = uneven
+    assert times(7.0, 1.0) == pytest.approx([4.0, 1.0, 1.0, 1.0]), (
+        "eleven seconds of readings, a second each for timing"
+    )
+
+
+def test_a_generation_is_warmed_up_before_its_kernels_are_read():
+    def asked_of(**order):
+        seen, read, floods = [], [], []
+        session = SimpleNamespace(
+            vocabulary=600, kernels=lambda: read.append(len(seen)) or {"decode": len(read)},
+            generate=lambda request: seen.append((request.generate, request.depth, len(request.prompt))) or [1, 2],
+        )  # fmt: skip
+        result = generation_kernels(session, TextOrder(prompt=5, **order), lambda: floods.append(1))
+        return seen, read, len(floods), result
+
+    assert asked_of(generate=9) == ([(1, 0, 5), (6, 0, 5)], [0, 1, 2], 4, {"decode": 3})
+    assert asked_of(generate=4, depth=30) == ([(4, 30, 5)], [0, 1], 2, {"decode": 2})
+
+
+def test_a_flood_writes_all_of_its_memory():
+    flood = Flood(80)
+    flood()
+    flood()
+    assert flood._water.tolist() == [2.0] * 10
+
+
+def test_a_sustained_rate_is_the_first_fifth_over_the_last():
+    class Square:
+        made = 0
+
+        def __matmul__(self, _other):
+            Square.made += 1
+
+    now = [0.0]
+
+    def once(call):
+        call()
+        now[0] += 1.0 + Square.made / 10
+        return float(Square.made)
+
+    torch = SimpleNamespace(randn=lambda *_, **__: Square(), bfloat16="b",
+                            cuda=SimpleNamespace(power_draw=lambda: 250_000))  # fmt: skip
+    clock = SimpleNamespace(torch=torch, place="cuda", cuda=True, now=lambda: now[0], once=once, limit_s=21.0)
+    (point,) = TorchReadings(clock=clock, dtype="bf16").measure(SimpleNamespace(key="sustained product")).points
+    taken = list(range(2, Square.made + 1))
+    some = max(1, len(taken) // 5)
+    assert point.rates == {"sustained:bf16": pytest.approx(np.sum(taken[:some]) / np.sum(taken[-some:])),
+                           "power:watts": 250.0}  # fmt: skip
+    assert (point.seconds, len(taken) > 5, point.classes) == (float(taken[-1]), True, ("reading",))
