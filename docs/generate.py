@@ -132,10 +132,19 @@ def commands_page() -> str:
             raise LookupError(name)
         parts.append(f"## `inferometer {name}`")
         parts.append(_help(command, context, name))
-        if isinstance(command, click.Group):
-            inner = click.Context(command, info_name=name, parent=context)
-            parts += [_help(child, inner, child_name) for child_name, child in command.commands.items()]
+        parts += _inner_helps(command, context, name)
     return _page(parts)
+
+
+def _inner_helps(command: click.Command, parent: click.Context, name: str) -> list[str]:
+    """The help of a group's commands, and of theirs."""
+    if not isinstance(command, click.Group):
+        return []
+    context = click.Context(command, info_name=name, parent=parent)
+    parts = []
+    for child_name, child in command.commands.items():
+        parts += [_help(child, context, child_name), *_inner_helps(child, context, child_name)]
+    return parts
 
 
 def _help(command: click.Command, parent: click.Context, name: str) -> str:

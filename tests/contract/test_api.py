@@ -30,8 +30,9 @@ def test_the_description_names_every_path_with_its_errors(client):
     assert described["servers"] == [{"url": "/api/v1"}]
     assert set(described["paths"]) == {
         "/runs", "/runs/{run}", "/runs/{run}/profile", "/runs/{run}/metrics", "/runs/import", "/profiles",
-        "/profiles/batch", "/projects", "/compare", "/devices", "/devices/{name}", "/models", "/formulas",
-        "/formulas/{name}", "/formulas/{name}/calculate", "/predict", "/sweeps", "/health",
+        "/profiles/batch", "/projects", "/compare", "/devices", "/devices/{name}", "/models", "/catalog",
+        "/catalog/{table}", "/catalog/{table}/{name}", "/formulas", "/formulas/{name}", "/formulas/{name}/calculate",
+        "/predict", "/sweeps", "/health",
     }  # fmt: skip
     for path, methods in described["paths"].items():
         for method, operation in methods.items():

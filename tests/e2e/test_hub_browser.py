@@ -13,6 +13,7 @@ import pytest
 
 from inferometer.core.run import Run
 from inferometer.hub.one_file import one_file
+from inferometer.report.catalog_tables import TABLES
 from inferometer.store import Metric
 from unit.hub.samples import decoder, hostile, hub, network
 
@@ -343,6 +344,8 @@ def test_no_page_is_wider_than_the_screen(browser, here, width):
         "/compare",
         "/live",
         "/devices/nvidia-h200",
+        *(f"/catalog/{name}" for name in TABLES),
+        "/catalog/instances/azure-nc-a100-v4",
     ):
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path

@@ -13,7 +13,11 @@ from inferometer.errors import CatalogError, UnknownNameError
 T = TypeVar("T")
 
 _BUILT_IN = Path(__file__).parent / "data"
-_COMMANDS = ("devices", "models")  # kinds that a command lists
+# The command that lists each kind of rows.
+_COMMANDS = {
+    "devices": "devices", "models": "models", "links": "catalog links", "instances": "catalog instances",
+    "grids": "catalog grids", "pue": "catalog pue", "levels": "catalog memory",
+}  # fmt: skip
 
 
 def rows_of(kind: str) -> CatalogRows:
@@ -40,7 +44,7 @@ def one_named(
     row = row_named(kind, name)
     if row is None:
         rows = rows_of(kind)
-        listing = f"`inferometer {kind}` lists them." if kind in _COMMANDS else None
+        listing = f"`inferometer {_COMMANDS[kind]}` lists them." if kind in _COMMANDS else None
         raise UnknownNameError(what, name, (*rows.by_name, *rows.aliases, *also), listing=listing)
     return make(row)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from inferometer.catalog.files import all_of
+from inferometer.catalog.files import all_of, one_named
 from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
@@ -34,6 +34,10 @@ class DTypeFacts:
 
 def memory_levels() -> Mapping[str, MemoryLevel]:
     return all_of("levels", _level)
+
+
+def memory_level(name: str) -> MemoryLevel:
+    return one_named("levels", name, _level, what="memory level")
 
 
 def dtype_facts() -> Mapping[str, DTypeFacts]:

@@ -12,6 +12,7 @@ COMMANDS: dict[str, str] = {
     "accuracy": "Show how far predictions are from measurements, and how often their intervals hold.",
     "bench": "Measure a command, alone or in turns with another.",
     "calibrate": "Measure what this machine reaches, so that predictions for it come true.",
+    "catalog": "List links, cloud instances, grids, PUE, the memory hierarchy or number formats.",
     "compare": "Compare stored runs or saved results: faster, slower, same, or no difference shown, with the reason.",
     "demo": "Measure a real architecture on this machine, with its prediction beside it.",
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",

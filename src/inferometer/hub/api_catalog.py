@@ -22,6 +22,7 @@ from inferometer.hub.catalog_names import catalog_device, catalog_model
 from inferometer.hub.catalog_pages import device_rows, model_rows
 from inferometer.hub.failures import HubError
 from inferometer.hub.rules import Rules
+from inferometer.report.catalog_tables import CatalogTable, catalog_table, tables_table
 from inferometer.sweep.columns import COLUMNS
 from inferometer.units import format_capacity
 from inferometer.version import __version__
@@ -97,6 +98,23 @@ def _add_listings(api: APIRouter) -> None:
     def list_models(request: Request) -> Response:
         return answer(request, model_rows())
 
+    @api.get("/catalog", tags=["catalog"], responses={200: json_response([None])})
+    def list_tables(request: Request) -> Response:
+        """The catalog's other tables: links, instances, grids, PUE, memory, number formats."""
+        return answer(request, [*tables_table().rows])
+
+    @api.get("/catalog/{table}", tags=["catalog"], responses={200: json_response([None])})
+    def list_table(request: Request, table: str) -> Response:
+        """Every row of a table, flat."""
+        found = catalog_table(table)
+        return answer(request, [_named(found, record) for record in found.records()])
+
+    @api.get("/catalog/{table}/{name}", tags=["catalog"], responses={200: json_response()})
+    def show_row(request: Request, table: str, name: str) -> Response:
+        """One row with the source of every number."""
+        found = catalog_table(table)
+        return answer(request, found.document(found.find(name)))
+
     @api.get("/formulas", tags=["formulas"], responses={200: json_response([None])})
     def list_formulas(request: Request) -> Response:
         return answer(request, formula_records())
@@ -104,6 +122,11 @@ def _add_listings(api: APIRouter) -> None:
     @api.get("/formulas/{name}", tags=["formulas"], responses={200: json_response()})
     def show_formula(request: Request, name: str) -> Response:
         return answer(request, formula_document(find_formula(name)))
+
+
+def _named(table: CatalogTable, record: dict[str, Any]) -> dict[str, Any]:
+    """A record with the unit in each key."""
+    return {column.machine_name: record[column.key] for column in table.columns}
 
 
 def _add_computations(api: APIRouter, rules: Rules) -> None:

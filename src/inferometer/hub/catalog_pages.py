@@ -10,8 +10,10 @@ from inferometer.core.dtype import DTYPES
 from inferometer.errors import UnitError
 from inferometer.formulas.listing import formula_document
 from inferometer.formulas.registry import SECTIONS, all_formulas, find_formula
+from inferometer.report.catalog_tables import TABLES, catalog_table
 from inferometer.report.charts.theme import COLOURS, column_title
 from inferometer.report.records import device_record, model_record
+from inferometer.report.table import cell_text
 from inferometer.sweep.columns import COLUMNS, HIGHER_IS_BETTER, INPUTS, unit_of
 from inferometer.units import format_quantity, parse_quantity
 
@@ -28,6 +30,20 @@ def device_rows() -> list[dict[str, Any]]:
 
 def model_rows() -> list[dict[str, Any]]:
     return [model_record(model) for model in models().values()]
+
+
+def catalog_values(name: str) -> dict[str, Any]:
+    """One of the other tables of the catalog, with the text of every cell and the number to sort it by."""
+    table, rows = catalog_table(name), []
+    for record in table.records():
+        cells = [
+            {"text": cell_text(column, record[column.key]), "numeric": column.numeric, "value": record[column.key] or 0,
+             "device": column.key == "device" and row_named("devices", record[column.key]) is not None}
+            for column in table.columns
+        ]  # fmt: skip
+        words = " ".join(str(value) for value in record.values() if isinstance(value, str)).lower()
+        rows.append({"name": record["name"], "cells": cells, "words": words})
+    return {"table": table, "tables": list(TABLES.values()), "rows": rows}
 
 
 def formats() -> list[str]:

@@ -49,6 +49,9 @@ def routes(store: Store) -> list[Route]:
         "/predict": pages.predict,
         "/devices": pages.devices,
         "/devices/{name}": pages.device,
+        "/catalog": pages.catalog,
+        "/catalog/{table}": pages.catalog_table,
+        "/catalog/{table}/{name}": pages.catalog_row,
         "/formulas": pages.formulas,
         "/formulas/{name}": pages.formula,
         "/sweep": pages.sweep,
@@ -207,6 +210,21 @@ class Pages:
         device = catalog_device(request.path_params["name"])
         rows = self._store.list(Filter(device=device.name), limit=10).rows
         return _html("device.html", "devices", card=device_card(device), device=device, rows=rows)
+
+    def catalog(self, _request: Request) -> Response:
+        return RedirectResponse("/catalog/links", status_code=303)
+
+    def catalog_table(self, request: Request) -> Response:
+        from inferometer.hub.catalog_pages import catalog_values  # noqa: PLC0415 - as above
+
+        return _html("catalog.html", "catalog", **catalog_values(request.path_params["table"]), words=_words(request))
+
+    def catalog_row(self, request: Request) -> Response:
+        from inferometer.report.catalog_tables import catalog_table  # noqa: PLC0415 - as above
+
+        table = catalog_table(request.path_params["table"])
+        card = table.card(table.find(request.path_params["name"]))
+        return _html("catalog_row.html", "catalog", table=table, card=card)
 
     def formulas(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import formula_sections  # noqa: PLC0415 - as above

@@ -27,7 +27,7 @@ class Card:
     sources: tuple[str, ...] = ()
 
 
-class _Sources:
+class Sources:
     """Numbers the sources in the order they are first cited."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class _Sources:
 
 
 def device_card(device: Device) -> Card:
-    sources = _Sources()
+    sources = Sources()
     facts: list[Fact] = [("unit", device.unit, " · ".join(filter(None, (device.kind, device.family, device.chip))))]
     facts += [(f"peak {name}", _rate(name, peak), sources.cite(peak)) for name, peak in device.peaks.items()]
     facts += [fact for memory in device.memories for fact in _memory_facts(memory, sources)]
@@ -61,7 +61,7 @@ def _rate(name: str, peak: Sourced) -> str:
     return format_quantity(peak.value, "OP/s" if DTYPES[name].name.startswith("i") else "FLOP/s")
 
 
-def _memory_facts(memory: Memory, sources: _Sources) -> Iterator[Fact]:
+def _memory_facts(memory: Memory, sources: Sources) -> Iterator[Fact]:
     named = f"{memory.level} ({memory.kind})" if memory.kind else memory.level
     if memory.capacity_bytes:
         yield f"{named} capacity", format_capacity(memory.capacity_bytes.value), sources.cite(memory.capacity_bytes)
@@ -73,14 +73,14 @@ def _memory_facts(memory: Memory, sources: _Sources) -> Iterator[Fact]:
             yield f"{named} {label}", format_quantity(sourced.value, unit), sources.cite(sourced)
 
 
-def _link_fact(end: str, link: Link, sources: _Sources) -> Fact:
+def _link_fact(end: str, link: Link, sources: Sources) -> Fact:
     bandwidth = link.bandwidth_bytes_per_s
     if bandwidth is None:
         return end, link.title, ""
     return end, f"{link.title}, {format_quantity(bandwidth.value, 'B/s')} each way", sources.cite(bandwidth)
 
 
-def _plain_facts(device: Device, sources: _Sources) -> Iterator[Fact]:
+def _plain_facts(device: Device, sources: Sources) -> Iterator[Fact]:
     for label, sourced, unit in (
         ("cores", device.cores, "1"),
         ("clock", device.clock_hz, "Hz"),

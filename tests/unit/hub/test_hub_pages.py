@@ -283,7 +283,16 @@ def test_every_page_answers(here, path):
 
 
 @pytest.mark.parametrize(
-    "path", ["/runs/nothing", "/devices/nothing", "/formulas/nothing", "/projects/nothing", "/nothing"]
+    "path",
+    [
+        "/runs/nothing",
+        "/devices/nothing",
+        "/catalog/nothing",
+        "/catalog/links/nothing",
+        "/formulas/nothing",
+        "/projects/nothing",
+        "/nothing",
+    ],
 )
 def test_what_is_not_there_is_said_in_words(here, path):
     found = here[1].get(path)
