@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from inferometer.catalog.engines import ranked_engines
 from inferometer.catalog.local import local_device
 from inferometer.core.graph import is_generative, require_layers
-from inferometer.errors import MissingDependencyError
+from inferometer.errors import FormatError, MissingDependencyError
 from inferometer.measure.prepare import can_open
 from inferometer.plugins import load_all
 from inferometer.readers.resolve import read
@@ -36,6 +36,12 @@ def choose_runtime(model: str, unit: str | None = None) -> Runtime:
             chosen: Runtime = runtime
             return chosen
         remedies.append(state.remedy)
+    if not remedies and graph.metadata.get("format") not in {name for each in loaded.values() for name in each.formats}:
+        notes = graph.metadata.get("notes", ())
+        raise FormatError(
+            f"{model!r} has the format {graph.metadata.get('format')}, which no runtime opens.",
+            remedy=notes[-1] if notes else "Convert the model.",
+        )
     raise MissingDependencyError(
         f"No runtime that could open {model!r} is installed.",
         remedy=f"Install one: {' or '.join(dict.fromkeys(remedies))}." if remedies else "See `inferometer runtimes`.",

@@ -8,6 +8,7 @@ from inferometer.core.graph import Graph
 from inferometer.errors import FormatError
 from inferometer.plugins import load_all
 from inferometer.readers.base import GROUP, Peek, Reader, look
+from inferometer.readers.foreign import foreign_format
 
 _LEAST = 0.1  # less confidence than this is no match
 
@@ -17,10 +18,10 @@ def read_graph(path: Path | str, *, readers: Iterable[Reader] | None = None) -> 
     peek = look(Path(path))
     reader = choose_reader(peek, readers=readers)
     graph = reader.read(peek.path)
-    return replace(graph, metadata={**graph.metadata, "format": _format_of(peek, reader)})
+    return replace(graph, metadata={**graph.metadata, "format": _format_of(peek, reader, graph)})
 
 
-def _format_of(peek: Peek, reader: Reader) -> str:
+def _format_of(peek: Peek, reader: Reader, graph: Graph) -> str:
     """The name that runtimes know the format by."""
     if peek.is_folder and any(name.endswith(".safetensors") for name in peek.names):
         return "safetensors"
@@ -28,7 +29,8 @@ def _format_of(peek: Peek, reader: Reader) -> str:
         return "config"
     if "task" in reader.formats:  # an archive with a network in it, or the network itself
         return "task" if peek.head.startswith(b"PK") else "tflite"
-    return min(reader.formats)
+    stated = graph.metadata.get("format")
+    return stated if stated in reader.formats else min(reader.formats)
 
 
 def choose_reader(peek: Peek, *, readers: Iterable[Reader] | None = None) -> Reader:
@@ -47,6 +49,9 @@ def _installed() -> tuple[tuple[Reader, ...], tuple[str, ...]]:
 
 
 def _unmatched(peek: Peek, readers: tuple[Reader, ...], broken: tuple[str, ...]) -> FormatError:
+    foreign = foreign_format(peek) if peek.is_folder or peek.head else None
+    if foreign is not None:
+        return FormatError(f"{str(peek.path)!r} seems to be {foreign.title}, which is not read.", remedy=foreign.remedy)
     known = ", ".join(sorted({name for reader in readers for name in reader.formats})) or "none"
     remedy = " ".join((f"Formats that are known: {known}.", *broken))
     return FormatError(f"No reader knows {str(peek.path)!r}: {_seen(peek)}.", remedy=remedy)

@@ -8,7 +8,9 @@ from inferometer.catalog.zoo import model
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
 
-_SUFFIXES = frozenset({".onnx", ".gguf", ".tflite", ".safetensors", ".pt2", ".xml", ".ort", ".task", ".pt", ".pth"})
+_SUFFIXES = frozenset(
+    {".onnx", ".gguf", ".tflite", ".safetensors", ".pt2", ".xml", ".ort", ".task", ".pt", ".pth", ".jit"}
+)
 
 
 def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:

@@ -174,7 +174,7 @@ def phase_remarks(phase: Phase) -> list[str]:
     if phase.predicted_s:
         remarks.append(f"predicted {format_quantity(phase.predicted_s, 's')}")
     if (times := phase.above_floor) is not None:
-        remarks.append(f"{times:.2g} × its floor")
+        remarks.append(f"{times:,.0f} × its floor" if times >= 100 else f"{times:.2g} × its floor")
     if phase.counted < COUNTED:
         remarks.append(uncounted_words(phase))
     elif phase.bound:

@@ -1,12 +1,14 @@
 """The reader of `config.json`: JSON only, no weights, no code."""
 
 import json
+import re
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from inferometer.core.graph import Graph
-from inferometer.errors import FormatError
+from inferometer.errors import FormatError, InferometerError, UnknownNameError
 from inferometer.readers.base import Peek
 from inferometer.readers.huggingface.graph import graph_from_config
 
@@ -14,6 +16,7 @@ LARGEST_CONFIG = 16 * 1024 * 1024  # bytes; published configs have a few thousan
 _NAMES = ("config.json", "model_index.json")
 _KEYS = (b'"model_type"', b'"architectures"', b'"_class_name"')
 _DENOISERS = ("unet", "transformer")
+_PLAIN = re.compile(r"[A-Za-z0-9_\-]{1,64}")  # a model_type that may be the name of one of transformers' packages
 
 
 class HuggingFaceReader:
@@ -34,9 +37,42 @@ class HuggingFaceReader:
     def read(self, path: Path) -> Graph:
         file = _config_in(path)
         # Errors name the file; the graph is called after its folder.
-        graph = graph_from_config(_loaded(file), name=str(file))
+        config = _loaded(file)
+        try:
+            graph = graph_from_config(config, name=str(file))
+        except UnknownNameError as unknown:
+            graph = _by_its_module(config, file, unknown)
         folder = file.resolve().parent
         return replace(graph, name=folder.name or file.stem)
+
+
+def _by_its_module(config: dict[str, Any], file: Path, unknown: UnknownNameError) -> Graph:
+    """The graph of an architecture without a row: of transformers' own module, built without weights and traced."""
+    name = str(config.get("model_type", ""))[:80]
+    if unknown.kind != "architecture" or not _PLAIN.fullmatch(name):
+        raise unknown
+    installed = find_spec("transformers")
+    if installed is None or find_spec("torch") is None:
+        raise FormatError(
+            f"The architecture {name!r} of {str(file)!r} has no row here.",
+            remedy="Where transformers knows it, its module is read in place of a row: pip install "
+            f"'inferometer[torch]'. {unknown.remedy or ''}".rstrip(),
+        ) from None
+    places = installed.submodule_search_locations or ()
+    if not any((Path(place) / "models" / name.replace("-", "_")).is_dir() for place in places):
+        raise unknown  # transformers does not know it either; looking costs less than importing it
+    from inferometer.readers.torch import read_pretrained_config  # noqa: PLC0415 - brings torch and transformers
+
+    try:
+        graph = read_pretrained_config(config, name=file.resolve().parent.name)
+    except InferometerError as error:
+        raise FormatError(
+            f"The architecture {name!r} of {str(file)!r} has no row here, and transformers' module of it cannot be "
+            f"read: {error.message[:400]}",
+            remedy=error.remedy,
+        ) from None
+    note = f"{name} has no row here: the graph is that of transformers' module, traced without weights."
+    return replace(graph, metadata={**graph.metadata, "notes": (*graph.metadata.get("notes", ()), note)})
 
 
 def _config_in(path: Path) -> Path:

@@ -1,5 +1,6 @@
-"""Recognising and reading PyTorch files. Pickles are recognised too, and refused: reading one runs its code."""
+"""Recognising and reading PyTorch files. Of pickles the tensors are counted; the code in them is never run."""
 
+import re
 from pathlib import Path
 
 from inferometer.core.graph import Graph
@@ -8,13 +9,14 @@ from inferometer.readers.base import Peek
 
 _ZIP = b"PK\x03\x04"
 _LEGACY_MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."  # torch.save before 1.6 starts with it
+_STORAGE = re.compile(r"(data|constants)/\d+")
 _PROGRAM = ("serialized_exported_program.json", "archive_format")
 _PROGRAM_FOLDERS = ("models/", "data/weights/", "data/constants/", "data/aotinductor/")
 
 
 class TorchReader:
     name = "torch"
-    formats = frozenset({"pt2"})
+    formats = frozenset({"pt2", "torch.save", "torchscript"})
 
     def match(self, peek: Peek) -> float:
         """By the names of the first members of a zip; pickles are claimed so that the refusal is a clear one."""
@@ -35,7 +37,8 @@ def _match_zip(head: bytes) -> float:
     inner = [name.partition("/")[2] for name in whole]  # torch puts all members into one folder
     if any(name in _PROGRAM or name.startswith(_PROGRAM_FOLDERS) for name in (*whole, *inner)):
         return 0.9
-    return 0.7 if "data.pkl" in inner else 0.0
+    # torch.jit.save puts the storages first, as data/0, data/1 …
+    return 0.7 if "data.pkl" in inner or any(_STORAGE.fullmatch(name) for name in inner) else 0.0
 
 
 def _looks_pickled(head: bytes) -> bool:
@@ -46,16 +49,21 @@ def _looks_pickled(head: bytes) -> bool:
 def read_pt2(path: Path, *, model: str | None = None) -> Graph:
     """The graph of an exported program. `model` chooses among the programs of one file.
 
-    Neither torch nor pickle is used: the program is JSON, and weights are known by their shapes.
+    Neither torch nor pickle is used: the program is JSON, and weights are known by their shapes. Files that are pickles
+    hold no program that can be read: they become one op for each weight.
     """
     from inferometer.readers.torch.archive import open_archive  # noqa: PLC0415 - what reading needs is loaded to read
     from inferometer.readers.torch.convert import program_graph  # noqa: PLC0415
+    from inferometer.readers.torch.counted import archive_graph, legacy_graph  # noqa: PLC0415
     from inferometer.readers.torch.parse import parse_program, program_members  # noqa: PLC0415
 
     path = Path(path)
-    _refuse_pickle(path)
+    if _is_pickle(path):
+        return legacy_graph(path)
     archive = open_archive(path)
     members = program_members(archive)
+    if not members and any(name.endswith("data.pkl") for name in archive.members):
+        return archive_graph(archive)
     if not members:
         raise _without_program(path, set(archive.members))
     try:
@@ -78,7 +86,7 @@ def _chosen(path: Path, members: list[str], model: str | None) -> str:
     )
 
 
-def _refuse_pickle(path: Path) -> None:
+def _is_pickle(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             head = file.read(64)
@@ -87,27 +95,16 @@ def _refuse_pickle(path: Path) -> None:
     except (OSError, ValueError) as error:
         raise FormatError(f"{str(path)!r} cannot be opened: {error}.") from None
     if head.startswith(_LEGACY_MAGIC) or _looks_pickled(head):
-        raise _pickled(path, "a Python pickle")
+        return True
     if head[:4] != _ZIP:
         raise FormatError(
             f"{str(path)!r} is not a zip file, and so no exported program: it starts with {head[:8]!r}.",
             remedy="Save the model with torch.export.save.",
         )
-
-
-def _pickled(path: Path, what: str) -> FormatError:
-    return FormatError(
-        f"{str(path)!r} is {what}. Loading it runs whatever code is in it, so it is not read.",
-        remedy="Save the weights with safetensors, or the model with torch.export.save(torch.export.export(module, "
-        "inputs), 'm.pt2'). If you trust the file, load it yourself and read the module: read(module, inputs).",
-    )
+    return False
 
 
 def _without_program(path: Path, members: set[str]) -> FormatError:
-    if any(name.startswith("code/") for name in members) and "data.pkl" in members:
-        return _pickled(path, "a TorchScript archive, which is a pickle with code")
-    if any(name.endswith("data.pkl") for name in members):
-        return _pickled(path, "a torch.save file, which is a pickle")
     if any(name.startswith("data/aotinductor/") for name in members):
         return FormatError(
             f"{str(path)!r} holds a compiled model and no exported program: its graph is not in it.",

@@ -1,0 +1,47 @@
+"""Architectures without a row: transformers' own module is read where it is installed."""
+
+import json
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from inferometer.core.graph import Graph
+from inferometer.errors import FormatError, UnknownNameError
+from inferometer.readers.huggingface import read as reading
+from inferometer.readers.huggingface.read import reader
+
+ALBERT = {
+    "model_type": "albert", "architectures": ["AlbertForMaskedLM"], "hidden_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "intermediate_size": 128, "vocab_size": 100, "embedding_size": 32,
+}  # fmt: skip
+
+
+def config(folder, values):
+    (folder / "config.json").write_text(json.dumps(values), encoding="utf-8")
+    return folder
+
+
+def test_the_module_stands_in_for_a_row(tmp_path, monkeypatch):
+    """tests/unit/readers/torch has the tracing itself, which takes seconds."""
+    if find_spec("torch") is None or find_spec("transformers") is None:
+        pytest.skip("torch and transformers are not installed: there is no module to trace")
+    traced = Graph(name="a", blocks=(), metadata={"notes": ("traced",)})
+    monkeypatch.setattr("inferometer.readers.torch.read_pretrained_config", lambda _, name: replace(traced, name=name))
+    graph = reader.read(config(tmp_path, ALBERT))
+    assert graph.name == tmp_path.name
+    assert graph.metadata["notes"] == (
+        "traced", "albert has no row here: the graph is that of transformers' module, traced without weights."
+    )  # fmt: skip
+
+
+def test_without_transformers_the_error_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "find_spec", lambda _: None)
+    with pytest.raises(FormatError, match=r"'albert' of .* has no row here\. .*pip install 'inferometer\[torch\]'"):
+        reader.read(config(tmp_path, ALBERT))
+
+
+@pytest.mark.parametrize("name", ["unheard-of", "../../etc", "a b"])
+def test_what_nobody_knows_is_an_unknown_name(name, tmp_path):
+    with pytest.raises(UnknownNameError):
+        reader.read(config(tmp_path, {"model_type": name}))
