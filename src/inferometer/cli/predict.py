@@ -6,6 +6,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from inferometer.cli.options import (
     format_option,
@@ -58,7 +59,7 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 @click.option("--joules-per-byte", metavar="J", help="Energy of a byte moved, such as 20pJ.")
 @click.option("--battery", metavar="ENERGY", help="Predict how long this battery lasts, such as 15Wh.")
 @click.option("--per-second", default=1.0, metavar="R", help="Requests per second, for --battery.")
-@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=q4_0 …")
+@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=i4 …")
 @format_option
 def command(
     models: tuple[str, ...],
@@ -107,6 +108,7 @@ def command(
     from inferometer.units import parse_quantity
     from inferometer.verbs import ask
 
+    _require_companions(click.get_current_context())
     options = Options(
         chunk=chunk,
         cached_prefix=cached_prefix,
@@ -133,6 +135,22 @@ def command(
         _print_gains(question_of(cases[0]), changes, form)
     else:
         _print_prediction(question_of(cases[0]).answer(), form)
+
+
+_COMPANIONS = {  # an option, and those of which one has to be given with it: without them it would be ignored
+    "draft_length": ("draft",), "acceptance": ("draft",), "per_second": ("battery",),
+    "link": ("tp", "pp", "ep", "dp", "prefill_on"),
+}  # fmt: skip
+
+
+def _require_companions(context: click.Context) -> None:
+    given = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    for name, others in _COMPANIONS.items():
+        if name in given and given.isdisjoint(others):
+            option, wanted = (name.replace("_", "-"), [f"--{other.replace('_', '-')}" for other in others])
+            raise DomainError(
+                f"--{option} changes nothing without {' or '.join(wanted)}.", remedy="Add it, or leave it out."
+            )
 
 
 def _speculative(draft: str | None, length: int, acceptance: float) -> Speculative | None:

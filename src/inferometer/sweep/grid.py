@@ -12,7 +12,8 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from inferometer.asking.ask import ask
+from inferometer.asking.applicable import takes_image
+from inferometer.asking.ask import ask, usual_runtime
 from inferometer.asking.question import CalibrationChoices, Question
 from inferometer.catalog.engines import require_effects
 from inferometer.catalog.places import instance
@@ -20,7 +21,7 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.money import carbon_grams
 from inferometer.cost.options import Options
@@ -29,6 +30,7 @@ from inferometer.errors import DomainError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.options import Place
 
 CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
@@ -96,6 +98,7 @@ class Study:
     """
 
     questions: tuple[Question, ...]
+    usual: tuple[bool, ...]  # of each question: no engine was named for it
     weights: tuple[str | None, ...] = (None,)
     activations: tuple[str | None, ...] = (None,)
     kv: tuple[str | None, ...] = (None,)
@@ -133,7 +136,7 @@ class Study:
             yield Question(
                 graph=question.graph,
                 device=question.device,
-                runtime=question.runtime,
+                runtime=self._runtime(outer, workload.precision.weights),
                 workload=workload,
                 options=question.options,
                 calibrated=False,
@@ -141,6 +144,13 @@ class Study:
                 roof=question.roof,
                 threads=question.threads,
             )
+
+    def _runtime(self, outer: int, weights: str | None) -> RuntimeEffects | str:
+        """The engine that was asked for; where none was, it depends on the format of the weights too."""
+        question = self.questions[outer]
+        if not self.usual[outer]:
+            return question.runtime
+        return usual_runtime(question.device, question.graph, weights)
 
     def _workload(self, number: int) -> Workload:
         places = []
@@ -198,6 +208,7 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
     counts = {name: tuple(_whole(name, value) for value in found[name]) for name in COUNTED}
     formats = {name: tuple(_format(value) for value in found[name]) for name in ("weights", "activations", "kv")}
     plans = product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
+    _require_meant(found["models"], counts)
     if chunk_rows < 1:
         raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
     _require_place((options or Options()).place)
@@ -206,9 +217,11 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
         ask(graph, on=device, runtime=runtime, calibrated=calibrated, options=options)
         for graph, device, runtime in product(found["models"], found["devices"], runtimes)
     )
-    used, chosen = _chosen(questions, product(*formats.values()), calibrations)
+    usual = tuple(runtime is None for _, _, runtime in product(found["models"], found["devices"], runtimes))
+    used, chosen = _chosen(questions, usual, product(*formats.values()), calibrations)
     return Study(
         questions=questions,
+        usual=usual,
         **formats,
         parallel=tuple(Parallel(tp=tp, pp=pp, ep=ep, dp=dp) for tp, pp, ep, dp in plans),  # type: ignore[arg-type]  # none is None
         image=counts["image"],
@@ -221,19 +234,34 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
 
 
 def _chosen(
-    questions: Iterable[Question], formats: Iterable[tuple[str | None, ...]], given: Iterable[Calibration]
+    questions: Iterable[Question],
+    usual: Iterable[bool],
+    formats: Iterable[tuple[str | None, ...]],
+    given: Iterable[Calibration],
 ) -> tuple[tuple[Calibration, ...], tuple[int | None, ...]]:
     """The calibrations that answer the questions in each of the formats, and which of them answers which."""
     precisions = [Precision(weights=weights, activations=activations, kv=kv) for weights, activations, kv in formats]
     choices, used = CalibrationChoices(given), dict[int, tuple[int, Calibration]]()
     chosen: list[int | None] = []
-    for question, precision in product(questions, precisions):
-        calibration = choices.calibration(question, precision)
+    for (question, open_), precision in product(zip(questions, usual, strict=True), precisions):
+        runtime = usual_runtime(question.device, question.graph, precision.weights) if open_ else question.runtime
+        calibration = choices.calibration(replace(question, runtime=runtime), precision)
         if calibration is None:
             chosen.append(None)
         else:
             chosen.append(used.setdefault(id(calibration), (len(used), calibration))[0])
     return tuple(calibration for _, calibration in used.values()), tuple(chosen)
+
+
+def _require_meant(graphs: Iterable[Graph], counts: Mapping[str, tuple[int | None, ...]]) -> None:
+    """Refuse sizes that no model of the sweep has: every row would be there as often, with the same numbers."""
+    models = tuple(graphs)
+    meant = {"prompt": takes_prompt, "generate": is_generative, "context": is_generative, "image": takes_image}
+    for name, applies in meant.items():
+        given = any(count is not None for count in counts[name])
+        if given and not any(applies(graph) for graph in models):
+            names = ", ".join(graph.name for graph in models)
+            raise DomainError(f"{name} means nothing to {names}.", remedy=f"Leave {name} out.")
 
 
 def _require_place(place: Place) -> None:
