@@ -15,7 +15,7 @@ InferometerError                 the root: a sentence, and what to do
 A message says what was asked and what was found; `remedy` says what to do. The command line prints both in one place.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 __all__ = [
@@ -31,6 +31,9 @@ __all__ = [
     "UnitError",
     "UnknownNameError",
 ]
+
+
+_SUGGESTED, _WORDS_PER_NAME = 3, 4  # names in a message; words that a catalog row may be known by
 
 
 class InferometerError(Exception):
@@ -50,9 +53,20 @@ class InferometerError(Exception):
 class UnknownNameError(InferometerError):
     """A name that is not known; it suggests the nearest known ones and never picks one."""
 
-    def __init__(self, kind: str, asked: str, known: Iterable[str], *, listing: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        asked: str,
+        known: Iterable[str],
+        *,
+        listing: str | None = None,
+        words: Mapping[str, str] | None = None,
+    ) -> None:
+        """`words` maps what a name is also known by, such as its title, to the name that is suggested."""
         self.kind, self.asked = kind, asked
-        self.suggestions = nearest(asked, known)
+        self.suggestions = (
+            nearest(asked, known) if words is None else _suggested(asked, {**words, **{n: n for n in known}})
+        )
         remedy = f"Did you mean {_or(self.suggestions)}?" if self.suggestions else None
         if listing:
             remedy = f"{remedy} {listing}" if remedy else listing
@@ -95,7 +109,7 @@ class GateError(InferometerError):
     exit_code = 1
 
 
-def nearest(asked: str, known: Iterable[str], *, count: int = 3) -> tuple[str, ...]:
+def nearest(asked: str, known: Iterable[str], *, count: int = _SUGGESTED) -> tuple[str, ...]:
     """Known names that look or sound like the one asked for: similar spelling, or the same words in another order."""
     from difflib import SequenceMatcher  # noqa: PLC0415 - only a miss pays for it
 
@@ -104,10 +118,23 @@ def nearest(asked: str, known: Iterable[str], *, count: int = 3) -> tuple[str, .
     def likeness(name: str) -> float:
         spelling = SequenceMatcher(None, asked.casefold(), name.casefold()).ratio()
         shared = words & _words(name)
-        return max(spelling, 0.6 + 0.1 * len(shared) if shared else 0.0) + 0.05 * spelling
+        told = 1.0 if words and shared == words else 0.6 + 0.1 * len(shared) if shared else 0.0  # all that was asked
+        return max(spelling, told) + 0.05 * spelling
 
     ranked = sorted(((likeness(name), name) for name in set(known)), key=lambda pair: (-pair[0], pair[1]))
     return tuple(name for score, name in ranked[:count] if score >= 0.6)
+
+
+def _suggested(asked: str, words: Mapping[str, str]) -> tuple[str, ...]:
+    """The nearest names, each once, by whatever word for them is nearest."""
+    names = dict.fromkeys(words[word] for word in nearest(asked, words, count=_WORDS_PER_NAME * _SUGGESTED))
+    return tuple(names)[:_SUGGESTED]
+
+
+def same_but_for_case(asked: str, known: Iterable[str]) -> str | None:
+    """The one known name that the asked one is, whatever the case of its letters; None if there is none, or two."""
+    names = [name for name in known if name.casefold() == asked.casefold()]
+    return asked if asked in names else names[0] if len(names) == 1 else None
 
 
 def _words(name: str) -> frozenset[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from inferometer.errors import PluginError, UnknownNameError
+from inferometer.errors import PluginError, UnknownNameError, same_but_for_case
 
 GROUPS: dict[str, str] = {
     "inferometer.readers": "Turn a model file or config into a Graph.",
@@ -51,6 +51,7 @@ def listed(group: str) -> tuple[Listed, ...]:
 def load(group: str, name: str) -> Any:
     """The plug-in itself. What goes wrong while it is imported is told with its name and package."""
     plugins = {plugin.name: plugin for plugin in listed(group)}
+    name = same_but_for_case(name, plugins) or name
     if name not in plugins:
         kind = group.rpartition(".")[2].removesuffix("s")
         raise UnknownNameError(kind, name, plugins, listing=f"Known: {', '.join(plugins) or 'none'}.")

@@ -3,7 +3,23 @@ import re
 import pytest
 
 from inferometer import errors
-from inferometer.errors import GateError, InferometerError, UnknownNameError, nearest
+from inferometer.errors import GateError, InferometerError, UnknownNameError, nearest, same_but_for_case
+
+
+def test_a_name_is_suggested_by_its_title_or_alias_and_each_once():
+    words = {"Germany": "de", "Deutschland": "de", "France": "fr"}
+    assert UnknownNameError("grid", "germany", ["de", "fr"], words=words).suggestions == ("de",)
+
+
+def test_a_name_that_has_every_word_of_the_asked_one_comes_before_one_spelt_like_it():
+    known = ["nvidia-h200", "nvidia-h100-sxm", "nvidia-h100-pcie", "intel-n100"]
+    assert set(UnknownNameError("device", "H100", known).suggestions[:2]) == {"nvidia-h100-sxm", "nvidia-h100-pcie"}
+
+
+def test_case_alone_tells_names_apart_only_where_two_differ_by_it():
+    assert same_but_for_case("ONNXRuntime", ["onnxruntime", "openvino"]) == "onnxruntime"
+    assert same_but_for_case("a", ["A", "a"]) == "a"
+    assert same_but_for_case("aB", ["Ab", "AB"]) is None
 
 
 def test_every_error_of_the_tree_is_drawn_at_the_top_of_the_file():

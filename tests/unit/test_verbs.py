@@ -72,8 +72,8 @@ def test_a_change_that_makes_no_sense_says_why(text, error):
 
 def test_what_ifs_keep_the_question_and_change_one_thing():
     question = ask("llama-3.1-8b", on="nvidia-h200", context=128)
-    rows = {row["change"]: row for row in gains(question, ["weights=q4_0", "batch=8", "tp=3", "on=nvidia-l4"])}
-    assert rows["weights=q4_0"]["gain"] > 1
+    rows = {row["change"]: row for row in gains(question, ["weights=i4", "batch=8", "tp=3", "on=nvidia-l4"])}
+    assert rows["weights=i4"]["gain"] > 1
     assert rows["batch=8"]["throughput_gain"] > 4
     assert "does not divide" in rows["tp=3"]["error"]
     assert rows["on=nvidia-l4"]["gain"] < 0.2

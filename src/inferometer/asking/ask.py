@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 from inferometer.asking.question import Question
 from inferometer.asking.roof import roof_for
 from inferometer.catalog import device as device_named
-from inferometer.catalog.engines import default_runtime
+from inferometer.catalog.engines import default_runtime, engine
 from inferometer.catalog.files import row_named
-from inferometer.core.graph import Graph
+from inferometer.core.dtype import dtype, is_gguf_block
+from inferometer.core.graph import Graph, is_generative
 from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.options import Options
@@ -62,7 +63,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
         generate=generate,
         context=context,
         image=image,
-        precision=Precision(weights=weights, activations=activations, kv=kv),
+        precision=Precision(weights=_format(weights), activations=_format(activations), kv=_format(kv)),
         parallel=parallel,
     )
     if sizes:
@@ -71,7 +72,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     return Question(
         graph=graph,
         device=device,
-        runtime=runtime or default_runtime(device, graph),
+        runtime=_runtime(runtime, device, graph, weights),
         workload=workload,
         options=options,
         calibrated=calibrated,
@@ -79,6 +80,29 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
         roof=roof_for(device),
         prefill_on=None if prefill_on is None else device_for(prefill_on),
     )
+
+
+def _runtime(
+    given: RuntimeEffects | str | None, device: Device, graph: Graph, weights: str | None
+) -> RuntimeEffects | str:
+    """The engine that was named, by its own name; else the usual one, which has to take the format of the weights."""
+    if isinstance(given, str):
+        return engine(given).name
+    if given is not None:
+        return given
+    return usual_runtime(device, graph, weights)
+
+
+def usual_runtime(device: Device, graph: Graph, weights: str | None) -> str:
+    """What such a model mostly runs in on such a device with weights in this format."""
+    if weights is not None and is_gguf_block(weights) and is_generative(graph):
+        return default_runtime(device, graph, format="gguf")
+    return default_runtime(device, graph)
+
+
+def _format(name: str | None) -> str | None:
+    """A number format by its own name, not by an alias or in capitals."""
+    return None if name is None else dtype(name).name
 
 
 def model_graph(model: Any) -> Graph:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
+from inferometer.asking.applicable import require_applicable
 from inferometer.asking.calibrations import (
     as_calibrated,
     calibration_for_question,
@@ -101,6 +102,7 @@ class Question:
 
     def answer(self) -> Profile:
         """Predict."""
+        require_applicable(self)
         if self.prefill_on is not None:
             return self._on_two_machines(self.prefill_on)
         basis = self.basis()
@@ -135,6 +137,7 @@ class Question:
         """Whether the model fits into the device's memory, and the longest context and largest batch that do."""
         from inferometer.cost.memory.fit import fit  # noqa: PLC0415 - few questions are about memory alone
 
+        require_applicable(self)
         basis = self.basis()
         return fit(
             self.graph,

@@ -32,7 +32,7 @@ from inferometer.core.engine import (
 )
 from inferometer.core.graph import is_generative
 from inferometer.core.workload import Precision
-from inferometer.errors import DomainError, PluginError, UnknownNameError
+from inferometer.errors import DomainError, PluginError, UnknownNameError, same_but_for_case
 from inferometer.plugins import Listed, listed, load_listed
 
 if TYPE_CHECKING:
@@ -54,11 +54,14 @@ _KEYS = (
 
 
 def engine(name: str) -> EngineDescriptor:
-    """The engine of that name, matched exactly: ours, or a plug-in's."""
+    """The engine of that name, in any case of letters: ours, or a plug-in's."""
     known = known_engine(name)
     if known is not None:
         return known
     plugins = [plugin.name for plugin in listed(_GROUP)]
+    same = same_but_for_case(name, (*rows_of("engines").by_name, *plugins))
+    if same is not None and same != name:
+        return engine(same)
     if name in plugins:
         listing = f"The plug-in {name} has no attribute `engine`: it can be run, and not predicted."
         raise UnknownNameError("engine descriptor", name, (), listing=listing)
@@ -160,11 +163,12 @@ def _use(device: Device, *, makes_tokens: bool) -> Use:
     return "tokens" if makes_tokens else "arrays"
 
 
-def default_runtime(device: Device, graph: Graph | None = None) -> str:
+def default_runtime(device: Device, graph: Graph | None = None, *, format: str | None = None) -> str:  # noqa: A002 - as above
     """What such a model mostly runs in on such a device. A graph that was read from a file says its format."""
     if graph is None:
         return ranked_engines(device, makes_tokens=True)[0]
-    return ranked_engines(device, makes_tokens=is_generative(graph), format=graph.metadata.get("format"))[0]
+    stored = format or graph.metadata.get("format")
+    return ranked_engines(device, makes_tokens=is_generative(graph), format=stored)[0]
 
 
 # what a runtime does to a graph

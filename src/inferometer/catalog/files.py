@@ -29,6 +29,9 @@ def row_named(kind: str, name: str) -> CatalogRow | None:
     """The row of that name or alias. Only rows that hold the name are parsed: one should not cost all of them."""
     rows = rows_with(kind, name)
     canonical = rows.canonical(name)
+    if canonical is None and name.casefold() != name:  # the catalog's own names have small letters
+        rows = rows_with(kind, name.casefold())
+        canonical = rows.canonical(name)
     return None if canonical is None else rows.by_name[canonical]
 
 
@@ -40,12 +43,12 @@ def all_of(kind: str, make: Callable[[CatalogRow], T]) -> Mapping[str, T]:
 def one_named(
     kind: str, name: str, make: Callable[[CatalogRow], T], *, what: str, also: Iterable[str] = ()
 ) -> T:  # fmt: skip
-    """The row of that name or alias, matched exactly, as a value. `also` are names that a suggestion may offer."""
+    """The row of that name or alias, in any case, as a value. `also` are names that a suggestion may offer."""
     row = row_named(kind, name)
     if row is None:
         rows = rows_of(kind)
         listing = f"`inferometer {_COMMANDS[kind]}` lists them." if kind in _COMMANDS else None
-        raise UnknownNameError(what, name, (*rows.by_name, *rows.aliases, *also), listing=listing)
+        raise UnknownNameError(what, name, (*rows.by_name, *also), listing=listing, words=rows.words())
     return make(row)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from inferometer.core.device import ORIGINS, Sourced
 from inferometer.core.frozen import frozen
-from inferometer.errors import CatalogError, UnitError, nearest
+from inferometer.errors import CatalogError, UnitError, nearest, same_but_for_case
 from inferometer.units import parse_quantity
 
 _NUMBER_KEYS = {"value", "source", "origin", "date", "note"}
@@ -128,8 +128,17 @@ class CatalogRows:
     aliases: Mapping[str, str]
 
     def canonical(self, name: str) -> str | None:
-        """The row's own name for a name or alias, matched exactly."""
-        return name if name in self.by_name else self.aliases.get(name)
+        """The row's own name for a name or alias, in any case of letters."""
+        exact = name if name in self.by_name else self.aliases.get(name)
+        if exact is not None:
+            return exact
+        near = same_but_for_case(name, (*self.by_name, *self.aliases))
+        return None if near is None else self.aliases.get(near, near)
+
+    def words(self) -> dict[str, str]:
+        """What rows are also known by, their aliases and titles, with the name that each stands for."""
+        titles = {str(row.fields["title"]): name for name, row in self.by_name.items() if "title" in row.fields}
+        return {**titles, **self.aliases}
 
 
 def read_rows(files: Iterable[Path], table: str) -> CatalogRows:

@@ -10,6 +10,7 @@ from inferometer.errors import DomainError, UnknownNameError
 from inferometer.units import parse_quantity
 
 _CONDITION = re.compile(r"\s*([\w.]+)\s*(>=|<=|!=|=|>|<|~)\s*([^=<>~\s].*?)\s*")
+_COUNTS = ("1", "")  # units of plain numbers
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -52,7 +53,8 @@ def parse_condition(text: str, fields: Mapping[str, str | None]) -> Condition:
         return Condition(field=field, comparison=comparison, value=value)
     if comparison == "~":
         raise DomainError(f"{field} is a number: '~' does not apply.", remedy="Use =, !=, >=, <=, > or <.")
-    return Condition(field=field, comparison=comparison, value=parse_quantity(value, unit))
+    # a bare number would be of SI base units: 80 bytes, where 80 GB are meant
+    return Condition(field=field, comparison=comparison, value=parse_quantity(value, unit, bare=unit in _COUNTS))
 
 
 def matching(

@@ -7,7 +7,7 @@ import click
 
 from inferometer.cli.options import format_option, print_table, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.errors import DomainError
+from inferometer.errors import DomainError, UnknownNameError, same_but_for_case
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,15 +124,29 @@ def page() -> str:
 
 
 def _select_cases(cases: "Sequence[Any]", device: str | None, runtime: str | None) -> list[Any]:
-    selected = [case for case in cases if device in {None, case.device} and runtime in {None, case.runtime}]
+    if not cases:
+        raise DomainError("There are no measured cases in this folder.", remedy="Give a folder with cases: --cases.")
+    device = _known_name("device", device, {case.device for case in cases})
+    of_device = [case for case in cases if device in {None, case.device}]
+    runtime = _known_name("runtime", runtime, {case.runtime for case in cases})
+    selected = [case for case in of_device if runtime in {None, case.runtime}]
     if not selected:
-        of_device = [case for case in cases if case.device == device]  # if there are some, the runtime is what is wrong
-        known = sorted({case.runtime for case in of_device} or {case.device for case in cases})
+        known = sorted({case.runtime for case in of_device})
         raise DomainError(
-            f"There are no measured cases of {runtime or 'any runtime'} on {device or 'any device'}.",
-            remedy=f"There are cases of {', '.join(known)}." if known else "Give a folder with cases: --cases.",
+            f"There are no measured cases of {runtime} on {device}.", remedy=f"There are cases of {', '.join(known)}."
         )
     return selected
+
+
+def _known_name(kind: str, asked: str | None, known: set[str]) -> str | None:
+    """The name as the cases have it; one that none of them has is refused with theirs."""
+    if asked is None:
+        return None
+    name = same_but_for_case(asked, known)
+    if name is None:
+        listing = f"There are cases of {', '.join(sorted(known))}."
+        raise UnknownNameError(f"{kind} with measured cases", asked, known, listing=listing)
+    return name
 
 
 def _group(by: str) -> Any:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from inferometer.cli.options import format_option, print_document, print_documents, print_table, print_text, say
+from inferometer.cli.progress import said_if_slow
 from inferometer.cli.storing import profile_named, store_option
 from inferometer.core.finding import CODES
 from inferometer.errors import DomainError, InferometerError, SchemaError
@@ -50,14 +51,16 @@ def command(what: str, device: str | None, trying: bool, store: str | None, form
     if what in CODES:
         _print_finding_page(what, form)
         return
-    profiles = _profiles(what, store)
+    with said_if_slow(f"Reading {what} …"):
+        profiles = _profiles(what, store)
     if trying and len(profiles) > 1:
         raise DomainError(f"{what} has {len(profiles)} results, but --try takes one.")
     from inferometer.verbs import explained
 
     documents = []
     for profile in profiles:
-        explanation = explained(profile, on=device, name=what)
+        with said_if_slow(f"Explaining {profile.model.name}: predicting it, and pricing what could be changed …"):
+            explanation = explained(profile, on=device, name=what)
         documents.append(_document(explanation, _measured_trials(explanation) if trying else ()))
     _print_explanations(documents, form)
 
@@ -108,7 +111,12 @@ def _measured_trials(explanation: Explanation) -> tuple[Trial, ...]:
         with progress_recorder() as progress:
             return measure_model(order, progress=progress).profile
 
-    return try_changes(explanation.findings, asked, measure=measure, can=runtime.capabilities)
+    trials = try_changes(explanation.findings, asked, measure=measure, can=runtime.capabilities)
+    if not trials:
+        say("There is nothing to try: none of the findings names a change that could be measured here.")
+    elif all(trial.obtained is None for trial in trials):
+        say(f"None of the changes could be measured with {runtime.title}: the table says why.")
+    return trials
 
 
 def _differences(order: MeasureRequest, base: MeasureRequest) -> str:

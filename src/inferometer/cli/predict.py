@@ -60,7 +60,7 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
 @click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
 @prediction_options
 @click.option("--edgeprofiler", is_flag=True, help="Print what EdgeProfiler would say instead, by its own formulas.")
-@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=q4_0 …")
+@click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=i4 …")
 @format_option
 def command(
     models: tuple[str, ...],

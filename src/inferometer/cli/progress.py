@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _WIDTH = 24
 _REDRAW_S = 0.1  # faster than the eye follows
+_SLOW_S = 1.0
 _WIPE = "\r\x1b[K"
 
 
@@ -39,6 +41,23 @@ def progress_line(describe: Callable[[T], str]) -> Iterator[Callable[[T], None] 
         yield draw
     finally:
         sys.stderr.write(_WIPE)
+
+
+@contextmanager
+def said_if_slow(message: str, *, after_s: float = _SLOW_S) -> Iterator[None]:
+    """Say on stderr what is being done, if it is not done soon: nobody should wonder whether anything happens."""
+    timer = threading.Timer(after_s, _say_now, (message,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _say_now(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
 
 
 def bar(share: float) -> str:

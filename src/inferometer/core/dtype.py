@@ -113,6 +113,12 @@ DTYPES: dict[str, DType] = {entry.name: entry for entry in _ALL}
 _BY_ANY_NAME = DTYPES | {alias: entry for entry in _ALL for alias in entry.aliases}
 
 
+def is_gguf_block(name: str) -> bool:
+    """Whether numbers of this format are stored in the blocks of GGUF files, for which ggml alone has kernels."""
+    known = dtype(name)
+    return known.gguf_type is not None and known.elements > 1
+
+
 def dtype(name: str) -> DType:
     """The format of that name or alias; an unknown one is an error with suggestions."""
     known = _BY_ANY_NAME.get(name) or _BY_ANY_NAME.get(name.casefold())

@@ -34,6 +34,8 @@ CODES: dict[str, str] = {
     ),
     "memory.kv-cache": "The cache of keys and values takes more memory than the weights, and grows with every token.",
     "memory.nearly-full": "It fits, with so little memory left that a longer context or a second program may not.",
+    "op.dominates": "One op takes a large part of the time by itself.",
+    "optimisation.off": "The engine ran the graph as it stands in the file: it was told not to optimise it.",
     "outputs.wrong": "The outputs are not those of the reference: how fast they came does not matter yet.",
     "padding.waste": "Part of what is computed is padding: rows that are there only to fill a shape.",
     "placement.fallback": "Ops that were meant for the accelerator ran elsewhere.",

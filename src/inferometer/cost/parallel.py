@@ -8,6 +8,7 @@ activations on. Data-parallel replicas share the batch and send each other nothi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from inferometer.core.graph import Block, Graph
+
+
+_SHARED_AT_LEAST = 0.25  # of a model's weights, for tensor parallelism to be an answer
 
 
 @frozen
@@ -129,11 +133,36 @@ def place(graph: Graph, parallel: Parallel, *, sequence: bool = False, imbalance
     require_plan(graph, parallel)
     split = _Split(parallel=parallel, sequence=sequence, imbalance=imbalance, states={})
     placed = [list(split.block(block)) for block in graph.blocks]
-    if parallel.tp > 1 and not any(entry.scale.flops < 1 for ops in placed for entry in ops):
-        raise DomainError(f"{graph.name} has no product that tp={parallel.tp} devices could share.")
+    if parallel.tp > 1:
+        _require_shared(graph, placed, parallel.tp)
     _gather_outputs(graph, placed, split)
     _hand_on(graph, placed, parallel)
     return placed
+
+
+def _require_shared(graph: Graph, placed: list[list[Placed]], tp: int) -> None:
+    """Refuse a model whose weights would mostly be on every device: convolutions are not split here."""
+    whole = shared = 0.0
+    for block, ops in zip(graph.blocks, placed, strict=True):
+        for entry in ops:
+            count = block.count * sum(_elements(tensor) for tensor in entry.op.weights)
+            whole, shared = whole + count, shared + (count if entry.scale.weights < 1 else 0.0)
+    split = any(entry.scale.flops < 1 for ops in placed for entry in ops)
+    if not split or (whole and shared < _SHARED_AT_LEAST * whole):
+        much = (
+            f"only {shared / whole:.0%} of its weights are in products that can be split"
+            if split
+            else "it has no product"
+        )
+        raise DomainError(
+            f"{graph.name} cannot be shared by tp={tp} devices: {much}.",
+            remedy="Use --dp, which gives each device a part of the batch, or --pp.",
+        )
+
+
+def _elements(tensor: Tensor) -> float:
+    """The numbers of a weight; a size that is open counts as one."""
+    return math.prod(float(dim) if isinstance(dim, int) else 1.0 for dim in tensor.shape)
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from inferometer.core.frozen import frozen
+from inferometer.core.graph import Graph
 from inferometer.core.profile import Environment, OpTime, Phase, Profile
 from inferometer.core.request import repeats
 from inferometer.explain.attribution import by_phase
@@ -31,6 +32,7 @@ class Case:
     roof: Roofline
     predicted: Profile | None = None
     price: Price = field(default=unpriced)
+    graph: Graph | None = None  # of the model, where it is at hand
 
     @property
     def device(self) -> Device | None:
@@ -118,12 +120,15 @@ class Case:
         return None if gain is None or gain.fits is False else gain
 
 
-def case_of(profile: Profile, *, predicted: Profile | None = None, price: Price = unpriced) -> Case:
+def case_of(
+    profile: Profile, *, predicted: Profile | None = None, price: Price = unpriced, graph: Graph | None = None
+) -> Case:
     return Case(
         profile=profile,
         roof=roofline_of(profile),
         predicted=predicted or (profile if profile.kind == "predicted" else None),
         price=price,
+        graph=graph,
     )
 
 

@@ -45,20 +45,20 @@ def judge_profile(
     """
     if device is None or graph is None:
         judged_by = None if device is None else JudgedBy(device=device)
-        return _with_findings(replace(profile, judged_by=judged_by), None, unpriced), ()
+        return _with_findings(replace(profile, judged_by=judged_by), None, unpriced, graph), ()
     question, notes = _question_behind(profile, graph, device, roof=roof, sizes=sizes or {})
     basis = question.basis()
     judged = replace(profile, judged_by=basis.judged_by())
     missing = _missing_calibration(profile, judged)
     if missing is not None:
-        return _with_findings(profile, None, unpriced), (*notes, missing)
+        return _with_findings(profile, None, unpriced, graph), (*notes, missing)
     try:
         predicted = question.answer()
     except InferometerError as error:
-        return _with_findings(judged, None, unpriced), (*notes, *basis.notes, f"There is no prediction: {error}")
+        return _with_findings(judged, None, unpriced, graph), (*notes, *basis.notes, f"There is no prediction: {error}")
     if profile.kind == "measured":
         judged = with_prediction(judged, predicted, graph)
-    return _with_findings(judged, predicted, pricer(question, predicted)), (*notes, *basis.notes)
+    return _with_findings(judged, predicted, pricer(question, predicted), graph), (*notes, *basis.notes)
 
 
 def _question_behind(
@@ -93,9 +93,9 @@ def _missing_calibration(profile: Profile, judged: Profile) -> str | None:
     )
 
 
-def _with_findings(profile: Profile, predicted: Profile | None, price: Price) -> Profile:
+def _with_findings(profile: Profile, predicted: Profile | None, price: Price, graph: Graph | None) -> Profile:
     """The profile with what is found now, and with its own findings of other codes."""
-    findings = findings_of(case_of(profile, predicted=predicted, price=price))
+    findings = findings_of(case_of(profile, predicted=predicted, price=price, graph=graph))
     codes = {finding.code for finding in findings}
     return replace(
         profile, findings=(*findings, *(finding for finding in profile.findings if finding.code not in codes))

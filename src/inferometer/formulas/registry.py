@@ -14,7 +14,7 @@ from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_
 import numpy as np
 
 from inferometer.core.frozen import frozen
-from inferometer.errors import DomainError, UnknownNameError, nearest
+from inferometer.errors import DomainError, UnknownNameError, nearest, same_but_for_case
 from inferometer.formulas.quantities import Quantity, is_finite, shown
 
 SECTIONS: dict[str, str] = {
@@ -263,6 +263,7 @@ def all_formulas() -> Mapping[str, Formula]:
 
 def find_formula(name: str) -> Formula:
     known = all_formulas()
+    name = same_but_for_case(name, known) or name
     if name not in known:
         raise UnknownNameError("formula", name, known, listing="`inferometer formulas` lists them.")
     return known[name]

@@ -53,9 +53,29 @@ def choose_importer(
     if matching:
         names = " or ".join(importer.name for importer in matching)
         raise FormatError(f"{seen}; it could be from {names}.", remedy="Say which with `--as NAME`.")
+    own = _own_document(document)
+    if own is not None:
+        raise FormatError(f"{str(document.path)!r} is {own[0]} of Inferometer's own.", remedy=own[1])
     titles = ", ".join(f"{importer.name} ({importer.title})" for importer in known) or "none"
     remedy = " ".join((f"Formats that are known: {titles}.", *broken))
     raise FormatError(f"No importer knows this file: {seen}.", remedy=remedy)
+
+
+def _own_document(document: Document) -> tuple[str, str] | None:
+    """What kind of our own documents it is, and the command for it; None if it is none."""
+    value = document.json
+    schema = value.get("schema") if isinstance(value, dict) else None
+    if not isinstance(schema, str) or not schema.startswith("inferometer."):
+        return None
+    kind = schema.removeprefix("inferometer.").partition("/")[0]
+    ways = f"`inferometer runs import {document.path}` stores it, `inferometer explain {document.path}` explains it."
+    return (
+        ("a profile", ways)
+        if kind == "profile"
+        else ("a run", ways)
+        if kind == "run"
+        else (f"a {kind}", "It needs no import.")
+    )
 
 
 def installed() -> tuple[tuple[Importer, ...], tuple[str, ...]]:

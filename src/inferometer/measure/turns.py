@@ -36,8 +36,11 @@ class Turns:
     def __init__(self, at: TurnsAddress | None) -> None:
         self._pipe: Connection[Any, Any] | None = None
         if at is not None:
-            self._pipe = Client(at.address, authkey=at.key)
-            self._pipe.send_bytes(bytes([at.index]))
+            try:
+                self._pipe = Client(at.address, authkey=at.key)
+                self._pipe.send_bytes(bytes([at.index]))
+            except (EOFError, OSError):
+                raise KeyboardInterrupt from None  # the other could not be measured, so nobody conducts any more
             self._receive()
 
     def next(self) -> None:
@@ -66,7 +69,7 @@ class Conductor:
         self._key = secrets.token_bytes(16)
         self._listener = Listener(None, authkey=self._key)
         self._pipes: dict[int, Connection[Any, Any]] = {}
-        self._stopped = threading.Event()
+        self._stopped, self._lock = threading.Event(), threading.Lock()
 
     def addresses(self) -> tuple[TurnsAddress, ...]:
         at = self._listener.address
@@ -100,8 +103,11 @@ class Conductor:
                 self._pipes.pop(index, None)
 
     def stop(self) -> None:
-        """Close everything: a child that waits for its turn sees it and ends."""
-        self._stopped.set()
+        """Close everything: a child that waits for its turn sees it and ends. It may be called more than once."""
+        with self._lock:
+            if self._stopped.is_set():
+                return
+            self._stopped.set()
         for pipe in list(self._pipes.values()):
             with suppress(OSError):
                 pipe.close()

@@ -62,4 +62,4 @@ def _unknown(source: str) -> Exception:
         return FormatError(f"There is no file or folder {source!r}.", remedy="Check the path.")
     rows = rows_of("models")
     listing = "`inferometer models` lists them; a file or folder may be given by its path."
-    return UnknownNameError("model", source, (*rows.by_name, *rows.aliases), listing=listing)
+    return UnknownNameError("model", source, rows.by_name, listing=listing, words=rows.words())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from inferometer.asking.applicable import require_formats
 from inferometer.catalog.engines import require_effects
 from inferometer.core.graph import is_generative
 from inferometer.cost.energy import energy_costs
@@ -89,6 +90,7 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         effects = require_effects(question.runtime)
         key = (id(effects), workload)
         try:
+            require_formats(question)
             if (layout := layouts.get(key)) is None:
                 layout = layouts[key] = make_layout(graph, effects=effects, workload=workload, options=options)
             ready = on_device(layout, basis.device, options=options, calibration=basis.calibration)

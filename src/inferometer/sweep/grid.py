@@ -12,15 +12,17 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from inferometer.asking.applicable import takes_image
+from inferometer.asking.ask import usual_runtime
 from inferometer.asking.question import CalibrationChoices, Question
 from inferometer.asking.roof import roof_for
-from inferometer.catalog.engines import default_runtime, require_effects
+from inferometer.catalog.engines import require_effects
 from inferometer.catalog.places import instance
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph
+from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.money import carbon_grams
@@ -31,6 +33,7 @@ from inferometer.errors import DomainError, UnknownNameError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from inferometer.core.engine import RuntimeEffects
     from inferometer.cost.options import Place
 
 CHUNK_ROWS = 1 << 16  # a column of it stays in a core's cache, and a kill loses no more
@@ -99,6 +102,7 @@ class Study:
     """
 
     questions: tuple[Question, ...]
+    usual: tuple[bool, ...]  # of each question: no engine was named for it
     weights: tuple[str | None, ...] = (None,)
     activations: tuple[str | None, ...] = (None,)
     kv: tuple[str | None, ...] = (None,)
@@ -136,7 +140,7 @@ class Study:
             yield Question(
                 graph=question.graph,
                 device=question.device,
-                runtime=question.runtime,
+                runtime=self._runtime(outer, workload.precision.weights),
                 workload=workload,
                 options=question.options,
                 calibrated=False,
@@ -145,6 +149,13 @@ class Study:
                 threads=question.threads,
                 prefill_on=question.prefill_on,
             )
+
+    def _runtime(self, outer: int, weights: str | None) -> RuntimeEffects | str:
+        """The engine that was asked for; where none was, it depends on the format of the weights too."""
+        question = self.questions[outer]
+        if not self.usual[outer]:
+            return question.runtime
+        return usual_runtime(question.device, question.graph, weights)
 
     def _workload(self, number: int) -> Workload:
         places = []
@@ -207,6 +218,7 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
         Parallel(tp=tp, pp=pp, ep=ep, dp=dp)  # type: ignore[arg-type]  # none is None
         for tp, pp, ep, dp in product(*(counts[name] for name in ("tp", "pp", "ep", "dp")))
     )
+    _require_meant(found["models"], counts)
     if chunk_rows < 1:
         raise DomainError(f"A chunk has one row or more, and not {chunk_rows!r}.")
     _require_place((options or Options()).place)
@@ -216,7 +228,7 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
         Question(
             graph=graph,
             device=device,
-            runtime=runtime or default_runtime(device, graph),
+            runtime=runtime or usual_runtime(device, graph, None),
             options=sized[id(graph)],
             calibrated=calibrated,
             roof=roof_for(device),
@@ -225,9 +237,11 @@ def study_of(  # noqa: PLR0913 - the axes, and what holds for all rows
         for graph, device, runtime in product(found["models"], found["devices"], runtimes)
     )
     _require_used(questions, plans)
-    used, chosen = _chosen(questions, product(*formats.values()), calibrations)
+    usual = tuple(runtime is None for _, _, runtime in product(found["models"], found["devices"], runtimes))
+    used, chosen = _chosen(questions, usual, product(*formats.values()), calibrations)
     return Study(
         questions=questions,
+        usual=usual,
         **formats,
         parallel=plans,
         image=counts["image"],
@@ -262,14 +276,18 @@ def _options_by_model(options: Options, graphs: Iterable[Graph]) -> dict[int, Op
 
 
 def _chosen(
-    questions: Iterable[Question], formats: Iterable[tuple[str | None, ...]], given: Iterable[Calibration]
+    questions: Iterable[Question],
+    usual: Iterable[bool],
+    formats: Iterable[tuple[str | None, ...]],
+    given: Iterable[Calibration],
 ) -> tuple[tuple[Calibration, ...], tuple[int | None, ...]]:
     """The calibrations that answer the questions in each of the formats, and which of them answers which."""
     precisions = [Precision(weights=weights, activations=activations, kv=kv) for weights, activations, kv in formats]
     choices, used = CalibrationChoices(given), dict[int, tuple[int, Calibration]]()
     chosen: list[int | None] = []
-    for question, precision in product(questions, precisions):
-        calibration = choices.calibration(question, precision)
+    for (question, open_), precision in product(zip(questions, usual, strict=True), precisions):
+        runtime = usual_runtime(question.device, question.graph, precision.weights) if open_ else question.runtime
+        calibration = choices.calibration(replace(question, runtime=runtime), precision)
         if calibration is None:
             chosen.append(None)
         else:
@@ -289,6 +307,17 @@ def _require_used(questions: Sequence[Question], plans: Sequence[Parallel]) -> N
             return
     for reason in (reasons or {}).values():
         raise DomainError(reason, remedy="Leave it out: no row would use it.")
+
+
+def _require_meant(graphs: Iterable[Graph], counts: Mapping[str, tuple[int | None, ...]]) -> None:
+    """Refuse sizes that no model of the sweep has: every row would be there as often, with the same numbers."""
+    models = tuple(graphs)
+    meant = {"prompt": takes_prompt, "generate": is_generative, "context": is_generative, "image": takes_image}
+    for name, applies in meant.items():
+        given = any(count is not None for count in counts[name])
+        if given and not any(applies(graph) for graph in models):
+            names = ", ".join(graph.name for graph in models)
+            raise DomainError(f"{name} means nothing to {names}.", remedy=f"Leave {name} out.")
 
 
 def _require_place(place: Place) -> None:

@@ -39,7 +39,7 @@ def _refuse_existing(path: Path, *, overwrite: bool) -> None:
         raise InferometerError(f"{str(path)!r} is a folder.", remedy="Give the name of a file.")
     if path.exists() and not overwrite:
         raise InferometerError(
-            f"{str(path)!r} exists already.", remedy="Give another name, or say that it may be overwritten."
+            f"{str(path)!r} exists already.", remedy="Give another name, or overwrite it with --overwrite."
         )
 
 

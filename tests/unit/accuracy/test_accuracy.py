@@ -182,7 +182,7 @@ def test_the_command_prints_groups_and_draws(tmp_path):
 def test_the_command_names_what_there_is():
     found = invoke("--device", "google-tpu-v2")
     assert found.exit_code == 1
-    assert "no measured cases of any runtime on google-tpu-v2" in str(found.exception)
+    assert "no device with measured cases named 'google-tpu-v2'" in str(found.exception)
     assert "nvidia-h200" in str(found.exception)
     other = invoke("--device", "nvidia-h200", "--runtime", "openvino")
     assert "There are cases of torch-compile, torch-eager, torch-graph." in str(other.exception)

@@ -9,7 +9,9 @@ from inferometer.catalog.detect.identity import this_machine
 from inferometer.catalog.engines import engines
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Sourced
+from inferometer.core.dtype import is_gguf_block
 from inferometer.core.roof import Roof
+from inferometer.errors import DomainError
 
 RATE = Sourced(value=1e11, origin="calibrated", source="a test", date="2026-01-01")
 ROOF = Roof(machine="m", created="2026-01-01T00:00:00+00:00", peaks={"f32": RATE}, bandwidth_bytes_per_s=RATE)
@@ -50,6 +52,15 @@ def test_every_engine_answers_in_every_format(made):
     calibrated(*made)
     for runtime in engines():
         for weights in FORMATS:
+            if (
+                weights is not None
+                and is_gguf_block(weights)
+                and engines()[runtime].opens
+                and "gguf" not in engines()[runtime].opens
+            ):
+                with pytest.raises(DomainError, match="is a format of GGUF files"):
+                    answered(runtime, weights=weights)
+                continue
             for activations in (None, "f16", "i8"):
                 step = answered(runtime, weights=weights, activations=activations).phase("decode")
                 assert 0 < step.time_s <= step.high_s, (runtime, weights, activations)

@@ -37,15 +37,15 @@ def test_a_title_names_the_arithmetic_where_it_is_another():
 
 def test_rows_of_comparisons_and_sweeps_name_the_same():
     profile = predict("gpt-oss-20b", on="nvidia-h200", runtime="torch-compile")
-    rows = sweep("gpt-oss-20b", "nvidia-h200", runtimes="torch-compile", weights=[None, "q8_0"])
+    rows = sweep("gpt-oss-20b", "nvidia-h200", runtimes="torch-compile", weights=[None, "i8"])
     assert summary_row(profile)["weights"] == "mxfp4"
     assert rows["weights"].tolist() == ["mxfp4", "mxfp4"]
 
 
 def test_a_format_that_most_weights_do_not_take_is_said():
-    profile = predict("gpt-oss-20b", on="nvidia-h200", runtime="torch-compile", weights="q8_0")
-    assert "91% of the weights are mxfp4 as the model states; q8_0 counts for the rest." in profile.provenance.notes
-    other = predict("llama-3.2-1b", on="nvidia-h200", runtime="torch-compile", weights="q8_0")
+    profile = predict("gpt-oss-20b", on="nvidia-h200", runtime="torch-compile", weights="i8")
+    assert "91% of the weights are mxfp4 as the model states; i8 counts for the rest." in profile.provenance.notes
+    other = predict("llama-3.2-1b", on="nvidia-h200", runtime="torch-compile", weights="i8")
     assert not any("as the model states" in note for note in other.provenance.notes)
 
 

@@ -198,6 +198,13 @@ def beside(times_predicted):
 
 
 # Code: the profile in which it must be found, a near one in which it must not, and the device of both.
+def commanded(options):
+    """A measured run with these options on its command line."""
+    line = f"inferometer profile m.onnx {options}"
+    plain = profile(forward(moving(1.0)))
+    return replace(plain, provenance=replace(plain.provenance, command=line))
+
+
 PAIRS = {
     "attention.grows": (
         text(0.1, 0.01, ops=(moving(0.006), moving(0.004, kind="attention"))),
@@ -230,6 +237,14 @@ PAIRS = {
     "memory.does-not-fit": (in_memory(17e9), in_memory(15e9), CPU),
     "memory.kv-cache": (cached(2000), cached(500), CPU),
     "memory.nearly-full": (in_memory(15e9), in_memory(12e9), CPU),
+    "op.dominates": (
+        profile(
+            forward(computing(0.5, name="conv1", floor_s=0.1), *(computing(0.125, name=f"c{n}") for n in range(4)))
+        ),
+        profile(forward(*(computing(0.25, name=f"c{n}", floor_s=0.1) for n in range(4)))),
+        CPU,
+    ),
+    "optimisation.off": (commanded("--optimisation none"), commanded("--optimisation all"), CPU),
     "outputs.wrong": (checked("failed"), checked("verified"), CPU),
     "padding.waste": (on_gpu("compute", 500, prompt=129), on_gpu("compute", 500, prompt=256), GPU),
     "placement.fallback": (units(0.3), units(0.01), None),

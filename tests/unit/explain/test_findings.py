@@ -14,6 +14,7 @@ from inferometer.core.workload import Workload
 from inferometer.explain.explanation import explanation_document
 from inferometer.explain.findings import FINDERS, findings_of
 from inferometer.explain.samples import growth, level_samples
+from inferometer.readers.resolve import read
 from inferometer.report.explanations import explanation_page
 from unit.explain.explain_cases import (
     CPU,
@@ -369,3 +370,19 @@ def test_commands_to_run_next_are_of_this_profile():
 def test_a_profile_of_an_unknown_runtime_is_explained_all_the_same():
     found = profile(forward(OpTime(name="a", kind="custom", time_s=1.0)), runtime="tensorrt")
     assert explain(found, CPU).headline.startswith("A forward pass takes 1 s")
+
+
+def test_the_op_that_dominates_is_named_with_its_shape_and_its_distance_to_the_floor():
+    layers = [computing(0.1, name=f"layer{number}.0.conv1", kind="convolution") for number in range(1, 5)]
+    stem = computing(0.6, name="conv1", kind="convolution", floor_s=0.06)
+    found = FINDERS["op.dominates"](case_of(profile(forward(stem, *layers)), CPU, graph=read("resnet18")))
+    assert found.title == "conv1, a 7×7 convolution, 3 → 64 channels, takes 60% of the forward pass"
+    assert found.advice.startswith("It has 60% of the arithmetic of the forward pass")
+    assert "at 10 times its floor. Its kernel is far from what the device can do" in found.advice
+    near = FINDERS["op.dominates"](case_of(profile(forward(replace(stem, floor_s=0.5), *layers)), CPU))
+    assert near.title.startswith("conv1, a convolution, takes 60%")
+    assert "It runs near what the device can do" in near.advice
+    head = moving(0.5, name="lm_head", floor_s=0.4)
+    steps = text(0.1, 1.0, ops=(head, *(moving(0.1, name=f"layers.{n}.mlp.up_proj") for n in range(5))))
+    named = FINDERS["op.dominates"](case_of(steps, CPU, graph=read("llama-3.2-1b")))
+    assert named.title == "lm_head, a matrix product, 2048 → 128256, takes 50% of decoding"

@@ -117,3 +117,12 @@ def test_installed_importers_come_through_the_entry_points(monkeypatch):
 
 def test_the_group_is_one_that_plug_ins_know():
     assert detect.GROUP in plugins.GROUPS
+
+
+@pytest.mark.parametrize("kind", ["profile", "run"])
+def test_our_own_documents_are_named_with_the_commands_for_them(tmp_path, kind):
+    path = tmp_path / "ours.json"
+    path.write_text(f'{{"schema": "inferometer.{kind}/1"}}', encoding="utf-8")
+    with pytest.raises(FormatError, match=f"is a {kind} of Inferometer's own") as caught:
+        import_file(path)
+    assert f"`inferometer runs import {path}`" in caught.value.remedy

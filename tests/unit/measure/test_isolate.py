@@ -172,15 +172,19 @@ def test_a_turn_is_one_childs_alone_and_the_order_is_drawn_anew():
 
 def test_a_child_that_never_comes_or_an_interruption_ends_the_others():
     conductor = Conductor(2, seed=1)
+    conductor_address = conductor.addresses()[1]
     with ThreadPoolExecutor(max_workers=2) as threads:
         leading = threads.submit(conductor.conduct)
         waiting = threads.submit(Turns, conductor.addresses()[0])
         while not conductor._pipes:
             assert not waiting.done()
         conductor.stop()
+        conductor.stop()
         leading.result(timeout=10)
         with pytest.raises(KeyboardInterrupt):
             waiting.result(timeout=10)
+    with pytest.raises(KeyboardInterrupt):
+        Turns(conductor_address)
     assert Turns(None).next() is None
 
 

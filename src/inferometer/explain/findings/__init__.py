@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from inferometer.core.finding import SEVERITIES, Finding
 from inferometer.explain.case import Case
-from inferometer.explain.findings import bounds, memory, overheads, placement, times, tokens
+from inferometer.explain.findings import bounds, culprit, memory, overheads, placement, times, tokens
 
 __all__ = ["FINDERS", "Finder", "findings_of"]
 
@@ -32,6 +32,8 @@ FINDERS: dict[str, Finder] = {
     "memory.does-not-fit": memory.memory_does_not_fit,
     "memory.kv-cache": memory.memory_kv_cache,
     "memory.nearly-full": memory.memory_nearly_full,
+    "op.dominates": culprit.op_dominates,
+    "optimisation.off": culprit.optimisation_off,
     "outputs.wrong": times.outputs_wrong,
     "padding.waste": overheads.padding_waste,
     "placement.fallback": placement.placement_fallback,
