@@ -76,6 +76,22 @@ def test_sizes_fix_open_dims_by_name(tmp_path, opened):
         opened(normed(tmp_path / "m.onnx"), sizes={"row": 2})
 
 
+def test_an_input_that_gets_more_names_when_it_is_compiled_keeps_its_own(tmp_path, opened):
+    """A cast to the type that it has already is left out: its result is then another name of the input."""
+    nodes = [
+        make.make_node("Cast", ["x"], ["a_cast"], to=FLOAT, name="cast"),
+        make.make_node("Relu", ["a_cast"], ["y"], name="relu"),
+    ]
+    ports = [make.make_tensor_value_info(name, FLOAT, ["rows", 4]) for name in ("x", "y")]
+    graph = make.make_graph(nodes, "g", ports[:1], ports[1:])
+    model = make.make_model(graph, ir_version=9, opset_imports=[make.make_opsetid("", 17)])
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    session = opened(tmp_path / "m.onnx")
+    session.feed({"x": np.ones((2, 4), np.float32)})
+    session.step()
+    assert session.outputs()["y"].tolist() == [[1.0] * 4] * 2
+
+
 def test_a_fused_kernel_stands_for_all_its_nodes(tmp_path, opened):
     session = opened(normed(tmp_path / "m.onnx"), instrument=True)
     session.feed(picture())
