@@ -1,6 +1,6 @@
-"""The nodes of a file as its reader found them, for engines that keep no names of a format.
+"""The nodes of a file as its reader found them, for an engine that cannot list them itself.
 
-ONNX, GGUF and PyTorch keep them; OpenVINO gives the operators of a TFLite file names of its own.
+OpenVINO gives the operators of a TFLite file names of its own, and shows its own format only as it read it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Graph, Op
 
-_RENAMED = frozenset({"tflite"})  # formats whose names are lost in some engine
+_ASKED = frozenset({"tflite", "openvino"})  # formats of which an engine needs to be told
 
 
 def file_nodes(graph: Graph, binding: Binding) -> tuple[FileNode, ...]:
-    if graph.metadata.get("format") not in _RENAMED:
+    if graph.metadata.get("format") not in _ASKED:
         return ()
     return tuple(_node(op, binding) for _, op in graph.ops())
 

@@ -12,7 +12,8 @@ from inferometer.runtimes.openvino.counters import Means, Reading
 from inferometer.runtimes.openvino.executed import Executed
 from inferometer.runtimes.openvino.names import known_names, own_names
 from inferometer.runtimes.openvino.session import ArraySession, _info
-from inferometer.runtimes.openvino.tflite import Operation, known_operators, tflite_topology
+from inferometer.runtimes.openvino.tflite import Operation, known_operators
+from inferometer.runtimes.openvino.topology import file_topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +33,13 @@ class RecordedSession(ArraySession):
         self._original = _original(target)
         ops = self._model.get_ordered_ops()
         consumers = {op.get_friendly_name(): _consumers(op) for op in ops}
-        if target.format == "tflite" and target.nodes:
+        if target.format == "tflite" and self._original is not None:
             # The operation that is known is an operator's first, not its last: a bias and an activation follow it.
             self._own = known_operators(target.nodes, [_operation(op) for op in ops])
         else:
-            known = known_names(self._original) if self._original else {name: name for name in consumers}
+            known = {name: name for name in consumers}
+            if self._original is not None and target.format == "onnx":
+                known = known_names(self._original)
             self._own = {**known, **own_names(consumers, known)}
 
     def _compile(self, stages: tuple[Stage, ...]) -> tuple[Any, Any, Opened]:
@@ -111,10 +114,8 @@ def _executed(name: str, op: Any, facts: Mapping[str, str]) -> Executed:
 
 def _original(target: Target) -> Topology | None:
     """The file's nodes, where they are known apart from the engine's operations."""
-    if target.format == "tflite" and target.nodes:
-        return tflite_topology(target.nodes)
     if target.format != "onnx":
-        return None
+        return file_topology(target.nodes) if target.nodes else None
     model = load_model(target.path)
     return topology_of(model, name_nodes(model))
 

@@ -14,20 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from inferometer.runtimes.alignment import longest_pairing
-from inferometer.runtimes.onnx_nodes import NodeRow, Topology
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from collections.abc import Set as AbstractSet
 
     from inferometer.runtimes.base import FileNode
-
-# What the adoption of kernels calls them, after ONNX.
-_KINDS = {
-    "CONV_2D": "Conv", "DEPTHWISE_CONV_2D": "Conv", "CONV_3D": "Conv", "TRANSPOSE_CONV": "ConvTranspose",
-    "Convolution2DTransposeBias": "ConvTranspose", "FULLY_CONNECTED": "Gemm", "BATCH_MATMUL": "MatMul",
-    "RESHAPE": "Reshape", "EXPAND_DIMS": "Unsqueeze", "SQUEEZE": "Squeeze", "SHAPE": "Shape",
-}  # fmt: skip
 
 # Operations that an operator becomes one of, and which operators those are.
 _FITTING = {
@@ -44,22 +36,6 @@ _FITTING = {
 }
 _ONE_OPERATION = frozenset().union(*_FITTING.values())
 _PASSING_ON = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Convert", "Result"})
-
-
-def tflite_topology(nodes: Sequence[FileNode]) -> Topology:
-    made = {name for node in nodes for name in node.outputs}
-    taken = {name for node in nodes for name in node.inputs}
-    rows = tuple(
-        NodeRow(
-            name=node.name,
-            engine_name=node.name,
-            kind=_KINDS.get(node.kind, node.kind),
-            inputs=node.inputs,
-            outputs=node.outputs,
-        )
-        for node in nodes
-    )
-    return Topology(nodes=rows, inputs=tuple(sorted(taken - made)), outputs=tuple(sorted(made - taken)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

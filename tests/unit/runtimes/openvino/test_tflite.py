@@ -1,7 +1,8 @@
 """Operations of OpenVINO's front end against operators of a TFLite file, named as it names MediaPipe's."""
 
 from inferometer.runtimes.base import FileNode
-from inferometer.runtimes.openvino.tflite import Operation, known_operators, tflite_topology
+from inferometer.runtimes.openvino.tflite import Operation, known_operators
+from inferometer.runtimes.openvino.topology import file_topology
 
 CONV, DEPTHWISE, POINTWISE, HEAD = NODES = (
     FileNode(name="conv", kind="CONV_2D", inputs=("x",), outputs=("conv;norm",), shape=(1, 112, 112, 24)),
@@ -47,6 +48,6 @@ def test_two_in_another_order_are_both_found():
 
 
 def test_the_topology_speaks_of_onnx_where_kernels_are_adopted():
-    topology = tflite_topology(NODES)
+    topology = file_topology(NODES)
     assert [node.kind for node in topology.nodes] == ["Conv", "Conv", "Conv", "Gemm"]
     assert (topology.inputs, topology.outputs) == (("x",), ("Identity",))
