@@ -26,6 +26,7 @@ from inferometer.measure.energy import with_energy
 from inferometer.measure.formats import main_format, mixture_note
 from inferometer.measure.inputs import index_limits, input_shapes
 from inferometer.measure.isolate import ChildLimits, isolated
+from inferometer.measure.nodes import file_nodes
 from inferometer.measure.order import MeasureOrder, TextOrder
 from inferometer.measure.prepare import PreparedModel, SyntheticWeights, facts_of, prepare_model
 from inferometer.measure.raw import Raw
@@ -343,6 +344,7 @@ def _order(
         batch=workload.batch,
         seed=request.seed,
         shapes=input_shapes(prepared.graph, binding),
+        nodes=file_nodes(prepared.graph, binding) if request.shape and not prepared.text else (),
         options=request.options,
     )
     return MeasureOrder(

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
-    "GRAPH_LAUNCH", "Capabilities", "Engine", "Event", "EventKind", "Kernel", "Missing", "Opened", "Port", "Ready",
-    "Request", "Runtime", "Session", "Stage", "Target", "TextSession", "instrumented_again", "require_choices",
+    "GRAPH_LAUNCH", "Capabilities", "Engine", "Event", "EventKind", "FileNode", "Kernel", "Missing", "Opened", "Port",
+    "Ready", "Request", "Runtime", "Session", "Stage", "Target", "TextSession", "instrumented_again", "require_choices",
     "require_format", "require_ready",
 ]  # fmt: skip
 
@@ -59,6 +59,17 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FileNode:
+    """A node as the file has it: what it is called, what it takes and gives, and how large its first result is."""
+
+    name: str
+    kind: str  # as the file calls it: CONV_2D
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """What to open, and how. `None` is the engine's own default.
 
@@ -81,6 +92,7 @@ class Target:
     seed: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)  # of the dims a file leaves open, by its names for them
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of the inputs that will be fed, by name
+    nodes: tuple[FileNode, ...] = ()  # for an engine that does not keep a file's names; empty where they are not known
     options: Mapping[str, str] = field(default_factory=dict)
 
 

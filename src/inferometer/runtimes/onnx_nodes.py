@@ -38,7 +38,7 @@ class NodeRow:
     outputs: tuple[str, ...] = ()
     inside: str | None = None  # the node whose graph it is in
     results: tuple[str, ...] = ()  # of a node with graphs inside: what those give
-    nameless: bool = False  # in the graph it was read from: `engine_name` is ours
+    printed: str = ""  # what the engine prints where it was not given `engine_name`; "" for its kind and a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,10 +141,14 @@ class _Names:
                 for port in within.output
             )
             row = _row(node, name, outer, tensors)
-            nameless = self.given.get(node.name) in {*node.output, node.op_type}
-            yield replace(row, results=tuple(results), nameless=nameless)
+            yield replace(row, results=tuple(results), printed=self._printed(node))
             for known, (place, within) in zip(around, inner, strict=True):
                 yield from self.walk(within, place, name, known)
+
+    def _printed(self, node: Any) -> str:
+        """A name that was given to a node without one is that of its result."""
+        stands_for = str(self.given.get(node.name, node.name))
+        return "" if node.name in self.given and stands_for in {*node.output, node.op_type} else stands_for
 
     def stored(self, graph: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
         """Tensors that the graph and those inside it store, and their bytes."""

@@ -62,6 +62,7 @@ class _Builder:
         self.reached: set[int] = set()
         self._model, self._label = model, label
         self._written = 0
+        self._beginnings: dict[int, Counter[str]] = {}
         self._bodies: dict[tuple[Any, ...], tuple[tuple[Op, ...], int]] = {}
 
     def fault(self, problem: str) -> FormatError:
@@ -108,7 +109,7 @@ class _Builder:
 
     def _converted(self, info: OperatorInfo, scope: Scope, callers: tuple[int, ...]) -> list[Op]:
         what = f"operator {info.index} ({info.operator.name}) of subgraph {callers[-1]}"
-        name = self._op_name(info, scope)
+        name = self._op_name(info, scope, callers[-1])
         if info.operator.kind == "control":
             return [self._control(info, scope, name, callers)]
         if info.operator.name == "VAR_HANDLE" and info.outputs:
@@ -121,12 +122,28 @@ class _Builder:
             raise self.fault(f"{what} has no output")
         return ops
 
-    def _op_name(self, info: OperatorInfo, scope: Scope) -> str:
-        """An operator has no name of its own: its first output's, up to the names that were fused into it."""
+    def _op_name(self, info: OperatorInfo, scope: Scope, index: int) -> str:
+        """An operator has no name of its own: its first output's, up to the names that were fused into it.
+
+        Where several begin with the same, it is the whole; engines that run the file are asked by the same rule.
+        """
         made = next((place for place in info.outputs if place >= 0), None)
         if made is None:
             return f"{self.names.prefix}{info.operator.name.lower()}_{info.index}"
-        return scope.tensor(made).name.partition(";")[0] or f"{info.operator.name.lower()}_{info.index}"
+        name, head = scope.tensor(made).name, scope.info(made).name.partition(";")[0]
+        if self._heads(index)[head] == 1 or info.operator.name in _UNPACKING:
+            name = name.partition(";")[0]
+        return name or f"{info.operator.name.lower()}_{info.index}"
+
+    def _heads(self, index: int) -> Counter[str]:
+        """How many operators of a subgraph have results whose names begin with each name."""
+        if index not in self._beginnings:
+            subgraph = self._model.subgraphs[index]
+            makers = (info for info in subgraph.operators if info.operator.name not in _UNPACKING)
+            first = (next((place for place in info.outputs if place >= 0), None) for info in makers)
+            names = (subgraph.tensors[place].name.partition(";")[0] for place in first if place is not None)
+            self._beginnings[index] = Counter(names)
+        return self._beginnings[index]
 
     def _control(self, info: OperatorInfo, scope: Scope, name: str, callers: tuple[int, ...]) -> Op:
         """A branch has a body each way; a loop's condition and body run together, how often is not in the file."""

@@ -32,11 +32,13 @@ class ProfilerEvent:
 def kernel_events(events: Sequence[ProfilerEvent]) -> list[ProfilerEvent]:
     """What ran, each once: kernels of delegates, and operators that no delegate took.
 
-    A delegate's own event holds its kernels, which come right after it; without any it is reported as a whole.
+    A delegate's own event holds its kernels, which come right after it; without any it is reported as a whole. What ran
+    in a branch or a loop's body is in the time of the operator that called it, and we read that as one.
     """
     kernels: list[ProfilerEvent] = []
     kinds = {OPERATOR, DELEGATE_INTERNAL, DELEGATE_KERNEL}
     timed = [event for event in events if event.kind in kinds]
+    timed = [event for event in timed if event.subgraph == timed[0].subgraph]
     for place, event in enumerate(timed):
         after = timed[place + 1] if place + 1 < len(timed) else None
         is_parent = event.kind == OPERATOR and after is not None and after.kind != OPERATOR and "elegate" in event.tag

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from inferometer.runtimes.alignment import longest_pairing
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -24,9 +26,9 @@ FITTING: tuple[tuple[str, frozenset[str]], ...] = tuple(
         (r"Deconvolution", "TRANSPOSE_CONV Convolution2DTransposeBias"),
         (r"(Dynamic )?Fully Connected", "FULLY_CONNECTED CONV_2D"),
         (r"Batch Matrix Multiply", "BATCH_MATMUL FULLY_CONNECTED"),
-        (r"Clamp", "RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1"),
+        (r"Clamp", "RELU RELU6 RELU_N1_TO_1 RELU_0_TO_1 MAXIMUM MINIMUM"),
         (r"(Unary )?(Hard ?Swish)", "HARD_SWISH"),
-        (r"Leaky ReLU", "LEAKY_RELU"),
+        (r"Leaky ?ReLU", "LEAKY_RELU"),
         (r"PReLU", "PRELU"),
         (r"Sigmoid", "LOGISTIC"),
         (r"Square Root", "SQRT"),
@@ -64,7 +66,7 @@ FITTING: tuple[tuple[str, frozenset[str]], ...] = tuple(
 )
 _FUSED_AFTER = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"})  # into the kernel of what they read
 _FUSED_BEFORE = frozenset({"PAD", "DEQUANTIZE"})  # into the kernel of what reads them
-_ACTIVATION = "Clamp"
+_ACTIVATION, _VIEW = "Clamp", "Static Reshape"
 _FREE = frozenset({"RESHAPE", "EXPAND_DIMS", "SQUEEZE"})  # another view of what they read
 
 
@@ -103,8 +105,9 @@ def layers_of_kernels(
             for operator in operators
             if operator.index not in kernel_of and (inside is None or operator.index in inside)
         ]
-        pairs = _aligned([_types(ran[row]) for row in rows], among)
-        kernel_of |= {among[column].index: rows[row] for row, column in pairs}
+        types = [(row, _types(ran[row])) for row in rows]
+        pairs = longest_pairing(types, among, lambda each, operator: operator.type in each[1])
+        kernel_of |= {operator.index: row for (row, _), operator in pairs}
     _add_fused(kernel_of, operators)
     named = {operator.name for operator in operators}
     layers: list[list[str]] = [[] for _ in ran]
@@ -118,6 +121,9 @@ def layers_of_kernels(
     for row in range(1, len(ran)):  # an activation inside an operator can be a kernel of its own
         if not layers[row] and ran[row].kind.startswith(_ACTIVATION) and layers[row - 1]:
             layers[row] = layers[row - 1][::-1]  # the last name may be the activation's; the first is the operator's
+    for row in reversed(range(len(ran) - 1)):  # XNNPACK reshapes what it gives to a kernel that wants rows
+        if not layers[row] and ran[row].kind.startswith(_VIEW):
+            layers[row] = layers[row + 1]
     return tuple(tuple(dict.fromkeys(names)) for names in layers)
 
 
@@ -142,24 +148,3 @@ def _add_fused(kernel_of: dict[int, int], operators: Sequence[Operator]) -> None
 
 def _types(ran: Ran) -> frozenset[str]:
     return next((types for pattern, types in FITTING if re.match(pattern, ran.kind)), frozenset())
-
-
-def _aligned(types: Sequence[frozenset[str]], operators: Sequence[Operator]) -> list[tuple[int, int]]:
-    """The longest list of pairs that keeps both orders: the classic table, filled from the end."""
-    rows, columns = len(types), len(operators)
-    best = [[0] * (columns + 1) for _ in range(rows + 1)]
-    for row in range(rows - 1, -1, -1):
-        line, below, fitting = best[row], best[row + 1], types[row]
-        for column in range(columns - 1, -1, -1):
-            with_it = below[column + 1] + 1 if operators[column].type in fitting else 0
-            line[column] = max(with_it, below[column], line[column + 1])
-    pairs, row, column = [], 0, 0
-    while row < rows and column < columns:
-        if operators[column].type in types[row] and best[row][column] == best[row + 1][column + 1] + 1:
-            pairs.append((row, column))
-            row, column = row + 1, column + 1
-        elif best[row + 1][column] >= best[row][column + 1]:
-            row += 1
-        else:
-            column += 1
-    return pairs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from inferometer.runtimes.litert.mapping import Operator
@@ -12,17 +13,26 @@ if TYPE_CHECKING:
 _DELEGATE = "DELEGATE"
 # They unpack a constant, or are computed when the model is loaded: engines do them once.
 _ONCE = frozenset({"DENSIFY"})
+_UNPACKING = frozenset({"DEQUANTIZE", "DENSIFY"})
 
 
 def operators_of(details: Sequence[Mapping[str, Any]], tensors: Mapping[int, str]) -> tuple[Operator, ...]:
     """Those of the file, under the names its reader gives them; what a delegate put beside them is left out."""
-    return tuple(_operator(detail, tensors) for detail in details if detail["op_name"] not in {_DELEGATE, *_ONCE})
+    mine = [detail for detail in details if detail["op_name"] not in {_DELEGATE, *_ONCE}]
+    firsts = [next((tensors.get(int(place), "") for place in each["outputs"] if int(place) >= 0), "") for each in mine]
+    makers = (first for first, detail in zip(firsts, mine, strict=True) if detail["op_name"] not in _UNPACKING)
+    heads = Counter(first.partition(";")[0] for first in makers)
+    return tuple(_operator(detail, first, heads) for detail, first in zip(mine, firsts, strict=True))
 
 
-def _operator(detail: Mapping[str, Any], tensors: Mapping[int, str]) -> Operator:
-    """An operator has no name of its own: its first output's, which lists what was fused into it after semicolons."""
-    first = next((tensors.get(int(place), "") for place in detail["outputs"] if int(place) >= 0), "")
+def _operator(detail: Mapping[str, Any], first: str, heads: Mapping[str, int]) -> Operator:
+    """An operator has no name of its own: its first output's, which lists what was fused into it after semicolons.
+
+    Where the names of several operators begin with the same, each has its whole.
+    """
     name, *fused = first.split(";")
+    if heads.get(name, 0) > 1 and detail["op_name"] not in _UNPACKING:
+        name, fused = first, []
     return Operator(
         index=int(detail["index"]),
         name=name or f"{str(detail['op_name']).lower()}_{detail['index']}",

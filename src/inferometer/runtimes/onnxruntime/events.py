@@ -48,6 +48,7 @@ class NodeTime:
     bytes: float
     dtype: str | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
+    inside: str | None = None  # the name of the node in whose graph it ran
 
 
 @dataclass(slots=True, kw_only=True)
@@ -81,16 +82,16 @@ def parse_profile(text: bytes) -> list[list[ProfileEvent]]:
 
 
 def node_times(events: Sequence[ProfileEvent]) -> list[NodeTime]:
-    """One run's nodes by start, each once."""
+    """One run's nodes by start, each once. Two of one name in the graphs of different nodes are two."""
     own = list(_own_times(events))
-    own.sort(key=lambda pair: pair[0].ts)  # stable: of two at the same microsecond the holder was put first
-    times: dict[str, NodeTime] = {}
-    for event, micros in own:
+    own.sort(key=lambda row: row[0].ts)  # stable: of two at the same microsecond the holder was put first
+    times: dict[tuple[str | None, str], NodeTime] = {}
+    for event, micros, inside in own:
         name, details = event.name.removesuffix(_SUFFIX), event.args or Details()
-        before = times.get(name)
+        before = times.get((inside, name))
         moved = float(details.activation_size) + float(details.output_size)
         outputs = [next(iter(entry.items())) for entry in details.output_type_shape if entry]
-        times[name] = NodeTime(
+        times[inside, name] = NodeTime(
             name=name,
             kind=details.op_name or name,
             provider=details.provider,
@@ -98,36 +99,36 @@ def node_times(events: Sequence[ProfileEvent]) -> list[NodeTime]:
             bytes=moved + (before.bytes if before else 0.0),
             dtype=outputs[0][0] if outputs else None,
             shapes=tuple(tuple(shape) for _, shape in outputs),
+            inside=inside,
         )
     return list(times.values())
 
 
-def _own_times(events: Sequence[ProfileEvent]) -> list[tuple[ProfileEvent, int]]:
+_Own = tuple[ProfileEvent, int, str | None]  # an event, microseconds that are its own, and the node it ran in
+
+
+def _own_times(events: Sequence[ProfileEvent]) -> list[_Own]:
     """Events with the time that is not within others. A holder takes those before it that started after it.
 
     The gaps between those are not its own either: they are mostly the profiler's.
     """
-    done: list[tuple[ProfileEvent, int]] = []
-    open_: list[
-        tuple[ProfileEvent, list[tuple[ProfileEvent, int]]]
-    ] = []  # events no holder has taken, with what they hold
+    open_: list[tuple[ProfileEvent, list[_Own]]] = []  # events no holder has taken, with what they hold
     for event in events:
-        held: list[tuple[ProfileEvent, int]] = []
+        held: list[_Own] = []
         within = 0
         if event.args is not None and event.args.op_name in _HOLDERS:
             start = len(open_)
             while start and open_[start - 1][0].ts >= event.ts:
                 start -= 1
             inside = [inner for inner, _ in open_[start:]]
-            held = [row for _, rows in open_[start:] for row in rows]
+            name = event.name.removesuffix(_SUFFIX)
+            held = [(row, micros, outer or name) for _, rows in open_[start:] for row, micros, outer in rows]
             within = max((inner.ts + inner.dur for inner in inside), default=0) - min(
                 (inner.ts for inner in inside), default=0
             )
             del open_[start:]
-        open_.append((event, [(event, max(0, event.dur - within)), *held]))
-    for _, rows in open_:
-        done.extend(rows)
-    return done
+        open_.append((event, [(event, max(0, event.dur - within), None), *held]))
+    return [row for _, rows in open_ for row in rows]
 
 
 def add_run(table: NodeTable, rows: Sequence[NodeTime]) -> None:

@@ -41,14 +41,16 @@ class ProfileRecorder:
         self._clock = clock
         model = as_onnx(plan)
         given = name_nodes(model)
-        self.plan = _renamed(plan, model) if given else plan
+        self.plan = plan
+        if given and plan.path.suffix != ORT:  # what is in the engine's own format is run as it is, whatever its names
+            self.plan = replace(plan, model=model.SerializeToString())
         self.original: Topology = topology_of(model, given)
         del model
         self.optimised, self.fusion, self.session, self.stages = self._first()
         self._tables: dict[str, NodeTable] = {}
         self._phases: list[str] = []
         self._events_a_run = max(1, len(self.optimised.nodes))
-        self._nameless = any(node.nameless for node in self.optimised.nodes)
+        self._renamed = any(node.engine_name != node.printed for node in self.optimised.nodes)
         self._ended = False
 
     def _first(self) -> tuple[Topology, Fusion, Any, tuple[Stage, ...]]:
@@ -112,10 +114,10 @@ class ProfileRecorder:
 
     def _named(self, rows: Sequence[NodeTime]) -> list[NodeTime]:
         """A run under the names of the topology."""
-        if not self._nameless:
+        if not self._renamed:
             return list(rows)
         names = printed_names(self.optimised, rows)
-        return [replace(row, name=names.get(row.name, row.name)) for row in rows]
+        return [replace(row, name=names.get((row.inside, row.name), row.name)) for row in rows]
 
     def close(self) -> None:
         if not self._ended and self.session is not None:
@@ -123,12 +125,6 @@ class ProfileRecorder:
             self._ended = True
         self.session = None
         self._folder.cleanup()
-
-
-def _renamed(plan: LoadPlan, model: Any) -> LoadPlan:
-    """The plan with a model whose nodes all have names of their own."""
-    own = plan.path.suffix == ORT  # it is optimised already
-    return replace(plan, model=model.SerializeToString(), level="none" if own else plan.level)
 
 
 def _written(folder: Path, name: str) -> Topology:

@@ -12,6 +12,8 @@ from inferometer.runtimes.openvino.counters import Means, Reading
 from inferometer.runtimes.openvino.executed import Executed
 from inferometer.runtimes.openvino.names import known_names, own_names
 from inferometer.runtimes.openvino.session import ArraySession, _info
+from inferometer.runtimes.openvino.tflite import Operation, known_operators
+from inferometer.runtimes.openvino.topology import file_topology
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,9 +31,16 @@ class RecordedSession(ArraySession):
     def __init__(self, target: Target, *, clock: Clock) -> None:
         super().__init__(target, clock=clock)
         self._original = _original(target)
-        consumers = {op.get_friendly_name(): _consumers(op) for op in self._model.get_ordered_ops()}
-        known = known_names(self._original) if self._original else {name: name for name in consumers}
-        self._own = {**known, **own_names(consumers, known)}
+        ops = self._model.get_ordered_ops()
+        consumers = {op.get_friendly_name(): _consumers(op) for op in ops}
+        if target.format == "tflite" and self._original is not None:
+            # The operation that is known is an operator's first, not its last: a bias and an activation follow it.
+            self._own = known_operators(target.nodes, [_operation(op) for op in ops])
+        else:
+            known = {name: name for name in consumers}
+            if self._original is not None and target.format == "onnx":
+                known = known_names(self._original)
+            self._own = {**known, **own_names(consumers, known)}
 
     def _compile(self, stages: tuple[Stage, ...]) -> tuple[Any, Any, Opened]:
         compiled, request, opened = super()._compile(stages)
@@ -104,15 +113,26 @@ def _executed(name: str, op: Any, facts: Mapping[str, str]) -> Executed:
 
 
 def _original(target: Target) -> Topology | None:
-    """The file's nodes, where it is ONNX."""
+    """The file's nodes, where they are known apart from the engine's operations."""
     if target.format != "onnx":
-        return None
+        return file_topology(target.nodes) if target.nodes else None
     model = load_model(target.path)
     return topology_of(model, name_nodes(model))
 
 
 def _consumers(op: Any) -> list[str]:
     return [port.get_node().get_friendly_name() for output in op.outputs() for port in output.get_target_inputs()]
+
+
+def _operation(op: Any) -> Operation:
+    outputs = op.outputs()
+    shape = outputs[0].get_partial_shape() if outputs else ()
+    return Operation(
+        name=op.get_friendly_name(),
+        type=op.get_type_name(),
+        results=tuple(name for output in outputs for name in sorted(output.get_names())),
+        shape=tuple(dim.get_length() if dim.is_static else None for dim in shape),
+    )
 
 
 def _shapes(op: Any) -> tuple[tuple[int, ...], ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +55,9 @@ class ArraySession:
             start = clock()
             self._model = self._core.read_model(str(target.path))
             load_s = clock() - start
+        # Named once, before anything is compiled: a tensor that is passed on unchanged then gets more names.
         self._ports = tuple(_port(entry) for entry in self._model.inputs)
+        self._results = tuple(_name(entry) for entry in self._model.outputs)
         if target.sizes:
             self._reshape(_sized(self._ports, target))
         self._fed: dict[str, Array] = {}
@@ -94,7 +96,9 @@ class ArraySession:
             stages=(*stages, Stage(name="compile", seconds=compile_s)),
             versions={"openvino": str(ov.__version__)},
             inputs=self._ports,
-            outputs=tuple(_port(entry) for entry in compiled.outputs),
+            outputs=tuple(
+                replace(_port(entry), name=name) for name, entry in zip(self._results, compiled.outputs, strict=True)
+            ),
             threads=int(threads) if threads else self._threads,
             unit=unit_of(devices[0].strip("()")),
             placed={},
@@ -108,13 +112,17 @@ class ArraySession:
             raise DomainError("The session is closed.")
         require_fitting(self._ports, inputs)
         shapes = {name: tuple(array.shape) for name, array in inputs.items()}
-        if any(not _fixed(entry, shapes[_name(entry)]) for entry in self._compiled.inputs):
+        if any(not _fixed(entry, shapes[name]) for name, entry in self._inputs()):
             self._reshape(shapes)
             self._compiled, self._request, self._opened = self._compile(self._opened.stages[:1])
         self._fed = {name: np.array(array, order="C") for name, array in inputs.items()}
         with guarded(self._target.path, "refused the inputs of"):
-            for entry in self._compiled.inputs:
-                self._request.set_tensor(entry, ov.Tensor(self._fed[_name(entry)], shared_memory=True))
+            for name, entry in self._inputs():
+                self._request.set_tensor(entry, ov.Tensor(self._fed[name], shared_memory=True))
+
+    def _inputs(self) -> Iterator[tuple[str, Any]]:
+        """What is compiled keeps the order of the model's inputs."""
+        return zip((port.name for port in self._ports), self._compiled.inputs, strict=True)
 
     def step(self) -> None:
         if not self._fed:
@@ -128,7 +136,8 @@ class ArraySession:
     def outputs(self) -> Mapping[str, Array]:
         if not self._fed:
             return {}
-        return {_name(entry): np.array(self._request.get_tensor(entry).data) for entry in self._compiled.outputs}
+        entries = zip(self._results, self._compiled.outputs, strict=True)
+        return {name: np.array(self._request.get_tensor(entry).data) for name, entry in entries}
 
     def kernels(self) -> Mapping[str, tuple[Kernel, ...]]:
         return {}
@@ -139,9 +148,10 @@ class ArraySession:
 
 
 def _name(entry: Any) -> str:
-    """The tensor's name; one without has its operation's."""
+    """The tensor's name in the file. Of several it is the operation's; one without has the operation's, too."""
     names = sorted(entry.get_names())
-    return str(names[0] if names else entry.get_node().get_friendly_name())
+    own = str(entry.get_node().get_friendly_name()).removesuffix("/sink_port_0")
+    return own if own in names or not names else str(names[0])
 
 
 def _port(entry: Any) -> Port:

@@ -130,6 +130,16 @@ def test_constants_that_are_only_unpacked_stay_as_they_are_stored():
     assert "compute" not in only(graph).attributes
 
 
+def test_no_two_operators_have_the_same_name():
+    """Converters begin the names of several results with the same."""
+    make = Maker()
+    first, second = make.flows("div;sqrt", 4), make.flows("div;sqrt1", 4)
+    make.does(76, (make.flows("x", 4),), (first,))
+    make.does(18, (first, first), (second,))
+    make.does(0, (second, second), (make.flows("sum;relu", 4),))
+    assert [op.name for _, op in make.graph(inputs=(2,)).ops()] == ["div;sqrt", "div;sqrt1", "sum"]
+
+
 def test_constants_that_shape_an_op_are_no_parameters():
     make = Maker()
     make.does(22, (make.flows("x", 2, 6), make.holds("shape", 2, kind=I32, values=[3, 4])), (make.flows("y", 3, 4),))

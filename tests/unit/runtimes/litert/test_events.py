@@ -42,6 +42,12 @@ def test_a_delegates_own_event_is_not_counted_beside_its_kernels():
     assert kernel_events([parent]) == [parent]
 
 
+def test_what_ran_in_a_branch_is_in_the_time_of_the_operator_that_called_it():
+    called = ProfilerEvent(tag="IF", kind=2, elapsed_us=45, number=25)
+    inside = ProfilerEvent(tag="Fully Connected (NC, F32) GEMM", kind=8, elapsed_us=30, number=2, subgraph=1)
+    assert kernel_events([called, inside]) == [called]
+
+
 def test_each_step_is_a_sample_and_what_did_not_run_took_no_time():
     steps = StepEvents(OPERATORS, [(0, 1), (3,)])
     steps.add(RECORDED)

@@ -53,6 +53,11 @@ def test_a_padding_is_part_of_what_reads_it_and_a_reshape_of_what_it_reads():
     assert found == (("pad_0", "conv_2d_1", "reshape_2"), ("softmax_3",))
 
 
+def test_a_reshape_that_the_file_does_not_have_is_part_of_what_it_is_for():
+    found = layers_of_kernels(kernels("Static Reshape (NC)", POINTWISE), chain("FULLY_CONNECTED"))
+    assert found == (("fully_connected_0",), ("fully_connected_0",))
+
+
 def test_a_kernel_of_the_engines_own_stands_for_nothing():
     assert layers_of_kernels(kernels("Frobnicate (NC)", CONV), chain("CONV_2D")) == ((), ("conv_2d_0",))
 

@@ -16,6 +16,13 @@ def test_an_operator_has_the_name_of_its_first_output():
     assert [operator.name for operator in OPERATORS] == ["first", "second", "mirror_pad_2", "fourth"]
 
 
+def test_operators_whose_names_begin_with_the_same_have_their_whole_names():
+    details = [{"index": place, "op_name": "MUL", "inputs": [place], "outputs": [place + 1]} for place in range(2)]
+    weight = {"index": 2, "op_name": "DEQUANTIZE", "inputs": [9], "outputs": [3]}  # engines unpack it once
+    named = operators_of([*details, weight], {1: "div;sqrt", 2: "div;sqrt1", 3: "div;packed"})
+    assert [operator.name for operator in named] == ["div;sqrt", "div;sqrt1", "div"]
+
+
 def test_what_has_no_memory_or_is_handed_over_lies_in_a_delegate():
     assert placed(OPERATORS, DETAILS, lambda place: place != 1) == {"XNNPACK": 3, "builtin": 1}
     assert placed(OPERATORS, DETAILS[:4], lambda _: True) == {"builtin": 4}

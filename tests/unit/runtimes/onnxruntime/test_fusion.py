@@ -9,9 +9,8 @@ from inferometer.runtimes.onnxruntime.printed import printed_names
 
 
 def node(name, kind, inputs, outputs, **more):
-    return NodeRow(
-        name=name, engine_name=name, kind=kind, inputs=tuple(inputs.split()), outputs=tuple(outputs.split()), **more
-    )
+    flow = {"inputs": tuple(inputs.split()), "outputs": tuple(outputs.split())}
+    return NodeRow(**{"name": name, "engine_name": name, "printed": name, "kind": kind, **flow, **more})
 
 
 def graph(*nodes, stored=""):
@@ -49,12 +48,24 @@ def test_a_node_that_was_copied_under_another_name_is_still_that_node():
 def test_nameless_nodes_are_found_by_what_ran_before_them():
     """The first `Mul` lies in a branch that was not taken."""
     optimised = graph(
-        node("if", "If", "x", "a"), node("then", "Mul", "x", "b", nameless=True), node("conv", "Conv", "a", "c"),
-        node("swish", "Mul", "c", "y", nameless=True),
+        node("if", "If", "x", "a"), node("then", "Mul", "x", "b", printed=""), node("conv", "Conv", "a", "c"),
+        node("swish", "Mul", "c", "y", printed=""),
     )  # fmt: skip
     names = ("if", "If"), ("conv", "Conv"), ("Mul_571", "Mul"), ("Frob_3", "Mul")
     ran = [NodeTime(name=name, kind=kind, provider="", seconds=0.0, bytes=0.0) for name, kind in names]
-    assert printed_names(optimised, ran) == {"Mul_571": "swish"}
+    assert printed_names(optimised, ran) == {
+        (None, "if"): "if", (None, "conv"): "conv", (None, "Mul_571"): "swish",
+    }  # fmt: skip
+
+
+def test_nodes_of_one_name_in_two_loops_are_told_apart_by_the_loop():
+    optimised = graph(
+        node("one", "Loop", "x", "a"), node("one/gemm", "Gemm", "x", "b", printed="gemm", inside="one"),
+        node("two", "Loop", "a", "y"), node("two/gemm", "Gemm", "a", "c", printed="gemm", inside="two"),
+    )  # fmt: skip
+    shared = {"kind": "Gemm", "provider": "", "seconds": 0.0, "bytes": 0.0}
+    ran = [NodeTime(name="gemm", inside=inside, **shared) for inside in ("one", "two")]
+    assert printed_names(optimised, ran) == {("one", "gemm"): "one/gemm", ("two", "gemm"): "two/gemm"}
 
 
 def test_a_layer_norm_in_many_nodes_is_in_the_one_it_became():

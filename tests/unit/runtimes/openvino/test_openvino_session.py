@@ -5,9 +5,9 @@ import pytest
 
 from contract.runtime_cases_onnxruntime import packaged
 from inferometer.errors import DomainError, EngineError, FormatError, UnknownNameError
-from inferometer.runtimes.base import Target
+from inferometer.runtimes.base import FileNode, Target
 
-pytest.importorskip("openvino", reason="SKIPPED LOUDLY: openvino is not installed, nothing was run")
+openvino = pytest.importorskip("openvino", reason="SKIPPED LOUDLY: openvino is not installed, nothing was run")
 onnx = pytest.importorskip("onnx", reason="SKIPPED LOUDLY: onnx is not installed, nothing was run")
 
 from inferometer.runtimes.openvino import runtime  # noqa: E402 - only with the engine
@@ -76,6 +76,22 @@ def test_sizes_fix_open_dims_by_name(tmp_path, opened):
         opened(normed(tmp_path / "m.onnx"), sizes={"row": 2})
 
 
+def test_an_input_that_gets_more_names_when_it_is_compiled_keeps_its_own(tmp_path, opened):
+    """A cast to the type that it has already is left out: its result is then another name of the input."""
+    nodes = [
+        make.make_node("Cast", ["x"], ["a_cast"], to=FLOAT, name="cast"),
+        make.make_node("Relu", ["a_cast"], ["y"], name="relu"),
+    ]
+    ports = [make.make_tensor_value_info(name, FLOAT, ["rows", 4]) for name in ("x", "y")]
+    graph = make.make_graph(nodes, "g", ports[:1], ports[1:])
+    model = make.make_model(graph, ir_version=9, opset_imports=[make.make_opsetid("", 17)])
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    session = opened(tmp_path / "m.onnx")
+    session.feed({"x": np.ones((2, 4), np.float32)})
+    session.step()
+    assert session.outputs()["y"].tolist() == [[1.0] * 4] * 2
+
+
 def test_a_fused_kernel_stands_for_all_its_nodes(tmp_path, opened):
     session = opened(normed(tmp_path / "m.onnx"), instrument=True)
     session.feed(picture())
@@ -108,6 +124,28 @@ def test_a_file_in_the_engines_own_format_opens(tmp_path, opened):
     assert any(kernel.layers for kernel in session.kernels()["forward"])
     with pytest.raises(DomainError, match="no names to open dims"):
         opened(tmp_path / "m.xml", format="openvino", sizes={"rows": 2})
+
+
+def test_a_convolution_of_the_engines_own_format_is_in_the_kernel_that_its_norm_was_fused_into(tmp_path, opened):
+    """The kernel lists the norm, not the convolution: where that lies is known from the file's nodes."""
+    model = openvino.Core().read_model(normed(tmp_path / "m.onnx"))
+    openvino.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
+    ops = [op for op in model.get_ordered_ops() if op.get_type_name() not in {"Constant", "Parameter", "Result"}]
+    nodes = tuple(
+        FileNode(
+            name=op.get_friendly_name(),
+            kind=op.get_type_name(),
+            inputs=tuple(value.get_source_output().get_node().get_friendly_name() for value in op.inputs()),
+            outputs=(op.get_friendly_name(),),
+        )
+        for op in ops
+    )
+    session = opened(tmp_path / "m.xml", format="openvino", instrument=True, nodes=nodes)
+    session.feed(picture())
+    session.step()
+    convolutions = {node.name for node in nodes if node.kind == "Convolution"}
+    (layers,) = (kernel.layers for kernel in session.kernels()["forward"] if kernel.kind == "Convolution")
+    assert convolutions & set(layers)
 
 
 def test_what_the_engine_refuses_is_named_with_the_op(opened):
