@@ -7,13 +7,11 @@ import click
 
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.progress import progress_line
-from inferometer.core.device import LOCAL
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
     from inferometer.calibrate.job import CalibrationResult, Job
     from inferometer.core.calibration import Calibration
-    from inferometer.core.device import Device
 
 _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, else f32]"
 
@@ -61,28 +59,20 @@ def command(
     keeps what was measured; the next run continues from there.
     """
     from inferometer.asking.files import own_folder
-    from inferometer.calibrate.job import (
-        Job,
-        calibrate,
-        calibration_threads,
-        default_calibration_runtime,
-        default_dtype,
-        prepare_engine,
-    )
+    from inferometer.calibrate.job import calibrate, calibration_job, prepare_engine
     from inferometer.calibrate.progress import line_of
     from inferometer.units import parse_quantity
 
-    device = _device(device_name, unit, runtime)
-    runtime = runtime or default_calibration_runtime(device)
-    job = Job(
-        device=device,
+    job = calibration_job(
+        device_name,
+        unit=unit,
         runtime=runtime,
-        dtype=dtype or default_dtype(device, runtime),
+        dtype=dtype,
         budget_s=parse_quantity(budget, "s"),
         folder=folder or own_folder(),
         out=out,
         fresh=not resume,
-        threads=calibration_threads(device, threads),
+        threads=threads,
         guarded=not no_guard,
     )
     prepared = prepare_engine(job)
@@ -91,23 +81,6 @@ def command(
     _print_outcome(job, result)
     if result.calibration is not None:
         _print_calibration(result.calibration, result.path, form)
-
-
-def _device(name: str, unit: str | None, runtime: str | None) -> "Device":
-    """The device of that name. This machine's best unit, unless one is asked for or the engine has no probes there."""
-    from inferometer.catalog import device as device_named
-    from inferometer.catalog.engines import engine
-
-    if name == LOCAL and unit is not None:
-        name = f"{LOCAL}:{unit}"
-    device = device_named(name)
-    if name == LOCAL and runtime is not None and device.unit not in engine(runtime).calibrated:
-        device = device_named(f"{LOCAL}:cpu")
-    if unit is not None and device.unit != unit.partition(":")[0]:
-        raise InferometerError(
-            f"--unit is {unit}, but {device.name} is a {device.unit}.", remedy="Name the device with --device."
-        )
-    return device
 
 
 def _print_outcome(job: "Job", result: "CalibrationResult") -> None:

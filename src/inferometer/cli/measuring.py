@@ -213,12 +213,11 @@ def _plan(options: MeasuringOptions) -> Plan | None:
 
 def record(recorder: RunRecorder, measured: MeasuredRun) -> None:
     """Store the profile, the engine's log and memory, and each further length as a run below it."""
-    from inferometer.measure.raw import memory_over_time
+    from inferometer.measure.raw import series_of
 
     recorder.keep(measured.profile)
-    points = {round(at_s * 1e3): float(size) for at_s, size in memory_over_time(measured.raw).items()}
-    on_device = measured.raw.memory.device_peak_bytes is not None  # then the peak is not of these bytes
-    recorder.series("host_memory_bytes" if on_device else "memory_bytes", points)
+    for name, points in series_of(measured.raw).items():
+        recorder.series(name, points)
     if measured.raw.log:
         recorder.log(measured.raw.log)
     if measured.raw.environment is not None and measured.raw.environment.disturbed:
