@@ -1,10 +1,14 @@
 """Every place that the contract suite runs jobs at, each made ready for tests."""
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fakes.sshd import WHY_NOT, start_sshd
 from inferometer.providers.base import resolve
 
 
@@ -28,4 +32,16 @@ def local(tmp_path_factory):
         yield GivenPlace(place, root)
 
 
-PLACES = {"local": local}
+@contextmanager
+def ssh(tmp_path_factory):
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
+    root, sshd = tmp_path_factory.mktemp("device"), start_sshd(tmp_path_factory.mktemp("sshd"))
+    try:
+        with resolve(sshd.address(root=root, python=sys.executable)) as place:
+            yield GivenPlace(place, root)
+    finally:
+        sshd.stop()
+
+
+PLACES = {"local": local, "ssh": ssh}

@@ -23,6 +23,7 @@ import sysconfig
 import time
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,7 +48,7 @@ def hash_file(path: Path) -> str:
 # looking around
 
 
-def look_around(root: str, modules: Sequence[str], hashes: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
+def look_around(root: str, packages: Sequence[str], hashes: Sequence[str], keys: Sequence[str]) -> dict[str, Any]:
     """Facts of this device and of what is there already: packages, files by hash, unpacked folders by key."""
     place = Path(root).expanduser()
     place.mkdir(parents=True, exist_ok=True)
@@ -63,7 +64,7 @@ def look_around(root: str, modules: Sequence[str], hashes: Sequence[str], keys: 
         "libc": [libc, libc_version],
         "pip": find_spec("pip") is not None,
         "free_bytes": shutil.disk_usage(place).free,
-        "modules": {name: _has(name) for name in modules},
+        "packages": {name: _version(name) for name in packages},
         "missing": [sha256 for sha256 in hashes if not artifact_path(place, sha256).is_file()],
         "parts": {sha256: size for sha256 in hashes if (size := _arrived(place, sha256))},
         "ready": [key for key in keys if (place / key).is_dir()],
@@ -75,11 +76,11 @@ def _arrived(root: Path, sha256: str) -> int:
     return part.stat().st_size if part.is_file() else 0
 
 
-def _has(module: str) -> bool:
+def _version(package: str) -> str | None:
     try:
-        return find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 # files

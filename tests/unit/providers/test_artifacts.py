@@ -147,8 +147,8 @@ def test_the_longest_unused_go_first(tmp_path):
 
 
 def test_a_device_says_what_it_has(tmp_path):
-    found = look_around(str(tmp_path), ["json", "no_such_module", "no.such.module"], [SHA], ["env/x"])
-    assert found["modules"] == {"json": True, "no_such_module": False, "no.such.module": False}
+    found = look_around(str(tmp_path), ["numpy", "no-such-package"], [SHA], ["env/x"])
+    assert found["packages"] == {"numpy": np.__version__, "no-such-package": None}
     assert (found["missing"], found["parts"], found["ready"]) == ([SHA], {}, [])
     assert found["free_bytes"] > 0
 
