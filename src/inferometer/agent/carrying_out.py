@@ -61,19 +61,18 @@ def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
 
 
 def result_of(job: Job, measured: MeasuredRun) -> JobResult:
-    from inferometer.measure.raw import series_of  # noqa: PLC0415 - as above
-    from inferometer.measure.run import remedy_of  # noqa: PLC0415 - as above
+    from inferometer.measure.outcome import outcome_of  # noqa: PLC0415 - as above
 
-    raw = measured.raw
+    outcome = outcome_of(measured)
     return JobResult(
         job=job,
-        ended=raw.ended,
-        profiles=measured.profiles,
-        error=raw.error,
-        remedy=raw.remedy or remedy_of(raw),
+        ended=measured.raw.ended,
+        profiles=outcome.profiles,
+        error=outcome.error,
+        remedy=outcome.remedy,
         error_kind=None if measured.complete else "EngineError",
-        log=raw.log,
-        series={name: tuple(points.items()) for name, points in series_of(raw).items()},
+        log=outcome.log,
+        series={name: tuple(points.items()) for name, points in outcome.series.items()},
     )
 
 

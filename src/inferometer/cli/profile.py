@@ -2,11 +2,13 @@
 
 import shlex
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
 
+from inferometer.cli.elsewhere import PLACES, hand_over, outcome_from, place_and_device, run_elsewhere, waits
 from inferometer.cli.measuring import (
     MeasuringOptions,
     measurement_from,
@@ -27,6 +29,14 @@ from inferometer.cli.options import (
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.errors import DomainError
 
+if TYPE_CHECKING:
+    from inferometer.bench.loop import Progress
+    from inferometer.measure.outcome import MeasuredOutcome
+    from inferometer.measure.run import MeasureRequest
+    from inferometer.providers.requests import PackedJob
+
+_ON = f"Where to run it: {PLACES}; or the catalog device that the machine is, for the prediction; or both."
+
 
 class ProfileOptions(MeasuringOptions, StoringOptions):
     """Options that `profile` shares with other commands."""
@@ -38,7 +48,7 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @storing_options
 @click.option("--text", "words", metavar="TEXT", help="Use this text as the prompt, not random tokens.")
 @click.option("--predict/--no-predict", default=True, help="Show the prediction and the floor of each layer.")
-@click.option("--on", "device", metavar="DEVICE", help="The catalog device that this machine is, for the prediction.")
+@click.option("--on", "places", multiple=True, metavar="PLACE|DEVICE", help=_ON)
 @click.option("--verify", "reference", metavar="RUNTIME", help="Check the outputs against those of another runtime.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
 @click.option("--dataflow", is_flag=True, help="Print the timeline of a generation, step by step.")
@@ -51,7 +61,7 @@ def command(
     model: str,
     percentiles: tuple[float, ...],
     predict: bool,
-    device: str | None,
+    places: tuple[str, ...],
     reference: str | None,
     reference_model: str | None,
     dataflow: bool,
@@ -69,12 +79,12 @@ def command(
     inferometer profile resnet50 --runtime onnxruntime --batch 8
     inferometer profile smollm2-135m --runtime llamacpp --prompt 512 --generate 64
     inferometer profile smollm2-135m --prompt 128,512 --depth 0,1024 --generate 32
+    inferometer profile model.onnx --on ssh://pi@board
 
     MODEL is a file, a folder with a config.json, or a catalog name, which runs with random weights in the exact shapes.
     A clean run gives the total times; a second run with the engine's own timers says where they go.
     """
-    from inferometer.verbs import measure_and_judge
-
+    place, device = place_and_device(places)
     if reference_model is not None and reference is None:
         raise DomainError(
             f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
@@ -86,26 +96,64 @@ def command(
     recorder = recording_from(options, kind="profile", model=model)
     line = shlex.join(["inferometer", *sys.argv[1:]])
     asked = measurement_from(model, options, command=line, words=words)
+    beside = _Beside(predict=predict, device=device, against=reference, reference_model=reference_model)
+    if place is not None and waits(place):
+        hand_over(place, _packed(asked, beside))
+        return
     with recorder:
         with progress_recorder(recorder) as progress:
-            measured = measure_and_judge(
-                asked,
-                predict=predict,
-                on=device,
-                reference=reference,
-                reference_model=reference_model,
-                progress=progress,
-            )
-        record(recorder, measured)
+            outcome = _measured(asked, beside, place, progress)
+        record(recorder, outcome)
         if out is not None:
-            _save(Path(out), measured.profiles)
-        _print_profiles(measured.profiles, form, percentiles, dataflow=dataflow)
-        _save_drawings(measured.profile, drawing, trace)
-        require_complete(measured)
+            _save(Path(out), outcome.profiles)
+        print_measured(outcome.profiles, form, percentiles, dataflow=dataflow)
+        _save_drawings(outcome.profile, drawing, trace)
+        require_complete(outcome)
     print_run_link(recorder)
 
 
-def _print_profiles(profiles: tuple[Any, ...], form: str, percentiles: tuple[float, ...], *, dataflow: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What is asked for beside the measurement."""
+
+    predict: bool
+    device: str | None
+    against: str | None
+    reference_model: str | None
+
+
+def _packed(asked: "MeasureRequest", beside: _Beside) -> "PackedJob":
+    from inferometer.providers.requests import Judging, pack_measurement
+
+    judging = Judging(predict=beside.predict, device=beside.device, against=beside.against)
+    return pack_measurement("profile", asked, judging, reference=beside.reference_model)
+
+
+def _measured(
+    asked: "MeasureRequest", beside: _Beside, place: str | None, progress: "Progress | None"
+) -> "MeasuredOutcome":
+    """Measured here, or at a place that does with the same request what is done here."""
+    if place is not None:
+        result = run_elsewhere(place, _packed(asked, beside), progress)
+        if result is not None:
+            return outcome_from(result, strict=asked.strict)
+    from inferometer.measure.outcome import outcome_of
+    from inferometer.verbs import measure_and_judge
+
+    measured = measure_and_judge(
+        asked,
+        predict=beside.predict,
+        on=beside.device,
+        reference=beside.against,
+        reference_model=beside.reference_model,
+        progress=progress,
+    )
+    return outcome_of(measured)
+
+
+def print_measured(
+    profiles: tuple[Any, ...], form: str, percentiles: tuple[float, ...] = (), *, dataflow: bool = False
+) -> None:
     from inferometer.report.profiles import layer_table, length_table, measured_phase_table, profile_card
 
     if form == "json":

@@ -11,6 +11,7 @@ A place is a folder:
     jobs/ID                one job: see `start`            cache       models that were made up there
 """
 
+import argparse
 import contextlib
 import hashlib
 import json
@@ -20,6 +21,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -295,7 +297,9 @@ def is_alive(folder: str) -> bool:
     command = Path(f"/proc/{pid}/cmdline")
     if command.parent.parent.is_dir():
         try:
-            return place.name.encode() in command.read_bytes()
+            words = command.read_bytes()
+            # It has no words for a moment after it is started, and again when it has ended and nobody asked how.
+            return place.name.encode() in words if words else ") Z " not in command.with_name("stat").read_text()
         except OSError:
             return False
     command_line = ["ps", "-p", str(pid), "-o", "args="]
@@ -323,6 +327,112 @@ def write_whole(path: Path, data: bytes) -> None:
     partial = path.with_name(f".{path.name}.part")
     partial.write_bytes(data)
     partial.replace(path)
+
+
+# a bundle
+
+
+def run_bundle(bundle: Path, arguments: Sequence[str]) -> int:
+    """`python job.zip [-o result.json] [--work FOLDER]`: run the job in a bundle, and write what comes of it."""
+    parser = argparse.ArgumentParser(prog=f"python {bundle.name}", description="Run the measurement in this bundle.")
+    parser.add_argument("-o", "--out", type=Path, default=Path("result.json"), help="the file to write")
+    parser.add_argument("--work", type=Path, help="a folder to unpack in, and to keep for the next bundle")
+    asked = parser.parse_args(arguments)
+    with zipfile.ZipFile(bundle) as archive:
+        facts, job = (json.loads(archive.read(name)) for name in ("bundle.json", "job.json"))
+        refusal = _unfit(facts)
+        if refusal:
+            sys.stderr.write(f"{bundle.name}: {refusal}\n")
+            return 2
+        asked.out.parent.mkdir(parents=True, exist_ok=True)
+        made = tempfile.mkdtemp(prefix="inferometer-", dir=asked.out.parent) if asked.work is None else None
+        root = (asked.work or Path(str(made))).resolve()
+        try:
+            _unpack_bundle(archive, root)
+            return _run_unpacked(root, facts, job, asked.out)
+        finally:
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)
+
+
+def _unfit(facts: Mapping[str, Any]) -> str | None:
+    """Why a bundle cannot run on this device; None if it can."""
+    version = list(sys.version_info[:2])
+    if facts["python"] is not None and facts["python"] != version:
+        wanted = ".".join(map(str, facts["python"]))
+        return (
+            f"it was made for Python {wanted}, and this is {'.'.join(map(str, version))}. Run it with python{wanted}."
+        )
+    here = f"{sys.platform} {machine()}"
+    if facts["system"] is not None and facts["system"] != here:
+        return f"it was made for {facts['system']}, and this is {here}. Make it again with another --target."
+    for names in facts["expects"]:
+        if not any(_version(name) for name in names):
+            return (
+                f"it expects {' or '.join(names)} on the device, which this Python has not. Run it with one that has."
+            )
+    return None
+
+
+def machine() -> str:
+    """As Linux calls it."""
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def _unpack_bundle(archive: zipfile.ZipFile, root: Path) -> None:
+    """The files of a bundle under their hashes; one that is damaged is an error."""
+    (root / "incoming").mkdir(parents=True, exist_ok=True)
+    for entry in archive.infolist():
+        folder, _, sha256 = entry.filename.partition("/")
+        if folder != "artifacts" or artifact_path(root, sha256).is_file():
+            continue
+        with archive.open(entry) as source, part_path(root, sha256).open("wb") as target:
+            shutil.copyfileobj(source, target, CHUNK)
+        if not seal(str(root), sha256):
+            message = f"{archive.filename} is damaged: copy it again."
+            raise OSError(message)
+
+
+def _run_unpacked(root: Path, facts: Mapping[str, Any], job: Mapping[str, Any], out: Path) -> int:
+    code = unpack(str(root), f"code/{facts['code'][:16]}", [facts["code"]])
+    packages = [unpack(str(root), f"env/{facts['env']}", facts["wheels"])] if facts["wheels"] else []
+    started = start(str(root), job, [code, *packages], {"INFEROMETER_CACHE": str(root / "cache")})
+    folder = Path(started["folder"])
+    _show_events(folder)
+    result = folder / "result.json"
+    if not result.is_file():
+        sys.stderr.write(f"The job left no result. Its log ends with:\n{log_tail(str(folder))[-2000:]}\n")
+        return 1
+    shutil.copyfile(result, out)
+    ended = json.loads(result.read_bytes())
+    if ended["ended"] != "done":
+        sys.stderr.write(f"{ended['error']} {ended['remedy'] or ''}\n")
+    sys.stderr.write(f"Wrote {out}. Where the bundle was made: inferometer bundle import {out.name}\n")
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0 if ended["ended"] == "done" else 1
+
+
+def _show_events(folder: Path) -> None:
+    """A line for each stage, until the job has ended. Ctrl-C stops it and keeps what it has measured."""
+    offset, stage = 0, None
+    while True:
+        try:
+            lives = is_alive(str(folder))
+            text = (folder / "events.jsonl").read_bytes() if (folder / "events.jsonl").is_file() else b""
+            lines = text[offset:].split(b"\n")[:-1]
+            offset += sum(len(line) + 1 for line in lines)
+            for line in lines:
+                event = json.loads(line)
+                words = event["text"] or event["stage"]
+                if words and words != stage and event["state"] is None:
+                    sys.stderr.write(f"{words} …\n")
+                stage = words or stage
+            if not lives and not lines:
+                return
+            time.sleep(0.2)
+        except KeyboardInterrupt:
+            ask_to_stop(str(folder))
 
 
 def call(name: str, arguments: Mapping[str, Any]) -> None:

@@ -51,7 +51,7 @@ def follow(  # noqa: PLR0913 - the seams of the loop
             yield event
             if event.final:
                 return
-        # Its last words may have come since we read, and a process that is just being started has no name yet.
+        # Its last words may have come since we read: it is gone if it is gone at several looks.
         gone = 0 if data or folder.alive() else gone + 1
         if gone > 2:
             yield JobEvent(job=job, number=last + 1, at=now(), kind="state", state="failed", text=LOST)

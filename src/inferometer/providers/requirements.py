@@ -67,14 +67,18 @@ def needs_of(job: Job, files: LocalFiles, leave: Iterable[str] = ()) -> tuple[Ne
     """What must be there for a job. What is named in `leave` is not fetched: the device has it, or the job says so."""
     base, extras = _declared()
     left = frozenset(leave)
-    needs = [Need(names=(name,), install=(text,)) for name, text in base.items() if name not in _ONLY_HERE]
+    needs = [
+        Need(names=(name,), install=() if name in left else (text,))
+        for name, text in base.items()
+        if name not in _ONLY_HERE
+    ]
     for names in engines_for(job, files):
         packages = tuple(package for name in names for package in engine(name).packages[:1])
         others = tuple(package for name in names for package in engine(name).packages[1:])
         wanted = extras.get(engine(names[0]).extra or "", {})
         install = tuple(text for name, text in wanted.items() if name not in left)
         needs.append(Need(names=(*packages, *others), install=install))
-    return tuple(need for need in needs if not left.intersection(need.names) or need.install)
+    return tuple(needs)
 
 
 def engines_for(job: Job, files: LocalFiles) -> tuple[tuple[str, ...], ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import shlex
 import socket
 import threading
@@ -231,5 +232,5 @@ def _reason(error: Exception) -> str:
     if isinstance(error, socket.gaierror):
         return "there is no host of that name"
     if isinstance(error, OSError) and error.errno is not None:
-        return (error.strerror or str(error)).lower().rstrip(".")
+        return os.strerror(error.errno).lower()
     return str(error) or type(error).__name__

@@ -27,6 +27,7 @@ from inferometer.errors import (
     GateError,
     InferometerError,
     MissingDependencyError,
+    PlaceError,
     PluginError,
     UnitError,
     UnknownNameError,
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8077
 # What is wrong with a request, and not with what was measured for it.
 _REFUSALS = (
-    CatalogError, DomainError, FormatError, MissingDependencyError, PluginError, UnitError, UnknownNameError,
+    CatalogError, DomainError, FormatError, MissingDependencyError, PlaceError, PluginError, UnitError,
+    UnknownNameError,
 )  # fmt: skip
 
 
