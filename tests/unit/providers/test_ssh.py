@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.test_providers import one_layer, packed
+from fakes.places import one_layer, packed
 from fakes.sshd import WHY_NOT, start_sshd
 from inferometer import notices
 from inferometer.bench.plan import Plan
