@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from inferometer.core.job import JobEvent, JobResult
 
 
+_AGE_S = 7 * 86_400.0  # of folders that a killed command left
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderHere:
     """A job's folder on this machine."""
@@ -52,6 +55,7 @@ class LocalPlace:
 
     def submit(self, job: Job, files: LocalFiles) -> Handle:
         """Each submission is a run of its own, unless the job has been given to this place under the same id."""
+        device_side.collect_garbage(str(self._root), older_s=_AGE_S)
         folder = self._root / "jobs" / job.id
         handle = Handle(address="local", job=job.id, folder=str(folder))
         try:

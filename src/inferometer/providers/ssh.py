@@ -112,7 +112,7 @@ class SshPlace:
                     notices.tell(f"The connection to {self.title} is lost; the job goes on there. Connecting again …")
                 if waited >= self._patience_s:
                     raise PlaceError(
-                        f"The connection to {self.title} was lost and did not come back: {lost.message}",
+                        f"{self.title} did not come back within {self._patience_s:g} s. {lost.message}",
                         remedy="The job goes on there: the same command picks it up.",
                     ) from None
                 self.close()

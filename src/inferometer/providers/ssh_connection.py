@@ -197,7 +197,10 @@ class SshConnection:
         if isinstance(error, asyncssh.KeyImportError | asyncssh.ConfigParseError):
             return PlaceError(f"{self.host}: {error}.", remedy="Check the key, or the file of the configuration.")
         if known:
-            return LostConnectionError(f"{type(error).__name__}: {error}")
+            return LostConnectionError(
+                f"The connection to {self.host} was lost ({str(error) or type(error).__name__}).",
+                remedy="Run the same command again: what was sent is not sent twice.",
+            )
         return LostConnectionError(
             f"{self.host} cannot be reached: {_reason(error)}.",
             remedy="Check the name and the port, and that the device is on and in the same network.",
