@@ -9,6 +9,7 @@ InferometerError                 the root: a sentence, and what to do
 ├── SchemaError                  a document of another schema, or of a newer version
 ├── PluginError                  a plug-in that cannot be loaded: which one, from which package
 ├── MissingDependencyError       an optional package is not installed
+├── PlaceError                   a place that cannot be reached, or cannot run a job: a host, a phone, a hub
 ├── EngineError                  an engine refused a model, failed in a step, crashed or hung: its own words
 └── GateError                    a gate the user set did not hold (exit code 1, not 2)
 
@@ -26,6 +27,7 @@ __all__ = [
     "GateError",
     "InferometerError",
     "MissingDependencyError",
+    "PlaceError",
     "PluginError",
     "SchemaError",
     "UnitError",
@@ -98,6 +100,10 @@ class PluginError(InferometerError):
 
 
 class MissingDependencyError(InferometerError):
+    pass
+
+
+class PlaceError(InferometerError):
     pass
 
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferometer.core import Calibration, Device, Profile, Run, Trace, Utilisation, Work
+from inferometer.core import Profile, Utilisation, Work
 from inferometer.core.codec import SCHEMAS, decode, document, encode
 from inferometer.core.dtype import DTYPES
+from inferometer.core.job import Job, JobFile, JobModel, JobResult
 from inferometer.core.work import STREAMS
 from inferometer.errors import SchemaError, UnitError
 from inferometer.units import SYMBOLS, format_quantity, parse_quantity
@@ -74,6 +75,18 @@ def strategy(hint):
     return st.one_of(*(st.none() if part is type(None) else strategy(part) for part in arguments))
 
 
+HASHES = st.text("0123456789abcdef", min_size=64, max_size=64)
+PATHS = st.sampled_from(["net", "net/config.json"])
+FILES = st.builds(JobFile, path=PATHS, sha256=HASHES, size_bytes=SMALL)
+SERIES = st.dictionaries(TEXT, st.lists(st.tuples(SMALL, FINITE), max_size=2).map(tuple), max_size=2)
+JOBS = {
+    "id": st.text("abc-123", min_size=1, max_size=9).map("j{}".format),
+    "model": st.builds(JobModel, name=TEXT.map("net{}".format)),
+    "runtime": st.sampled_from([None, "onnxruntime"]),
+    "seconds_at_most": st.sampled_from([None, 1.5]),
+}
+
+
 def issubclass_mapping(origin):
     import collections.abc
 
@@ -91,16 +104,23 @@ def value_of(kind):
             values=st.tuples(*[st.floats(0, 1, exclude_min=True)] * 2),
             residual=FINITE,
         )
+    if kind is JobModel:
+        return st.builds(
+            JobModel, name=st.just("net"), entry=st.just("net"), files=st.lists(FILES, max_size=1).map(tuple)
+        )
     fields = {name: strategy(hint) for name, hint in typing.get_type_hints(kind).items()}
     limits = {"batch": st.integers(1, 9), "prompt": st.integers(1, 9), "image": st.integers(1, 9)}
     plan = {name: st.integers(1, 9) for name in ("tp", "pp", "ep", "dp")}
     formats = {name: st.sampled_from([None, "f32", "q4_0"]) for name in ("weights", "activations", "kv")}
     special = {"arrival_per_s": st.none(), "start_ns": st.integers(0, 9), "end_ns": st.integers(10, 99)}
-    chosen = limits | plan | formats | special
+    chosen = limits | plan | formats | special | (JOBS if kind is Job else {})
+    chosen |= {"path": PATHS, "sha256": HASHES} if kind is JobFile else {}
+    # A profile and a calibration have their own examples here: together they take hypothesis a minute.
+    chosen |= {"series": SERIES, "profiles": st.just(()), "calibration": st.none()} if kind is JobResult else {}
     return st.builds(kind, **{name: chosen.get(name, made) for name, made in fields.items()})
 
 
-@pytest.mark.parametrize("kind", [Profile, Calibration, Device, Run, Trace], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", SCHEMAS, ids=lambda kind: kind.__name__)
 def test_a_document_written_and_read_loses_nothing(kind):
     @settings(max_examples=40)
     @given(value_of(kind))

@@ -28,8 +28,8 @@ from inferometer.calibrate.run import (
 )
 from inferometer.catalog.engines import engine, engines
 from inferometer.core.calibration import Calibration
-from inferometer.core.device import Device
-from inferometer.errors import DomainError, EngineError
+from inferometer.core.device import LOCAL, Device
+from inferometer.errors import DomainError, EngineError, InferometerError
 from inferometer.settings import cache_folder
 
 if TYPE_CHECKING:
@@ -92,6 +92,51 @@ class CalibrationResult:
     outcome: CalibrationOutcome
     calibration: Calibration | None = None
     path: Path | None = None
+
+
+def calibration_job(  # noqa: PLR0913 - what a calibration is asked for
+    device_name: str,
+    *,
+    folder: Path,
+    budget_s: float,
+    unit: str | None = None,
+    runtime: str | None = None,
+    dtype: str | None = None,
+    threads: int | None = None,
+    out: Path | None = None,
+    fresh: bool = False,
+    guarded: bool = True,
+) -> Job:
+    """The calibration of a device by its name, with the defaults that follow from it."""
+    device = device_to_calibrate(device_name, unit, runtime)
+    runtime = runtime or default_calibration_runtime(device)
+    return Job(
+        device=device,
+        runtime=runtime,
+        dtype=dtype or default_dtype(device, runtime),
+        budget_s=budget_s,
+        folder=folder,
+        out=out,
+        fresh=fresh,
+        threads=calibration_threads(device, threads),
+        guarded=guarded,
+    )
+
+
+def device_to_calibrate(name: str, unit: str | None, runtime: str | None) -> Device:
+    """The device of that name. This machine's best unit, unless one is asked for or the engine has no probes there."""
+    from inferometer.catalog import device as device_named  # noqa: PLC0415 - reads rows
+
+    if name == LOCAL and unit is not None:
+        name = f"{LOCAL}:{unit}"
+    device = device_named(name)
+    if name == LOCAL and runtime is not None and device.unit not in engine(runtime).calibrated:
+        device = device_named(f"{LOCAL}:cpu")
+    if unit is not None and device.unit != unit.partition(":")[0]:
+        raise InferometerError(
+            f"--unit is {unit}, but {device.name} is a {device.unit}.", remedy="Name the device with --device."
+        )
+    return device
 
 
 def default_calibration_runtime(device: Device) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from inferometer.bench.loop import Step
+
 if TYPE_CHECKING:
     from inferometer.calibrate.run import CalibrationProgress
 
@@ -18,3 +20,9 @@ def line_of(progress: CalibrationProgress) -> str:
     left = max(0.0, progress.budget_s - progress.spent_s)
     bar = "█" * full + "·" * (_BAR - full)
     return f"{bar} {share:4.0%}  {left:4.0f} s left  {progress.done} of {progress.of}  {progress.current[:_WORDS]}"
+
+
+def step_of(progress: CalibrationProgress) -> Step:
+    """The same for whoever watches from elsewhere: by time, since the budget is a time."""
+    share = min(1.0, progress.spent_s / progress.budget_s) if progress.budget_s > 0 else 1.0
+    return Step(stage="calibrate", done=progress.done, share=share)

@@ -11,6 +11,7 @@ __all__ = ["COMMANDS", "front_page", "main"]
 COMMANDS: dict[str, str] = {
     "accuracy": "Show how far predictions are from measurements, and how often their intervals hold.",
     "bench": "Measure a command, alone or in turns with another.",
+    "bundle": "Measure on a device that nothing reaches: a job in one file, and the file it brings back.",
     "calibrate": "Measure what this machine reaches, so that predictions for it come true.",
     "catalog": "List links, cloud instances, grids, PUE, the memory hierarchy or number formats.",
     "compare": "Compare stored runs or saved results: faster, slower, same, or no difference shown, with the reason.",

@@ -1,21 +1,25 @@
 """`inferometer bench`."""
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
+from inferometer.cli.elsewhere import PLACES, hand_over, outcome_from, require_place, run_elsewhere, waits
 from inferometer.cli.options import format_option, percentile_option, print_card, print_profiles, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
+from inferometer.errors import DomainError
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
     from inferometer.bench.measurement import Measurement
     from inferometer.bench.plan import Plan
+    from inferometer.measure.run import MeasureRequest
 
 
 def plan_options(function: click.decorators.FC) -> click.decorators.FC:
@@ -73,6 +77,8 @@ class BenchOptions(PlanOptions, StoringOptions):
 @click.command("bench")
 @click.argument("words", nargs=-1, metavar="-- CMD [ARG]…", type=click.UNPROCESSED)
 @click.option("--against", metavar="CMD", help="The baseline: another command, measured in turns with CMD.")
+@click.option("--on", "place", metavar="PLACE", help=f"Measure a model there: {PLACES}; -- MODEL in place of CMD.")
+@click.option("--runtime", metavar="NAME", help="With --on: the engine.  [default: the first that can open the model]")
 @plan_options
 @click.option("--strict", is_flag=True, help="Exit with 1 if the machine was not quiet.")
 @click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
@@ -86,6 +92,8 @@ def command(
     words: tuple[str, ...],
     percentiles: tuple[float, ...],
     against: str | None,
+    place: str | None,
+    runtime: str | None,
     strict: bool,
     no_guard: bool,
     output: Path | None,
@@ -102,6 +110,7 @@ def command(
     inferometer bench -- ./model --prompt hello
     inferometer bench --runs 100 --timeout 10s -o new.json -- ./model
     inferometer bench --against "./old --fast" --fail-if "latency>5%" -- ./new --fast
+    inferometer bench --on ssh://pi@board -- model.onnx
 
     Every run is a new process, started without a shell, and its output is discarded. Warm-up runs are not counted,
     failed runs are reported as errors, and a run over its limit is killed with all its children. Runs that other
@@ -109,6 +118,8 @@ def command(
 
     With --against, the two commands run in turns, in a new random order each round, and the answer is a verdict:
     faster, slower, same or undecided (see `inferometer compare --help`).
+
+    With --on, the total time of a model is measured at another place: what is sent there is data, never a command.
     """
     from inferometer.bench.commands import split_command
     from inferometer.bench.gate import parse_gate
@@ -120,6 +131,13 @@ def command(
         raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
     if against is not None and percentiles:
         raise click.UsageError("--percentile is for one command, without --against.", ctx=click.get_current_context())
+    if place is not None:
+        _require_model(words, against)
+        asked = _model_request(words[0], runtime, plan_from(options), guarded=not no_guard, strict=strict)
+        _bench_model(place, asked, options, output, form, percentiles)
+        return
+    if runtime is not None:
+        raise click.UsageError("--runtime is for a model, with --on.", ctx=click.get_current_context())
     gates = tuple(parse_gate(text) for text in fail_if)
     criteria = criteria_from(threshold, alpha)
     name = options["name"]
@@ -145,6 +163,63 @@ def command(
             print_run_link(recorder)
             raise KeyboardInterrupt  # what there is has been printed and saved, and the run is stored as interrupted
         require_quiet(disturbances, strict=strict)
+    print_run_link(recorder)
+
+
+def _require_model(words: tuple[str, ...], against: str | None) -> None:
+    if against is not None or len(words) != 1:
+        raise DomainError(
+            "With --on, bench measures one model: a command is not sent elsewhere.",
+            remedy="Write -- MODEL; compare two of them with `inferometer compare`.",
+        )
+
+
+def _model_request(model: str, runtime: str | None, plan: "Plan", *, guarded: bool, strict: bool) -> "MeasureRequest":
+    """The total time of a model: no layers, no prediction."""
+    from inferometer.measure.isolate import ChildLimits
+    from inferometer.measure.run import MeasureRequest
+
+    limits = ChildLimits(silence_s=plan.timeout_s or ChildLimits().silence_s, memory_bytes=plan.memory_bytes)
+    line = shlex.join(["inferometer", *sys.argv[1:]])
+    return MeasureRequest(
+        model=model, runtime=runtime, plan=plan, limits=limits, seed=plan.seed, shape=False, guarded=guarded,
+        strict=strict, command=line,
+    )  # fmt: skip
+
+
+def _bench_model(
+    place: str,
+    asked: "MeasureRequest",
+    options: "BenchOptions",
+    output: Path | None,
+    form: str,
+    percentiles: tuple[float, ...],
+) -> None:
+    from inferometer.bench.files import require_room, save_profile
+    from inferometer.cli.measuring import progress_recorder, record, require_complete
+    from inferometer.cli.profile import print_measured
+    from inferometer.providers.requests import Judging, pack_measurement
+
+    require_place(place)
+    if output is not None:
+        require_room(output)
+    work = pack_measurement("bench", asked, Judging(predict=False))
+    if waits(place):
+        hand_over(place, work)
+        return
+    recorder = recording_from(options, kind="bench", model=asked.model)
+    with recorder:
+        with progress_recorder(recorder) as progress:
+            result = run_elsewhere(place, work, progress)
+        if result is None:
+            return
+        outcome = outcome_from(result, strict=asked.strict)
+        record(recorder, outcome)
+        if output is not None:
+            save_profile(outcome.profile, output)
+            say(f"Saved {output}.")
+        print_measured(outcome.profiles, form, percentiles)
+        require_complete(outcome)
     print_run_link(recorder)
 
 

@@ -1,20 +1,23 @@
 """`inferometer calibrate`."""
 
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
 from inferometer.cli.options import format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
-from inferometer.cli.progress import progress_line
-from inferometer.core.device import LOCAL
-from inferometer.errors import InferometerError
+from inferometer.cli.progress import progress_line, step_text
+from inferometer.errors import DomainError, InferometerError
 
 if TYPE_CHECKING:
     from inferometer.calibrate.job import CalibrationResult, Job
     from inferometer.core.calibration import Calibration
-    from inferometer.core.device import Device
+    from inferometer.core.job import JobResult
+    from inferometer.providers.requests import PackedJob
 
 _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, else f32]"
 
@@ -34,6 +37,7 @@ _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU
 @click.option(
     "--folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Where to keep journals and calibrations."
 )
+@place_option
 @click.option("--no-guard", is_flag=True, help="Do not check that the machine is quiet.")
 @click.option("--resume/--fresh", default=True, help="Continue an earlier run, or measure everything again.")
 @format_option
@@ -46,6 +50,7 @@ def command(
     threads: int | None,
     out: Path | None,
     folder: Path | None,
+    place: str | None,
     no_guard: bool,
     resume: bool,
     form: str,
@@ -62,28 +67,28 @@ def command(
     keeps what was measured; the next run continues from there.
     """
     from inferometer.asking.files import own_folder
-    from inferometer.calibrate.job import (
-        Job,
-        calibrate,
-        calibration_threads,
-        default_calibration_runtime,
-        default_dtype,
-        prepare_engine,
-    )
+
+    if place is not None:
+        if folder is not None:
+            raise DomainError("--folder is for a calibration here: elsewhere the device keeps its own journals.")
+        asked = {"device": device_name, "unit": unit, "dtype": dtype, "threads": threads}
+        work = _packed(runtime, budget, guarded=not no_guard, fresh=not resume, **asked)
+        _calibrate_at(place, work, out, form)
+        return
+    from inferometer.calibrate.job import calibrate, calibration_job, prepare_engine
     from inferometer.calibrate.progress import line_of
     from inferometer.units import parse_quantity
 
-    device = _device(device_name, unit, runtime)
-    runtime = runtime or default_calibration_runtime(device)
-    job = Job(
-        device=device,
+    job = calibration_job(
+        device_name,
+        unit=unit,
         runtime=runtime,
-        dtype=dtype or default_dtype(device, runtime),
+        dtype=dtype,
         budget_s=parse_quantity(budget, "s"),
         folder=folder or own_folder(),
         out=out,
         fresh=not resume,
-        threads=calibration_threads(device, threads),
+        threads=threads,
         guarded=not no_guard,
     )
     prepared = prepare_engine(job)
@@ -94,21 +99,39 @@ def command(
         _print_calibration(result.calibration, result.path, form)
 
 
-def _device(name: str, unit: str | None, runtime: str | None) -> "Device":
-    """The device of that name. This machine's best unit, unless one is asked for or the engine has no probes there."""
-    from inferometer.catalog import device as device_named
-    from inferometer.catalog.engines import engine
+def _packed(runtime: str | None, budget: str, **asked: Any) -> "PackedJob":
+    from inferometer.providers.requests import Calibrating, pack_calibration
+    from inferometer.units import parse_quantity
 
-    if name == LOCAL and unit is not None:
-        name = f"{LOCAL}:{unit}"
-    device = device_named(name)
-    if name == LOCAL and runtime is not None and device.unit not in engine(runtime).calibrated:
-        device = device_named(f"{LOCAL}:cpu")
-    if unit is not None and device.unit != unit.partition(":")[0]:
-        raise InferometerError(
-            f"--unit is {unit}, but {device.name} is a {device.unit}.", remedy="Name the device with --device."
-        )
-    return device
+    line = shlex.join(["inferometer", *sys.argv[1:]])
+    return pack_calibration(runtime, Calibrating(budget_s=parse_quantity(budget, "s"), **asked), command=line)
+
+
+def _calibrate_at(place: str, work: "PackedJob", out: Path | None, form: str) -> None:
+    require_place(place)
+    if waits(place):
+        hand_over(place, work)
+        return
+    with progress_line(step_text) as progress:
+        result = run_elsewhere(place, work, progress)
+    if result is not None:
+        print_calibrated(result, out, form)
+
+
+def print_calibrated(result: "JobResult", out: Path | None, form: str) -> None:
+    """A calibration that was made elsewhere. One of `local` is of that machine, which keeps and uses it."""
+    from inferometer.asking.files import own_folder, write_calibration
+    from inferometer.core.device import is_local
+
+    require_answer(result, there=result.calibration is not None)
+    calibration = result.calibration
+    if calibration is None:
+        return
+    say(result.log.strip())
+    here = out or (None if is_local(calibration.device) else own_folder())
+    path = None if here is None else write_calibration(calibration, here)
+    say(f"Saved {path}." if path else "The device keeps it for jobs that run there; --out saves it here as well.")
+    _print_calibration(calibration, path, form)
 
 
 def _print_outcome(job: "Job", result: "CalibrationResult") -> None:

@@ -20,6 +20,7 @@ def command(*, no_guard: bool) -> None:
     """
     from inferometer.errors import MissingDependencyError
     from inferometer.explain.explanation import explanation_document
+    from inferometer.measure.outcome import outcome_of
     from inferometer.measure.run import MeasureRequest
     from inferometer.report.demo import findings_part, machine_part, measured_part, predicted_part
     from inferometer.store.recording import recording
@@ -32,7 +33,7 @@ def command(*, no_guard: bool) -> None:
     try:
         with recorder, progress_recorder(recorder) as progress:
             measured = measure_and_judge(asked, progress=progress)
-            record(recorder, measured)
+            record(recorder, outcome_of(measured))
         print_text(measured_part(measured.profile))
         print_text(findings_part(explanation_document(explained(measured.profile))))
     except MissingDependencyError as error:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from inferometer.bench.loop import Step
     from inferometer.bench.plan import Plan
-    from inferometer.measure.run import MeasuredRun, MeasureRequest
+    from inferometer.measure.outcome import MeasuredOutcome
+    from inferometer.measure.run import MeasureRequest
     from inferometer.store.recording import RunRecorder
 
 _LIST = "N,…"
@@ -215,36 +216,32 @@ def _plan(options: MeasuringOptions) -> Plan | None:
     return plan if runs is None else replace(plan, runs=runs)
 
 
-def record(recorder: RunRecorder, measured: MeasuredRun) -> None:
+def record(recorder: RunRecorder, outcome: MeasuredOutcome) -> None:
     """Store the profile, the engine's log and memory, and each further length as a run below it."""
-    from inferometer.measure.raw import memory_over_time
-
-    recorder.keep(measured.profile)
-    points = {round(at_s * 1e3): float(size) for at_s, size in memory_over_time(measured.raw).items()}
-    on_device = measured.raw.memory.device_peak_bytes is not None  # then the peak is not of these bytes
-    recorder.series("host_memory_bytes" if on_device else "memory_bytes", points)
-    if measured.raw.log:
-        recorder.log(measured.raw.log)
-    if measured.raw.environment is not None and measured.raw.environment.disturbed:
+    recorder.keep(outcome.profile)
+    for name, points in outcome.series.items():
+        recorder.series(name, points)
+    if outcome.log:
+        recorder.log(outcome.log)
+    if outcome.disturbances:
         recorder.tag(["disturbed"])
-    for profile in measured.profiles[1:]:
+    for profile in outcome.profiles[1:]:
         recorder.keep_below(profile)
 
 
-def require_complete(measured: MeasuredRun) -> None:
+def require_complete(outcome: MeasuredOutcome) -> None:
     """Raise if the measurement ended early or the outputs are wrong, so that the exit code says so too."""
-    from inferometer.measure.run import remedy_of
-
-    if measured.raw.ended == "stopped":
+    if outcome.ended == "stopped":
         raise KeyboardInterrupt
-    if not measured.complete:
+    if outcome.ended != "done":
         kept = "What was measured until then is printed above and marked incomplete."
         raise EngineError(
-            f"The measurement ended early ({measured.raw.ended}): {measured.raw.error}",
-            remedy=" ".join(filter(None, (kept, measured.raw.remedy or remedy_of(measured.raw)))),
+            f"The measurement ended early ({outcome.ended}): {outcome.error}",
+            remedy=" ".join(filter(None, (kept, outcome.remedy))),
         )
-    measured.require_quiet()
-    verification = measured.profile.verification
+    if outcome.strict and outcome.disturbances:
+        raise GateError(f"The measurement was disturbed {outcome.disturbances[0]}")
+    verification = outcome.profile.verification
     if verification is None or verification.reference is None or verification.status == "verified":
         return
     if verification.status == "failed":

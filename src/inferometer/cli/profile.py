@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
+from inferometer.cli.elsewhere import PLACES, hand_over, outcome_from, place_and_device, run_elsewhere, waits
 from inferometer.cli.measuring import (
     MeasuringOptions,
     measurement_from,
@@ -31,8 +32,13 @@ from inferometer.cli.storing import StoringOptions, print_run_link, recording_fr
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from inferometer.bench.loop import Progress
+    from inferometer.measure.outcome import MeasuredOutcome
     from inferometer.measure.run import MeasureRequest
+    from inferometer.providers.requests import PackedJob
     from inferometer.store.recording import RunRecorder
+
+_ON = f"Where to run it: {PLACES}; or the catalog device that the machine is, for the prediction; or both."
 
 
 class ProfileOptions(MeasuringOptions, StoringOptions):
@@ -46,7 +52,7 @@ class ProfileOptions(MeasuringOptions, StoringOptions):
 @storing_options
 @click.option("--text", "words", metavar="TEXT", help="Use this text as the prompt, not random tokens.")
 @click.option("--predict/--no-predict", default=True, help="Show the prediction and the floor of each layer.")
-@click.option("--on", "device", metavar="DEVICE", help="The catalog device that this machine is, for the prediction.")
+@click.option("--on", "places", multiple=True, metavar="PLACE|DEVICE", help=_ON)
 @click.option("--verify", "reference", metavar="RUNTIME", help="Check the outputs against those of another runtime.")
 @click.option("--reference", "reference_model", metavar="MODEL", help="With --verify: the same model in another file.")
 @click.option("--dataflow", is_flag=True, help="Print the timeline of a generation, step by step.")
@@ -62,7 +68,7 @@ def command(
     against: str | None,
     percentiles: tuple[float, ...],
     predict: bool,
-    device: str | None,
+    places: tuple[str, ...],
     reference: str | None,
     reference_model: str | None,
     dataflow: bool,
@@ -84,6 +90,7 @@ def command(
     inferometer profile resnet50 --runtime onnxruntime --batch 8
     inferometer profile smollm2-135m --runtime llamacpp --prompt 512 --generate 64
     inferometer profile smollm2-135m --prompt 128,512 --depth 0,1024 --generate 32
+    inferometer profile model.onnx --on ssh://pi@board
 
     MODEL is a file, a folder with a config.json, or a catalog name, which runs with random weights in the exact shapes.
     A clean run gives the total times; a second run with the engine's own timers says where they go.
@@ -92,10 +99,10 @@ def command(
     verdict: faster, slower, same or no difference shown (see `inferometer compare --help`).
     """
     from inferometer.bench.gate import parse_gate
-    from inferometer.verbs import measure_and_judge
 
     if against is None and (fail_if or save_against):
         raise click.UsageError("--fail-if and --save-against need --against.", ctx=click.get_current_context())
+    place, device = place_and_device(places)
     if reference_model is not None and reference is None:
         raise DomainError(
             f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
@@ -110,26 +117,27 @@ def command(
             files=(save_against, out),
         )
         _refuse_alone(reference=reference, dataflow=dataflow, drawing=drawing, trace=trace, percentiles=percentiles)
+        if place is not None:
+            raise DomainError(
+                "Two models are measured in turns on this machine only.", remedy=f"Leave --on {place} out."
+            )
         _measure_against(
             replace(asked, model=against), asked, recorder, verdict, predict=predict, device=device, form=form
         )
         return
+    beside = _Beside(predict=predict, device=device, against=reference, reference_model=reference_model)
+    if place is not None and waits(place):
+        hand_over(place, _packed(asked, beside))
+        return
     with recorder:
         with progress_recorder(recorder) as progress:
-            measured = measure_and_judge(
-                asked,
-                predict=predict,
-                on=device,
-                reference=reference,
-                reference_model=reference_model,
-                progress=progress,
-            )
-        record(recorder, measured)
+            outcome = _measured(asked, beside, place, progress)
+        record(recorder, outcome)
         if out is not None:
-            _save(out, measured.profiles)
-        _print_profiles(measured.profiles, form, percentiles, dataflow=dataflow)
-        _save_drawings(measured.profile, drawing, trace)
-        require_complete(measured)
+            _save(out, outcome.profiles)
+        print_measured(outcome.profiles, form, percentiles, dataflow=dataflow)
+        _save_drawings(outcome.profile, drawing, trace)
+        require_complete(outcome)
     print_run_link(recorder)
 
 
@@ -163,11 +171,13 @@ def _measure_against(
     form: str,
 ) -> None:
     from inferometer.bench.compare import compare
+    from inferometer.measure.outcome import outcome_of
     from inferometer.verbs import measure_pair_and_judge
 
     with recorder:
         with progress_recorder(recorder) as progress:
-            old, new = measure_pair_and_judge(baseline, asked, predict=predict, on=device, progress=progress)
+            pair = measure_pair_and_judge(baseline, asked, predict=predict, on=device, progress=progress)
+        old, new = map(outcome_of, pair)
         record(recorder, new)
         recorder.keep_below(old.profile)
         for run, path in zip((old, new), verdict.files, strict=True):
@@ -182,7 +192,48 @@ def _measure_against(
     print_run_link(recorder)
 
 
-def _print_profiles(profiles: tuple[Any, ...], form: str, percentiles: tuple[float, ...], *, dataflow: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beside:
+    """What is asked for beside the measurement."""
+
+    predict: bool
+    device: str | None
+    against: str | None
+    reference_model: str | None
+
+
+def _packed(asked: "MeasureRequest", beside: _Beside) -> "PackedJob":
+    from inferometer.providers.requests import Judging, pack_measurement
+
+    judging = Judging(predict=beside.predict, device=beside.device, against=beside.against)
+    return pack_measurement("profile", asked, judging, reference=beside.reference_model)
+
+
+def _measured(
+    asked: "MeasureRequest", beside: _Beside, place: str | None, progress: "Progress | None"
+) -> "MeasuredOutcome":
+    """Measured here, or at a place that does with the same request what is done here."""
+    if place is not None:
+        result = run_elsewhere(place, _packed(asked, beside), progress)
+        if result is not None:
+            return outcome_from(result, strict=asked.strict)
+    from inferometer.measure.outcome import outcome_of
+    from inferometer.verbs import measure_and_judge
+
+    measured = measure_and_judge(
+        asked,
+        predict=beside.predict,
+        on=beside.device,
+        reference=beside.against,
+        reference_model=beside.reference_model,
+        progress=progress,
+    )
+    return outcome_of(measured)
+
+
+def print_measured(
+    profiles: tuple[Any, ...], form: str, percentiles: tuple[float, ...] = (), *, dataflow: bool = False
+) -> None:
     from inferometer.report.profiles import layer_table, length_table, measured_phase_table, profile_card
 
     if form == "json":

@@ -1,14 +1,20 @@
 """`inferometer verify`."""
 
 from dataclasses import asdict
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
 from inferometer.cli.measuring import ONCE, SubjectOptions, measurement_from, subject_options
 from inferometer.cli.options import format_option, print_card, print_document
 from inferometer.errors import DomainError, GateError
 from inferometer.units import parse_quantity
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Verification
+    from inferometer.measure.run import MeasureRequest
+    from inferometer.measure.tolerance import Tolerance
 
 _BY_FORMATS = "  [default: by the formats]"
 
@@ -21,6 +27,7 @@ _BY_FORMATS = "  [default: by the formats]"
 @click.option("--cosine", type=float, metavar="X", help=f"Minimum cosine similarity of each output.{_BY_FORMATS}")
 @click.option("--top-1", type=float, metavar="X", help=f"Minimum share of positions with the same token.{_BY_FORMATS}")
 @click.option("--nll", type=float, metavar="X", help=f"Maximum change of the log-likelihood, in nats.{_BY_FORMATS}")
+@place_option
 @subject_options
 @format_option
 def command(
@@ -31,6 +38,7 @@ def command(
     cosine: float | None,
     top_1: float | None,
     nll: float | None,
+    place: str | None,
     form: str,
     **options: Unpack[SubjectOptions],
 ) -> None:
@@ -44,19 +52,49 @@ def command(
     differ follows from how the formats of both sides round; what was allowed is printed with the reason. The exit code
     is 1 if they differ by more.
     """
-    from inferometer.measure.run import verify_against
     from inferometer.measure.tolerance import Tolerance
-    from inferometer.report.profiles import verification_card
 
     error = None if relative is None else parse_quantity(relative, "1")
     tolerance = Tolerance(relative=error, cosine=cosine, top_1=top_1, nll=nll)
     asked = measurement_from(model, {**ONCE, **options})
     if asked.cases:
         raise DomainError("A verification is of one length.", remedy="Give --prompt and --generate one number each.")
-    verification = verify_against(asked, reference, tolerance=tolerance, model=reference_model)
+    if place is not None:
+        verification = _verified_at(place, asked, reference, tolerance, reference_model)
+        if verification is None:
+            return
+    else:
+        from inferometer.measure.run import verify_against
+
+        verification = verify_against(asked, reference, tolerance=tolerance, model=reference_model)
+    print_verification(model, verification, form)
+
+
+def print_verification(model: str, verification: "Verification", form: str) -> None:
+    """Print it, and raise if the outputs differ, so that the exit code says so too."""
+    from inferometer.report.profiles import verification_card
+
     if form == "json":
         print_document(asdict(verification))
     else:
         print_card(verification_card(model, verification), form)
     if verification.status == "failed":
         raise GateError(f"The outputs differ from those of {verification.reference}: {verification.reason}.")
+
+
+def _verified_at(
+    place: str, asked: "MeasureRequest", reference: str, tolerance: "Tolerance", model: str | None
+) -> "Verification | None":
+    """Compared at a place; None if the job has been written for somebody to carry there."""
+    from inferometer.providers.requests import Judging, pack_measurement
+
+    require_place(place)
+    work = pack_measurement("verify", asked, Judging(against=reference, tolerance=tolerance), reference=model)
+    if waits(place):
+        hand_over(place, work)
+        return None
+    result = run_elsewhere(place, work)
+    if result is None:
+        return None
+    require_answer(result, there=result.verification is not None)
+    return result.verification

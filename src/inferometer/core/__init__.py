@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from inferometer.core.estimate import Estimate
     from inferometer.core.finding import Finding
     from inferometer.core.graph import Block, Graph, Op, Tensor
+    from inferometer.core.job import Job, JobEvent, JobResult
     from inferometer.core.profile import (
         DeviceFacts,
         Environment,
@@ -31,9 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DTYPES", "Artifact", "Binding", "Block", "Calibration", "DType", "Device", "DeviceFacts", "Dim", "Environment",
-    "Estimate", "Finding", "Graph", "Headline", "Interval", "Link", "Memory", "ModelFacts", "Op", "OpTime", "Parallel",
-    "Phase", "Precision", "Profile", "Provenance", "Run", "Sample", "Segment", "Sourced", "Span", "Summary", "Symbol",
-    "Tensor", "Trace", "Utilisation", "Work", "Workload", "dtype", "evaluate",
+    "Estimate", "Finding", "Graph", "Headline", "Interval", "Job", "JobEvent", "JobResult", "Link", "Memory",
+    "ModelFacts", "Op", "OpTime", "Parallel", "Phase", "Precision", "Profile", "Provenance", "Run", "Sample",
+    "Segment", "Sourced", "Span", "Summary", "Symbol", "Tensor", "Trace", "Utilisation", "Work", "Workload",
+    "dtype", "evaluate",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
@@ -44,6 +46,7 @@ __getattr__ = attributes(__name__, {
     "inferometer.core.estimate": ("Estimate",),
     "inferometer.core.finding": ("Finding",),
     "inferometer.core.graph": ("Block", "Graph", "Op", "Tensor"),
+    "inferometer.core.job": ("Job", "JobEvent", "JobResult"),
     "inferometer.core.profile": (
         "DeviceFacts", "Environment", "Headline", "ModelFacts", "OpTime", "Phase", "Profile", "Provenance",
     ),

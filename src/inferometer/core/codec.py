@@ -13,13 +13,14 @@ import msgspec
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.frozen import frozen
+from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.core.profile import Profile
 from inferometer.core.roof import Roof
 from inferometer.core.run import Run
 from inferometer.core.trace import Trace
 from inferometer.errors import InferometerError, SchemaError
 
-T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace)
+T = TypeVar("T", Profile, Calibration, Device, Roof, Run, Trace, Job, JobEvent, JobResult)
 
 
 @frozen
@@ -38,6 +39,9 @@ SCHEMAS: dict[type, Schema] = {
     Roof: Schema(name="inferometer.roof", version=1),
     Run: Schema(name="inferometer.run", version=1),
     Trace: Schema(name="inferometer.trace", version=1),
+    Job: Schema(name="inferometer.job", version=1),
+    JobEvent: Schema(name="inferometer.job-event", version=1),
+    JobResult: Schema(name="inferometer.job-result", version=1),
 }
 
 
@@ -45,10 +49,8 @@ def document(value: T) -> dict[str, Any]:
     """The value as plain dicts, lists and numbers, in the shape its document has."""
     plain = msgspec.to_builtins(value)
     _require_finite(plain)
-    if isinstance(value, Profile):
-        _lift_precision(plain)
-    elif plain.get("profile") is not None:
-        _lift_precision(plain["profile"])
+    for profile in _profiles_in(plain, type(value)):
+        _lift_precision(profile)
     return {"schema": str(SCHEMAS[type(value)]), **plain}
 
 
@@ -64,10 +66,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise SchemaError(f"This is not a JSON document: {error}.") from None
     require_schema(plain, SCHEMAS[kind])
-    if kind is Profile:
-        _lower_precision(plain)
-    elif kind is Run and isinstance(plain.get("profile"), dict):
-        _lower_precision(plain["profile"])
+    for profile in _profiles_in(plain, kind):
+        _lower_precision(profile)
     _require_finite(plain)
     try:
         return msgspec.convert(plain, kind)
@@ -91,6 +91,14 @@ def require_schema(plain: object, wanted: Schema) -> None:
             f"This document is of schema {plain['schema']}; this version of Inferometer reads up to {wanted}.",
             remedy="Upgrade with `pip install --upgrade inferometer`.",
         )
+
+
+def _profiles_in(plain: dict[str, Any], kind: type) -> list[dict[str, Any]]:
+    """The profiles of a document: it is one, or a run with one, or a job's result with several."""
+    if kind is Profile:
+        return [plain]
+    held: Any = [plain.get("profile")] if kind is Run else plain.get("profiles") if kind is JobResult else ()
+    return [profile for profile in held if isinstance(profile, dict)] if isinstance(held, list | tuple) else []
 
 
 def _lift_precision(plain: dict[str, Any]) -> None:

@@ -90,5 +90,12 @@ def memory_over_time(raw: Raw) -> dict[float, int]:
     return {at_s: held for at_s, nbytes in readings if (held := raw.memory.of_model(nbytes)) is not None}
 
 
+def series_of(raw: Raw) -> dict[str, dict[int, float]]:
+    """What is stored over time beside a profile, by name and millisecond."""
+    points = {round(at_s * 1e3): float(size) for at_s, size in memory_over_time(raw).items()}
+    on_device = raw.memory.device_peak_bytes is not None  # then the peak is not of these bytes
+    return {"host_memory_bytes" if on_device else "memory_bytes": points} if points else {}
+
+
 def event_seconds(event: Event) -> float:
     return (event.end_ns - event.start_ns) * 1e-9

@@ -28,6 +28,7 @@ from inferometer.errors import (
     GateError,
     InferometerError,
     MissingDependencyError,
+    PlaceError,
     PluginError,
     UnitError,
     UnknownNameError,
@@ -43,7 +44,8 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8077
 # What is wrong with a request, and not with what was measured for it.
 _REFUSALS = (
-    CatalogError, DomainError, FormatError, MissingDependencyError, PluginError, UnitError, UnknownNameError,
+    CatalogError, DomainError, FormatError, MissingDependencyError, PlaceError, PluginError, UnitError,
+    UnknownNameError,
 )  # fmt: skip
 
 

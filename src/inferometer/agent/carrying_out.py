@@ -1,0 +1,116 @@
+"""What a job asks, done: each verb by the same functions that the command line calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferometer.core.job import Job, JobResult
+from inferometer.errors import EngineError, InferometerError
+from inferometer.providers.requests import calibrating_of, judging_of, model_path, request_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from inferometer.bench.loop import Progress
+    from inferometer.measure.run import MeasuredRun
+
+
+def carry_out(job: Job, files: Path, progress: Progress) -> JobResult:
+    """The result of a job, however it ends; only an interrupt before anything is measured is raised."""
+    verbs: dict[str, Callable[[Job, Path, Progress], JobResult]] = {
+        "profile": _measure, "bench": _measure, "verify": _verify, "calibrate": _calibrate,
+    }  # fmt: skip
+    try:
+        return verbs[job.verb](job, files, progress)
+    except InferometerError as error:
+        return failed(job, error)
+    except MemoryError:
+        return JobResult(job=job, ended="too-big", error="The memory was not enough.", error_kind="EngineError")
+    except Exception as error:  # noqa: BLE001 - a fault of ours is a result too: whoever waits must hear of it
+        import traceback  # noqa: PLC0415 - only here
+
+        words = f"{type(error).__name__}: {error}"
+        return JobResult(job=job, ended="failed", error=words, error_kind="EngineError", log=traceback.format_exc())
+
+
+def failed(job: Job, error: InferometerError) -> JobResult:
+    """What was refused before it ran, or what the engine did not manage; told apart by the class of the error."""
+    return JobResult(
+        job=job,
+        ended="failed" if isinstance(error, EngineError) else "refused",
+        error=error.message,
+        remedy=error.remedy,
+        error_kind=type(error).__name__,
+    )
+
+
+def _measure(job: Job, files: Path, progress: Progress) -> JobResult:
+    from inferometer.verbs import measure_and_judge  # noqa: PLC0415 - each verb brings what it needs
+
+    judging = judging_of(job)
+    measured = measure_and_judge(
+        request_of(job, files),
+        predict=judging.predict,
+        on=judging.device,
+        reference=judging.against,
+        reference_model=None if job.reference is None else model_path(job.reference, files),
+        progress=progress,
+    )
+    return result_of(job, measured)
+
+
+def result_of(job: Job, measured: MeasuredRun) -> JobResult:
+    from inferometer.measure.outcome import outcome_of  # noqa: PLC0415 - as above
+
+    outcome = outcome_of(measured)
+    return JobResult(
+        job=job,
+        ended=measured.raw.ended,
+        profiles=outcome.profiles,
+        error=outcome.error,
+        remedy=outcome.remedy,
+        error_kind=None if measured.complete else "EngineError",
+        log=outcome.log,
+        series={name: tuple(points.items()) for name, points in outcome.series.items()},
+    )
+
+
+def _verify(job: Job, files: Path, progress: Progress) -> JobResult:
+    del progress  # two runs of one step each
+    from inferometer.measure.run import verify_against  # noqa: PLC0415 - as above
+
+    judging = judging_of(job)
+    verification = verify_against(
+        request_of(job, files),
+        judging.against or "",
+        tolerance=judging.tolerance,
+        model=None if job.reference is None else model_path(job.reference, files),
+    )
+    return JobResult(job=job, ended="done", verification=verification)
+
+
+def _calibrate(job: Job, files: Path, progress: Progress) -> JobResult:
+    del files  # it makes its own models
+    from inferometer.asking.files import own_folder  # noqa: PLC0415 - as above
+    from inferometer.calibrate.job import calibrate, calibration_job, prepare_engine  # noqa: PLC0415 - as above
+    from inferometer.calibrate.progress import step_of  # noqa: PLC0415 - as above
+
+    asked = calibrating_of(job)
+    made = calibration_job(
+        asked.device,
+        unit=asked.unit,
+        runtime=job.runtime,
+        dtype=asked.dtype,
+        threads=asked.threads,
+        budget_s=asked.budget_s,
+        folder=own_folder(),
+        fresh=asked.fresh,
+        guarded=asked.guarded,
+    )
+    outcome = calibrate(made, prepare_engine(made), watch=lambda at: progress(step_of(at)))
+    if outcome.calibration is None:
+        return JobResult(job=job, ended="stopped", error="Stopped. What was measured is kept where it ran.")
+    spent = outcome.outcome
+    log = f"{spent.done} cases measured, {spent.left} left out for lack of time, {len(spent.skipped)} impossible.\n"
+    return JobResult(job=job, ended="done", calibration=outcome.calibration, log=log)

@@ -1,0 +1,142 @@
+"""`python -m inferometer.agent.runner FOLDER`: carry out the job in a folder, wherever the folder is.
+
+`job.json` and `files/` go in; `events.jsonl`, `result.json` and what is printed (`runner.log`) come out. A file
+`cancel` asks it to stop: what was measured until then is the result.
+"""
+
+from __future__ import annotations
+
+import _thread
+import signal
+import sys
+import threading
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferometer import notices
+from inferometer.agent.carrying_out import carry_out, failed
+from inferometer.core.codec import decode, encode
+from inferometer.core.job import Job, JobEvent, JobResult
+from inferometer.errors import InferometerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from inferometer.bench.loop import Step
+
+_PROGRESS_S = 0.25  # between two events of one stage
+_LOOK_S = 0.2
+
+
+class EventLog:
+    """Writes events, one a line, numbered. Several threads may tell it something."""
+
+    def __init__(self, path: Path, job: str, now: Callable[[], float] = time.time) -> None:
+        self._path, self._job, self._now = path, job, now
+        self._number, self._told, self._stage = 0, 0.0, ""
+        self._lock = threading.Lock()
+
+    def tell(self, **event: Any) -> None:
+        with self._lock:
+            self._number += 1
+            made = JobEvent(job=self._job, number=self._number, at=self._now(), **event)
+            with self._path.open("ab") as file:
+                file.write(encode(made) + b"\n")
+
+    def progress(self, step: Step) -> None:
+        """Of one stage a few times a second at most: writing must not disturb what runs."""
+        now = self._now()
+        if step.stage == self._stage and now - self._told < _PROGRESS_S:
+            return
+        self._stage, self._told = step.stage, now
+        self.tell(kind="progress", stage=step.stage, done=step.done, share=min(max(step.share, 0.0), 1.0))
+
+    def notice(self, text: str) -> None:
+        self.tell(kind="notice", text=text)
+
+
+def run_folder(folder: Path) -> JobResult:
+    """Carry out the job of a folder. Nothing that the job does raises here: the result says how it went."""
+    job = decode((folder / "job.json").read_bytes(), Job)
+    log = EventLog(folder / "events.jsonl", job.id)
+    log.tell(kind="state", state="running")
+    watch = _Watch(folder / "cancel", job.seconds_at_most)
+    started = _now()
+    with notices.told_to(log.notice):
+        watch.start()
+        try:
+            result = carry_out(job, folder / "files", log.progress)
+        except KeyboardInterrupt:
+            result = JobResult(job=job, ended="stopped", error="It was stopped before anything was measured.")
+        finally:
+            watch.end()
+    if watch.overdue and result.ended == "stopped":
+        result = replace(
+            result, ended="hung", error=f"It was not done after {job.seconds_at_most:g} s, and was stopped.",
+            remedy="Allow it more time, or measure less.", error_kind="EngineError",
+        )  # fmt: skip
+    result = replace(result, started=started, finished=_now())
+    partial = folder / ".result.json.part"
+    partial.write_bytes(encode(result))
+    partial.replace(folder / "result.json")
+    log.tell(kind="state", state=result.state, text=result.error)
+    return result
+
+
+class _Watch:
+    """Interrupts the main thread if it is asked to, or if the job takes too long."""
+
+    def __init__(
+        self, cancel: Path, seconds_at_most: float | None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._cancel, self._clock = cancel, clock
+        self._deadline = None if seconds_at_most is None else clock() + seconds_at_most
+        self._over = threading.Event()
+        self.overdue = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            self.overdue = self._deadline is not None and self._clock() >= self._deadline
+            if self.overdue or self._cancel.exists():
+                _thread.interrupt_main()
+                return
+
+    def end(self) -> None:
+        self._over.set()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> None:
+    folder = Path(sys.argv[1])
+    signal.signal(signal.SIGTERM, _interrupt)  # a device that shuts down: keep what is there
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have left it ignored
+    try:
+        run_folder(folder)
+    except InferometerError as error:
+        _refuse(folder, error)
+    sys.stdout.flush()
+
+
+def _refuse(folder: Path, error: InferometerError) -> None:
+    """A job that cannot even be read, because it is of a newer version or damaged: its id is its folder's name."""
+    job = Job(id=folder.name, verb="calibrate")
+    result = failed(job, error)
+    (folder / "result.json").write_bytes(encode(result))
+    EventLog(folder / "events.jsonl", job.id).tell(kind="state", state=result.state, text=result.error)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Jobs ↔ what the measuring code takes. Only what differs from a default travels.
+
+An option that this version does not know is refused: skipped, the job would measure something else than was asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from inferometer.bench.plan import Plan
+from inferometer.core.codec import encode
+from inferometer.core.job import Job, JobFile, JobModel
+from inferometer.errors import DomainError, SchemaError
+from inferometer.measure.run import MeasureRequest
+from inferometer.measure.tolerance import Tolerance
+from inferometer.providers.artifacts import FileHashes, model_files
+from inferometer.providers.base import LocalFiles
+from inferometer.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.job import Verb
+
+V = TypeVar("V")
+_OWN = frozenset({"model", "runtime", "workload", "plan", "command"})  # fields of a request that a job has itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judging:
+    """What is asked for beside the measurement. `device` is the catalog device that the machine is."""
+
+    predict: bool = True
+    device: str | None = None
+    against: str | None = None  # a runtime to compare the outputs with
+    tolerance: Tolerance | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibrating:
+    """What `calibrate` takes, beside the runtime."""
+
+    budget_s: float = 120.0
+    device: str = "local"
+    unit: str | None = None
+    dtype: str | None = None
+    threads: int | None = None
+    guarded: bool = True
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedJob:
+    """A job, and its files on this machine."""
+
+    job: Job
+    files: LocalFiles
+
+
+def pack_measurement(
+    verb: Verb, request: MeasureRequest, judging: Judging | None = None, *, reference: str | None = None
+) -> PackedJob:
+    """The job of a measurement. The hashes of its files are worked out here."""
+    hashes = FileHashes()
+    model = model_files(request.model, hashes=hashes)
+    other = None if reference is None else model_files(reference, hashes=hashes)
+    inputs, numbers = _inputs(request.inputs, hashes)
+    plain = _changed(replace(request, inputs=numbers), _OWN)
+    paths = {**model.paths, **(other.paths if other else {}), **inputs.paths}
+    return PackedJob(
+        job=_made(
+            verb=verb,
+            model=model.model,
+            reference=other.model if other else None,
+            inputs=inputs.files,
+            runtime=request.runtime,
+            workload=request.workload,
+            plan=None if request.plan is None else _changed(request.plan),
+            options={**plain, **(_changed(judging) if judging else {})},
+            command=request.command,
+        ),
+        files=paths,
+    )
+
+
+def pack_calibration(runtime: str | None, asked: Calibrating, *, command: str | None = None) -> PackedJob:
+    job = _made(verb="calibrate", runtime=runtime, options=_changed(asked), command=command)
+    return PackedJob(job=job, files={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _InputFiles:
+    files: dict[str, JobFile]
+    paths: LocalFiles
+
+
+def _inputs(given: Mapping[str, str], hashes: FileHashes) -> tuple[_InputFiles, dict[str, str]]:
+    """Inputs that are files travel as files; numbers stay options."""
+    files: dict[str, JobFile] = {}
+    paths, numbers = {}, {}
+    for name, value in given.items():
+        path = Path(value)
+        if not path.is_file():
+            numbers[name] = value
+            continue
+        file = hashes.file(path.resolve(), f"inputs/{len(files)}-{path.name}")
+        files[name], paths[file.sha256] = file, path.resolve()
+    return _InputFiles(files=files, paths=paths), numbers
+
+
+def _made(**known: Any) -> Job:
+    """A job whose id follows from what it asks, so that asking again while it runs finds it running."""
+    draft = Job(id="draft", by=__version__, **known)
+    mark = hashlib.sha256(encode(replace(draft, command=None))).hexdigest()[:16]
+    return replace(draft, id=f"{draft.verb}-{mark}", created=datetime.now(UTC).isoformat(timespec="seconds"))
+
+
+def _changed(value: Any, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """The fields of a value that are not at their default, as plain data."""
+    return {
+        entry.name: msgspec.to_builtins(getattr(value, entry.name))
+        for entry in fields(value)
+        if entry.name not in without and getattr(value, entry.name) != _default(entry)
+    }
+
+
+def _default(entry: Field[Any]) -> Any:
+    if entry.default_factory is not MISSING:
+        return entry.default_factory()
+    return entry.default
+
+
+def request_of(job: Job, folder: Path) -> MeasureRequest:
+    """The measurement that a job asks for; its files lie in the folder."""
+    if job.model is None:
+        raise DomainError(f"Job {job.id} has no model.")
+    names = {entry.name for entry in fields(MeasureRequest)}
+    options = {name: value for name, value in job.options.items() if name in names - _OWN}
+    inputs = {name: str(folder / file.path) for name, file in job.inputs.items()}
+    request = _converted({**options, "model": model_path(job.model, folder)}, MeasureRequest)
+    return replace(
+        request,
+        runtime=job.runtime,
+        workload=job.workload,
+        plan=None if job.plan is None else _converted(job.plan, Plan),
+        inputs={**request.inputs, **inputs},
+        command=job.command,
+    )
+
+
+def model_path(model: JobModel, folder: Path) -> str:
+    return str(folder / model.entry) if model.files else model.name
+
+
+def judging_of(job: Job) -> Judging:
+    return _rest_of(job, Judging, {entry.name for entry in fields(MeasureRequest)} - _OWN)
+
+
+def calibrating_of(job: Job) -> Calibrating:
+    return _rest_of(job, Calibrating, set())
+
+
+def _rest_of(job: Job, kind: type[V], measured: set[str]) -> V:
+    return _converted({name: value for name, value in job.options.items() if name not in measured}, kind)
+
+
+def _converted(plain: Mapping[str, Any], kind: type[V]) -> V:
+    assert is_dataclass(kind)  # noqa: S101 - for the type checker
+    known = {entry.name for entry in fields(kind)}
+    unknown = sorted(plain.keys() - known)
+    if unknown:
+        raise SchemaError(
+            f"The job asks for {', '.join(map(repr, unknown))}, which Inferometer {__version__} does not know.",
+            remedy="Upgrade it where the job runs.",
+        )
+    try:
+        return msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        raise SchemaError(f"The job's {kind.__name__} does not hold: {error}.") from None

@@ -1,0 +1,154 @@
+"""Every place that the contract suite runs jobs at, each made ready for tests."""
+
+import shutil
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from fakes.adb_server import SERIAL, AdbServerFake
+from fakes.sshd import WHY_NOT, start_sshd
+from inferometer.bench.plan import Plan
+from inferometer.importers.detect import import_file
+from inferometer.measure.run import MeasureRequest
+from inferometer.providers.base import resolve
+from inferometer.providers.requests import Judging, pack_measurement
+
+RECORDED = Path(__file__).parents[1] / "data" / "importers"
+QUICK = Plan(runs=3, seconds=0.0, warmup=1, calls=1)
+LONG = Plan(runs=1_000_000, seconds=0.0, warmup=1, calls=1, runs_at_most=1_000_000, seconds_at_most=300.0)
+
+
+def one_layer(folder, kind="Relu", name="net.onnx"):
+    ports = [helper.make_tensor_value_info(port, TensorProto.FLOAT, [1, 4]) for port in ("x", "y")]
+    graph = helper.make_graph([helper.make_node(kind, ["x"], ["y"], name="first")], "g", ports[:1], ports[1:])
+    path = folder / name
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def packed(path, plan=QUICK, runtime="onnxruntime"):
+    asked = MeasureRequest(model=str(path), runtime=runtime, plan=plan, guarded=False, energy=False, threads=1)
+    return pack_measurement("profile", asked, Judging(predict=False))
+
+
+@dataclass
+class GivenPlace:
+    """A place, and jobs that it can run: one that is done, one that is refused, one that takes too long."""
+
+    place: Any
+    root: Path
+    ops: tuple[str, ...] = ("first",)
+    keeps_partial: bool = True
+
+    def quick(self, folder):
+        return packed(one_layer(folder))
+
+    def refused(self, folder):
+        return packed(one_layer(folder, kind="Frobnicate", name="odd.onnx"))
+
+    def long(self, folder):
+        return packed(one_layer(folder), LONG)
+
+    def has_begun(self, event) -> bool:
+        return event.stage == "runs" and bool(event.share)
+
+    def deliver(self, handle) -> None:
+        """What somebody has to do by hand."""
+
+    def left(self, handle) -> list[str]:
+        """What a job left behind that nobody will use again."""
+        return [path.name for path in (self.root / "jobs").glob("*") if path.name == handle.job]
+
+
+@contextmanager
+def local(tmp_path_factory):
+    root = tmp_path_factory.mktemp("local")
+    with resolve(f"local:?root={root}") as place:
+        yield GivenPlace(place, root)
+
+
+@contextmanager
+def ssh(tmp_path_factory):
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
+    root, sshd = tmp_path_factory.mktemp("device"), start_sshd(tmp_path_factory.mktemp("sshd"))
+    try:
+        with resolve(sshd.address(root=root, python=sys.executable)) as place:
+            yield GivenPlace(place, root)
+    finally:
+        sshd.stop()
+
+
+class GivenBundle(GivenPlace):
+    def deliver(self, handle) -> None:
+        """Somebody carries the file to the device, runs it there and carries the result back."""
+        device = self.root / "device"
+        device.mkdir(exist_ok=True)
+        carried = Path(shutil.copy(handle.folder, device))
+        ran = subprocess.run([sys.executable, carried.name], cwd=device, capture_output=True, text=True, check=False)
+        assert (device / "result.json").is_file(), ran.stderr
+        shutil.move(device / "result.json", self.root / "result.json")
+
+    def left(self, handle) -> list[str]:
+        return sorted(path.name for path in (self.root / "device").iterdir() if path.name != Path(handle.folder).name)
+
+
+@contextmanager
+def bundle(tmp_path_factory):
+    """With the packages that the device has: packing them takes longer than all else."""
+    root = tmp_path_factory.mktemp("bundle")
+    with resolve(f"bundle:{root}/job.zip?leave=msgspec,numpy,psutil,onnxruntime,onnx") as place:
+        yield GivenBundle(place, root)
+
+
+BENCHMARK = f"""#!/bin/sh
+case "$*" in
+  *odd*) echo "ERROR: Didn't find op for builtin opcode 'Frobnicate'" >&2; exit 1;;
+  *long*) exec sleep 300;;
+  *) cat {RECORDED}/litert.txt;;
+esac
+"""
+
+
+class GivenPhone(GivenPlace):
+    """It runs a benchmark of somebody else's, on files of another format; what that printed was recorded."""
+
+    def _file(self, folder, name):
+        (folder / name).write_bytes(name.encode())
+        return packed(folder / name, runtime="litert")
+
+    def quick(self, folder):
+        return self._file(folder, "net.tflite")
+
+    def refused(self, folder):
+        return self._file(folder, "odd.tflite")
+
+    def long(self, folder):
+        return self._file(folder, "long.tflite")
+
+    def has_begun(self, event) -> bool:
+        return event.state == "running"
+
+
+@contextmanager
+def adb(tmp_path_factory):
+    root, server = tmp_path_factory.mktemp("phone"), AdbServerFake()
+    binary = root / "benchmark_model"
+    binary.write_text(BENCHMARK)
+    binary.chmod(0o755)
+    ops = tuple(op.name for op in import_file(RECORDED / "litert.txt")[0].phases[-1].ops)
+    try:
+        with resolve(f"adb:{SERIAL}?server={server.address}&binary={binary}&folder={root}/files") as place:
+            yield GivenPhone(place, root / "files", ops, keeps_partial=False)
+    finally:
+        server.stop()
+
+
+PLACES = {"local": local, "ssh": ssh, "bundle": bundle, "adb": adb}

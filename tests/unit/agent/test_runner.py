@@ -1,0 +1,91 @@
+"""The runner of a job: what it leaves in the folder, however the job goes."""
+
+import json
+
+import pytest
+
+from inferometer.agent import runner
+from inferometer.agent.carrying_out import carry_out
+from inferometer.bench.loop import Step
+from inferometer.core.codec import decode, document
+from inferometer.core.job import Job, JobEvent, JobModel, JobResult
+from inferometer.providers.device_side import is_alive, write_whole
+
+JOB = Job(id="j1", verb="profile", model=JobModel(name="no-such-model"), options={"predict": False})
+
+
+def folder_of(tmp_path, job=JOB, **change):
+    folder = tmp_path / job.id
+    folder.mkdir()
+    write_whole(folder / "job.json", json.dumps({**document(job), **change}).encode())
+    return folder
+
+
+def events_in(folder):
+    return [decode(line, JobEvent) for line in (folder / "events.jsonl").read_bytes().splitlines()]
+
+
+def test_a_refusal_is_a_result(tmp_path):
+    folder = folder_of(tmp_path)
+    runner.run_folder(folder)
+    result = decode((folder / "result.json").read_bytes(), JobResult)
+    assert (result.ended, result.error_kind) == ("refused", "UnknownNameError")
+    assert "no-such-model" in result.error
+    assert [(event.number, event.state) for event in events_in(folder)] == [(1, "running"), (2, "failed")]
+
+
+def test_a_fault_of_ours_is_a_result_with_its_traceback(tmp_path, monkeypatch):
+    monkeypatch.setattr("inferometer.agent.carrying_out.request_of", lambda *_: 1 / 0)
+    result = carry_out(JOB, tmp_path, lambda _: None)
+    assert (result.ended, result.error) == ("failed", "ZeroDivisionError: division by zero")
+    assert "Traceback" in result.log
+
+
+@pytest.mark.parametrize("change", [{"schema": "inferometer.job/2"}, {"verb": "shell"}])
+def test_a_job_that_cannot_be_read_is_refused_with_what_to_do(tmp_path, monkeypatch, change):
+    folder = folder_of(tmp_path, **change)
+    monkeypatch.setattr("sys.argv", ["runner", str(folder)])
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    runner.main()
+    result = decode((folder / "result.json").read_bytes(), JobResult)
+    assert (result.ended, result.error_kind, result.job.id) == ("refused", "SchemaError", "j1")
+    assert events_in(folder)[-1].state == "failed"
+
+
+def test_a_job_that_takes_too_long_is_stopped_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "_LOOK_S", 0.001)
+
+    def endless(*_):
+        import time
+
+        while True:
+            time.sleep(0.001)
+
+    monkeypatch.setattr(runner, "carry_out", endless)
+    job = Job(id="j2", verb="profile", model=JobModel(name="net"), seconds_at_most=0.01)
+    result = runner.run_folder(folder_of(tmp_path, job))
+    assert (result.ended, result.state) == ("hung", "failed")
+    assert "0.01 s" in result.error
+    folder = folder_of(tmp_path, Job(id="j3", verb="profile", model=JobModel(name="net")))
+    (folder / "cancel").touch()
+    assert runner.run_folder(folder).ended == "stopped"
+
+
+def test_progress_is_told_a_few_times_a_second(tmp_path):
+    now = iter([0.0, 1.0, 1.0, 1.1, 1.2, 1.2, 1.5, 1.5])
+    log = runner.EventLog(tmp_path / "events.jsonl", "j", now=lambda: next(now))
+    log.tell(kind="state", state="running")
+    for done, stage in enumerate(("load", "load", "runs", "runs")):
+        log.progress(Step(stage=stage, done=done, share=2.0))
+    told = [(event.stage, event.done, event.share) for event in events_in(tmp_path)[1:]]
+    assert told == [("load", 0, 1.0), ("runs", 2, 1.0), ("runs", 3, 1.0)]
+
+
+def test_a_number_that_another_process_has_by_now_is_not_the_runner(tmp_path):
+    import os
+
+    folder = tmp_path / "j-9f3c"
+    folder.mkdir()
+    assert not is_alive(str(folder))
+    (folder / "runner.pid").write_text(str(os.getpid()))
+    assert not is_alive(str(folder))
