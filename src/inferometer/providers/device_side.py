@@ -349,6 +349,14 @@ def run_bundle(bundle: Path, arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--out", type=Path, default=Path("result.json"), help="the file to write")
     parser.add_argument("--work", type=Path, help="a folder to unpack in, and to keep for the next bundle")
     asked = parser.parse_args(arguments)
+    try:
+        return _run_bundle(bundle, asked)
+    except (OSError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"{bundle.name}: {error}. -o FILE and --work FOLDER choose where it writes.\n")
+        return 2
+
+
+def _run_bundle(bundle: Path, asked: argparse.Namespace) -> int:
     with zipfile.ZipFile(bundle) as archive:
         facts, job = (json.loads(archive.read(name)) for name in ("bundle.json", "job.json"))
         refusal = _unfit(facts)

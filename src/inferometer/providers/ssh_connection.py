@@ -25,7 +25,7 @@ from inferometer.providers import device_side
 from inferometer.providers.artifacts import chunks_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from inferometer.providers.base import PlaceAddress
 
@@ -168,7 +168,7 @@ class SshConnection:
             self._sftp = await self._client.start_sftp_client()
         return self._sftp
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _wait(self, work: Awaitable[Any]) -> Any:
         """The answer, or an error that says what to do. A Ctrl-C here leaves the loop as it is."""
         future = asyncio.run_coroutine_threadsafe(_awaited(work), self._loop)
         try:
