@@ -13,7 +13,7 @@ import inferometer
 
 HEAVY = [
     "torch", "onnxruntime", "onnx", "openvino", "ai_edge_litert", "xllamacpp", "fastapi", "sqlalchemy", "dask",
-    "distributed", "vl_convert", "scipy", "pyarrow",
+    "distributed", "asyncssh", "vl_convert", "scipy", "pyarrow",
 ]  # fmt: skip
 SLOW_FOR_HELP = [*HEAVY, "numpy", "msgspec", "psutil", "click"]
 

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +24,7 @@ from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.errors import InferometerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from inferometer.bench.loop import Step
 
@@ -65,14 +66,21 @@ def run_folder(folder: Path) -> JobResult:
     log.tell(kind="state", state="running")
     watch = _Watch(folder / "cancel", job.seconds_at_most)
     started = _now()
+    result: JobResult | None = None
     with notices.told_to(log.notice):
-        watch.start()
+        # An interrupt may come at any point in here, also when the job has just ended: its result then counts.
         try:
-            result = carry_out(job, folder / "files", log.progress)
+            try:
+                watch.start()
+                with alone(folder.parent.parent / "measuring.lock", log.notice):
+                    watch.begin()
+                    result = carry_out(job, folder / "files", log.progress)
+            finally:
+                watch.end()
         except KeyboardInterrupt:
-            result = JobResult(job=job, ended="stopped", error="It was stopped before anything was measured.")
-        finally:
-            watch.end()
+            pass
+    if result is None:
+        result = JobResult(job=job, ended="stopped", error="It was stopped before anything was measured.")
     if watch.overdue and result.ended == "stopped":
         result = replace(
             result, ended="hung", error=f"It was not done after {job.seconds_at_most:g} s, and was stopped.",
@@ -86,29 +94,62 @@ def run_folder(folder: Path) -> JobResult:
     return result
 
 
+@contextmanager
+def alone(lock: Path, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """One job of a place at a time: two at once would measure each other. The lock ends with its process."""
+    try:
+        import fcntl  # noqa: PLC0415 - POSIX only; elsewhere jobs are not kept apart
+    except ImportError:
+        yield
+        return
+    with lock.open("ab") as file:
+        waits = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if not waits:
+                    tell("Another job is being measured there: waiting for its end.")
+                waits = True
+                sleep(_LOOK_S)
+            else:
+                break
+        yield
+
+
 class _Watch:
     """Interrupts the main thread if it is asked to, or if the job takes too long."""
 
     def __init__(
         self, cancel: Path, seconds_at_most: float | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._cancel, self._clock = cancel, clock
-        self._deadline = None if seconds_at_most is None else clock() + seconds_at_most
-        self._over = threading.Event()
+        self._cancel, self._clock, self._seconds = cancel, clock, seconds_at_most
+        self._deadline: float | None = None
+        self._over, self._lock = threading.Event(), threading.Lock()
         self.overdue = False
 
     def start(self) -> None:
         threading.Thread(target=self._look, daemon=True).start()
 
+    def begin(self) -> None:
+        """The time of the job counts from here: what it waited for others is not its own."""
+        self._deadline = None if self._seconds is None else self._clock() + self._seconds
+
     def _look(self) -> None:
         while not self._over.wait(_LOOK_S):
-            self.overdue = self._deadline is not None and self._clock() >= self._deadline
-            if self.overdue or self._cancel.exists():
-                _thread.interrupt_main()
+            deadline = self._deadline
+            overdue = deadline is not None and self._clock() >= deadline
+            if overdue or self._cancel.exists():
+                with self._lock:
+                    if not self._over.is_set():
+                        self.overdue = overdue
+                        _thread.interrupt_main()
                 return
 
     def end(self) -> None:
-        self._over.set()
+        """After this nothing is interrupted any more."""
+        with self._lock:
+            self._over.set()
 
 
 def _now() -> str:

@@ -35,6 +35,11 @@ def row_named(kind: str, name: str) -> CatalogRow | None:
     return None if canonical is None else rows.by_name[canonical]
 
 
+def is_built_in(kind: str, name: str) -> bool:
+    """Whether a row comes with Inferometer, and is the same wherever that is; not one of the user's own catalog."""
+    return _with(kind, name, ()).canonical(name) is not None
+
+
 def all_of(kind: str, make: Callable[[CatalogRow], T]) -> Mapping[str, T]:
     """Every row of a kind as the value that `make` turns it into, by name."""
     return {name: make(row) for name, row in rows_of(kind).by_name.items()}

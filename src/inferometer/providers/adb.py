@@ -105,7 +105,7 @@ class AdbPlace:
         self._choose_phone()
         folder = f"{self._root}/jobs/{job.id}"
         handle = Handle(address=self._address.text, job=job.id, folder=folder)
-        if self._server.size_of(self._serial, f"{folder}/job.json") is not None:
+        if self._runs(folder):
             notices.tell(f"This job was begun on {self.title} before: it is picked up where it is.")
             return handle
         hashes = FileHashes()
@@ -113,7 +113,8 @@ class AdbPlace:
         hashes.remember()
         sources = {**files, **{file.sha256: path for file, path in zip(programs, self._programs(), strict=True)}}
         self._require_room(sum(file.size_bytes for file in (*job.files, *programs)))
-        self._shell(f"mkdir -p {shlex.quote(folder)} {shlex.quote(self._root)}/artifacts")
+        # What an earlier attempt left is no answer to what is asked now.
+        self._shell(f"rm -rf {shlex.quote(folder)}; mkdir -p {shlex.quote(folder)} {shlex.quote(self._root)}/artifacts")
         for file in (*job.files, *programs):
             self._send(sources[file.sha256], file.sha256, file.size_bytes)
         for file in (*job.files, *programs):
@@ -216,14 +217,16 @@ class AdbPlace:
         if after < 1:
             yield JobEvent(job=handle.job, number=1, at=time.time(), kind="state", state="running")
         while self._server.size_of(self._serial, f"{handle.folder}/code") is None:
-            alive = f"kill -0 $(cat {shlex.quote(handle.folder)}/pid)"
-            if self._server.run(self._serial, alive).code and self._code(handle) is None:
+            if not self._runs(handle.folder) and self._code(handle) is None:
                 break
             self._sleep(_LOOK_S)
         result = self._result(handle)
         yield JobEvent(
             job=handle.job, number=2, at=time.time(), kind="state", state=result.state, text=result.error
         )  # fmt: skip
+
+    def _runs(self, folder: str) -> bool:
+        return self._server.run(self._serial, f"kill -0 $(cat {shlex.quote(folder)}/pid)").code == 0
 
     def cancel(self, handle: Handle) -> None:
         """The whole session of the benchmark is ended; what it has printed so far is no result."""

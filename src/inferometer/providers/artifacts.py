@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from inferometer.catalog.files import row_named
+from inferometer.catalog.files import is_built_in, row_named
+from inferometer.catalog.zoo import model as catalog_model
 from inferometer.core.job import JobFile, JobModel
 from inferometer.errors import DomainError, FormatError, InferometerError
 from inferometer.providers.base import LocalFiles
@@ -38,9 +39,10 @@ class ModelFiles:
 
 def model_files(name: str, *, hashes: FileHashes | None = None) -> ModelFiles:
     """The files of a model that the user named: none for a catalog name, which every place can make for itself."""
-    if row_named("models", name) is not None:
+    row = row_named("models", name)
+    if row is not None and is_built_in("models", name):
         return ModelFiles(model=JobModel(name=name), paths={})
-    path = Path(name)
+    path = Path(name) if row is None else _as_folder(row.name)
     if not path.exists():
         read(name)  # says that there is no such model, and which names are near
     hashes = hashes or FileHashes()
@@ -55,6 +57,14 @@ def model_files(name: str, *, hashes: FileHashes | None = None) -> ModelFiles:
         paths[file.sha256] = member
     hashes.remember()
     return ModelFiles(model=JobModel(name=entry, entry=entry, files=tuple(files)), paths=paths)
+
+
+def _as_folder(name: str) -> Path:
+    """A model of the user's own catalog as a folder with its config: other places do not have the row."""
+    folder = cache_folder() / "configs" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(folder / "config.json", json.dumps(dict(catalog_model(name).config), indent=1).encode())
+    return folder
 
 
 def _folder(folder: Path) -> list[Path]:

@@ -32,6 +32,7 @@ from typing import Any
 
 CHUNK = 1 << 20
 _LOG_BYTES = 64_000
+_FRESH_S = 3600.0  # that a result is waited for by whoever lost the connection; later it is measured again
 
 
 def artifact_path(root: Path, sha256: str) -> Path:
@@ -238,10 +239,13 @@ def install(root: str, key: str, requirements: Sequence[str]) -> dict[str, Any]:
 def start(root: str, job: Mapping[str, Any], paths: Sequence[str], settings: Mapping[str, str]) -> dict[str, Any]:
     """Start the runner of a job, detached, or find it started. `paths` are where Python finds our code and packages.
 
-    The folder of the job gets `job.json` and the files that it names; the runner adds events, log and result.
+    The folder of the job gets `job.json` and the files that it names; the runner adds events, log and result. A job
+    of the same id that ended without a result, or long ago with one that nobody fetched, makes room for this one.
     """
     place = Path(root)
     folder = place / "jobs" / str(job["id"])
+    if folder.is_dir() and not _worth_picking_up(folder):
+        shutil.rmtree(folder, ignore_errors=True)
     try:
         folder.mkdir(parents=True)
     except FileExistsError:
@@ -250,6 +254,13 @@ def start(root: str, job: Mapping[str, Any], paths: Sequence[str], settings: Map
     write_whole(folder / "job.json", json.dumps(job).encode())
     run_detached(folder, paths, settings)
     return {"folder": str(folder), "resumed": False}
+
+
+def _worth_picking_up(folder: Path) -> bool:
+    result = folder / "result.json"
+    if result.is_file():
+        return time.time() - result.stat().st_mtime < _FRESH_S
+    return is_alive(str(folder))
 
 
 def files_of(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -338,6 +349,14 @@ def run_bundle(bundle: Path, arguments: Sequence[str]) -> int:
     parser.add_argument("-o", "--out", type=Path, default=Path("result.json"), help="the file to write")
     parser.add_argument("--work", type=Path, help="a folder to unpack in, and to keep for the next bundle")
     asked = parser.parse_args(arguments)
+    try:
+        return _run_bundle(bundle, asked)
+    except (OSError, zipfile.BadZipFile) as error:
+        sys.stderr.write(f"{bundle.name}: {error}. -o FILE and --work FOLDER choose where it writes.\n")
+        return 2
+
+
+def _run_bundle(bundle: Path, asked: argparse.Namespace) -> int:
     with zipfile.ZipFile(bundle) as archive:
         facts, job = (json.loads(archive.read(name)) for name in ("bundle.json", "job.json"))
         refusal = _unfit(facts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Self
 
 from inferometer import notices
@@ -93,7 +93,7 @@ class SshPlace:
             raise PlaceError(f"There is no job {handle.job} on {self.title}: its result was fetched before.")
         result = result_in(folder, decode(data, Job))
         self.connection.call("clear", folder=handle.folder)
-        root = str(Path(handle.folder).parents[1])
+        root = str(PurePosixPath(handle.folder).parents[1])
         keep = [file.sha256 for file in result.job.files]
         self.connection.call("collect_garbage", root=root, older_s=_AGE_S, quota_bytes=self._quota, keep=keep)
         return result

@@ -10,6 +10,7 @@ import asyncio
 import errno
 import json
 import os
+import re
 import shlex
 import socket
 import threading
@@ -24,7 +25,7 @@ from inferometer.providers import device_side
 from inferometer.providers.artifacts import chunks_from
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Awaitable, Callable
 
     from inferometer.providers.base import PlaceAddress
 
@@ -39,6 +40,7 @@ _LIST_PYTHONS = (
     """command -v "$p" >/dev/null 2>&1 && "$p" -c 'import sys; print("%d.%d %s" % (sys.version_info[0], """
     """sys.version_info[1], sys.executable))' 2>/dev/null; done; true"""
 )
+_VERSION = re.compile(r"^(\d+\.\d+)\s+(\S.*)$", re.MULTILINE)  # a login may print lines of its own
 _LEAST = (3, 11)
 
 
@@ -97,11 +99,10 @@ class SshConnection:
         if chosen is not None:
             self._python = chosen
             said = self._run(f"{shlex.quote(chosen)} -c 'import sys; print(\"%d.%d\" % sys.version_info[:2])'")
-            found = [(said.stdout.strip(), chosen)] if said.exit_status == 0 else []
+            found = [(version, chosen) for version, _ in _VERSION.findall(f"{said.stdout} {chosen}")]
         else:
-            said = self._run(_LIST_PYTHONS)
-            lines = [line.partition(" ") for line in str(said.stdout).splitlines()]
-            found = [(version, path) for version, _, path in lines if path]
+            said = self._run(f"sh -c {shlex.quote(_LIST_PYTHONS)}")  # whatever shell its user logs in to
+            found = _VERSION.findall(str(said.stdout))
         for version, path in found:
             if tuple(int(part) for part in version.split(".")) >= _LEAST:
                 self._python = path
@@ -167,7 +168,7 @@ class SshConnection:
             self._sftp = await self._client.start_sftp_client()
         return self._sftp
 
-    def _wait(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _wait(self, work: Awaitable[Any]) -> Any:
         """The answer, or an error that says what to do. A Ctrl-C here leaves the loop as it is."""
         future = asyncio.run_coroutine_threadsafe(_awaited(work), self._loop)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,8 @@ from inferometer.providers.wheels import download_wheels, our_wheel, target_of
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inferometer.core.job import Job
     from inferometer.providers.base import LocalFiles
     from inferometer.providers.requirements import Need
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 _SPARE_BYTES = 100_000_000  # for results, logs and what engines write
 _SEND_TOLD = 20_000_000  # bytes from which on sending is worth a word
+_TELL_S = 10.0
 _TRIES = 2
 
 
@@ -68,6 +72,19 @@ def _require_room(connection: SshConnection, facts: dict[str, Any], nbytes: int)
             f"{connection.host} has too little room in {facts['root']}: {left} are free, and the job needs {needed}.",
             remedy="Make room there, or choose a folder on another disk: ?root=FOLDER.",
         )
+
+
+def _told_now_and_then(name: str, size: int, clock: Callable[[], float] = time.monotonic) -> Callable[[int], None]:
+    """Says how much of a large file has been sent. It is called in another thread, which has no listener of its own."""
+    show, told_at = notices.listener.get(), clock()
+
+    def tell(sent: int) -> None:
+        nonlocal told_at
+        if show is not None and clock() - told_at >= _TELL_S:
+            told_at = clock()
+            show(f"{sent / size:.0%} of {name} sent")
+
+    return tell
 
 
 class _Device:
@@ -127,7 +144,7 @@ class _Device:
         if size - at >= _SEND_TOLD:
             notices.tell(f"Sending {path.name} ({format_quantity(size - at, 'B')}) to {self.connection.host} …")
         for _ in range(_TRIES):
-            self.connection.send(path, f"{self.root}/incoming/{sha256}.part", at, lambda _sent: None)
+            self.connection.send(path, f"{self.root}/incoming/{sha256}.part", at, _told_now_and_then(path.name, size))
             if self.connection.call("seal", root=self.root, sha256=sha256):
                 return
             at = 0  # what was there of it was something else

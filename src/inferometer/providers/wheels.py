@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ _TARGET = re.compile(r"(linux|macos|win)-([a-z0-9_]+)-cp3(\d+)")
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 
+@cache
 def our_wheel() -> bytes:
     """Our package as it is here, as a wheel: what runs elsewhere is what runs here, whatever was released meanwhile."""
     files = {f"inferometer/{path.relative_to(_PACKAGE).as_posix()}": path.read_bytes() for path in _sources()}

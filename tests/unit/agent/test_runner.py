@@ -1,6 +1,7 @@
 """The runner of a job: what it leaves in the folder, however the job goes."""
 
 import json
+import os
 
 import pytest
 
@@ -9,6 +10,7 @@ from inferometer.agent.carrying_out import carry_out
 from inferometer.bench.loop import Step
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job, JobEvent, JobModel, JobResult
+from inferometer.providers import device_side
 from inferometer.providers.device_side import is_alive, write_whole
 
 JOB = Job(id="j1", verb="profile", model=JobModel(name="no-such-model"), options={"predict": False})
@@ -71,6 +73,37 @@ def test_a_job_that_takes_too_long_is_stopped_and_says_so(tmp_path, monkeypatch)
     assert runner.run_folder(folder).ended == "stopped"
 
 
+def test_one_job_of_a_place_is_measured_at_a_time(tmp_path):
+    told, waited = [], []
+    with runner.alone(tmp_path / "lock", told.append):
+        other = runner.alone(tmp_path / "lock", told.append, sleep=lambda _: waited.append(1) or (1 / 0))
+        with pytest.raises(ZeroDivisionError):
+            other.__enter__()
+    assert (len(told), len(waited)) == (1, 1)
+    with runner.alone(tmp_path / "lock", told.append):
+        assert len(told) == 1, "it is free again"
+
+
+def test_a_job_is_picked_up_while_it_runs_and_measured_again_if_it_is_lost_or_old(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(device_side, "run_detached", lambda folder, *_: started.append(folder))
+    job = document(Job(id="j5", verb="calibrate"))
+
+    def resumed():
+        return device_side.start(str(tmp_path), job, [], {})["resumed"]
+
+    assert not resumed()
+    assert not resumed(), "nobody runs it: the device was restarted"
+    monkeypatch.setattr(device_side, "is_alive", lambda _: True)
+    assert resumed()
+    result = tmp_path / "jobs" / "j5" / "result.json"
+    result.write_text("{}")
+    assert resumed(), "it has just ended"
+    os.utime(result, (0, 0))
+    assert not resumed(), "a result of long ago is not what was asked for now"
+    assert len(started) == 3
+
+
 def test_progress_is_told_a_few_times_a_second(tmp_path):
     now = iter([0.0, 1.0, 1.0, 1.1, 1.2, 1.2, 1.5, 1.5])
     log = runner.EventLog(tmp_path / "events.jsonl", "j", now=lambda: next(now))
@@ -82,8 +115,6 @@ def test_progress_is_told_a_few_times_a_second(tmp_path):
 
 
 def test_a_number_that_another_process_has_by_now_is_not_the_runner(tmp_path):
-    import os
-
     folder = tmp_path / "j-9f3c"
     folder.mkdir()
     assert not is_alive(str(folder))

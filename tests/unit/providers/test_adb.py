@@ -81,12 +81,16 @@ def test_what_is_asked_becomes_arguments_and_what_is_printed_a_profile(server, b
 
 
 def test_nothing_is_sent_twice_and_a_job_that_runs_is_picked_up(server, binary, tmp_path):
+    binary.write_text(
+        f"#!/bin/sh\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.02; done\ncat {RECORDED}/llama_bench.json\n"
+    )
     work = job_of(tmp_path)
     with resolve(address(server, binary, tmp_path)) as place:
         handle = place.submit(work.job, work.files)
         sent = len(server.pushed)
         assert place.submit(work.job, work.files) == handle
         assert len(server.pushed) == sent
+        (tmp_path / "go").touch()
         list(place.events(handle))
         place.fetch(handle)
         with pytest.raises(PlaceError, match="fetched before"):

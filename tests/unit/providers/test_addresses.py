@@ -2,7 +2,7 @@
 
 import pytest
 
-from inferometer.errors import DomainError, InferometerError, UnknownNameError
+from inferometer.errors import DomainError, InferometerError, MissingDependencyError, UnknownNameError
 from inferometer.providers.base import is_place, parse_address, resolve
 
 
@@ -44,6 +44,12 @@ def test_a_misspelt_place_or_option_is_an_error_that_suggests():
         resolve("locl")
     with pytest.raises(UnknownNameError, match="Did you mean root"):
         resolve("local:?rot=x")
+
+
+def test_a_provider_that_lacks_a_package_says_which(monkeypatch):
+    monkeypatch.setattr("inferometer.providers.ssh.find_spec", lambda _name: None)
+    with pytest.raises(MissingDependencyError, match=r"inferometer\[fleet\]"):
+        resolve("ssh://board")
 
 
 def test_a_catalog_device_is_no_place():

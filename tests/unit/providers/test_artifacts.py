@@ -83,6 +83,14 @@ def test_a_catalog_name_has_no_files_and_a_typo_is_an_error(hashes):
         model_files("missing.onnx", hashes=hashes)
 
 
+def test_a_model_of_ones_own_catalog_goes_along_as_its_config(tmp_path, hashes, monkeypatch):
+    config = '{architectures = ["BertForMaskedLM"], model_type = "bert", hidden_size = 64}'
+    (tmp_path / "mine.toml").write_text(f'[models.my-bert]\ntitle = "Mine"\nfamily = "bert"\nconfig = {config}\n')
+    monkeypatch.setenv("INFEROMETER_CATALOG", str(tmp_path))
+    found = model_files("my-bert", hashes=hashes)
+    assert (found.model.name, paths_of(found)) == ("my-bert", ["my-bert/config.json"])
+
+
 def test_a_file_is_read_again_only_if_it_changed(tmp_path, monkeypatch):
     path = tmp_path / "net.tflite"
     path.write_bytes(DATA)

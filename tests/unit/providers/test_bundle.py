@@ -94,6 +94,16 @@ def test_a_damaged_bundle_is_an_error(tmp_path):
         device_side._unpack_bundle(archive, tmp_path / "root")
 
 
+def test_a_bundle_that_cannot_be_unpacked_says_where_it_may_write(tmp_path, capsys):
+    (tmp_path / "job.zip").write_bytes(b"PK cut off")
+    assert device_side.run_bundle(tmp_path / "job.zip", []) == 2
+    assert "job.zip: " in capsys.readouterr().err
+    BundlePlace(tmp_path / "job.zip", leave=ALL).submit(JOB, {})
+    (tmp_path / "file").write_text("")
+    assert device_side.run_bundle(tmp_path / "job.zip", ["-o", str(tmp_path / "file" / "result.json")]) == 2
+    assert "-o FILE" in capsys.readouterr().err
+
+
 def test_the_result_of_another_job_is_not_taken_for_this_one(tmp_path, wheel):
     place = BundlePlace(tmp_path / "job.zip", leave=ALL)
     handle = place.submit(JOB, {})
