@@ -286,7 +286,9 @@ def test_only_tables_that_are_looked_up_limit_an_index():
     ports = [Port(name="ids", dtype="int64", shape=(50,)), Port(name="flag", dtype="int32", shape=(50,)),
              Port(name="image", dtype="uint8", shape=(500,)),
              Port(name="position_ids", dtype="int64", shape=(2, 3))]  # fmt: skip
+    ports.append(Port(name="use_cache", dtype="bool", shape=(2,)))
     made = make_inputs(ports, sizes={}, limits={"ids": 7})
+    assert made["use_cache"].tolist() == [True, True]
     assert (made["ids"].max(), made["flag"].max(), made["image"].max() > 200) == (6, 1, True)
     assert made["position_ids"].tolist() == [[0, 1, 2], [0, 1, 2]]
 
