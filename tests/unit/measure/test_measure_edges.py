@@ -96,6 +96,14 @@ def test_the_log_of_a_child_is_kept(monkeypatch, tmp_path):
     assert (found.log, found.clean.samples_s) == ("printed", (1.0,))
 
 
+def test_memory_that_could_not_be_read_at_first_is_read_at_the_next_look():
+    held = iter([None, 7])
+    watch = MemoryWatch(lambda: next(held), lambda: 0.0)
+    watch.begin()
+    watch.look()
+    assert watch.series.nbytes == (7,)
+
+
 def test_memory_is_watched_ever_more_rarely():
     now, held = [0.0], iter(range(100))
     watch = MemoryWatch(lambda: next(held), lambda: now[0], step_s=1.0, most=4)

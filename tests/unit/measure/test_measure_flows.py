@@ -279,7 +279,10 @@ def test_only_tables_that_are_looked_up_limit_an_index():
                   weights=(Tensor(name="w", shape=(rows, 4), role="weight"),))  # fmt: skip
 
     ids = Tensor(name="ids", shape=(3,), role="index")
-    ops = (lookup("linear", 2), lookup("embedding", 9), lookup("gather", 7), lookup("embedding", 5, "inner"))
+    scaled = replace(
+        lookup("embedding", 8), weights=(Tensor(name="s", shape=(), role="weight"), *lookup("embedding", 8).weights)
+    )
+    ops = (scaled, lookup("linear", 2), lookup("embedding", 9), lookup("gather", 7), lookup("embedding", 5, "inner"))
     model = Graph(name="g", blocks=(Block(name="b", ops=ops),), inputs=(ids, Tensor(name="x", shape=(2, 3))))
     assert index_limits(model) == {"ids": 7}
     assert input_shapes(model, SimpleNamespace(sizes={})) == {"ids": (3,), "x": (2, 3)}
