@@ -7,7 +7,14 @@ import pytest
 
 from inferometer.asking import roof as roofs
 from inferometer.asking.ask import ask, model_graph
-from inferometer.asking.calibrations import HostSetup, _candidates, _how_to_calibrate, choose_calibration, differences
+from inferometer.asking.calibrations import (
+    HostSetup,
+    _candidates,
+    _how_to_calibrate,
+    choose_calibration,
+    differences,
+    host_setup,
+)
 from inferometer.asking.change import changed_device, parse_change
 from inferometer.asking.files import file_name, name_start, sealed, write_calibration
 from inferometer.asking.question import CalibrationChoices, Question, _figures
@@ -234,6 +241,13 @@ def test_a_gpu_is_measured_by_itself(tmp_path, monkeypatch):
     monkeypatch.setattr(roofs, "measured_roof", lambda machine: replace(ROOF, machine=f"cpu {machine}"))
     assert machine_roof(replace(LOCAL, unit="gpu"), folder=tmp_path / "a").machine.startswith("gpu ")
     assert machine_roof(LOCAL, folder=tmp_path / "b").machine.startswith("cpu ")
+    deep = tmp_path / "c" / "d"
+    machine_roof(LOCAL, folder=deep)
+    assert [path.suffix for path in deep.iterdir()] == [".json"], "kept, in folders that are made"
+    monkeypatch.setattr(roofs.psutil, "getloadavg", lambda: (6.0, 1.0, 1.0))
+    for count, load in ((3, 2.0), (None, 6.0)):
+        monkeypatch.setattr(roofs.psutil, "cpu_count", lambda count=count: count)
+        assert roofs._load_per_cpu() == load
 
 
 def test_the_shortest_of_three_runs_or_more_counts(monkeypatch):
@@ -248,6 +262,7 @@ def test_the_shortest_of_three_runs_or_more_counts(monkeypatch):
 
     assert shortest(0.0, 5.0, 2.0, 3.0, 1.0) == (2.0, 4), "the first warms up"
     assert shortest(10.5, 5.0, 2.0, 3.0, 1.0) == (1.0, 5)
+    assert shortest(10.0, 5.0, 2.0, 3.0, 1.0) == (2.0, 4), "the time is over"
     monkeypatch.setattr(roofs, "product_flop_per_s", lambda **_: 8.0)
     monkeypatch.setattr(roofs, "copy_bytes_per_s", lambda **_: 4.0)
     found = measured_roof("m", load=lambda: 0.5)
@@ -264,8 +279,8 @@ def test_files_are_looked_at_by_their_names_or_opened_where_they_were_renamed(tm
     assert [path.name for path in _candidates(paths, "machine", "torch")] == [names[0], names[2]]
     assert name_start("My Device!", "x/y", "BF16") == "my-device-x-y-bf16"
     assert file_name(CALIBRATION).startswith("nvidia-l4-torch-compile-bf16-2026-01-02-")
-    written = write_calibration(CALIBRATION, tmp_path / "deep" / "mine.json")
-    assert written == tmp_path / "deep" / "mine.json"
+    written = write_calibration(CALIBRATION, tmp_path / "deep" / "down" / "mine.json")
+    assert written == tmp_path / "deep" / "down" / "mine.json"
     assert not [*written.parent.glob(".*")]
 
 
@@ -295,6 +310,11 @@ def test_versions_and_threads_that_are_not_known_are_not_compared():
     (note,) = differences(made, HostSetup(threads=8))
     assert note == "The calibration of 2026-01-02 was made with 4 threads; now there are 8."
     assert differences(replace(made, threads=None), HostSetup(threads=8)) == ()
+
+
+def test_an_engine_that_nobody_describes_has_no_versions():
+    assert "numpy" not in host_setup("nobody").versions
+    assert host_setup("nobody", 3).threads == 3
 
 
 def test_how_to_calibrate_is_said_only_where_it_can_be_done():

@@ -96,6 +96,14 @@ def test_the_log_of_a_child_is_kept(monkeypatch, tmp_path):
     assert (found.log, found.clean.samples_s) == ("printed", (1.0,))
 
 
+def test_memory_that_could_not_be_read_at_first_is_read_at_the_next_look():
+    held = iter([None, 7])
+    watch = MemoryWatch(lambda: next(held), lambda: 0.0)
+    watch.begin()
+    watch.look()
+    assert watch.series.nbytes == (7,)
+
+
 def test_memory_is_watched_ever_more_rarely():
     now, held = [0.0], iter(range(100))
     watch = MemoryWatch(lambda: next(held), lambda: now[0], step_s=1.0, most=4)
@@ -385,7 +393,7 @@ def test_a_shape_is_of_the_run_where_the_host_times_it():
 class Meter:
     """A sensor that draws 10 W, whatever runs."""
 
-    least_s, least_part_s, channels = 1.0, 0.5, ("rapl",)
+    least_s, least_part_s, channels = 1.5, 0.5, ("rapl",)
 
     def __init__(self, slow=None):
         self.slow, self.asked = slow, []
@@ -433,7 +441,7 @@ def test_tokens_are_what_whole_generations_took_beyond_their_prompts():
     asked = []
     found = energy.finished(lambda order: asked.append(order.generate) or answer(0.1, 0.05))
     assert asked == [1, 1, 1, 5, 5, 5]
-    assert meter.asked == [("budget", 3.0), ("repeated", None), ("repeated", pytest.approx(0.3 / 0.2))]
+    assert meter.asked == [("budget", 3.0), ("repeated", None), ("repeated", pytest.approx(1.5 * 0.3 / 0.2))]
     assert found.joules == pytest.approx({"prefill": 20.0, "decode": (300 - 60) / 12})
     assert energy.measured["decode"].seconds == pytest.approx(9.0 * 0.2 / 0.3)
     slow = TextEnergy(meter=Meter(slow="too slow"), order=energy.order)

@@ -279,14 +279,19 @@ def test_only_tables_that_are_looked_up_limit_an_index():
                   weights=(Tensor(name="w", shape=(rows, 4), role="weight"),))  # fmt: skip
 
     ids = Tensor(name="ids", shape=(3,), role="index")
-    ops = (lookup("linear", 2), lookup("embedding", 9), lookup("gather", 7), lookup("embedding", 5, "inner"))
+    scaled = replace(
+        lookup("embedding", 8), weights=(Tensor(name="s", shape=(), role="weight"), *lookup("embedding", 8).weights)
+    )
+    ops = (scaled, lookup("linear", 2), lookup("embedding", 9), lookup("gather", 7), lookup("embedding", 5, "inner"))
     model = Graph(name="g", blocks=(Block(name="b", ops=ops),), inputs=(ids, Tensor(name="x", shape=(2, 3))))
     assert index_limits(model) == {"ids": 7}
     assert input_shapes(model, SimpleNamespace(sizes={})) == {"ids": (3,), "x": (2, 3)}
     ports = [Port(name="ids", dtype="int64", shape=(50,)), Port(name="flag", dtype="int32", shape=(50,)),
              Port(name="image", dtype="uint8", shape=(500,)),
              Port(name="position_ids", dtype="int64", shape=(2, 3))]  # fmt: skip
+    ports.append(Port(name="use_cache", dtype="bool", shape=(2,)))
     made = make_inputs(ports, sizes={}, limits={"ids": 7})
+    assert made["use_cache"].tolist() == [True, True]
     assert (made["ids"].max(), made["flag"].max(), made["image"].max() > 200) == (6, 1, True)
     assert made["position_ids"].tolist() == [[0, 1, 2], [0, 1, 2]]
 
