@@ -1,23 +1,33 @@
 """What is done before, between and after the cases of a calibration, with made-up engines."""
 
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from inferometer.calibrate import job as jobs
+from inferometer.calibrate.fitting.points import StepPoint, overhead
 from inferometer.calibrate.job import Job, PreparedEngine, calibrate
+from inferometer.calibrate.probes import pace as paces
+from inferometer.calibrate.probes.models import WRITES
 from inferometer.calibrate.probes.pace import Flood
 from inferometer.calibrate.probes.points import ops_of
 from inferometer.calibrate.probes.provider import _sizes, _timed, ceiling_runs
 from inferometer.calibrate.probes.steps import ProbeTimes
-from inferometer.calibrate.probes.texts import generation_kernels
-from inferometer.calibrate.run import CalibrationOutcome
+from inferometer.calibrate.probes.texts import _once, generation_kernels
+from inferometer.calibrate.run import CalibrationJournal, CalibrationOutcome, Candidate, CandidateResult
+from inferometer.calibrate.torch.kernels import KernelSizes
+from inferometer.calibrate.torch.models import TINY
+from inferometer.calibrate.torch.provider import torch_provider
 from inferometer.calibrate.torch.readings import TorchReadings
+from inferometer.calibrate.torch.timing import Clock
+from inferometer.catalog import device
+from inferometer.catalog.engines import require_effects
 from inferometer.core.device import Device
 from inferometer.core.profile import OpTime
-from inferometer.errors import DomainError
+from inferometer.errors import DomainError, EngineError
 from inferometer.measure.order import TextOrder
 from inferometer.runtimes.base import Kernel
 from unit.measure.test_profiles_told import names, subject
@@ -114,14 +124,90 @@ def test_an_interrupted_run_writes_nothing_and_lets_go(monkeypatch, tmp_path):
     assert seen[1][1]["budget_s"] == 1.0
 
 
+def test_a_gpu_that_others_use_is_refused_and_one_that_is_free_is_prepared(monkeypatch, tmp_path):
+    where = "inferometer.calibrate.torch.provider"
+    asked_for, used = [], [None]
+    monkeypatch.setattr(import_module("inferometer.runtimes.torch.engine"), "import_torch", lambda: "torch")
+    monkeypatch.setattr(f"{where}.require_cuda", lambda _torch: None)
+    monkeypatch.setattr(f"{where}.others_on", lambda _torch: used[0])
+    monkeypatch.setattr(f"{where}.torch_environment", lambda _torch: ({"torch": "2"}, {"driver": "5"}))
+    monkeypatch.setattr(f"{where}.now_and_then", lambda look, every_s, _now: (look(), every_s))
+    monkeypatch.setattr(f"{where}.torch_provider", lambda *given, limit_s: asked_for.append((given, limit_s)) or "p")
+    monkeypatch.setattr(jobs, "begin_journal", lambda _job, versions, environment: (versions, environment))
+    job = asked(tmp_path, runtime="torch-graph", dtype="bf16", budget_s=120.0)
+    found = jobs._kernels(job, "effects")
+    assert (found.provider, found.versions, found.environment) == ("p", {"torch": "2"}, {"driver": "5"})
+    assert (found.base, found.disturbed) == (({"torch": "2"}, {"driver": "5"}), (None, 10.0))
+    jobs._kernels(replace(job, budget_s=1.0), "effects")
+    jobs._kernels(replace(job, budget_s=1e4), "effects")
+    assert [limit for _, limit in asked_for] == [2.0, 0.5, 3.0]
+    assert asked_for[0][0] == ("torch", CPU, "effects", "bf16")
+    used[0] = "someone"
+    with pytest.raises(EngineError, match="The GPU is shared: someone"):
+        jobs._kernels(job, "effects")
+
+
+def test_a_journal_keeps_points_steps_and_what_is_done(tmp_path):
+    journal = CalibrationJournal(folder=tmp_path / "deep" / "down")
+    point = overhead("kernel", 1.0, dtype="f32", probe="o")
+    step = StepPoint(model="m", phase="decode", seconds=2.0, dtype="f32")
+    assert (journal.points(), journal.steps(), journal.done().total()) == ((), (), 0)
+    for key, result in (("a", CandidateResult(points=(point,))), ("b", CandidateResult(steps=(step,))),
+                        ("a", CandidateResult(points=(point,), steps=(step,)))):  # fmt: skip
+        journal.add(Candidate(key=key, op_class="c"), result)
+    assert (journal.points(), journal.steps(), dict(journal.done())) == ((point, point), (step, step), {"a": 2, "b": 1})
+    assert journal.base(lambda: "chosen") is None, "a journal that was begun without a base has none"
+    journal.clear()
+    assert (journal.points(), journal.steps(), journal.done().total()) == ((), (), 0)
+
+
+def test_torch_is_a_provider_of_readings_kernels_and_models():
+    torch = SimpleNamespace(float32=SimpleNamespace(itemsize=4))
+    sizes = KernelSizes(rows=(1,), weights=((3, 5),), heads=(), batches=(), queries=(), contexts=(), elements=(64,),
+                        images=(), planes=(), patches=(), lookup=(9, 4))  # fmt: skip
+    together = torch_provider(torch, device("nvidia-l4"), require_effects("torch-eager"), "f32", place="cpu",
+                              limit_s=7.0, sizes=sizes, probes=TINY, most=300)  # fmt: skip
+    readings, kernels, models = together.providers
+    assert all(each.clock == Clock(torch=torch, place="cpu", limit_s=7.0) for each in together.providers)
+    assert [type(each.provider).__name__ for each in together.providers] == ["TorchReadings", "Kernels", "ProbeModels"]
+    assert (readings.provider.dtype, kernels.provider.dtype, models.provider.dtype) == ("f32", "f32", "f32")
+    assert (models.provider.most, models.provider.probes, kernels.provider.sizes) == (300, TINY, sizes)
+    keys = [candidate.key for candidate in together.candidates()]
+    assert keys[0] == "overhead kernel"
+    assert "linear 1x3x5" in keys
+
+
 # Probes.
+
+
+def test_an_event_is_timed_by_its_own_clock_a_token():
+    own = iter([0.0, 1.0, 10.0, 14.0, 20.0, 20.0])
+    pieces = iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    pace = SimpleNamespace(own=lambda: next(own), beside=lambda: next(pieces))
+    events = [SimpleNamespace(kind="prefill", start_ns=10**9, end_ns=3 * 10**9, tokens=5, context=0),
+              SimpleNamespace(kind="token", start_ns=4 * 10**9, end_ns=7 * 10**9, tokens=2, context=5)]  # fmt: skip
+
+    def timed(depth):
+        return _once(SimpleNamespace(generate=lambda _request: events), SimpleNamespace(depth=depth), pace)
+
+    (first, at, prompt), (second, later, step) = timed(0)
+    assert (first, at, prompt.wall_s, prompt.own_s, prompt.beside_s) == ("prefill", 0, 2.0, 1.0, 0.3)
+    assert (second, later, step.wall_s, step.own_s, step.beside_s) == ("decode", 5, 1.5, 2.0, 0.2)
+    own, pieces = iter([0.0, 9.0, 10.0, 14.0, 20.0, 20.0]), iter([0.1, 0.3, 0.2, 0.1, 0.5])
+    assert timed(3)[0][2].own_s == 2.0, "its clock also ran while the cache was filled"
+
+
+def test_a_piece_of_work_is_as_many_rounds_as_asked(monkeypatch):
+    rounds = []
+    monkeypatch.setattr(paces.np, "exp", lambda _x, out: rounds.append(out))
+    work = paces._piece()
+    work(3)
+    assert len(rounds) == 3
 
 
 def test_without_a_probe_for_ceilings_there_are_none():
     probes = [SimpleNamespace(role="ceiling", kind=kind, runs=[f"{kind} run"]) for kind in ("writes", "sees")]
     probes.append(SimpleNamespace(role="shape", kind="sees", runs=["no"]))
-    from inferometer.calibrate.probes.models import WRITES
-
     probes[0].kind = WRITES
     assert [run for _, run in ceiling_runs(probes, writes=True)] == ["writes run"]
     assert [run for _, run in ceiling_runs(probes, writes=False)] == ["sees run"]
