@@ -47,11 +47,7 @@ _OPS = columns(
 _COMPARED = columns(
     "model", "device", "runtime", "weights", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes",
     "fits", "energy_j", "usd_per_million_tokens",
-    Column(key="usd_per_million_inferences", heading="USD/Minference", unit="1"),
-    Column(key="co2e_g", heading="CO₂e", unit="g"),
-    Column(key="battery_s", heading="battery", unit="s"),
-    Column(key="inferences_per_charge", heading="a charge", unit="1"),
-    Column(key="frame_headroom", heading="frame left", unit="1"),
+    "usd_per_million_inferences", "co2e_g", "battery_s", "inferences_per_charge", "frame_headroom",
     "error",
 )  # fmt: skip
 _ENDS = columns(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.report.phrases import interval_text
 from inferometer.report.table import Column, ReportTable, columns, filled
-from inferometer.sweep.columns import COLUMNS, INPUTS
+from inferometer.sweep.columns import COLUMNS, INPUTS, LOADING, RUNNING
 
 if TYPE_CHECKING:
     from inferometer.sweep.rows import RowSource
@@ -24,9 +24,16 @@ _OUTPUTS = columns(
     Column(key="decode_bound", heading="bound by"),
     Column(key="e2e_s", heading="request", unit="s"),
     Column(key="e2e_interval", heading="between"),
-    "tokens_per_s", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens",
-    Column(key="co2e_g", heading="CO₂e", unit="g"),
+    "tokens_per_s", "peak_memory_bytes", "fits", "energy_j", "usd_per_million_tokens", "usd_per_million_inferences",
+    "co2e_g", "battery_s", "inferences_per_charge", "frame_headroom",
     Column(key="reason", heading="why not"),
+    # What repeats, side by side: a row has a forward pass or a decode step. Then what loading takes, once.
+    *(
+        Column(key=f"{phase}_{stream}_s", heading=stream.replace("_", " "), unit="s")
+        for phase in ("forward", "decode")
+        for stream in RUNNING
+    ),
+    *(Column(key=f"load_{stream}_s", heading=f"loading: {stream.replace('_', ' ')}", unit="s") for stream in LOADING),
 )  # fmt: skip
 
 
