@@ -85,15 +85,16 @@ class Measurement(Collected):
         notes = []
         if self.failures:
             first = self.failures[0]
-            notes.append(f"{len(self.failures)} of {self.runs} runs failed; run {first.run}: {first.reason}")
+            notes.append(f"{len(self.failures)} of {counted(self.runs, 'run')} failed; run {first.run}: {first.reason}")
         if self.discarded:
-            notes.append(f"{self.discarded} runs were disturbed and repeated")
+            were = "was" if self.discarded == 1 else "were"
+            notes.append(f"{counted(self.discarded, 'run')} {were} disturbed and repeated")
         if not self.complete:
             wanted = f"{counted(self.plan.runs, 'run')} and {self.plan.seconds:g} s that were wanted at least"
             how = "interrupted" if self.interrupted else "stopped at a limit"
             notes.append(f"{how} before the {wanted}")
         if self.settled is False:
-            notes.append(f"the times were not steady after {len(self.warmup_s)} warm-up runs")
+            notes.append(f"the times were not steady after {counted(len(self.warmup_s), 'warm-up run')}")
         if self.calls > 1:
             notes.append(f"each sample is the mean of {self.calls} calls")
         return tuple(notes)
@@ -129,7 +130,7 @@ def measured(  # noqa: PLR0913 - what the loop does not know
         first = collected.failures[0] if collected.failures else None
         why = f" Run {first.run}: {first.reason}." if first else ""
         raise InferometerError(
-            f"None of the {collected.runs} runs of {collected.name} gave a time.{why}",
+            f"{_none_of(collected.runs)} of {collected.name} gave a time.{why}",
             remedy="Run it by hand first; a limit that is too tight fails every run.",
         )
     return Measurement(
@@ -143,6 +144,10 @@ def measured(  # noqa: PLR0913 - what the loop does not know
         turns=turns,
         energy_j=energy_j,
     )
+
+
+def _none_of(runs: int) -> str:
+    return "The one run" if runs == 1 else f"None of the {runs:,} runs"
 
 
 def turns_of(profile: Profile) -> str | None:

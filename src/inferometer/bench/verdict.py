@@ -221,4 +221,4 @@ def _more_runs(evidence: Evidence, counts: str) -> str:
         return ""
     if needed > _RUNS_WORTH_NAMING:
         return f"; no sensible number of runs would find {counts}: quieten the machine first"
-    return f"; about {needed} runs per side would find {counts}"
+    return f"; about {needed:,} runs per side would find {counts}"

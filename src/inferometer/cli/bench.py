@@ -114,10 +114,11 @@ def command(
 
     Every run is a new process, started without a shell, and its output is discarded. Warm-up runs are not counted,
     failed runs are reported as errors, and a run over its limit is killed with all its children. Runs that other
-    programs disturbed are repeated; if they stay disturbed, the result says so, with the reason.
+    programs disturbed are repeated; if they stay disturbed, the result says so, with the reason. Ctrl-C keeps the runs
+    so far.
 
     With --against, the two commands run in turns, in a new random order each round, and the answer is a verdict:
-    faster, slower, same or undecided (see `inferometer compare --help`).
+    faster, slower, same or no difference shown (see `inferometer compare --help`).
 
     With --on, the total time of a model is measured at another place: what is sent there is data, never a command.
     """

@@ -12,6 +12,7 @@ from inferometer.cli.options import format_option, print_document, print_table, 
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.errors import DomainError, InferometerError
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from inferometer.calibrate.job import CalibrationResult, Job
@@ -138,10 +139,11 @@ def _print_outcome(job: "Job", result: "CalibrationResult") -> None:
     outcome = result.outcome
     if outcome.interrupted:
         raise InferometerError(
-            f"Stopped. {len(outcome.points)} points and {len(outcome.steps)} steps were kept.",
+            f"Stopped. Kept: {counted(len(outcome.points), 'point')} and {counted(len(outcome.steps), 'step')}.",
             remedy="Run the same command again to continue, or with --fresh to start again.",
         )
-    say(f"{outcome.done} cases measured, {outcome.left} left out for lack of time, {len(outcome.skipped)} impossible.")
+    done = counted(outcome.done, "case")
+    say(f"{done} measured, {outcome.left} left out for lack of time, {len(outcome.skipped)} impossible.")
     for reason in outcome.skipped[:5]:
         say(f"  {reason}")
     if result.path is not None:

@@ -10,6 +10,7 @@ from inferometer.cli.outputs import OutputFile
 from inferometer.errors import DomainError
 from inferometer.report.phrases import TIMES, fraction, profile_title
 from inferometer.report.table import Column, ReportTable, columns
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +145,7 @@ def _top_ops(phase: "Phase") -> ReportTable:
         for op in ranked
     )
     left = len(phase.ops) - len(rows)
-    note = f"{left} more ops: --format json lists all of them." if left > 0 else None
+    note = f"{counted(left, 'more op')}: --format json lists all of them." if left > 0 else None
     return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
 
 

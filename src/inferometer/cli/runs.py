@@ -14,6 +14,7 @@ from inferometer.cli.storing import open_chosen, store_option
 from inferometer.cli.subcommands import ListingGroup
 from inferometer.core.run import Status
 from inferometer.errors import DomainError, UnknownNameError
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from inferometer.store.store import Store
@@ -244,7 +245,7 @@ def delete(runs: tuple[str, ...], yes: bool, store: str | None, form: str) -> No
             click.confirm(f"Delete {names}?", abort=True, err=True)
         opened.delete(*(row.id for row in rows))
     print_table(run_table(rows, form), form)
-    say(f"Deleted {len(rows)} {'run' if len(rows) == 1 else 'runs'}.")
+    say(f"Deleted {counted(len(rows), 'run')}.")
 
 
 @command.command("export")

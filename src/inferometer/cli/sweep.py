@@ -12,7 +12,7 @@ from inferometer.cli.outputs import OutputFile
 from inferometer.cli.prediction_options import options_from, prediction_options, taken
 from inferometer.cli.progress import bar, progress_line
 from inferometer.errors import DomainError, FormatError
-from inferometer.units import format_quantity
+from inferometer.units import counted, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -214,15 +214,21 @@ def _write(study: "Study", out: Path, engine: str, *, resume: bool) -> None:
     rate = (written.rows - written.kept) / written.seconds if written.seconds else 0.0
     kept = f", {written.kept:,} of them from an earlier run" if written.kept else ""
     impossible = f" {written.impossible:,} of them are impossible, and say why." if written.impossible else ""
-    say(f"Wrote {written.rows:,} rows to {out}{kept} ({rate:,.0f} rows/s).{impossible}")
+    say(f"Wrote {counted(written.rows, 'row')} to {out}{kept} ({rate:,.0f} rows/s).{impossible}")
 
 
 def _print_answers(rows: "RowSource", questions: dict[str, Any], form: str) -> None:
     """Print what was asked about the rows, or else the rows themselves."""
+    from inferometer.report.charts.theme import column_title
+
+    def words_of(column: str) -> str:
+        title = column_title(column)
+        return title if title[:2].isupper() else title[0].lower() + title[1:]
+
     columns = _split(questions["pareto"])
     if columns:
         front = rows.pareto(*columns, ties=False)
-        _print_rows(front, form, questions["most"], f"Pareto front of {' and '.join(columns)}")
+        _print_rows(front, form, questions["most"], f"Pareto front of {' and '.join(map(words_of, columns))}")
     if questions["cheapest"]:
         cheapest, wanted = (
             rows.cheapest(*questions["cheapest"], by=questions["by"]),
@@ -234,7 +240,10 @@ def _print_answers(rows: "RowSource", questions: dict[str, Any], form: str) -> N
                 remedy="Loosen a condition, or choose another column with --by.",
             )
         _print_rows(
-            cheapest, form, questions["most"], f"The cheapest row of each device with {wanted}, by {questions['by']}"
+            cheapest,
+            form,
+            questions["most"],
+            f"The cheapest row of each device with {wanted}, by {words_of(questions['by'])}",
         )
     if questions["chart"] is not None:
         _save_chart(rows, questions, columns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from inferometer.report.table import Column, ReportTable
-from inferometer.units import format_quantity
+from inferometer.units import counted, format_quantity
 
 if TYPE_CHECKING:
     from inferometer.core.calibration import Calibration, Utilisation
@@ -31,7 +31,9 @@ def calibration_table(calibration: Calibration) -> ReportTable:
         for name, residual in calibration.residuals.items()
         if name.partition(".")[0] == "step"
     ]
-    title = f"{calibration.runtime} on {calibration.device}, {calibration.dtype}: {calibration.points} points"
+    title = (
+        f"{calibration.runtime} on {calibration.device}, {calibration.dtype}: {counted(calibration.points, 'point')}"
+    )
     return ReportTable(title=title, columns=_COLUMNS, rows=tuple(rows))
 
 

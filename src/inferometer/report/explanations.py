@@ -57,6 +57,7 @@ _ENDINGS = (
     ("_bytes_per_s", "B/s"), ("_flop_per_byte", "FLOP/B"), ("_flop_per_s", "FLOP/s"), ("_bytes", "B"), ("bytes", "B"),
     ("_s", "s"),
 )  # fmt: skip
+_FLAGS = ("disturbed",)
 _PERCENT = ("share", "utilisation", "waste", "variation")
 
 
@@ -144,7 +145,7 @@ def share_table(table: Mapping[str, Any], most: int = _MOST_ROWS) -> ReportTable
     if len(rows) > most + 1:  # one more row is as short as "1 others"
         others = rows[most:]
         sums = {key: sum(row[key] for row in others) for key in ("time_s", "count")}
-        rows = [*rows[:most], {"name": f"{len(others)} others", **sums}]
+        rows = [*rows[:most], {"name": f"{len(others)} others", **sums}]  # never 1, see above
     if abs(table["remainder_s"]) >= _WORTH_SHOWING * total_s:
         rows.append({"name": table["remainder"], "time_s": table["remainder_s"]})
     rows.append({"name": "together", "time_s": total_s})
@@ -229,6 +230,8 @@ def _words(name: str) -> str:
 
 
 def _number(name: str, value: float) -> str:
+    if name in _FLAGS:
+        return "yes" if value else "no"
     if name.endswith(_PERCENT) or name.startswith(_PERCENT):
         return f"{value:.1%}"
     for ending, unit in _ENDINGS:

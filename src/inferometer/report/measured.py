@@ -47,7 +47,7 @@ def measurement_card(measurement: Measurement, percentiles: Sequence[float] = ()
     """One measurement: its time first, then how it spreads, then how it was taken."""
     asked = (percentile_fact(measurement.samples_s, percent) for percent in percentiles)
     facts = [*_statistics(measurement.summary), *asked, *_circumstances(measurement)]
-    subtitle, notes = f"{measurement.summary.count} runs", tuple(energy_notes(measurement.environment))
+    subtitle, notes = counted(measurement.summary.count, "run"), tuple(energy_notes(measurement.environment))
     return Card(title=measurement.name, subtitle=subtitle, facts=tuple(facts), sources=notes)
 
 
@@ -78,7 +78,7 @@ def percentile_fact(samples: Sequence[float], percent: float, of: str = "") -> F
     """A percentile that was asked for. Where no reading bounds it from above (or below), it is said to be open."""
     found = percentile_between(samples, percent / 100)
     label = f"p{percent:g}{of and f' {of}'}"
-    more = f"of {found.count} runs; about {found.needed} would close the interval"
+    more = f"of {counted(found.count, 'run')}; about {found.needed} would close the interval"
     sure = f"{(1 + found.confidence) / 2:.1%} sure"  # an open interval has one end to err at
     if found.low is not None and found.high is not None:
         return label, _time(found.value), f"{found.confidence:.0%} between {_time(found.low)} and {_time(found.high)}"
@@ -94,9 +94,9 @@ def _circumstances(measurement: Measurement) -> Iterator[Fact]:
         yield "memory", format_quantity(measurement.peak_memory_bytes, "B"), "peak"
     if measurement.energy_j is not None:
         yield from energy_fact(measurement.profile)
-    yield "warm-up", f"{len(measurement.warmup_s)} runs", "not counted"
+    yield "warm-up", counted(len(measurement.warmup_s), "run"), "not counted"
     if measurement.failures:
-        yield "succeeded", f"{measurement.success_rate:.1%}", f"of {measurement.runs} runs, warm-up included"
+        yield "succeeded", f"{measurement.success_rate:.1%}", f"of {counted(measurement.runs, 'run')}, warm-up included"
     for note in measurement.notes:
         yield "note", note, ""
     quiet = {True: "disturbed", False: "quiet", None: "unknown"}[measurement.disturbed]
@@ -188,7 +188,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     if comparison.ops:
         changed = [op for op in comparison.ops if op.verdict in {"faster", "slower"}]
         rows = tuple(_row(op) for op in sorted(_largest_changes(comparison), key=lambda op: op not in changed))
-        summary = f"{len(changed)} of {len(comparison.ops)} ops changed"
+        summary = f"{len(changed)} of {counted(len(comparison.ops), 'op')} changed"
         table = render(ReportTable(columns=_COLUMNS, rows=rows), "md")
         parts += ["", f"<details><summary>{summary}</summary>", "", table, "", "</details>"]
     if comparison.notes:

@@ -19,7 +19,7 @@ from inferometer.report.phrases import (
     time_remarks,
 )
 from inferometer.report.table import Column, ReportTable, columns, filled
-from inferometer.units import format_capacity, format_quantity
+from inferometer.units import counted, format_capacity, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -179,7 +179,7 @@ def op_table(profile: Profile, *, most: int | None = _TOP) -> ReportTable:
     ranked = sorted(phase.ops, key=lambda op: -op.time_s)[:most]
     rows = tuple(_op_row(op, phase) for op in ranked)
     left = len(phase.ops) - len(rows)
-    note = f"{left} more ops: --format json lists all of them." if left > 0 else None
+    note = f"{counted(left, 'more op')}: --format json lists all of them." if left > 0 else None
     return ReportTable(columns=_OPS, rows=rows, title=f"Where {phase.name} goes", note=note)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from inferometer.report.phrases import interval_text
 from inferometer.report.table import Column, ReportTable, columns, filled
 from inferometer.sweep.columns import COLUMNS, INPUTS, LOADING, RUNNING
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from inferometer.sweep.rows import RowSource
@@ -66,5 +67,5 @@ def _note(records: list[dict[str, Any]], same: set[str], total: int) -> str:
         if shown:
             parts.append(f"Throughout: {', '.join(shown)}.")
     if total > len(records):
-        parts.append(f"{total - len(records):,} more rows: --out FILE writes all of them.")
+        parts.append(f"{counted(total - len(records), 'more row')}: --out FILE writes all of them.")
     return " ".join(parts)

@@ -13,6 +13,7 @@ from inferometer.store import ids
 from inferometer.store.headline import unpacked
 from inferometer.store.tables import artifacts, parameters, profiles, projects, runs, tags
 from inferometer.store.values import RunRow
+from inferometer.units import counted
 
 _UNLISTED = {"heartbeat_us", "host", "boot", "space", "pid", "born", "words"}
 LIST_COLUMNS = tuple(column for column in runs.c if column.name not in _UNLISTED)
@@ -58,7 +59,7 @@ def _no_last(connection: Connection, typed_name: str) -> DomainError:
     finished = select(func.count()).select_from(runs).where(runs.c.status == "finished", runs.c.parent.is_(None))
     count = int(connection.execute(finished).scalar_one())
     if count:
-        have = "1 run has" if count == 1 else f"{count} runs have"
+        have = f"{counted(count, 'run')} {'has' if count == 1 else 'have'}"
         return DomainError(f"There is no {typed_name}: {have} finished.", remedy="`inferometer runs` lists them.")
     begun = connection.execute(select(runs.c.id).limit(1)).first()
     return DomainError(

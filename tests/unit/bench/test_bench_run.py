@@ -185,7 +185,7 @@ def test_a_place_that_cannot_be_written_is_refused_before_anything_is_measured(t
 def test_the_card_has_the_time_its_spread_and_the_circumstances():
     found = measured(chain([9.0], (1.0 + 0.01 * (index * 7 % 10) for index in range(40))), Plan(warmup=1, runs=40))
     text = draw_card(measurement_card(found))
-    for words in ("median, 95% between", "fastest and slowest run", "p90", "too few runs for p95", "warm-up", "1 runs"):
+    for words in ("median, 95% between", "fastest and slowest run", "p90", "too few runs for p95", "warm-up", "1 run "):
         assert words in text
     failing = measured(chain([9.0, "boom"], repeat(1.0)))
     assert "85.7%" in draw_card(measurement_card(failing))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from inferometer.core.device import UNITS
 from inferometer.core.finding import Finding
 from inferometer.explain.case import Case, at_most, at_stake, command_option, evidence, graded, phase_words
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -87,7 +88,7 @@ def _named(shares: Mapping[str, float]) -> str:
 
 def _counted(ops: Sequence[OpTime]) -> str:
     count = sum(op.count for op in ops)
-    return f"{count} ops" if count > 1 else "1 op"
+    return counted(count, "op")
 
 
 def _fallen(case: Case, phase: Phase, wanted: str) -> list[OpTime]:
@@ -101,6 +102,14 @@ def _fallen(case: Case, phase: Phase, wanted: str) -> list[OpTime]:
     return [op for op in phase.ops if op.unit and op.unit.partition(":")[0] != wanted and op.device_s is None]
 
 
+def _cpus(number: float) -> str:
+    return "1 CPU" if number == 1 else f"{number:g} CPUs"
+
+
+def _threads(number: float) -> str:
+    return counted(max(int(number), 1), "thread")
+
+
 def threads_too_many(case: Case) -> Finding | None:
     threads, cpus = case.threads, case.cpus
     if threads is None or cpus is None or threads <= cpus:
@@ -108,9 +117,9 @@ def threads_too_many(case: Case) -> Finding | None:
     return Finding(
         code="threads.too-many",
         severity="warning",
-        title=f"{threads} threads share {cpus:g} CPUs",
+        title=f"{threads} threads share {_cpus(cpus)}",
         evidence=evidence(threads=threads, cpus=cpus),
-        advice=f"Use {cpus:g} threads: more than there are CPUs wait for each other at the end of every op.",
+        advice=f"Use {_threads(cpus)}: more than there are CPUs wait for each other at the end of every op.",
         stake_s=case.request_s or 0.0,
         changes=(f"threads={int(cpus)}",),
     )
@@ -128,7 +137,7 @@ def threads_too_few(case: Case) -> Finding | None:
         severity=graded(case.share(stake)),
         title=f"It runs on {threads} of {cpus:g} CPUs",
         evidence=evidence(threads=threads, cpus=cpus, speedup_at_most=cpus / threads, memory_share=memory_share),
-        advice=f"Use {cpus:g} threads, or as many as there are physical cores. What is bound by arithmetic gains most; "
+        advice=f"Use {_threads(cpus)}, or as many as there are physical cores. What is bound by arithmetic gains most; "
         "what is bound by memory stops gaining once the memory is busy.",
         stake_s=stake,
         changes=(f"threads={int(cpus)}",),

@@ -10,6 +10,7 @@ from inferometer.errors import DomainError
 from inferometer.report.charts.theme import COLOURS, INK, column_title, log_axis, number_text, spec, tooltip
 from inferometer.sweep.columns import HIGHER_IS_BETTER, column_named
 from inferometer.sweep.rows import Rows
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,9 +40,8 @@ def pareto_scatter(
         raise DomainError(f"No row that fits into memory has both {x} and {y}.", remedy="Choose other columns.")
     others = thinned(rows.parts, x, y, colour)
     data = [*_points(others, x, y, on=False), *_points(front, x, y, on=True)]
-    noun = "row" if len(rows) == 1 else "rows"
     towards = f"{'upper' if y in HIGHER_IS_BETTER else 'lower'} {'right' if x in HIGHER_IS_BETTER else 'left'}"
-    subtitle = f"{len(rows):,} {noun} · {len(front)} on the front · better towards the {towards}"
+    subtitle = f"{counted(len(rows), 'row')} · {len(front)} on the front · better towards the {towards}"
     return spec(
         title=title or f"{column_title(y)} against {column_title(x).lower()}",
         subtitle=subtitle,

@@ -9,7 +9,7 @@ from inferometer.errors import DomainError
 from inferometer.report.charts.theme import COLOURS, column_title, number_text, spec, tooltip
 from inferometer.report.runs import machine_cells, machine_names
 from inferometer.sweep.columns import unit_of
-from inferometer.units import format_quantity
+from inferometer.units import counted, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,7 +49,7 @@ def run_trend(rows: Iterable[RunRow], metric: str) -> dict[str, Any]:
     tips = tooltip({"run": "Run", "of": "Of", "text": column_title(metric), "at": "When"})
     return spec(
         title=f"{column_title(metric)} from run to run",
-        subtitle=f"{len(data)} runs",
+        subtitle=counted(len(data), "run"),
         body={"width": 640, "height": 200, "data": {"values": data},
               "mark": {"type": "line", "point": {"size": 40}, "strokeWidth": 1.5},
               "encoding": {"x": x, "y": y, "color": colour, "tooltip": tips}},
