@@ -28,6 +28,8 @@ _NO_WORK = frozenset({"Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "U
 _PRODUCTS = frozenset({"MatMul", "Gemm"})
 _HEAVY = {"Convolution": frozenset({"Conv"}), "Deconvolution": frozenset({"ConvTranspose"}),
           "FullyConnected": _PRODUCTS, "MatMul": _PRODUCTS}  # fmt: skip
+_RECURRENT = frozenset({"LSTM", "GRU", "RNN"})
+_SEQUENCES = frozenset({"TensorIterator", "RNNSeq", "LSTMSequence", "GRUSequence"})
 _TAIL, _GIVEN, _TAKEN = "\0tail", "\0given", "\0taken"  # no node has such a name
 
 
@@ -82,10 +84,11 @@ def adopt(
     kinds = {op.name: op.kind for op in kernels} | {node.name: node.kind for node in rows}
 
     def flows() -> tuple[Flow, Flow]:
-        return _engine_flow(moving, frozenset(ran), own, found.kernel_of), _file_flow(original, rows, found.kernel_of)
+        return _engine_flow(moving, frozenset(ran), own, found), _file_flow(original, rows, found.kernel_of)
 
     _claim_heavy(rows, kernels, found.kernel_of)
     _pair_heavy(*flows(), kinds, found.kernel_of)
+    _pair_recurrent(*flows(), kinds, found)
     _match_between(*flows(), found)
     _give(original, ran, found.kernel_of, folded)
     return _grouped(original, ran, found)
@@ -153,6 +156,24 @@ def _pair_heavy(engine: Flow, file: Flow, kinds: Mapping[str, str], kernel_of: d
                 kernel_of.update(zip(heavy, kernels, strict=True))
 
 
+def _pair_recurrent(engine: Flow, file: Flow, kinds: Mapping[str, str], found: _Found) -> None:
+    """A loop over a sequence is the one recurrent node between the same neighbours. One that runs both ways is two.
+
+    Neighbours are compared node by node: what is computed once for several of them makes one piece of all of these.
+    """
+    before, after = file.labels_before(), file.labels_after()
+    nodes = [name for name in file.before if name not in file.labels and kinds.get(name) in _RECURRENT]
+    for region in _between(engine):
+        loops = [name for name in region.names if kinds.get(name) in _SEQUENCES]
+        beside = [
+            name
+            for name in nodes
+            if before[name] & region.before and (after[name] & region.after) - ({OUTSIDE} if len(nodes) > 1 else set())
+        ]
+        if len(loops) == len(beside) == 1:
+            found.same_as[loops[0]] = found.kernel_of.setdefault(beside[0], loops[0])
+
+
 def _match_between(engine: Flow, file: Flow, found: _Found) -> None:
     """Nodes without a kernel and kernels without a node, by the kernels before and after both.
 
@@ -177,11 +198,9 @@ def _match_between(engine: Flow, file: Flow, found: _Found) -> None:
             found.same_as.update(dict.fromkeys(kernels, leader))
 
 
-def _engine_flow(
-    moving: Mapping[str, Executed], ran: Collection[str], own: Mapping[str, str], kernel_of: Mapping[str, str]
-) -> Flow:
+def _engine_flow(moving: Mapping[str, Executed], ran: Collection[str], own: Mapping[str, str], found: _Found) -> Flow:
     """The kernels that ran, without those the engine put in. One that ends in a name made up goes on in a tail."""
-    labels: dict[str, str] = {kernel: kernel for kernel in kernel_of.values()}
+    labels = {**found.same_as, **{kernel: kernel for kernel in found.kernel_of.values()}}
     passed: set[str] = set()
     tails: dict[str, str] = {}
     for name, op in moving.items():
@@ -191,7 +210,7 @@ def _engine_flow(
         elif name not in ran or (not listed and name not in labels and (op.kind in ENGINES_OWN or not op.originals)):
             passed.add(name)
         elif listed:
-            labels.setdefault(name, kernel_of[listed[0]])
+            labels.setdefault(name, found.kernel_of[listed[0]])
         if name in labels and name in ran and ends_made_up(op.originals, own):
             tails[name] = name + _TAIL
     before: dict[str, list[str]] = {}

@@ -106,6 +106,32 @@ def test_convolutions_in_a_row_without_a_known_name_get_a_node_each():
     assert found == {"M1": "conv norm", "M2": "conv2 norm2", "act": "act"}
 
 
+def test_a_recurrent_node_is_the_loops_both_ways_between_its_neighbours():
+    """`lengths` is computed once and hangs together with both nodes, so that they make one piece of the file."""
+    original = graph(
+        node("start", "Relu", "x", "s"),
+        node("lengths", "TopK", "x", "n"),
+        node("first", "GRU", "s n", "a"),
+        node("between", "Relu", "a", "b"),
+        node("second", "GRU", "b n", "c"),
+        node("last", "Relu", "c", "y"),
+    )
+    found = layers(
+        original,
+        kernel("start", "Subgraph", "start", "GRUSequence_1 GRUSequence_2"),
+        kernel("GRUSequence_1", "TensorIterator", "GRUSequence_1", "between"),
+        kernel("GRUSequence_2", "TensorIterator", "GRUSequence_2", "between"),
+        kernel("between", "Subgraph", "between", "GRUSequence_3 GRUSequence_4"),
+        kernel("GRUSequence_3", "TensorIterator", "GRUSequence_3", "last"),
+        kernel("GRUSequence_4", "TensorIterator", "GRUSequence_4", "last"),
+        kernel("last", "Subgraph", "last", ""),
+    )
+    both = {name: found[name].split() for name in found if "GRU" in name}
+    assert both["GRUSequence_1"] == both["GRUSequence_2"]
+    assert "first" in both["GRUSequence_1"]
+    assert both["GRUSequence_3"] == both["GRUSequence_4"] == ["second"]
+
+
 def test_branches_without_a_known_name_are_computed_together_rather_than_mixed_up():
     original = graph(
         node("pool", "MaxPool", "x", "p"),
