@@ -91,6 +91,7 @@ def test_listing_runtimes_imports_no_engine():
 # Packages that are an edge as a whole: who imports one of their modules wants the library.
 EDGES = {
     "hub": {"fastapi"},
+    "providers/ssh": {"asyncssh"},
     "store": {"sqlalchemy"},
     "runtimes/onnxruntime": {"onnxruntime"},
     "runtimes/openvino": {"openvino"},

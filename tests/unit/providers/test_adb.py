@@ -12,15 +12,15 @@ from inferometer.core.job import JobModel
 from inferometer.core.workload import Workload
 from inferometer.errors import DomainError, PlaceError, UnknownNameError
 from inferometer.measure.run import MeasureRequest
-from inferometer.providers import adb
-from inferometer.providers.adb_protocol import AdbServer
+from inferometer.providers.adb import place as adb_place
+from inferometer.providers.adb.protocol import AdbServer
 from inferometer.providers.base import resolve
 from inferometer.providers.requests import pack_measurement
 
 
 @pytest.fixture
 def server(monkeypatch):
-    monkeypatch.setattr(adb, "_LOOK_S", 0.02)
+    monkeypatch.setattr(adb_place, "_LOOK_S", 0.02)
     running = AdbServerFake()
     yield running
     running.stop()

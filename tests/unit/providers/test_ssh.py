@@ -12,8 +12,8 @@ from inferometer import notices
 from inferometer.bench.plan import Plan
 from inferometer.core.job import Job, JobModel
 from inferometer.errors import PlaceError
-from inferometer.providers import ssh_setup
 from inferometer.providers.base import resolve
+from inferometer.providers.ssh import setup
 
 pytestmark = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 pytest.importorskip("asyncssh")
@@ -65,7 +65,7 @@ def test_a_device_without_a_python_that_will_do_says_what_it_has(sshd, tmp_path,
 
 def test_a_full_or_forbidden_disk_is_said_before_anything_is_sent(sshd, monkeypatch, tmp_path, root):
     with monkeypatch.context() as patch:
-        patch.setattr(ssh_setup, "_SPARE_BYTES", 10**18)
+        patch.setattr(setup, "_SPARE_BYTES", 10**18)
         said = refusal_of(sshd.address(python=sys.executable, root=root))
     assert "too little room" in said
     assert "?root=FOLDER" in said
@@ -104,7 +104,7 @@ def test_a_file_is_sent_once_and_from_where_it_broke_off(sshd, root, tmp_path):
             facts = connection.call("look_around", root=str(root), packages=[], hashes=[sha256], keys=[])
             plain = connection.send
             connection.send = lambda source, to, at, tell: (sent.append(at), plain(source, to, at, tell))
-            ssh_setup._Device(connection, facts).send(tmp_path / "net.tflite", sha256)
+            setup._Device(connection, facts).send(tmp_path / "net.tflite", sha256)
 
     (root / "incoming").mkdir(exist_ok=True)
     (root / "incoming" / f"{sha256}.part").write_bytes(data[:1000])

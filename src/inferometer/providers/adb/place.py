@@ -20,7 +20,7 @@ from inferometer.core.job import Job, JobEvent, JobResult
 from inferometer.errors import DomainError, InferometerError, PlaceError, UnknownNameError
 from inferometer.importers.detect import import_file
 from inferometer.measure.run import MeasureRequest
-from inferometer.providers.adb_protocol import PORT, AdbServer
+from inferometer.providers.adb.protocol import PORT, AdbServer
 from inferometer.providers.artifacts import FileHashes, chunks_from
 from inferometer.providers.base import Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.requests import request_of

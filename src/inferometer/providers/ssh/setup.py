@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from inferometer.core.job import Job
     from inferometer.providers.base import LocalFiles
     from inferometer.providers.requirements import Need
-    from inferometer.providers.ssh_connection import SshConnection
+    from inferometer.providers.ssh.connection import SshConnection
 
 _SPARE_BYTES = 100_000_000  # for results, logs and what engines write
 _SEND_TOLD = 20_000_000  # bytes from which on sending is worth a word

@@ -17,14 +17,14 @@ from inferometer.core.job import Job
 from inferometer.errors import DomainError, PlaceError
 from inferometer.providers.base import Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.following import JOB, follow, result_in
-from inferometer.providers.ssh_setup import DeviceSetup, set_up
+from inferometer.providers.ssh.setup import DeviceSetup, set_up
 from inferometer.units import parse_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from inferometer.core.job import JobEvent, JobResult
-    from inferometer.providers.ssh_connection import SshConnection
+    from inferometer.providers.ssh.connection import SshConnection
 
 _OPTIONS = ("python", "root", "key", "jump", "known_hosts", "config", "patience", "quota")
 _ROOT = "~/.cache/inferometer/places"
@@ -58,7 +58,7 @@ class SshPlace:
     def connection(self) -> SshConnection:
         """The connection, made when it is first used."""
         if self._connection is None:
-            from inferometer.providers.ssh_connection import SshConnection  # noqa: PLC0415 - brings asyncssh
+            from inferometer.providers.ssh.connection import SshConnection  # noqa: PLC0415 - brings asyncssh
 
             connection = SshConnection(self._address)
             connection.open()
@@ -100,7 +100,7 @@ class SshPlace:
 
     def patiently(self, ask: Callable[[], Any]) -> Any:
         """Ask, and if the connection is lost meanwhile, connect and ask again until the patience is at its end."""
-        from inferometer.providers.ssh_connection import LostConnectionError  # noqa: PLC0415 - brings asyncssh
+        from inferometer.providers.ssh.connection import LostConnectionError  # noqa: PLC0415 - brings asyncssh
 
         waited, waits = 0.0, iter(_WAITS_S)
         pause = _WAITS_S[-1]
