@@ -210,12 +210,15 @@ def test_what_lies_at_the_threshold():
 
     def verdict(ratio_, low, high, p=0.001, **more):
         evidence = Evidence(ratio=ratio_, low=low, high=high, p_value=p, test="t", **more)
-        return decide(evidence, criteria).verdict
+        judged = decide(evidence, criteria)
+        return judged.verdict if judged.sure else f"perhaps {judged.verdict}"
 
     assert verdict(1.3, 1.1, 1.5) == "slower"
-    assert verdict(1.3, 1.0999, 1.5) == "undecided"
+    assert verdict(1.3, 1.0999, 1.5) == "perhaps slower"
+    assert verdict(1.3, 1.0, 1.5) == "undecided"
     assert verdict(0.7, 0.6, 1 / 1.1) == "faster"
-    assert verdict(0.7, 0.6, 0.9092) == "undecided"
+    assert verdict(0.7, 0.6, 0.9092) == "perhaps faster"
+    assert verdict(0.7, 0.6, 1.0) == "undecided"
     assert verdict(1.0, 1 / 1.1, 1.1) == "same"
     assert verdict(1.0, 0.909, 1.1) == verdict(1.0, 1 / 1.1, 1.1001) == "undecided"
     assert verdict(1.3, None, None) == "undecided"

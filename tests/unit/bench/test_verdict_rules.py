@@ -95,7 +95,7 @@ def test_the_p_value_has_to_be_below_alpha_and_the_corrected_one_counts():
         ({"p_value": 0.2, "runs": 9, "runs_needed": 40}, "the intervals overlap; about 40 runs per side"),
         ({"p_value": 0.2, "detectable": 0.034, "runs": 9, "runs_needed": 9}, "below 3.4 % could hide in this noise"),
         ({"p_value": 0.2, "detectable": 0.034, "runs": 9, "runs_needed": 1_000_001}, "quieten the machine first"),
-        ({"p_value": 0.2, "detectable": 0.034, "runs": 9, "runs_needed": 1_000_000}, "about 1000000 runs"),
+        ({"p_value": 0.2, "detectable": 0.034, "runs": 9, "runs_needed": 1_000_000}, "about 1,000,000 runs"),
         ({"p_value": 0.2}, "the intervals overlap"),
     ],
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from inferometer.core import Block, Graph, Memory, Parallel, Symbol, Utilisation
+from inferometer.core import Block, Graph, Memory, Parallel, Symbol, Tensor, Utilisation
 from inferometer.core.engine import Overheads, RuntimeEffects
 from inferometer.core.workload import Workload
 from inferometer.cost.exact import ceil_log2, larger, smaller
@@ -25,7 +25,7 @@ from inferometer.cost.work.classes import attention_path, class_of, class_path, 
 from inferometer.cost.work.prepare import Terms, prepare
 from inferometer.cost.work.rules.attention import cached_bytes_per_token
 from inferometer.errors import DomainError
-from unit.cost.decoders import BF16, at, attend, decoder, project, tensor, tokens, weight
+from unit.cost.decoders import BATCH, BF16, QUERY, at, attend, decoder, project, tensor, tokens, weight
 from unit.cost.examples import cross, encoder, experts, mla, op, same, state
 from unit.cost.machines import MACHINE, WIRE, machine, stated
 
@@ -45,7 +45,9 @@ def prepared(model, effects=IDEAL, precision=BF16, **plan):
 
 
 def test_a_prompt_left_open_is_512_tokens_or_what_the_window_leaves():
-    reader = graph(project("p", "x", "q", 128, 128), encoder(), inputs=(tokens("x", 128),))
+    reader = graph(
+        project("p", "x", "q", 128, 128), encoder(), inputs=(Tensor(name="ids", shape=(BATCH, QUERY), role="index"),)
+    )
     assert completed(reader, Workload(), Options()).prompt == 512
     assert completed(replace(reader, context_limit=40), Workload(), Options()).prompt == 40
     assert completed(SMALL, Workload(), Options()).prompt == 512
@@ -162,7 +164,7 @@ def test_a_plan_that_does_not_divide_names_those_that_do():
     with pytest.raises(DomainError, match="3 key-value heads do not divide each other"):
         place(heads, Parallel(tp=2))
     place(heads, Parallel(tp=6))
-    with pytest.raises(DomainError, match="no product that tp=2"):
+    with pytest.raises(DomainError, match="cannot be shared by tp=2 devices: it has no product"):
         place(graph(same("softmax")), Parallel(tp=2))
     with pytest.raises(DomainError, match="imbalance of experts is the busiest"):
         place(mixture, Parallel(ep=2, dp=2), imbalance=0.5)

@@ -124,9 +124,13 @@ def test_padding_counts_whole_where_it_was_counted_and_by_arithmetic_where_it_is
 
 
 def test_a_headline_says_how_far_from_the_floor_and_what_the_time_is_spent_on():
+    made = profile(forward(computing(0.75), floor_s=0.5))
+    assert _headline(case_of(made, CPU)) == (
+        "A forward pass takes 1 s, 2 × its floor, of which 75% is arithmetic, 25% overhead."
+    )  # fmt: skip
     made = profile(forward(computing(0.75), op("odd", "custom", 0.25), floor_s=0.5))
     assert _headline(case_of(made, CPU)) == (
-        "A forward pass takes 1 s, 2 × its floor, of which 75% is arithmetic."
+        "A forward pass takes 1 s, but 50% of its ops are ones whose work is not known."
     )  # fmt: skip
     bare = replace(made, phases=(replace(made.phases[0], floor_s=None, ops=()),))
     assert _headline(case_of(bare, None)) == "A forward pass takes 1 s."
