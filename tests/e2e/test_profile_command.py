@@ -182,7 +182,7 @@ def said(result, code, *words):
         (["relu.onnx", "--reference", "other.onnx"], ["'other.onnx'", "Add --verify"]),
         (["relu.onnx", "--predict", "--on", "nosuch"], ["no device named 'nosuch'"]),
         (["relu.onnx", "--verify", "nosuch"], ["no runtime named 'nosuch'"]),
-        (["relu.onnx", "-o", "relu.onnx/inside/p.json"], ["relu.onnx/inside", "cannot be made"]),
+        (["relu.onnx", "-o", "relu.onnx/inside/p.json"], ["relu.onnx/inside", "cannot be written"]),
         (["."], ["No reader knows", "Formats that are known"]),
     ],
 )

@@ -6,16 +6,19 @@ are refused in `cost.unused`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.engines import known_engine
 from inferometer.core.dtype import is_gguf_block
-from inferometer.core.graph import is_generative, takes_prompt
+from inferometer.core.graph import Graph, is_generative, takes_prompt
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inferometer.asking.question import Question
-    from inferometer.core.graph import Graph
+    from inferometer.core.workload import Workload
 
 _IMAGE = frozenset({"image", "height", "width"})  # sizes that the side of an image sets
 
@@ -32,9 +35,24 @@ def require_applicable(question: Question) -> None:
     require_formats(question)
 
 
+def meaningful(workload: Workload, graph: Graph) -> Workload:
+    """The workload without what means nothing to the model: for sizes that were not given for this model alone."""
+    kept: dict[str, Any] = {
+        name: getattr(workload, name) if applies(graph) else None for name, applies in SIZES.items()
+    }
+    kv = workload.precision.kv if is_generative(graph) else None
+    return replace(workload, **kept, precision=replace(workload.precision, kv=kv))
+
+
 def takes_image(graph: Graph) -> bool:
     """Whether a size of the graph is the side of an image."""
     return not _IMAGE.isdisjoint(graph.symbols)
+
+
+# The sizes of a request, and which models have them.
+SIZES: dict[str, Callable[[Graph], bool]] = {
+    "prompt": takes_prompt, "generate": is_generative, "context": is_generative, "image": takes_image,
+}  # fmt: skip
 
 
 def _require_no_generation(question: Question) -> None:

@@ -57,7 +57,7 @@ FLAGS: dict[str, dict[str, Any]] = {
     "battery": {"metavar": "ENERGY", "help": "Predict how long this battery lasts, such as 15Wh."},
     "per_second": {**_NUMBER, "help": "Requests a second, for a battery.  [default: one after the other]"},
     "battery_efficiency": {**_SHARE, "help": "Share of the battery's energy that reaches the device.  [default: 1]"},
-    "frame_rate": {**_NUMBER, "help": "Frames a second: does the model keep up, and what is left of a frame?"},
+    "frame_rate": {**_NUMBER, "help": "Frames a second: does the model keep up, and what is left of a frame."},
 }  # fmt: skip
 # Flags whose names and values are those of the options.
 _SAME_NAME = frozenset({

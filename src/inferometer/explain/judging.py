@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from inferometer.asking.applicable import meaningful
 from inferometer.asking.question import Question
 from inferometer.catalog.engines import engine_or_ideal
 from inferometer.core.profile import JudgedBy
@@ -72,7 +73,7 @@ def _question_behind(
         graph=graph,
         device=device,
         runtime=runtime,
-        workload=profile.workload,
+        workload=meaningful(profile.workload, graph),  # a profile states formats and sizes that its model has not
         options=Options(sizes=dict(sizes or profile.sizes)),
         calibrated=profile.kind == "measured" or profile.judged_by is None or profile.judged_by.calibration is not None,
         roof=roof,

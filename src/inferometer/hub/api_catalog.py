@@ -4,7 +4,7 @@ It takes catalog names only, never paths.
 """
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -156,13 +156,15 @@ def _add_computations(api: APIRouter, rules: Rules) -> None:
 
 def _prediction(wanted: PredictRequest, name: str) -> dict[str, Any]:
     """The answer for one device. An unknown name is an error; a model that cannot run there is an answer."""
-    from inferometer.verbs import ask  # noqa: PLC0415 - the cost model, with the first prediction
+    from inferometer.asking.applicable import meaningful  # noqa: PLC0415 - the cost model, with the first prediction
+    from inferometer.verbs import ask  # noqa: PLC0415 - as above
 
     device = catalog_device(name)
     parameters = wanted.model_dump(exclude={"model", "devices", "ops"})
     row = {"device": device.name, "title": device.title, "unit": device.unit}
     try:
-        question = ask(wanted.model, on=device, **parameters)
+        asked = ask(wanted.model, on=device, **parameters)
+        question = replace(asked, workload=meaningful(asked.workload, asked.graph))  # the sliders are for all models
         profile = question.answer()
     except (InferometerError, OverflowError) as error:
         return {**row, "error": str(error)}
@@ -187,14 +189,20 @@ def _fit(question: Any) -> dict[str, Any] | None:
 
 
 def _swept(lists: dict[str, list[Any]]) -> dict[str, Any]:
+    from inferometer.asking.applicable import SIZES  # noqa: PLC0415 - as above
+    from inferometer.asking.ask import model_graph  # noqa: PLC0415 - as above
     from inferometer.sweep.rows import plain  # noqa: PLC0415 - as above
     from inferometer.sweep.run import sweep  # noqa: PLC0415 - as above
 
+    models = [catalog_model(name) for name in lists["models"]]
+    graphs = [model_graph(name) for name in models]
     axes: dict[str, Any] = {
-        name: values for name, values in lists.items() if values and name not in {"models", "devices"}
+        name: values
+        for name, values in lists.items()
+        if values and name not in {"models", "devices"} and (name not in SIZES or any(map(SIZES[name], graphs)))
     }
     rows = sweep(
-        models=[catalog_model(name) for name in lists["models"]],
+        models=models,
         devices=[catalog_device(name) for name in lists["devices"]],
         **axes,
     )

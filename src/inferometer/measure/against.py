@@ -60,7 +60,8 @@ def _in_step(plan: Plan | None) -> Plan:
     """The plan of both sides: as many runs as asked for, whatever each takes."""
     runs = _RUNS if plan is None else plan.runs
     warmup = _WARMUP if plan is None or plan.warmup is None else plan.warmup
-    at_most = _SECONDS_AT_MOST if plan is None else max(plan.seconds_at_most, plan.seconds)
+    # each side waits while the other runs, so that both together may take twice as long
+    at_most = _SECONDS_AT_MOST if plan is None else 2 * max(plan.seconds_at_most, plan.seconds)
     return Plan(runs=runs, warmup=warmup, seconds=0.0, seconds_at_most=at_most, retries=0)
 
 

@@ -12,7 +12,7 @@ from itertools import product
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from inferometer.asking.applicable import takes_image
+from inferometer.asking.applicable import SIZES
 from inferometer.asking.ask import usual_runtime
 from inferometer.asking.question import CalibrationChoices, Question
 from inferometer.asking.roof import roof_for
@@ -22,7 +22,7 @@ from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
-from inferometer.core.graph import Graph, is_generative, takes_prompt
+from inferometer.core.graph import Graph
 from inferometer.core.sizes import in_graph_names
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.money import carbon_grams
@@ -312,8 +312,7 @@ def _require_used(questions: Sequence[Question], plans: Sequence[Parallel]) -> N
 def _require_meant(graphs: Iterable[Graph], counts: Mapping[str, tuple[int | None, ...]]) -> None:
     """Refuse sizes that no model of the sweep has: every row would be there as often, with the same numbers."""
     models = tuple(graphs)
-    meant = {"prompt": takes_prompt, "generate": is_generative, "context": is_generative, "image": takes_image}
-    for name, applies in meant.items():
+    for name, applies in SIZES.items():
         given = any(count is not None for count in counts[name])
         if given and not any(applies(graph) for graph in models):
             names = ", ".join(graph.name for graph in models)

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from inferometer.core.graph import is_generative, takes_prompt
+from inferometer.asking.applicable import meaningful
 from inferometer.cost.precision import counted_precision
 from inferometer.errors import DomainError
 from inferometer.sweep.table import SweepTable, table_of
@@ -23,16 +23,8 @@ if TYPE_CHECKING:
 
 def one_by_one(question: Question, sizes: Sizes, *, details: bool) -> SweepTable:
     rows = product(sizes.batch, sizes.prompt, sizes.generate, sizes.context)
-    # A list of sizes is of all models of a sweep: what means nothing to this one is left out, as it is elsewhere.
-    reads, makes = takes_prompt(question.graph), is_generative(question.graph)
     asked = (
-        replace(
-            question.workload,
-            batch=batch,
-            prompt=prompt if reads else None,
-            generate=generate if makes else None,
-            context=context if makes else None,
-        )
+        replace(question.workload, batch=batch, prompt=prompt, generate=generate, context=context)
         for batch, prompt, generate, context in rows
     )
     return table_of([_row(replace(question, workload=each), details=details) for each in asked], details=details)
@@ -40,7 +32,8 @@ def one_by_one(question: Question, sizes: Sizes, *, details: bool) -> SweepTable
 
 def _row(question: Question, *, details: bool) -> dict[str, Any]:
     try:
-        profile = question.answer()
+        # Lists of sizes are for all models of a sweep: what means nothing to this one is left out.
+        profile = replace(question, workload=meaningful(question.workload, question.graph)).answer()
     except DomainError as error:
         workload = replace(question.workload, precision=question.basis().precision)
         return {**_inputs(question, workload), "reason": str(error)}

@@ -1,10 +1,14 @@
 """Every option of a prediction changes the answer, or is refused: none is accepted and ignored."""
 
+from dataclasses import replace
+
 import pytest
 
+from inferometer.asking.applicable import meaningful
 from inferometer.asking.ask import ask, model_graph
 from inferometer.catalog import link
 from inferometer.catalog.engines import engines
+from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Options, Speculative
 from inferometer.errors import DomainError
 from inferometer.sweep import sweep
@@ -88,3 +92,13 @@ def test_names_are_known_in_any_case():
     one = ask("LLaMA-3.2-1B", on="NVIDIA-H200", runtime="Torch-Compile", weights="INT8", kv="F16")
     other = ask("llama-3.2-1b", on="nvidia-h200", runtime="torch-compile", weights="i8", kv="f16")
     assert one.answer() == other.answer()
+
+
+def test_what_a_profile_or_a_form_states_for_all_models_is_left_out_where_it_means_nothing():
+    stated = Workload(
+        batch=2, prompt=64, generate=8, context=700, image=96, precision=Precision(weights="i8", kv="f16")
+    )
+    kept = {name: meaningful(stated, model_graph(name)) for name in (VISION, LANGUAGE, ENCODER)}
+    assert kept[VISION] == Workload(batch=2, image=96, precision=Precision(weights="i8"))
+    assert kept[LANGUAGE] == replace(stated, image=None)
+    assert kept[ENCODER] == Workload(batch=2, prompt=64, precision=Precision(weights="i8"))

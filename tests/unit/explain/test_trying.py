@@ -3,8 +3,10 @@
 import json
 import os
 import shlex
+import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -12,6 +14,8 @@ from click.testing import CliRunner
 from fakes.fake_runtime import ABLE, write_arrays
 from inferometer.bench.files import load_profile, save_profile
 from inferometer.bench.plan import Plan
+from inferometer.cli import explain as explain_module
+from inferometer.cli import progress
 from inferometer.cli.explain import _asked, command
 from inferometer.cli.profile import command as profile_command
 from inferometer.core.finding import Finding
@@ -363,3 +367,24 @@ def test_a_device_that_is_not_known_is_said(tmp_path):
     save_profile(PAIRS["compute.bound"][0], tmp_path / "p.json")
     with pytest.raises(InferometerError, match="no device named"):
         CliRunner().invoke(command, [str(tmp_path / "p.json"), "--on", "nvidia-h2000"], catch_exceptions=False)
+
+
+def test_that_there_is_nothing_to_try_is_said(monkeypatch, capsys):
+    monkeypatch.setattr("inferometer.explain.trying.require_ours", lambda _: None)
+    monkeypatch.setattr(explain_module, "_asked", lambda _: MeasureRequest(model="m.onnx", runtime="onnxruntime"))
+    explanation = SimpleNamespace(profile=None, findings=())
+    assert explain_module._measured_trials(explanation) == ()
+    assert "There is nothing to try" in capsys.readouterr().err
+    only = Finding(code="batch.small", severity="info", title="t", changes=("kv=i8",))
+    explain_module._measured_trials(SimpleNamespace(profile=None, findings=(only,)))
+    assert "None of the changes could be measured with ONNX Runtime" in capsys.readouterr().err
+
+
+def test_what_takes_long_is_said_while_it_lasts(monkeypatch):
+    said, heard = [], threading.Event()
+    monkeypatch.setattr(progress, "_say_now", lambda message: (said.append(message), heard.set()))
+    with progress.said_if_slow("Explaining …", after_s=0.0):
+        assert heard.wait(10)
+    with progress.said_if_slow("never", after_s=60.0):
+        pass
+    assert said == ["Explaining …"]

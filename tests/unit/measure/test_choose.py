@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fakes.onnx_files import one_layer
 from inferometer.catalog.engines import engines
 from inferometer.errors import MissingDependencyError, UnknownNameError
 from inferometer.measure import choose
@@ -58,8 +59,7 @@ def test_a_gpu_that_is_asked_for_is_measured_as_a_gpu_is_predicted(here):
 def test_a_file_is_measured_by_an_engine_that_opens_it(here, tmp_path):
     onnx = pytest.importorskip("onnx")
     path = tmp_path / "m.onnx"
-    empty = onnx.helper.make_graph([], "g", [], [])
-    path.write_bytes(onnx.helper.make_model(empty, ir_version=9).SerializeToString())
+    path.write_bytes(one_layer(onnx))
     here("torch-eager", "openvino", "litert")
     assert choose_runtime(str(path)).name == "openvino"
     here("torch-eager")

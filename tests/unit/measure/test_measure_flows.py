@@ -261,7 +261,7 @@ def test_an_engine_that_fails_is_not_measured_further(monkeypatch):
         monkeypatch.setattr(
             "inferometer.measure.arrays.collect", lambda *_, **__: (SimpleNamespace(failures=failures),)
         )
-        return _clean(SimpleNamespace(plan=None), SimpleNamespace(title="E"), "subject", None, None)
+        return _clean(SimpleNamespace(plan=None), SimpleNamespace(title="E"), "subject", None, tell=None, turns=None)
 
     assert clean(None).failures == ()
     with pytest.raises(MemoryError):

@@ -12,6 +12,7 @@ from inferometer.cli import bench, doctor
 from inferometer.cli.measuring import measurement_from, measuring_options, require_complete
 from inferometer.core.profile import Environment, Verification
 from inferometer.errors import DomainError, EngineError, GateError, UnitError
+from inferometer.measure.outcome import outcome_of
 from inferometer.measure.raw import Raw
 from inferometer.measure.run import MeasuredRun, MeasureRequest
 from unit.bench.profiles import noisy, run_of
@@ -98,8 +99,8 @@ def test_what_cannot_be_read_names_its_option(arguments, error):
 
 def ran(*, strict=False, environment=None, ended="done", complete=True, verification=None):
     profile = replace(run_of(noisy(1.0)), verification=verification)
-    return MeasuredRun(profiles=(profile,), graph=None, raw=Raw(ended=ended, environment=environment, error="it fell"),
-                       complete=complete, strict=strict)  # fmt: skip
+    raw = Raw(ended=ended, environment=environment, error="it fell")
+    return outcome_of(MeasuredRun(profiles=(profile,), graph=None, raw=raw, complete=complete, strict=strict))
 
 
 def test_strict_ends_with_an_error_where_the_machine_was_disturbed():

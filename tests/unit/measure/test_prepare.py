@@ -5,6 +5,7 @@ import json
 import pytest
 
 from fakes.fake_runtime import FakeRuntime
+from fakes.onnx_files import one_layer
 from inferometer.errors import FormatError
 from inferometer.measure.prepare import SyntheticWeights, prepare_model
 from inferometer.readers.resolve import read
@@ -77,8 +78,7 @@ def test_a_runtime_that_makes_weights_itself_gets_ours_where_they_must_be_the_sa
 def test_a_format_the_runtime_does_not_open_names_those_that_do(tmp_path):
     path = tmp_path / "m.onnx"
     onnx = pytest.importorskip("onnx")
-    graph = onnx.helper.make_graph([], "g", [], [])
-    path.write_bytes(onnx.helper.make_model(graph, ir_version=9).SerializeToString())
+    path.write_bytes(one_layer(onnx))
     with pytest.raises(FormatError, match="has the format onnx, and the runtime fake opens gguf") as caught:
         prepare_model(str(path), opens("gguf"), SyntheticWeights(folder=tmp_path))
     assert "onnxruntime" in caught.value.remedy
