@@ -13,13 +13,12 @@ if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.graph import Graph, Op
 
-_ASKED = frozenset({"tflite", "openvino"})  # formats of which an engine needs to be told
-
 
 def file_nodes(graph: Graph, binding: Binding) -> tuple[FileNode, ...]:
-    if graph.metadata.get("format") not in _ASKED:
-        return ()
-    return tuple(_node(op, binding) for _, op in graph.ops())
+    """Empty for a format that lists no operators: weights alone, or a config."""
+    ops = [op for _, op in graph.ops()]
+    listed = all(op.source_type for op in ops) and all(block.count == 1 for block in graph.blocks)
+    return tuple(_node(op, binding) for op in ops) if listed else ()
 
 
 def _node(op: Op, binding: Binding) -> FileNode:

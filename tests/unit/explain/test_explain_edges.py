@@ -8,6 +8,7 @@ import pytest
 
 from inferometer.asking.gains import Gain
 from inferometer.core.finding import Finding
+from inferometer.core.graph import Graph
 from inferometer.core.profile import CalibrationMark, DeviceFacts, Environment, JudgedBy, Phase, Provenance
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.errors import DomainError, FormatError, UnknownNameError
@@ -130,7 +131,7 @@ def test_a_headline_says_how_far_from_the_floor_and_what_the_time_is_spent_on():
     )  # fmt: skip
     made = profile(forward(computing(0.75), op("odd", "custom", 0.25), floor_s=0.5))
     assert _headline(case_of(made, CPU)) == (
-        "A forward pass takes 1 s, but 50% of its ops are ones whose work is not known."
+        "A forward pass takes 1 s, but 50% of it is in ops whose work is not known."
     )  # fmt: skip
     bare = replace(made, phases=(replace(made.phases[0], floor_s=None, ops=()),))
     assert _headline(case_of(bare, None)) == "A forward pass takes 1 s."
@@ -253,17 +254,18 @@ def test_the_device_behind_a_profile_is_named_judged_or_in_the_catalog():
 
 def test_the_question_behind_a_profile_is_the_one_it_answers():
     made = replace(profile(forward(computing(1.0)), environment=Environment(threads=3)), runtime="someone's")
-    question, notes = _question_behind(made, "graph", CPU, roof="roof", sizes={"n": 2})
+    graph = Graph(name="m", blocks=())
+    question, notes = _question_behind(made, graph, CPU, roof="roof", sizes={"n": 2})
     assert notes == ("someone's has no engine descriptor: it is predicted as an ideal engine.",)
-    assert (question.runtime, question.graph, question.device, question.roof) == ("ideal", "graph", CPU, "roof")
+    assert (question.runtime, question.graph, question.device, question.roof) == ("ideal", graph, CPU, "roof")
     assert (question.threads, question.options.sizes, question.workload) == (3, {"n": 2}, made.workload)
     assert question.calibrated
     judged = replace(made, judged_by=JudgedBy(device=CPU))
-    assert _question_behind(judged, "graph", CPU, roof=None, sizes={})[0].calibrated, (
+    assert _question_behind(judged, graph, CPU, roof=None, sizes={})[0].calibrated, (
         "a measurement is judged by the newest"
     )
     predicted = replace(made, kind="predicted", runtime=None, judged_by=JudgedBy(device=CPU))
-    question, notes = _question_behind(predicted, "graph", CPU, roof=None, sizes={})
+    question, notes = _question_behind(predicted, graph, CPU, roof=None, sizes={})
     assert (question.calibrated, notes) == (False, ())
 
 

@@ -98,8 +98,8 @@ def test_what_cannot_be_read_names_its_option(arguments, error):
 
 
 def ran(*, strict=False, environment=None, ended="done", complete=True, verification=None):
-    profile = replace(run_of(noisy(1.0)), verification=verification)
-    raw = Raw(ended=ended, environment=environment, error="it fell")
+    profile = replace(run_of(noisy(1.0)), verification=verification, environment=environment)
+    raw = Raw(ended=ended, error="it fell")
     return outcome_of(MeasuredRun(profiles=(profile,), graph=None, raw=raw, complete=complete, strict=strict))
 
 
