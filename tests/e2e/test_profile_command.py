@@ -173,7 +173,7 @@ def said(result, code, *words):
         (["relu.onnx", "--runtime", "litert"], ["has the format onnx", "litert opens tflite", "onnxruntime"]),
         (["relu.onnx", "--runtime", "troubled:NOPE"], ["'troubled:NOPE' cannot be loaded", "MODULE:ATTRIBUTE"]),
         (["relu.onnx", "--prompt", "x"], ["--prompt is 'x'", "whole numbers"]),
-        (["relu.onnx", "--size", "height=3"], ["no size 'height'", "Its sizes"]),
+        (["relu.onnx", "--size", "height=3"], ["no size 'height'", "Its open sizes"]),
         (["relu.onnx", "--timeout", "soon"], ["'soon' is not a quantity"]),
         (["relu.onnx", "--runs", "0"], ["runs must be"]),
         (["relu.onnx", "--text", "hello"], ["generates no text", "--text"]),

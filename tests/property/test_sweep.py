@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
+from inferometer.asking.applicable import SIZES, meaningful
 from inferometer.catalog import device as device_named
 from inferometer.catalog.files import rows_of
 from inferometer.core.profile import Headline
@@ -87,14 +88,16 @@ def predictions(axes, options, *, calibrated):
                 batch=batch, prompt=prompt, generate=generate, context=context, tp=tp, pp=pp, dp=dp,
                 calibrated=calibrated,
             )  # fmt: skip
-            yield replace(asked, options=options).answer()
+            meant = meaningful(asked.workload, asked.graph)  # several models have the same sizes
+            yield replace(asked, options=options, workload=meant).answer()
         except DomainError as error:
             yield error
 
 
 def swept(axes, **how):
     values = {"models": [graph(name) for name in axes["models"]], "devices": [*map(device_named, axes["devices"])]}
-    with patch("inferometer.sweep.grid._require_used"):  # rows are compared whether or not all options are used
+    # Rows are compared whether or not all options and sizes are used.
+    with patch("inferometer.sweep.grid._require_used"), patch("inferometer.sweep.grid._require_meant"):
         study = study_of({**axes, **values}, **how)
     rows = run_study(study)
     assert len(rows) == len(study)
@@ -163,12 +166,16 @@ def test_a_row_of_a_dense_grid_is_the_summary_of_its_prediction(  # noqa: PLR091
 ):
     """More rows of a combination than are computed together with other combinations: the closed forms, and tables."""
     asked = {"batch": [1, 2, 3, *range(4, 75, 2), 1000], "context": [0, *range(1, 2000, 100)]}
-    axes = ONE | {"models": [model], "devices": [device], "tp": [tp], "weights": [weights], "prompt": [100], **asked}
+    meant = {name: sizes if name == "batch" or SIZES[name](graph(model)) else [None] for name, sizes in asked.items()}
+    prompt = [100] if SIZES["prompt"](graph(model)) else [None]
+    axes = ONE | {"models": [model], "devices": [device], "tp": [tp], "weights": [weights], "prompt": prompt, **meant}
     rows = swept(axes, calibrated=calibrated, details=details)
     for place in places:
-        batch, context = (asked[name][at] for name, at in zip(asked, divmod(place, 21), strict=True))
+        at = divmod(place, 21) if len(meant["context"]) > 1 else (place // 21, 0)
+        batch, context = (meant[name][each] for name, each in zip(meant, at, strict=True))
         (found,) = predictions(axes | {"batch": [batch], "context": [context]}, Options(), calibrated=calibrated)
-        require_same(next(rows.take([place]).records()), found, details=details)
+        row = at[0] * len(meant["context"]) + at[1]
+        require_same(next(rows.take([row]).records()), found, details=details)
 
 
 def told(profile):

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from inferometer.core.job import Verb
 
 V = TypeVar("V")
-_OWN = frozenset({"model", "runtime", "workload", "plan", "command"})  # fields of a request that a job has itself
+# Fields of a request that a job has itself, and the address of two models that take turns on one machine.
+_OWN = frozenset({"model", "runtime", "workload", "plan", "command", "turns"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
