@@ -80,17 +80,18 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
     graph, options = questions[0].graph, questions[0].options
     asked, bases = asked_of(graph, sizes, options), [question.basis() for question in questions]
     prompt = sizes.prompt[0] if encodes_prompt(graph) else None  # a plan depends on it where an encoder reads it
-    refused: dict[int, str] = {}
+    foreign, refused = _of_other_engines(questions), dict[int, str]()
     groups: dict[tuple[int, Parallel], list[Member]] = {}
     layouts: dict[tuple[int, Workload], Layout] = {}
     for place, (question, basis) in enumerate(zip(questions, bases, strict=True)):
+        if place in foreign:
+            continue
         workload = question.workload
         if basis.precision is not workload.precision or prompt is not None:
             workload = replace(workload, precision=basis.precision, prompt=prompt)
         effects = require_effects(question.runtime)
         key = (id(effects), workload)
         try:
-            require_formats(question)
             if (layout := layouts.get(key)) is None:
                 layout = layouts[key] = make_layout(graph, effects=effects, workload=workload, options=options)
             ready = on_device(layout, basis.device, options=options, calibration=basis.calibration)
@@ -110,8 +111,23 @@ def _answer(questions: Sequence[Question], sizes: Sizes, *, details: bool, dense
         results += found
         late |= reasons
         unshared |= {member.place: reason for member in members for reason in group.shares.reasons}
-    against = [_placed(reasons, (len(questions), *asked.shape)) for reasons in (refused, unshared, late) if reasons]
-    return _assembled(questions, bases, asked, results, (*asked.reasons, *against), details=details)
+    before, *after = (
+        [_placed(reasons, (len(questions), *asked.shape))] if reasons else []
+        for reasons in (foreign, refused, unshared, late)
+    )
+    against = (*before, *asked.reasons, *(reason for found in after for reason in found))
+    return _assembled(questions, bases, asked, results, against, details=details)
+
+
+def _of_other_engines(questions: Sequence[Question]) -> dict[int, str]:
+    """By place, why a question asks for a format that its engine has no kernels for: what is looked at first."""
+    reasons: dict[int, str] = {}
+    for place, question in enumerate(questions):
+        try:
+            require_formats(question)
+        except DomainError as error:
+            reasons[place] = str(error)
+    return reasons
 
 
 def _placed(reasons: Mapping[int, Any], shape: tuple[int, ...]) -> Any:
