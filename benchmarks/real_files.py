@@ -185,7 +185,9 @@ def summary(rows):
     exact = sum(isclose(facts["counted"], 1.0, rel_tol=1e-6) for facts in once)
     single = sum(facts["apart"] is not None and facts["apart"] >= ENOUGH for facts in once)
     yield f"{exact} of {len(once)} count every FLOP once; in {single}, {ENOUGH:.0%} of it is in rows of one product."
-    yield f"{sum(facts['closes'] for facts in ran)} of {len(ran)} sums close."
+    judged = [facts["floor_held"] for facts in ran if facts["floor_held"] is not None]
+    closed = sum(facts["closes"] for facts in ran)
+    yield f"{sum(judged)} of {len(judged)} took no less than their floor; {closed} of {len(ran)} sums close."
 
 
 def _roof():
