@@ -106,7 +106,8 @@ def measured(path, graph, runtime, sizes, inputs):
             if phase.name == "forward"
         )  # fmt: skip
     except InferometerError as error:
-        return {"refused": " ".join(str(error.message).split())[-300:]}
+        words = str(error.message).replace(str(path), path.name)  # where it was unpacked is nobody's business
+        return {"refused": " ".join(words.split())[-300:]}
     return facts_of(forward, {op.name for _, op in graph.ops() if op.kind in PRODUCTS})
 
 
