@@ -18,7 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OURS = sorted(rows_of("engines").by_name)
 RUN = sorted(PROJECT["entry-points"]["inferometer.runtimes"])
 # Who may write an engine's name: those that are an engine, read its files, or show an example of it.
-NAMING = ("runtimes/", "importers/", "readers/openvino/", "accuracy/targets.py", "cli/demo.py")
+NAMING = ("runtimes/", "importers/", "readers/openvino/", "providers/adb/", "accuracy/targets.py", "cli/demo.py")
 
 
 def test_every_runtime_of_ours_has_a_descriptor_and_every_other_row_runs_nothing():

@@ -298,12 +298,12 @@ def test_last_is_the_last_that_finished(store):
     assert [store.resolve(name) for name in ("last", "last~0", "last~1", "last~2")] == [
         finished[2], finished[2], finished[1], finished[0],
     ]  # fmt: skip
-    with pytest.raises(UnknownNameError):
+    with pytest.raises(DomainError, match="no last~3: 3 runs have finished"):
         store.resolve("last~3")
 
 
-def test_last_of_nothing_is_unknown(store):
-    with pytest.raises(UnknownNameError):
+def test_of_nothing_there_is_no_last(store):
+    with pytest.raises(DomainError, match="no run has finished yet"):
         store.get("last")
 
 

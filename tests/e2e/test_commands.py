@@ -154,15 +154,19 @@ def test_every_answer_has_every_form(answered, arguments, form):
         ),
         (
             ("predict", "resnet50", "--on", "nvidia-t4", "--per-second", "3"),
-            "--per-second changes nothing",
+            "has no battery in its row",
             "--battery",
         ),
         (
             ("predict", "resnet50", "--on", "nvidia-t4", "--acceptance", "0.5"),
-            "--acceptance changes nothing",
+            "are of a draft, and none is given",
             "--draft",
         ),
-        (("predict", "resnet50", "--on", "nvidia-t4", "--link", "infiniband-ndr"), "--link changes nothing", "--tp"),
+        (
+            ("predict", "resnet50", "--on", "nvidia-t4", "--link", "infiniband-ndr"),
+            "Nothing crosses a link",
+            "tp, pp, ep",
+        ),
         (("accuracy", "--runtime", "torch-compil"), "no runtime with measured cases", "torch-compile"),
         (("devices", "--format", "xml"), "'xml' is not one of", "--help"),
         (("devices", "show"), "Missing argument", "--help"),

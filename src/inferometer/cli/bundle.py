@@ -10,6 +10,7 @@ import click
 from inferometer.cli.elsewhere import outcome_from, say_how_to_carry
 from inferometer.cli.measuring import MeasuringOptions, measurement_from, measuring_options, record, require_complete
 from inferometer.cli.options import format_option
+from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.cli.subcommands import ListingGroup
 from inferometer.errors import InferometerError
@@ -35,7 +36,7 @@ def command() -> None:
 
 @command.command("create")
 @click.argument("model")
-@click.option("-o", "--out", required=True, type=click.Path(path_type=Path), metavar="FILE.zip", help="The bundle.")
+@click.option("-o", "--out", required=True, type=OutputFile(), metavar="FILE.zip", help="The bundle.")
 @click.option("--target", default="here", metavar="TARGET", help="The device: linux-x86_64-cp312, macos-arm64-cp313 …")
 @click.option("--leave", multiple=True, metavar="PACKAGE", help=_LEAVE)
 @click.option("--text", "words", metavar="TEXT", help="Use this text as the prompt, not random tokens.")
@@ -73,7 +74,7 @@ def create(
 
 @command.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Of a calibration: where to save it.")
+@click.option("--out", type=OutputFile(folders=True), metavar="FILE", help="Of a calibration: where to save it.")
 @storing_options
 @format_option
 def import_result(file: Path, out: Path | None, form: str, **options: Unpack[StoringOptions]) -> None:

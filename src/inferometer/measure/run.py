@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from inferometer.measure.tolerance import Formats, Tolerance
 
 _TEXT_PLAN = Plan(runs=5, seconds=2.0, seconds_at_most=60.0)
+_IMAGE_AXES = 4
 _ARRAY_PLAN = Plan(runs=30, seconds=1.0, seconds_at_most=30.0)
 _LOG_LINES = 6  # of an engine's log that are shown with an error
 
@@ -343,7 +344,7 @@ def _order(
         context=max((case.prompt + case.generate + case.depth for case in text), default=None),
         batch=workload.batch,
         seed=request.seed,
-        shapes=input_shapes(prepared.graph, binding),
+        shapes=_fed_shapes(prepared, binding),
         nodes=file_nodes(prepared.graph, binding) if request.shape and not prepared.text else (),
         options=request.options,
     )
@@ -361,6 +362,17 @@ def _order(
         seed=request.seed,
         turns=request.turns,
     )
+
+
+def _fed_shapes(prepared: PreparedModel, binding: Binding) -> dict[str, tuple[int, ...]]:
+    """The inputs' shapes in the file. In a TFLite file that was made of a graph, images have their channels last."""
+    shapes = input_shapes(prepared.graph, binding)
+    if prepared.precision is None or prepared.format != "tflite":
+        return shapes
+    return {
+        name: (*shape[:1], *shape[2:], shape[1]) if len(shape) == _IMAGE_AXES else shape
+        for name, shape in shapes.items()
+    }
 
 
 def _of_case(subject: MeasuredSubject, case: TextOrder | None, raw: Raw) -> MeasuredSubject:

@@ -36,7 +36,7 @@ def test_a_noisy_equal_pair_is_undecided_and_says_how_many_runs_would_tell():
     found = judge(noisy(1.0, spread=0.2, seed=3), noisy(1.0, spread=0.2, seed=4))
     assert found.verdict == "undecided"
     assert found.evidence.runs_needed > 1000
-    assert f"about {found.evidence.runs_needed} runs per side would find 1 %" in found.reason
+    assert f"about {found.evidence.runs_needed:,} runs per side would find 1 %" in found.reason
     assert found.evidence.detectable > 0.05
 
 

@@ -343,7 +343,7 @@ def test_a_reader_is_told_what_was_not_as_planned():
     odd = measurement(settled=False, complete=False, discarded=2, calls=3)
     assert odd.notes == (
         "2 runs were disturbed and repeated", "stopped at a limit before the 3 runs and 2 s that were wanted at least",
-        "the times were not steady after 1 warm-up runs", "each sample is the mean of 3 calls",
+        "the times were not steady after 1 warm-up run", "each sample is the mean of 3 calls",
     )  # fmt: skip
 
 
