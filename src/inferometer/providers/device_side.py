@@ -26,7 +26,7 @@ import time
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ def look_around(root: str, packages: Sequence[str], hashes: Sequence[str], keys:
         "system": sys.platform,
         "machine": platform.machine(),
         "libc": [libc, libc_version],
-        "pip": find_spec("pip") is not None,
+        "pip": PathFinder.find_spec("pip") is not None,  # setuptools forgets its distutils if pip is asked for aloud
         "free_bytes": shutil.disk_usage(place).free,
         "packages": {name: _version(name) for name in packages},
         "missing": [sha256 for sha256 in hashes if not artifact_path(place, sha256).is_file()],
