@@ -6,7 +6,9 @@ brings its own: the object behind its entry point has an attribute `engine`, a d
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from inferometer import settings
 from inferometer.catalog.files import row_named, rows_of
 from inferometer.catalog.load import CatalogRow, read_rows
-from inferometer.core.device import UNITS
+from inferometer.core.device import UNITS, Sourced
 from inferometer.core.dtype import dtype
 from inferometer.core.engine import (
     AttentionPath,
@@ -27,7 +29,9 @@ from inferometer.core.engine import (
     Overheads,
     Probing,
     RuntimeEffects,
+    ServingRules,
     SmallFormats,
+    StepCosts,
     Use,
 )
 from inferometer.core.graph import is_generative
@@ -46,10 +50,11 @@ _LAST = 1000  # behind every engine that has a rank
 _BIG = frozenset({"server", "workstation", "desktop"})  # kinds of machine whose GPU has CUDA graphs, if not Apple's
 _EFFECTS = (
     "title", "execution", "fusion", "fused", "attention", "cache", "cache_moves", "repeat_moves", "passes",
-    "arithmetic", "instead", "expanded", "logits", "first_run", "notes", *UNITS,
+    "arithmetic", "instead", "expanded", "merged", "unquantised", "logits", "winograd", "first_run", "notes", *UNITS,
 )  # fmt: skip
 _KEYS = (
-    "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", *_EFFECTS,
+    "opens", "packages", "module", "extra", "rank", "first_for", "small", "calibrated", "compiled_by", "serving",
+    *_EFFECTS,
 )  # fmt: skip
 
 
@@ -132,7 +137,8 @@ def read_engine(file: Path, name: str) -> EngineDescriptor:
 def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = None) -> tuple[str, ...]:  # noqa: A002 - what formats are called everywhere
     """The engines for such a model on such a device, the likeliest first.
 
-    Compiled PyTorch on a data centre's or a desk's GPU, but not on Apple's, which has no CUDA graphs. Elsewhere
+    vLLM for models that make tokens on a data centre's GPU. Compiled PyTorch for others, and on a desk's GPU, but not
+    on Apple's, which has no CUDA graphs. Elsewhere
     llama.cpp for models that make tokens and ONNX Runtime for others; an NPU or TPU, whose software has no row, is
     taken as ideal. Engines that open the `format` of a file come before those that do not; a bare config is no file,
     since its weights are made up in whatever format an engine opens.
@@ -145,19 +151,25 @@ def ranked_engines(device: Device, *, makes_tokens: bool, format: str | None = N
 @cache
 def _ranked(use: Use, file: str | None, folders: tuple[Path, ...]) -> tuple[str, ...]:  # noqa: ARG001 - as above
     """Without a file no plug-in is looked for: listing what is installed takes longer than a prediction."""
+    uses: tuple[Use, ...] = ("served", "gpu") if use == "served" else (use,)  # what serves need not run here
 
-    def order(each: EngineDescriptor) -> tuple[bool, bool, int, int]:
+    def order(each: EngineDescriptor) -> tuple[bool, int, int, int]:
         place = each.opens.index(file) if file in each.opens else 0
-        return (file not in each.opens, use not in each.first_for, place, _LAST if each.rank is None else each.rank)
+        first = next((number for number, wanted in enumerate(uses) if wanted in each.first_for), len(uses))
+        return (file not in each.opens, first, place, _LAST if each.rank is None else each.rank)
 
     candidates = [engine(name) for name in rows_of("engines").by_name] if file is None else engines().values()
-    able = (each for each in candidates if each.rank is not None or use in each.first_for or file in each.opens)
+    able = (
+        each
+        for each in candidates
+        if each.rank is not None or not each.first_for.isdisjoint(uses) or file in each.opens
+    )
     return tuple(each.name for each in sorted(able, key=order))
 
 
 def _use(device: Device, *, makes_tokens: bool) -> Use:
     if device.unit == "gpu" and device.vendor != "Apple" and device.kind in _BIG:
-        return "gpu"
+        return "served" if makes_tokens and device.kind == "server" else "gpu"
     if device.unit not in {"cpu", "gpu"}:
         return "accelerator"
     return "tokens" if makes_tokens else "arrays"
@@ -210,7 +222,85 @@ def _descriptor(row: CatalogRow) -> EngineDescriptor:
         calibrated_in=probing.text("format"),
         by_weights=_by_weights(probing),
         compiled_by=row.text("compiled_by"),
+        serving=_serving(row.inner("serving")) if "serving" in row.fields else None,
     )
+
+
+def _serving(row: CatalogRow) -> ServingRules:
+    row.allow(
+        "tables", "version", "step_tokens", "most_sequences", "small_step_tokens", "small_sequences", "large",
+        "block_tokens", "captured_up_to", "mixed", "memory_share", "context", "graphs", "costs",
+    )  # fmt: skip
+    costs = sorted((_step_costs(part) for part in row.inners("costs")), key=lambda each: version_numbers(each.since))
+    return ServingRules(
+        tables=row.required_text("tables"),
+        version=row.required_text("version"),
+        step_tokens=row.whole("step_tokens") or 8192,
+        most_sequences=row.whole("most_sequences") or 256,
+        small_step_tokens=row.whole("small_step_tokens") or 2048,
+        small_sequences=row.whole("small_sequences") or 256,
+        large_bytes=_required(row, "large", "B"),
+        block_tokens=row.whole("block_tokens") or 16,
+        captured_up_to=row.whole("captured_up_to") or 512,
+        mixed=row.text("mixed") == "yes",
+        memory_share=_required(row, "memory_share", "1"),
+        context_bytes=_required(row, "context", "B"),
+        graph_bytes=_required(row, "graphs", "B"),
+        costs=tuple(costs),
+    )
+
+
+def _step_costs(row: CatalogRow) -> StepCosts:
+    row.allow(
+        "since",
+        "devices",
+        "step",
+        "sequence",
+        "prompt",
+        "kernels",
+        "kernels_prompt",
+        "together",
+        "ttft_spread",
+        "tpot_spread",
+        "batch_spread",
+    )
+    return StepCosts(
+        since=row.required_text("since"),
+        devices=row.names("devices"),
+        step_s=_required(row, "step", "s"),
+        sequence_s=_required(row, "sequence", "s"),
+        prompt_s=_required(row, "prompt", "s"),
+        kernels=_required(row, "kernels", "1"),
+        kernels_prompt=_required(row, "kernels_prompt", "1"),
+        together=_required(row, "together", "1"),
+        ttft_spread=_required(row, "ttft_spread", "1"),
+        tpot_spread=_required(row, "tpot_spread", "1"),
+        batch_spread=_required(row, "batch_spread", "1"),
+    )
+
+
+def _required(row: CatalogRow, key: str, unit: str) -> Sourced:
+    number = row.number(key, unit)
+    if number is None:
+        raise row.place.at(key).error("is missing.")
+    return number
+
+
+def version_numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version in order, to compare two: 0.8.5.post1 → (0, 8, 5, 1)."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:4])
+
+
+def costs_of(rules: ServingRules, version: str | None = None, device: str = "") -> StepCosts:
+    """What holds from the newest version on that is not newer than the one asked for; of an older one the oldest.
+
+    Costs that name the device come before those of every device.
+    """
+    asked = version_numbers(version or rules.version)
+    named = [costs for costs in rules.costs if any(fnmatchcase(device, pattern) for pattern in costs.devices)]
+    fitting = named or [costs for costs in rules.costs if not costs.devices]
+    older = [costs for costs in fitting if version_numbers(costs.since) <= asked]
+    return older[-1] if older else fitting[0]
 
 
 def _by_weights(row: CatalogRow) -> Precision | None:
@@ -236,7 +326,10 @@ def _effects(row: CatalogRow) -> RuntimeEffects:
         arithmetic=_arithmetic(row.inner("arithmetic")),
         instead=_arithmetic(row.inner("instead")),
         expanded=frozenset(dtype(name).name for name in row.names("expanded")),
+        merged=tuple(tuple(group.split("+")) for group in row.names("merged")),
+        unquantised=row.names("unquantised"),
         logits=_one_of(row, "logits", LogitsPath),
+        winograd=row.number("winograd", "1"),
         overheads={unit: _overheads(row.inner(unit)) for unit in UNITS if unit in row.fields},
         first_run=row.number("first_run", "s"),
         notes=row.text("notes"),

@@ -21,7 +21,7 @@ _COMMANDS = {
 
 
 def rows_of(kind: str) -> CatalogRows:
-    """The rows of one kind: devices, models, links, instances, grids, pue, levels, dtypes."""
+    """The rows of one kind: devices, models, links, instances, grids, pue, levels, dtypes, cores, usable."""
     return _rows(kind, settings.catalog_folders())
 
 
@@ -62,6 +62,16 @@ def rows_with(kind: str, word: str) -> CatalogRows:
     return _with(kind, word, settings.catalog_folders())
 
 
+def own_texts(kind: str) -> list[str]:
+    """The text of the built-in files of a kind, for those who need a few of its lines and no parser."""
+    return [_text(file) for file in _own(kind)]
+
+
+def rows_of_users(kind: str) -> Iterable[CatalogRow]:
+    """The rows of the folders that the user names."""
+    return read_rows(_theirs(settings.catalog_folders()), kind).by_name.values()
+
+
 @cache
 def _with(kind: str, word: str, folders: tuple[Path, ...]) -> CatalogRows:
     own = [(file, text) for file in _own(kind) if word in (text := _text(file))]
@@ -94,6 +104,8 @@ _FILES = {
     "pue": "grids.toml",
     "levels": "hierarchy.toml",
     "dtypes": "dtypes.toml",
+    "cores": "cores.toml",
+    "usable": "usable.toml",
 }
 
 

@@ -1,22 +1,26 @@
 """Device and link rows → `Device`, `Link`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
 from inferometer import settings
+from inferometer.catalog.cores import groups_of, peaks_of
 from inferometer.catalog.files import all_of, one_named, row_named
 from inferometer.catalog.load import CatalogRow, did_you_mean, read_rows
+from inferometer.catalog.usable import usable_by_rule
 from inferometer.core.device import UNITS, Device, DeviceShares, Link, Memory, Sourced, Unit, is_local
 from inferometer.core.dtype import DTYPES
-from inferometer.errors import CatalogError
+from inferometer.errors import CatalogError, UnknownNameError
 
 _KEYS = (
-    "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "clock", "launch",
-    "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
+    "title", "vendor", "unit", "kind", "family", "chip", "aliases", "year", "peaks", "cores", "core_groups",
+    "clock", "launch", "power", "energy", "price", "links", "storage", "utilisation", "notes", "memory",
 )  # fmt: skip
 _ENDS = {"host": "its own link to the host", "peer": "its own link to another", "network": "its own network"}
+_TRANSFERS = re.compile(r"-(\d{3,5})\b")
 
 
 def devices() -> Mapping[str, Device]:
@@ -40,7 +44,22 @@ def device(name: str) -> Device:
 
 @cache
 def _named(name: str, folders: tuple[Path, ...]) -> Device:  # noqa: ARG001 - they decide on the rows
-    return one_named("devices", name, device_from_row, what="device", also=("local",))
+    try:
+        return one_named("devices", name, device_from_row, what="device", also=("local",))
+    except UnknownNameError:
+        meant = _rows_meant(name)
+        if not meant:
+            raise
+        listing = f"In the catalog that is {' or '.join(meant)}."
+        raise UnknownNameError("device", name, (), listing=listing) from None
+
+
+def _rows_meant(name: str) -> list[str]:
+    """Rows that a published name may mean, one of each unit: they are told, and never taken."""
+    from inferometer.catalog.names import match_device  # noqa: PLC0415 - its table is read for names that no row has
+
+    found = (match_device(name.replace("-", " "), unit) for unit in UNITS)
+    return list(dict.fromkeys(match.device for match in found if match and isinstance(match.device, str)))
 
 
 def device_from_row(row: CatalogRow) -> Device:
@@ -51,6 +70,8 @@ def device_from_row(row: CatalogRow) -> Device:
     per_flop, per_byte = _operation_energy(row.inner("energy"))
     price = row.inner("price")
     price.allow("list")
+    stated = groups_of(row)
+    groups = tuple(group for group, _ in stated)
     return Device(
         name=row.name,
         title=row.required_text("title"),
@@ -61,15 +82,16 @@ def device_from_row(row: CatalogRow) -> Device:
         chip=row.text("chip"),
         aliases=row.names("aliases"),
         year=row.whole("year"),
-        peaks=_peaks(row.inner("peaks")),
-        memories=tuple(_memory(part) for part in row.inners("memory")),
+        peaks={**peaks_of(stated), **_peaks(row.inner("peaks"))},
+        memories=tuple(_memory(part, row) for part in row.inners("memory")),
         host_link=_linked(connected, "host"),
         peer_link=_linked(connected, "peer"),
         network_link=_linked(connected, "network"),
         storage_bytes_per_s=row.number("storage", "B/s"),
         shares=_shares(row.inner("utilisation")),
-        cores=row.number("cores", "1"),
-        clock_hz=row.number("clock", "Hz"),
+        cores=row.number("cores", "1") or _counted(row, sum(group.count for group in groups), "core_groups"),
+        core_groups=groups,
+        clock_hz=row.number("clock", "Hz") or _counted(row, groups[0].clock_hz if groups else 0.0, "core_groups"),
         launch_s=row.number("launch", "s"),
         power_w=power.number("tdp", "W"),
         idle_w=power.number("idle", "W"),
@@ -103,14 +125,21 @@ def _peaks(row: CatalogRow) -> dict[str, Sourced]:
     return peaks
 
 
-def _memory(row: CatalogRow) -> Memory:
-    row.allow("level", "kind", "capacity", "bandwidth", "latency")
+def _counted(row: CatalogRow, value: float, stated_in: str, note: str | None = None) -> Sourced | None:
+    """A number that follows from what the row states elsewhere, with the row's source; None where it is 0."""
+    return row.sourced(value, {"note": note} if note else {}, row.place.at(stated_in)) if value else None
+
+
+def _memory(part: CatalogRow, row: CatalogRow) -> Memory:
+    part.allow("level", "kind", "bits", "capacity", "usable", "bandwidth", "latency")
+    level, capacity = part.required_text("level"), part.number("capacity", "B")
     return Memory(
-        level=row.required_text("level"),
-        kind=row.text("kind"),
-        capacity_bytes=row.number("capacity", "B"),
-        bandwidth_bytes_per_s=row.number("bandwidth", "B/s"),
-        latency_s=row.number("latency", "s"),
+        level=level,
+        kind=part.text("kind"),
+        capacity_bytes=capacity,
+        usable_bytes=part.number("usable", "B") or usable_by_rule(row, level, capacity),
+        bandwidth_bytes_per_s=part.number("bandwidth", "B/s") or _bus_rate(part),
+        latency_s=part.number("latency", "s"),
     )
 
 
@@ -131,6 +160,19 @@ def _operation_energy(row: CatalogRow) -> tuple[Sourced | None, Sourced | None]:
     if (per_flop is None) != (per_byte is None):
         raise row.place.error("has one of flop and byte.", remedy="Give both: they are counted together.")
     return per_flop, per_byte
+
+
+def _bus_rate(part: CatalogRow) -> Sourced | None:
+    """Transfers a second × the width of the bus: `kind = "LPDDR5X-8533"` on `bits = 64` moves 68.3 GB/s."""
+    bits = part.whole("bits")
+    if bits is None:
+        return None
+    rate = _TRANSFERS.search(part.text("kind") or "")
+    if rate is None:
+        raise part.place.at("bits").error(
+            "needs a kind that ends in its million transfers a second, as LPDDR5X-8533 does."
+        )
+    return _counted(part, int(rate[1]) * 1e6 * bits / 8, "bits", f"computed: {rate[1]} MT/s × {bits} bits")
 
 
 def _linked(row: CatalogRow, end: str) -> Link | None:

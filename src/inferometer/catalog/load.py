@@ -6,6 +6,7 @@ A number is text with a unit (`"4.8 TB/s"`) that takes its row's source, or a ta
 
 import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,9 @@ class CatalogRow:
 
     def inner(self, key: str) -> "CatalogRow":
         """A table inside the row; it speaks with the row's default source."""
-        value = self.fields.get(key, {})
+        if key not in self.fields:
+            return _NO_ROW  # most tables of most rows: one for all of them
+        value = self.fields[key]
         if not isinstance(value, dict):
             raise self.place.at(key).error(f"must be a table, and is {value!r}.")
         return self._part(value, self.place.at(key))
@@ -102,9 +105,10 @@ class CatalogRow:
         value = _value(table.get("value"), unit, place)
         if value < 0 or (below is not None and value > below):
             raise place.error(f"{table['value']!r} is out of range.")
-        return self._sourced(value, table, place)
+        return self.sourced(value, table, place)
 
-    def _sourced(self, value: float, table: Mapping[str, Any], place: Place) -> Sourced:
+    def sourced(self, value: float, table: Mapping[str, Any], place: Place) -> Sourced:
+        """A value with what its table says of it, and otherwise what its row says."""
         key = table.get("source", self.fields.get("source"))
         if key is None:
             raise place.error("has no source, and its row has none.", remedy="Every number says where it comes from.")
@@ -118,6 +122,9 @@ class CatalogRow:
         if not isinstance(date, str):
             raise place.error("has no date, and its source has none.")
         return Sourced(value=value, origin=origin, source=_cite(source), date=date, note=table.get("note"))
+
+
+_NO_ROW = CatalogRow(name="", place=Place(file="", key=""), fields={}, sources={})
 
 
 @frozen
@@ -207,9 +214,15 @@ def _value(stated: Any, unit: str, place: Place) -> float:
     if not isinstance(stated, str):
         raise place.error(f"must be text with a unit such as '12 {unit}', and is {stated!r}.")
     try:
-        return parse_quantity(stated, unit, bare=unit == "1")
+        return _parsed(stated, unit)
     except UnitError as error:
         raise place.error(error.message, remedy=error.remedy) from None
+
+
+@cache
+def _parsed(text: str, unit: str) -> float:
+    """Rows repeat themselves: a thousand devices have some hundred different sizes, clocks and powers."""
+    return parse_quantity(text, unit, bare=unit == "1")
 
 
 def _cite(source: Mapping[str, str]) -> str:

@@ -5,13 +5,14 @@ reports; their peaks are unknown until they are measured, so they are absent.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 
 from inferometer.catalog.detect import Host, detect_host
 from inferometer.catalog.detect.host import Gpu
-from inferometer.catalog.files import rows_of
+from inferometer.catalog.files import rows_with
+from inferometer.catalog.load import CatalogRow
 from inferometer.core.device import LOCAL, Device, Memory, Sourced
 from inferometer.errors import UnknownNameError
 
@@ -136,21 +137,22 @@ def _words(name: str) -> frozenset[str]:
 
 @cache
 def _exact_rows() -> Mapping[str, str]:
-    return {known: row.name for row in _gpus_of_catalog() for known in (row.name, *row.aliases)}
+    return {known: row.name for row in _gpus_of_catalog() for known in (row.name, *row.names("aliases"))}
 
 
 @cache
 def _gpu_rows() -> Mapping[str, tuple[frozenset[str], float | None]]:
     rows = {}
     for row in _gpus_of_catalog():
-        memory = row.memory.capacity_bytes if row.memory else None
-        rows[row.name] = (_words(row.title), None if memory is None else float(memory))
+        size = next((memory.number("capacity", "B") for memory in row.inners("memory")), None)
+        rows[row.name] = (_words(row.required_text("title")), None if size is None else size.value)
     return rows
 
 
-def _gpus_of_catalog() -> Iterable[Device]:
-    names = [name for name, row in rows_of("devices").by_name.items() if row.text("unit") == "gpu"]
-    return [_device_named(name) for name in names]
+@cache
+def _gpus_of_catalog() -> Sequence[CatalogRow]:
+    """Rows, not devices: there are many, and only names and sizes are asked for."""
+    return [row for row in rows_with("devices", '"gpu"').by_name.values() if row.text("unit") == "gpu"]
 
 
 def _device_named(name: str) -> Device:

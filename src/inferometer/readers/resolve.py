@@ -1,27 +1,40 @@
-"""From what a user calls a model to its graph: a catalog name, a file, a folder with a config, or a live module."""
+"""From what a user calls a model to its graph.
+
+It is a catalog name, a package's name for a network (`timm:resnet50`), a file, a folder with a config, or a module.
+"""
 
 from pathlib import Path
 from typing import Any
 
 from inferometer.catalog.files import row_named, rows_of
+from inferometer.catalog.networks import network_named
 from inferometer.catalog.zoo import model
 from inferometer.core.graph import Graph
 from inferometer.errors import FormatError, UnknownNameError
+from inferometer.readers.nets.shipped import net_named, read_net, shipped_nets
 
 _SUFFIXES = frozenset(
     {".onnx", ".gguf", ".tflite", ".safetensors", ".pt2", ".xml", ".ort", ".task", ".pt", ".pth", ".jit"}
 )
 
 
-def read(source: Any, example_inputs: tuple[Any, ...] | None = None) -> Graph:
+def read(source: Any, example_inputs: tuple[Any, ...] | None = None, *, image: int | None = None) -> Graph:
     """The graph of a model, without loading its weights.
 
-    `source` is a catalog name (`"llama-3.2-1b"`), a path, or a `torch.nn.Module` with inputs to trace it with.
+    `source` is a catalog name (`"llama-3.2-1b"`), a package's name of a network (`"timm:resnet50"`), a path, or a
+    `torch.nn.Module` with inputs to trace it with. `image` is the side that the graph of a package's network is made
+    for; other graphs leave that size open, or have it fixed in their file.
     """
     if not isinstance(source, str | Path):
         return _read_module(source, example_inputs)
     if isinstance(source, str) and row_named("models", source) is not None:
         return _read_row(source)
+    if isinstance(source, str) and (network := network_named(source)) is not None:
+        from inferometer.readers.zoo.read import read_network  # noqa: PLC0415 - only such names need the archive
+
+        return read_network(network, image=image)
+    if isinstance(source, str) and (net := net_named(source)) is not None:
+        return read_net(net)
     path = Path(source)
     if path.exists():
         from inferometer.readers.detect import read_graph  # noqa: PLC0415 - catalog names need no readers of files
@@ -58,8 +71,14 @@ def _read_module(module: Any, example_inputs: tuple[Any, ...] | None) -> Graph:
 
 def _unknown(source: str) -> Exception:
     """A path that is not there, or a name that is not known: which was meant shows in how it is written."""
-    if "/" in source or "\\" in source or Path(source).suffix in _SUFFIXES:
+    if not _names_a_part(source) and ("/" in source or "\\" in source or Path(source).suffix in _SUFFIXES):
         return FormatError(f"There is no file or folder {source!r}.", remedy="Check the path.")
     rows = rows_of("models")
     listing = "`inferometer models` lists them; a file or folder may be given by its path."
-    return UnknownNameError("model", source, rows.by_name, listing=listing, words=rows.words())
+    return UnknownNameError("model", source, {*rows.by_name, *shipped_nets()}, listing=listing, words=rows.words())
+
+
+def _names_a_part(source: str) -> bool:
+    """Whether a model that is shipped in parts stands before the slash: `whisper-small/encodr`."""
+    model, slash, _ = source.partition("/")
+    return bool(slash) and any(name.startswith(f"{model}/") for name in shipped_nets())

@@ -4,7 +4,7 @@ from inferometer.catalog.detect.machine import Machine
 from inferometer.catalog.engines import engines
 
 _BESIDE = ("inferometer", "numpy", "psutil", "nvidia-ml-py")
-_UNDESCRIBED = ("tflite-runtime", "llama-cpp-python", "vllm", "tensorrt", "mlx")  # engines that no descriptor names
+_UNDESCRIBED = ("tflite-runtime", "llama-cpp-python", "mlx")  # engines that no descriptor names
 
 
 def engine_packages() -> tuple[str, ...]:

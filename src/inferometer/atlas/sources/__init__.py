@@ -1,0 +1,1 @@
+"""One module a form in which others publish: the columns that recognise it, and a line → measurements."""

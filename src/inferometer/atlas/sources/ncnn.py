@@ -1,0 +1,61 @@
+"""ncnn's benchmark/README.md: the shortest, longest and mean time of a net, on the CPU or through Vulkan.
+
+Nets whose name ends in `_int8` are quantised. The others are computed in f16 where the unit can, which benchncnn
+switches on by itself: on every GPU, and on CPUs since Arm's v8.2; elsewhere in f32.
+"""
+
+import re
+from collections.abc import Iterator
+
+from inferometer.atlas.csv_lines import CsvLine
+from inferometer.atlas.form import Form, published, settings
+from inferometer.atlas.measurement import PublishedMeasurement
+from inferometer.atlas.names import ncnn_inputs
+
+_HALF = re.compile(r"(?i)cortex[- ]?(?:a(?:55|65|7[5-8]|78|51\d|52\d|71\d|72\d)|x\d)|apple m\d|macbook.*\bm\d|neoverse"
+                   r"|kryo ?[3-9]\d\d|kyro ?[3-9]\d\d|snapdragon (?:8[4-9]\d|8 |7[1-9]\d)|orion|oryon|carmel|dimensity"
+                   r"|kunpeng 920|azure.*d\d+ps|graviton [2-9]|ampere")  # fmt: skip
+_DEFAULT_SIDE = 224
+
+
+def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
+    device, name = line.required("device"), line.required("model")
+    gpu = line.signed("gpu_device", -1) >= 0
+    net = name.removesuffix("_int8")
+    computed = "i8" if net != name else "f16" if gpu or _HALF.search(device) else "f32"
+    yield published(
+        line,
+        dataset="ncnn",
+        device_published=device,
+        unit="gpu" if gpu else "cpu",
+        model_published=name,
+        model_spelling=net,
+        engine_published="ncnn",
+        engine="ncnn",
+        settings=settings(
+            threads=line.whole("num_threads"),
+            powersave=line.text("powersave"),
+            backend="vulkan" if gpu else None,
+            adapter=line.text("gpu_device") if gpu else None,
+            loops=line.whole("loop_count"),
+        ),
+        precision_published="int8" if net != name else None,
+        weights=computed,
+        activations=computed,
+        batch=1,
+        image=ncnn_inputs().get(net, _DEFAULT_SIDE),
+        quantity="forward",
+        figure=line.positive("avg_ms"),
+        figure_unit="ms",
+        low=line.value("min_ms"),
+        high=line.value("max_ms"),
+        spread="range",
+    )
+
+
+FORM = Form(
+    name="ncnn",
+    title="ncnn, benchmark/README.md",
+    columns=frozenset({"device", "num_threads", "powersave", "gpu_device", "model", "min_ms", "max_ms", "avg_ms"}),
+    read=read,
+)
