@@ -132,6 +132,7 @@ class Options:
     frame_rate: float | None = None
     link: Link | None = None
     storage_bytes_per_s: float | None = None
+    engine_version: str | None = None  # of a serving engine: the nearest whose kernels were measured is used
     overrides: Mapping[str, str] = field(default_factory=dict)
     sizes: Mapping[str, int] = field(default_factory=dict)
 

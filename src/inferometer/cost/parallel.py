@@ -135,8 +135,26 @@ def place(graph: Graph, parallel: Parallel, *, sequence: bool = False, imbalance
     placed = [list(split.block(block)) for block in graph.blocks]
     if parallel.tp > 1:
         _require_shared(graph, placed, parallel.tp)
+        placed = [_summed_once(ops) for ops in placed]
     _gather_outputs(graph, placed, split)
     _hand_on(graph, placed, parallel)
+    return placed
+
+
+def _summed_once(placed: list[Placed]) -> list[Placed]:
+    """Two partial sums that are added to each other travel once: shared experts beside routed ones."""
+    owners = {
+        entry.op.outputs[0].name: number
+        for number, entry in enumerate(placed)
+        if entry.op.outputs and any(message.function == "all_reduce" for message in entry.messages)
+    }
+    for entry in placed:
+        sums = [owners[tensor.name] for tensor in entry.op.inputs if tensor.name in owners]
+        if entry.op.get("function") != "add" or len(sums) < 2:
+            continue
+        for number in sums[:-1]:
+            kept = tuple(message for message in placed[number].messages if message.function != "all_reduce")
+            placed[number] = replace(placed[number], messages=kept)
     return placed
 
 

@@ -26,8 +26,12 @@ def encodes_prompt(graph: Graph) -> bool:
     return "encoder" in graph.metadata.get("default_sizes", {}) and is_generative(graph)
 
 
-def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
-    """The workload with what it leaves open filled in, refused where the model cannot do it."""
+def completed(graph: Graph, workload: Workload, options: Options, *, beyond: bool = False) -> Workload:
+    """The workload with what it leaves open filled in, refused where the model cannot do it.
+
+    With `beyond` more tokens than the model's window are let through: a serving engine may be told to go on, and
+    `window_notes` says what that means.
+    """
     limit = graph.context_limit
     if not is_generative(graph):
         if takes_prompt(graph) and workload.prompt is None and "query" not in options.sizes:
@@ -43,10 +47,11 @@ def completed(graph: Graph, workload: Workload, options: Options) -> Workload:
     if workload.context is None and workload.generate is None:
         room = GENERATE if limit is None else limit - own
         workload = replace(workload, generate=max(1, min(GENERATE, room)))
-    if workload.context is not None:
+    if workload.context is not None and not beyond:
         _require_window(graph, workload.context, "the context")
     if own:
-        _require_window(graph, own + (workload.generate or 0), "prompt and generation")
+        if not beyond:
+            _require_window(graph, own + (workload.generate or 0), "prompt and generation")
         if options.cached_prefix >= own:
             raise DomainError(
                 f"{options.cached_prefix} cached tokens leave nothing of a prompt of {own} to read.",
@@ -71,6 +76,16 @@ def _require_tokens(workload: Workload, options: Options) -> None:
         raise DomainError(
             "Nothing is drafted where fewer than two tokens are written.", remedy="Ask for more with --generate."
         )
+
+
+def window_notes(graph: Graph, workload: Workload) -> tuple[str, ...]:
+    """What is said of a workload that has more tokens than the model was made for."""
+    limit = graph.context_limit
+    own = 0 if encodes_prompt(graph) else workload.prompt or 0
+    tokens = workload.context if workload.context is not None else own + (workload.generate or 0)
+    if limit is None or tokens <= limit:
+        return ()
+    return (f"{graph.name} has a window of {limit} tokens, and {tokens} were asked for: its answers may be worthless.",)
 
 
 def _require_window(graph: Graph, tokens: int, what: str) -> None:

@@ -36,12 +36,13 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
     "attention.decode": (("kv_bytes",), ("kv_bytes", "sequences"), ("kv_bytes", "keys")),
     "convolution": (
         ("flops",), ("flops", "channels"), ("flops", "in_features"), ("flops", "weight_bytes"),
-        ("flops", "bytes", "weight_bytes"),
+        ("flops", "bytes", "weight_bytes"), ("flops", "bytes", "weight_bytes", "aligned"),
+        ("flops", "bytes", "weight_bytes", "filled"),
     ),
     # What it moves and what it computes both count, whoever of few probes is left out: engines that unroll the windows
     # pay for every one of their elements, and strides read more than they compute.
     "depthwise": (("bytes", "flops"), ("bytes", "flops", "channels")),
-    "vector": (("elements",), ("bytes",), ("elements", "bytes")),
+    "vector": (("elements",), ("bytes",), ("elements", "bytes"), ("bytes", "plane")),
     "indexing": (("bytes",),),
     "scan": (("flops",),),
     "recurrent": (("flops",),),
@@ -49,8 +50,19 @@ AXES_OF: dict[str, tuple[tuple[str, ...], ...]] = {
 RISING = frozenset({"vector", "indexing"})  # of these, a larger op is never further from the peak
 LEAST_RESIDUAL = 0.02  # repeated measurements of one kernel differ by this much
 _EIGHT_IN_TEN = 1.2816  # standard deviations on each side that contain 80 % of normal readings
-_NODES = {1: 24, 2: 12, 3: 8}  # most grid points per axis, by the number of axes
-_FINE = {"vector": 24}  # … of classes whose kinds differ in how many bytes an element takes, by little
+_NODES = {1: 24, 2: 12, 3: 8, 4: 6}  # most grid points per axis, by the number of axes
+_FORMS = {  # of a class, that run other kernels: how many points a table of their own takes
+    "convolution.first": 8, "convolution.pointwise": 60, "convolution.strided": 60, "convolution.window": 60,
+    "convolution.grouped": 60, "depthwise.strided": 60,
+    "vector.batch": 10, "vector.layer": 10, "vector.activation": 10, "vector.elementwise": 10, "vector.pool": 10,
+    "vector.copy": 10, "vector.softmax": 10, "vector.reduce": 10,
+}  # fmt: skip
+_FINE = {
+    "vector": 24,
+    "convolution": 10,
+}  # … of classes whose kinds differ in how many bytes an element takes, by little
+_FEW_AXES = 3
+_LEFT_OUT = 300  # points at most
 _WIDTHS = (0.35, 0.7, 1.4, 2.8)  # of the neighbourhood, in log-shape: the best for left-out probes is kept
 
 
@@ -67,11 +79,18 @@ class Fitted:
 
 
 def fit_points(points: Iterable[OpPoint], *, kernel_s: float = 0.0, stream: str = "floor") -> tuple[Fitted, ...]:
-    """A table for every class of the points. Points without a floor (nothing was computed) are left out."""
+    """A table for every class of the points, and for every form of one that has enough of them.
+
+    Points without a floor (nothing was computed) are left out.
+    """
     groups: dict[str, list[OpPoint]] = defaultdict(list)
+    forms: dict[str, list[OpPoint]] = defaultdict(list)
     for point in points:
         if point.floor_s > 0:
             groups[class_for(point.classes)].append(point)
+            if (form := point.classes[0]) in _FORMS:
+                forms[form].append(point)
+    groups |= {name: group for name, group in forms.items() if len(group) >= _FORMS[name]}
     return tuple(fit_class(name, group, kernel_s=kernel_s, stream=stream) for name, group in sorted(groups.items()))
 
 
@@ -96,7 +115,7 @@ def fit_class(
         raise DomainError(f"There is no point of {name} to fit a table to.")
     known = KnownPoints(points=points, kernel_s=kernel_s)
     kept, shapes, width, errors = _best_axes(_axes_for(name, points, axes), known)
-    most = _FINE.get(name.partition(".")[0], _NODES[min(len(kept), 3)])
+    most = _NODES[len(kept)] if len(kept) > _FEW_AXES else _FINE.get(name.partition(".")[0], _NODES[len(kept)])
     grid = tuple(_nodes(column, most) for column in shapes.T)
     values = _values(name, grid, (shapes, known.shares, known.weights, width))
     residual = residual_spread(errors)
@@ -217,10 +236,13 @@ def _best_width(shapes: Any, known: KnownPoints) -> tuple[float, Any]:
 
 
 def _left_out(shapes: Any, known: KnownPoints, width: float) -> Any:
-    """log(measured / predicted) of every point, from the other probes; with one probe, from its other points."""
+    """log(measured / predicted) of points, from the other probes; with one probe, from its other points.
+
+    Of many points every second, third … is enough.
+    """
     alone = len(set(known.probes)) == 1
     places, shares = [], []
-    for number, probe in enumerate(known.probes):
+    for number, probe in list(enumerate(known.probes))[:: 1 + len(known.probes) // _LEFT_OUT]:
         rest = np.arange(len(known.probes)) != number if alone else known.probes != probe
         if rest.any():
             places.append(number)

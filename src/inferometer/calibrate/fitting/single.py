@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
 
 
+_FEATURES = 1024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Single:
     """An op of fixed sizes, in the phase it would run in, with `context` tokens in its cache."""
@@ -44,6 +47,37 @@ def linear(rows: int, inputs: int, outputs: int, *, phase: str = "forward") -> S
         attributes={"in_features": inputs, "out_features": outputs},
     )
     return Single(op=op, phase=phase)
+
+
+def matmul(many: int, rows: int, inner: int, outputs: int) -> Single:
+    """A product of activations with each other, `many` at once."""
+    op = Op(
+        name=f"matmul {many}x{rows}x{inner}x{outputs}",
+        kind="matmul",
+        inputs=(Tensor(name="x", shape=(many, rows, inner)), Tensor(name="y", shape=(many, inner, outputs))),
+        outputs=(Tensor(name="z", shape=(many, rows, outputs)),),
+        attributes={"contracted": inner},
+    )
+    return Single(op=op, phase="forward")
+
+
+def mixture(rows: int, hidden: int, inner: int, *, experts: int, chosen: int) -> Single:
+    """Gated experts of which each row passes through `chosen`."""
+    op = Op(
+        name=f"experts {rows}x{hidden}x{inner} {chosen} of {experts}",
+        kind="moe_experts",
+        inputs=(Tensor(name="x", shape=(rows, hidden)),),
+        outputs=(Tensor(name="y", shape=(rows, hidden)),),
+        weights=(
+            Tensor(name="both", shape=(experts, 2 * inner, hidden), role="weight"),
+            Tensor(name="down", shape=(experts, hidden, inner), role="weight"),
+        ),
+        attributes={
+            "hidden": hidden, "intermediate": inner, "experts": experts, "top_k": chosen, "gated": True,
+            "function": "silu",
+        },
+    )  # fmt: skip
+    return Single(op=op, phase="forward")
 
 
 def attention(  # noqa: PLR0913 - what attention is
@@ -85,7 +119,7 @@ def convolution(  # noqa: PLR0913 - what a convolution is
     return Single(op=op, phase="forward", batch=batch)
 
 
-def vector(kind: str, elements: int, *, features: int = 1024, inputs: int = 1, phase: str = "forward") -> Single:
+def vector(kind: str, elements: int, *, features: int = _FEATURES, inputs: int = 1, phase: str = "forward") -> Single:
     """A norm, a sum, an activation … over rows of `features`."""
     shape = (max(1, elements // features), min(features, elements))
     forms = {
@@ -93,13 +127,30 @@ def vector(kind: str, elements: int, *, features: int = 1024, inputs: int = 1, p
         "elementwise": {"function": "add", "flops_per_element": 1},
     }
     op = Op(
-        name=f"{kind} {elements}",
+        name=f"{kind} {elements}" + ("" if features == _FEATURES else f" by {features}"),
         kind=kind,
         inputs=tuple(Tensor(name=f"x{number}", shape=shape) for number in range(inputs)),
         outputs=(Tensor(name="y", shape=shape),),
         attributes=forms.get(kind, {"function": "relu"}),
     )
     return Single(op=op, phase=phase)
+
+
+def image_vector(kind: str, batch: int, channels: int, side: int) -> Single:
+    """What is done to images between convolutions: a batch norm, a pool, a mean over each plane, another layout."""
+    whole = (batch, channels, side, side)
+    shapes = {"pool": (batch, channels, side // 2, side // 2), "reduce": (batch, channels)}
+    forms: dict[str, dict[str, Any]] = {
+        "norm": {"norm": "batch", "features": channels}, "pool": {"kernel": (3, 3), "strides": (2, 2)},
+    }  # fmt: skip
+    op = Op(
+        name=f"image {kind} {batch}x{channels}x{side}",
+        kind=kind,
+        inputs=(Tensor(name="x", shape=whole),),
+        outputs=(Tensor(name="y", shape=shapes.get(kind, whole)),),
+        attributes=forms.get(kind, {}),
+    )
+    return Single(op=op, phase="forward", batch=batch)
 
 
 def embedding(rows: int, vocabulary: int, features: int) -> Single:

@@ -32,36 +32,68 @@ if TYPE_CHECKING:
 _NAMES = {"f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 _CYCLED_BYTES = 600_000_000  # beyond any cache
 _AGAIN = 4  # calls in one replay, if nothing is cycled
+_WINDOWS = (  # side, stride, and how many channels share one: all, if 0
+    (1, 1, 0), (1, 2, 0), (3, 1, 0), (3, 2, 0), (3, 1, 24), (3, 2, 24), (3, 1, 1), (3, 2, 1), (5, 1, 1), (5, 2, 1),
+    (7, 1, 1),
+)  # fmt: skip
 _WINDOW = 50  # patches: attention over fewer is over one window of an image
 _STREAMED_BYTES = 400_000_000  # an op that moves more shows the bandwidth of main memory, not of a cache
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSizes:
-    """The shapes to measure. Tests pass smaller ones."""
+    """The shapes to measure. Tests pass smaller ones.
 
-    rows: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+    They are the shapes of no well-known model, so that predictions for one are never predictions of what was measured,
+    and lie off the powers of two that workloads are usually asked for.
+    """
+
+    rows: tuple[int, ...] = (
+        1, 2, 4, 7, 12, 20, 32, 48, 80, 128, 192, 256, 320, 448, 640, 896, 1280, 1792, 2560, 3584, 5120, 7168, 10240,
+        16384,
+    )  # fmt: skip
     weights: tuple[tuple[int, int], ...] = (
-        (768, 768), (768, 3072), (3072, 768), (1024, 1024), (1024, 4096), (4096, 1024), (1536, 256), (1536, 8960),
-        (8960, 1536), (2048, 512), (2048, 2048), (2048, 6144), (6144, 2048), (3072, 1024), (3072, 3072), (3072, 9216),
-        (9216, 3072), (4096, 4096), (4096, 12288), (12288, 4096), (5120, 5120), (5120, 17408), (17408, 5120),
-        (1024, 50304), (2048, 32000), (4096, 128256),
+        (640, 640), (704, 2816), (2816, 704), (1152, 384), (1152, 1152), (1152, 4608), (4608, 1152), (1728, 1728),
+        (1728, 5184), (5184, 1728), (2432, 608), (2432, 2432), (2432, 8512), (8512, 2432), (3328, 832), (3328, 3328),
+        (3328, 11648), (11648, 3328), (4608, 4608), (4608, 15360), (15360, 4608), (6656, 6656), (6656, 18432),
+        (1152, 60416), (2432, 36864), (4608, 98304),
+    )  # fmt: skip
+    experts: tuple[tuple[int, int, int, int], ...] = (
+        (1152, 512, 64, 4), (1536, 640, 48, 6), (2304, 896, 96, 8), (3328, 4608, 12, 2),
     )  # fmt: skip
     heads: tuple[tuple[int, int, int], ...] = (
-        (32, 8, 128), (16, 16, 64), (24, 8, 128), (12, 12, 64), (40, 40, 128), (14, 2, 64), (16, 4, 64), (16, 8, 256),
+        (20, 5, 128), (18, 18, 64), (28, 7, 128), (10, 10, 64), (36, 36, 128), (15, 3, 64), (24, 6, 64), (12, 6, 256),
+        (48, 6, 128),
     )  # fmt: skip
-    batches: tuple[int, ...] = (1, 4, 16, 32)
-    queries: tuple[int, ...] = (128, 256, 512, 1024, 2048, 4096, 8192)
-    contexts: tuple[int, ...] = (128, 512, 2048, 4096, 8192)
-    elements: tuple[int, ...] = tuple(2**power for power in range(12, 30))
-    images: tuple[int, ...] = (1, 8, 32, 128)
+    batches: tuple[int, ...] = (1, 3, 12, 40)
+    queries: tuple[int, ...] = (96, 192, 320, 640, 1280, 2560, 5120, 10240)
+    contexts: tuple[int, ...] = (96, 384, 1200, 3000, 6000, 12000, 24000, 40000)
+    elements: tuple[int, ...] = tuple(int(2 ** (power / 2)) // 1024 * 1024 or 512 for power in (19, *range(21, 59)))
+    images: tuple[int, ...] = (1, 3, 12, 40, 100)
     planes: tuple[tuple[int, int, int], ...] = (
-        (64, 64, 56), (128, 128, 28), (256, 256, 14), (512, 512, 7), (64, 256, 56), (256, 64, 56), (512, 128, 28),
-        (128, 512, 28), (1024, 256, 14), (256, 1024, 14), (2048, 512, 7), (96, 96, 112), (160, 160, 20), (384, 384, 14),
-        (64, 128, 112), (320, 320, 56), (48, 192, 56),
+        (80, 80, 60), (144, 144, 30), (288, 288, 15), (576, 576, 8), (80, 320, 60), (320, 80, 60), (640, 160, 30),
+        (160, 640, 30), (1152, 288, 15), (288, 1152, 15), (2304, 576, 8), (112, 112, 100), (176, 176, 22),
+        (416, 416, 15), (72, 144, 100), (336, 336, 52), (56, 224, 60), (24, 24, 116), (40, 160, 72), (736, 120, 8),
+        (24, 144, 60), (144, 48, 30), (48, 288, 26), (432, 72, 15), (816, 136, 13), (136, 816, 13), (1104, 1104, 8),
+        (600, 2400, 8), (48, 48, 60), (72, 336, 60), (208, 208, 30), (1440, 480, 15), (24, 96, 104), (312, 624, 22),
+        (192, 192, 52), (192, 192, 30), (192, 192, 60), (320, 320, 26), (320, 320, 36), (448, 448, 13), (448, 448, 20),
+        (704, 704, 9), (192, 768, 26), (768, 192, 26), (960, 320, 13), (192, 576, 44), (384, 768, 18), (1216, 448, 10),
+    )  # fmt: skip
+    points: tuple[tuple[int, int], ...] = (
+        (24, 72), (40, 120), (88, 264), (104, 52), (168, 504), (224, 112), (264, 1056), (304, 76), (352, 704),
+        (440, 110), (528, 528), (672, 168), (848, 212), (900, 1800), (1208, 302), (1320, 1320), (1664, 832),
+        (2112, 528),
+    )  # fmt: skip
+    sides: tuple[int, ...] = (9, 11, 18, 20, 22, 26, 36, 44, 68, 92)
+    stems: tuple[tuple[int, int, int, int], ...] = (
+        (7, 2, 48, 240), (7, 2, 80, 200), (3, 2, 24, 240), (3, 2, 40, 200), (3, 1, 40, 240), (3, 1, 80, 200),
+        (16, 16, 640, 240), (16, 16, 1152, 208), (14, 14, 900, 210), (4, 4, 80, 240), (4, 4, 144, 200),
+        (8, 8, 400, 240),
     )  # fmt: skip
     patches: tuple[tuple[int, int, int], ...] = (
-        (12, 64, 197), (16, 64, 197), (6, 64, 577), (16, 80, 257), (12, 64, 50), (3, 32, 49), (24, 32, 49),
+        (10, 64, 210), (14, 64, 180), (5, 64, 600), (14, 80, 270), (10, 64, 60), (4, 32, 36), (20, 32, 36),
+        (6, 64, 101), (18, 64, 150), (10, 64, 257), (14, 64, 330), (8, 32, 36), (14, 32, 64), (3, 32, 64), (24, 48, 64),
+        (18, 80, 197), (9, 96, 150), (20, 64, 401),
     )  # fmt: skip
     lookup: tuple[int, int] = (32000, 2048)
     most_tokens: int = 65536
@@ -78,7 +110,7 @@ def torch_dtype(torch: Any, name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Case:
+class KernelCase:
     single: Single
     probe: str
     time: Callable[[], Timing]
@@ -94,7 +126,7 @@ class Kernels:
         self.clock, self.device, self.runtime, self.dtype, self.sizes = clock, device, runtime, dtype, sizes
         self.torch = clock.torch
         self.format = torch_dtype(self.torch, dtype)
-        self._cases: dict[str, _Case] = {}
+        self._cases: dict[str, KernelCase] = {}
 
     def candidates(self) -> list[Candidate]:
         """Every case as a candidate for the scheduler."""
@@ -114,6 +146,9 @@ class Kernels:
             )
         return candidates
 
+    def case(self, candidate: Candidate) -> KernelCase:
+        return self._cases[candidate.key]
+
     def measure(self, candidate: Candidate) -> CandidateResult:
         case = self._cases[candidate.key]
         work = ops.work_of_single(case.single, self.device, runtime=self.runtime, dtype=self.dtype)
@@ -131,10 +166,12 @@ class Kernels:
             rates[f"bandwidth:{self.device.memory.level}"] = point.axes["bytes"] / point.seconds
         return rates
 
-    def _all(self) -> Iterator[_Case]:
+    def _all(self) -> Iterator[KernelCase]:
         yield from self._linears()
+        yield from self._mixtures()
         yield from self._attentions()
         yield from self._patches()
+        yield from self._matmuls()
         yield from self._vectors()
         yield from self._convolutions()
 
@@ -147,12 +184,12 @@ class Kernels:
 
     # products
 
-    def _linears(self) -> Iterator[_Case]:
+    def _linears(self) -> Iterator[KernelCase]:
         width = self.format.itemsize
         for (inputs, outputs), rows in product(self.sizes.weights, self.sizes.rows):
             if rows * outputs * width > min(4e9, self.sizes.most_bytes):
                 continue
-            yield _Case(
+            yield KernelCase(
                 single=ops.linear(rows, inputs, outputs),
                 probe=f"linear {inputs}x{outputs}",
                 time=partial(self._linear, rows, inputs, outputs),
@@ -170,9 +207,31 @@ class Kernels:
 
         return self.clock.replayed(call, calls=count)
 
+    # mixtures of experts
+
+    def _mixtures(self) -> Iterator[KernelCase]:
+        for (hidden, inner, experts, chosen), rows in product(self.sizes.experts, self.sizes.rows[::2]):
+            if rows * chosen * (hidden + 3 * inner) * self.format.itemsize > min(4e9, self.sizes.most_bytes):
+                continue
+            yield KernelCase(
+                single=ops.mixture(rows, hidden, inner, experts=experts, chosen=chosen),
+                probe=f"experts {hidden}x{inner} {chosen} of {experts}",
+                time=partial(self._mixture, rows, hidden, inner, experts, chosen),
+                seconds=0.2,
+            )
+
+    def _mixture(self, rows: int, hidden: int, inner: int, experts: int, chosen: int) -> Timing:
+        """As transformers runs one: rows sorted by expert, two grouped products, the results weighed and added up."""
+        torch = self.torch
+        both, down = self._new(experts, 2 * inner, hidden), self._new(experts, hidden, inner)
+        x = self._new(rows, hidden)
+        places = torch.rand(rows, experts, device=self.clock.place).topk(chosen, dim=1).indices
+        weights = torch.full((rows, chosen), 1 / chosen, device=self.clock.place, dtype=self.format)
+        return self.clock.replayed(lambda: routed(torch, x, places, weights, both, down))
+
     # attention
 
-    def _attentions(self) -> Iterator[_Case]:
+    def _attentions(self) -> Iterator[KernelCase]:
         sizes, width = self.sizes, self.format.itemsize
         takes = 3.0 if self.runtime.execution == "compiled" and self.clock.cuda else 0.15  # to compile, mostly
         for (heads, kv, dim), batch in product(sizes.heads, sizes.batches):
@@ -180,7 +239,7 @@ class Kernels:
             for query in sizes.queries:
                 scores = batch * query * query * width
                 if batch * query <= sizes.most_tokens and scores < sizes.most_bytes:
-                    yield _Case(
+                    yield KernelCase(
                         single=ops.attention(batch, (heads, kv), dim, query=query),
                         probe=probe,
                         time=partial(self._prompt, batch, (heads, kv), dim, query),
@@ -188,23 +247,40 @@ class Kernels:
                     )
             for context in sizes.contexts:
                 if 4 * batch * context * heads * dim * width < sizes.most_bytes:
-                    yield _Case(
+                    yield KernelCase(
                         single=ops.attention(batch, (heads, kv), dim, query=1, context=context),
                         probe=probe,
                         time=partial(self._step, batch, (heads, kv), dim, context),
                         seconds=takes,
                     )
 
-    def _patches(self) -> Iterator[_Case]:
+    def _patches(self) -> Iterator[KernelCase]:
         """Patches of an image attend to each other without a mask, whatever the runtime does with texts."""
         for (heads, dim, query), batch in product(self.sizes.patches, self.sizes.images):
             sequences = batch * (64 if query < _WINDOW else 1)  # windows of an image are many
-            yield _Case(
+            yield KernelCase(
                 single=ops.attention(sequences, (heads, heads), dim, query=query, cached=False),
                 probe=f"patches {heads}x{dim} {query}",
                 time=partial(self._mutual, sequences, heads, dim, query),
                 seconds=0.1,
             )
+
+    def _matmuls(self) -> Iterator[KernelCase]:
+        """The two products of attention that no kernel fuses."""
+        for (heads, dim, query), batch in product(self.sizes.patches, self.sizes.images):
+            many = batch * heads * (64 if query < _WINDOW else 1)
+            for inner, outputs in ((dim, query), (query, dim)):
+                if many * query * (inner + 2 * outputs) * self.format.itemsize <= self.sizes.most_bytes:
+                    yield KernelCase(
+                        single=ops.matmul(many, query, inner, outputs),
+                        probe=f"matmul {heads}x{dim} {query}",
+                        time=partial(self._matmul, many, query, inner, outputs),
+                        seconds=0.1,
+                    )
+
+    def _matmul(self, many: int, rows: int, inner: int, outputs: int) -> Timing:
+        x, y = self._new(many, rows, inner), self._new(many, inner, outputs)
+        return self.clock.replayed(lambda: self.torch.bmm(x, y))
 
     def _mutual(self, batch: int, heads: int, dim: int, query: int) -> Timing:
         q, k, v = (self._new(batch, heads, query, dim) for _ in range(3))
@@ -250,28 +326,45 @@ class Kernels:
 
     # everything that is bound by memory
 
-    def _vectors(self) -> Iterator[_Case]:
+    def _vectors(self) -> Iterator[KernelCase]:
         for kind, elements in product(("elementwise", "norm", "activation"), self.sizes.elements):
             inputs = 2 if kind == "elementwise" else 1
             if (inputs + 1) * elements * self.format.itemsize > self.sizes.most_bytes:
                 continue
-            yield _Case(
+            yield KernelCase(
                 single=ops.vector(kind, elements, inputs=inputs),
                 probe=f"{kind} {elements}",
                 time=partial(self._vector, kind, elements, inputs),
                 seconds=0.05,
             )
+        for features, elements in product((72, 144, 288, 576, 1792), self.sizes.elements[6::3]):
+            yield KernelCase(
+                single=ops.vector("norm", elements // features * features, features=features),
+                probe=f"norm of {features}",
+                time=partial(self._vector, "norm", elements // features * features, 1, features),
+                seconds=0.05,
+            )
+        for kind, (channels, _, side), batch in product(
+            ("norm", "pool", "reduce", "copy"), self.sizes.planes[::2], self.sizes.images
+        ):
+            if 2 * batch * channels * side * side * self.format.itemsize <= self.sizes.most_bytes:
+                yield KernelCase(
+                    single=ops.image_vector(kind, batch, channels, side),
+                    probe=f"image {kind} {channels}x{side}",
+                    time=partial(self._image_vector, kind, (batch, channels, side, side)),
+                    seconds=0.05,
+                )
         for rows in self.sizes.rows:
-            yield _Case(
+            yield KernelCase(
                 single=ops.embedding(rows, *self.sizes.lookup),
                 probe=f"embedding {self.sizes.lookup}",
                 time=partial(self._embedding, rows),
                 seconds=0.05,
             )
 
-    def _vector(self, kind: str, elements: int, inputs: int) -> Timing:
+    def _vector(self, kind: str, elements: int, inputs: int, features: int = 1024) -> Timing:
         torch = self.torch
-        features = min(1024, elements)
+        features = min(features, elements)
         held = [self._new(elements // features, features) for _ in range(inputs)]
         does: dict[str, Callable[..., object]] = {
             "elementwise": torch.add,
@@ -285,6 +378,23 @@ class Kernels:
 
         return self.clock.replayed(call, calls=_AGAIN)
 
+    def _image_vector(self, kind: str, shape: tuple[int, int, int, int]) -> Timing:
+        torch = self.torch
+        x = self._new(*shape)
+        mean, variance, weight, bias = (self._new(shape[1]).abs() for _ in range(4))
+        does: dict[str, Callable[[], object]] = {
+            "norm": lambda: torch.nn.functional.batch_norm(x, mean, variance, weight, bias),
+            "pool": lambda: torch.nn.functional.max_pool2d(x, 3, 2, 1),
+            "reduce": lambda: x.mean(dim=(2, 3)),
+            "copy": lambda: x.permute(0, 2, 3, 1).contiguous(),
+        }
+
+        def call() -> None:
+            for _ in range(_AGAIN):
+                does[kind]()
+
+        return self.clock.replayed(call, calls=_AGAIN)
+
     def _embedding(self, rows: int) -> Timing:
         table = self._new(*self.sizes.lookup)
         ids = self.torch.randint(0, self.sizes.lookup[0], (1, rows), device=self.clock.place)
@@ -292,23 +402,27 @@ class Kernels:
 
     # convolutions
 
-    def _convolutions(self) -> Iterator[_Case]:
+    def _convolutions(self) -> Iterator[KernelCase]:
         for (inputs, outputs, side), batch in product(self.sizes.planes, self.sizes.images):
-            for kernel, stride, groups in ((1, 1, 1), (3, 1, 1), (3, 2, 1), (3, 1, inputs), (5, 1, inputs)):
-                wide = outputs if groups == 1 else inputs
+            for kernel, stride, shared in _WINDOWS:
+                if shared and inputs % shared:
+                    continue
+                groups = inputs // shared if shared else 1
+                wide = inputs if shared else outputs
                 if batch * side * side * (inputs + wide) * self.format.itemsize > self.sizes.most_bytes:
                     continue
                 yield self._convolution(batch, (inputs, wide), side, kernel, stride, groups)
-        for batch, (kernel, stride, wide) in product(
-            self.sizes.images, ((7, 2, 64), (3, 2, 32), (16, 16, 768), (3, 1, 64))
-        ):
-            yield self._convolution(batch, (3, wide), max(kernel, 224 if self.clock.cuda else 32), kernel, stride, 1)
+        for (inputs, outputs), side, batch in product(self.sizes.points, self.sizes.sides, self.sizes.images):
+            if batch * side * side * (inputs + outputs) * self.format.itemsize <= min(2e8, self.sizes.most_bytes):
+                yield self._convolution(batch, (inputs, outputs), side, 1, 1, 1)
+        for batch, (kernel, stride, wide, side) in product(self.sizes.images, self.sizes.stems):
+            yield self._convolution(batch, (3, wide), side, kernel, stride, 1)
 
     def _convolution(  # noqa: PLR0913, PLR0917 - what a convolution is
         self, batch: int, channels: tuple[int, int], side: int, kernel: int, stride: int, groups: int
-    ) -> _Case:
+    ) -> KernelCase:
         single = ops.convolution(batch, channels, side, kernel=kernel, stride=stride, groups=groups)
-        return _Case(
+        return KernelCase(
             single=single,
             probe=f"convolution {kernel}/{stride} {channels} {side} {groups}",
             time=partial(self._convolve, batch, channels, side, kernel, stride, groups),
@@ -328,6 +442,22 @@ class Kernels:
                 self.torch.nn.functional.conv2d(x, weight, stride=stride, padding=padding, groups=groups)
 
         return self.clock.replayed(call, calls=_AGAIN)
+
+
+def routed(torch: Any, x: Any, places: Any, weights: Any, both: Any, down: Any) -> Any:  # noqa: PLR0913, PLR0917 - its tensors
+    """Rows through the experts that `places` names, the results weighed and added up."""
+    chosen, experts = places.shape[1], both.shape[0]
+    product_of = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm  # noqa: SLF001 - its name until torch 2.10
+    ordered, order = torch.sort(places.reshape(-1))
+    rows = x[order // chosen]
+    counted = torch.histc(ordered.int() if x.is_cuda else ordered.float(), bins=experts, min=0, max=experts - 1)
+    ends = torch.cumsum(counted, dim=0, dtype=torch.int32)
+    gate, up = product_of(rows, both.transpose(-2, -1), offs=ends).chunk(2, dim=-1)
+    inner = torch.nn.functional.silu(gate) * up
+    out = product_of(inner, down.transpose(-2, -1), offs=ends) * weights.reshape(-1)[order][:, None]
+    back = torch.empty_like(order)
+    back[order] = torch.arange(len(order), device=order.device)
+    return out[back].view(x.shape[0], chosen, -1).sum(dim=1)
 
 
 def _masked(attend: Any, q: Any, k: Any, v: Any, mask: Any) -> Any:

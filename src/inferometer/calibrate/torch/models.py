@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from inferometer.calibrate.fitting.points import StepPoint
 from inferometer.calibrate.run import Candidate, CandidateResult
-from inferometer.calibrate.torch.kernels import repeated, torch_dtype
+from inferometer.calibrate.torch.kernels import repeated, routed, torch_dtype
 from inferometer.calibrate.torch.timing import Clock
 from inferometer.core.engine import RuntimeEffects
 
@@ -30,6 +31,16 @@ def _decoder(hidden: int, inner: int, layers: int, heads: tuple[int, int, int], 
         "intermediate_size": inner, "num_hidden_layers": layers, "num_attention_heads": heads[0],
         "num_key_value_heads": heads[1], "head_dim": heads[2], "vocab_size": vocabulary,
         "max_position_embeddings": 65536, "tie_word_embeddings": False, "hidden_act": "silu", "torch_dtype": "float32",
+    }  # fmt: skip
+
+
+def _mixture(
+    hidden: int, inner: int, layers: int, heads: tuple[int, int, int], experts: tuple[int, int]
+) -> dict[str, Any]:
+    """A decoder whose layers have `experts`: how many there are, and how many each token passes through."""
+    return {
+        **_decoder(hidden, inner, layers, heads, 32768), "model_type": "mixtral",
+        "architectures": ["MixtralForCausalLM"], "num_local_experts": experts[0], "num_experts_per_tok": experts[1],
     }  # fmt: skip
 
 
@@ -55,6 +66,8 @@ PROBES: dict[str, dict[str, Any]] = {
     "probe-decoder-b": _decoder(2560, 6912, 4, (20, 4, 128), 49152),
     "probe-decoder-c": _decoder(3584, 12288, 3, (28, 28, 128), 32768),
     "probe-decoder-d": _decoder(768, 3072, 8, (12, 2, 64), 65536),
+    "probe-mixture-a": _mixture(1536, 640, 5, (24, 6, 64), (48, 6)),
+    "probe-mixture-b": _mixture(2304, 896, 3, (18, 3, 128), (96, 8)),
     "probe-encoder-a": _encoder(512, 6, 8),
     "probe-encoder-b": _encoder(1024, 4, 16),
     "probe-cnn-a": _bottlenecks((192, 384, 768, 1536), (2, 2, 3, 2)),
@@ -62,13 +75,16 @@ PROBES: dict[str, dict[str, Any]] = {
 }
 TINY = {
     "probe-decoder-tiny": _decoder(64, 128, 2, (4, 2, 16), 256),
+    "probe-mixture-tiny": _mixture(64, 48, 2, (4, 2, 16), (4, 2)),
     "probe-encoder-tiny": _encoder(64, 1, 4),
     "probe-cnn-tiny": _bottlenecks((32, 64), (1, 1)),
 }
-_PROMPTS = ((1, 128), (1, 512), (1, 2048), (1, 8192), (8, 128), (8, 512), (8, 2048))
-_STEPS = ((1, 128), (1, 2048), (1, 8192), (8, 128), (8, 2048), (8, 8192), (32, 128), (32, 2048))
-_FORWARDS = ((1, 128), (8, 128), (32, 128), (128, 128), (8, 384))
-_IMAGES = (1, 8, 32, 128)
+_PROMPTS = ((1, 96), (1, 256), (1, 400), (1, 1000), (1, 3000), (1, 10000), (6, 160), (6, 700), (6, 2500))
+_STEPS = (
+    (1, 100), (1, 1500), (1, 6000), (1, 20000), (6, 300), (6, 3000), (6, 12000), (24, 200), (24, 1500), (48, 700),
+)  # fmt: skip
+_FORWARDS = ((1, 48), (1, 160), (6, 100), (24, 160), (100, 120), (6, 420))
+_IMAGES = (1, 6, 24, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +160,7 @@ class ProbeModels:
 
 def _runs_of(name: str, config: Mapping[str, Any], dtype: str) -> Iterator[_Run]:
     kind = config["model_type"]
-    if kind == "llama" and dtype != "f32":
+    if kind in {"llama", "mixtral"} and dtype != "f32":
         yield from (_Run(model=name, phase="prefill", batch=batch, query=query) for batch, query in _PROMPTS)
         yield from (_Run(model=name, phase="decode", batch=batch, context=context) for batch, context in _STEPS)
     elif kind == "bert":
@@ -169,7 +185,8 @@ class _Net:
 
 
 def _made(clock: Clock, config: Mapping[str, Any], form: Any) -> _Net:
-    makers = {"llama": (_decoder_weights, _decoder_call), "bert": (_encoder_weights, _encoder_call)}
+    decoder = (_decoder_weights, _decoder_call)
+    makers = {"llama": decoder, "mixtral": decoder, "bert": (_encoder_weights, _encoder_call)}
     weights, call = makers.get(config["model_type"], (_cnn_weights, _cnn_call))
     bare = _Net(torch=clock.torch, place=clock.place, format=form, weights=None, build=call)
     return _Net(torch=clock.torch, place=clock.place, format=form, weights=weights(bare, config), build=call)
@@ -181,10 +198,17 @@ def _made(clock: Clock, config: Mapping[str, Any], form: Any) -> _Net:
 def _decoder_weights(net: _Net, config: Mapping[str, Any]) -> dict[str, Any]:
     hidden, inner = config["hidden_size"], config["intermediate_size"]
     wide, narrow = (config[name] * config["head_dim"] for name in ("num_attention_heads", "num_key_value_heads"))
-    shapes = {
-        "q": (wide, hidden), "k": (narrow, hidden), "v": (narrow, hidden), "o": (hidden, wide), "gate": (inner, hidden),
-        "up": (inner, hidden), "down": (hidden, inner), "norm1": (hidden,), "norm2": (hidden,),
-    }  # fmt: skip
+    shapes: dict[str, tuple[int, ...]] = {
+        "q": (wide, hidden),
+        "k": (narrow, hidden),
+        "v": (narrow, hidden),
+        "o": (hidden, wide),
+    }
+    if experts := config.get("num_local_experts"):
+        shapes |= {"router": (experts, hidden), "both": (experts, 2 * inner, hidden), "down": (experts, hidden, inner)}
+    else:
+        shapes |= {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    shapes |= {"norm1": (hidden,), "norm2": (hidden,)}
     layers = [{name: net.new(*shape) for name, shape in shapes.items()} for _ in range(config["num_hidden_layers"])]
     return {
         "embed": net.new(config["vocab_size"], hidden), "head": net.new(config["vocab_size"], hidden),
@@ -209,6 +233,8 @@ def _decoder_call(net: _Net, run: _Run, masked: bool, config: Mapping[str, Any])
         for number, layer in enumerate(held["layers"]):
             cache = None if caches is None else caches[number]
             x = _decoder_layer(torch, layer, x, (cos, sin), cache, (place, mask, dim))
+            inside = _fed_forward if "gate" in layer else partial(_routed_forward, config["num_experts_per_tok"])
+            x = x + inside(torch, layer, _rms(torch, x, layer["norm2"]))
         x = _rms(torch, x, held["norm"])
         return torch.nn.functional.linear(x[:, -1:], held["head"])
 
@@ -221,7 +247,7 @@ def _mask(torch: Any, run: _Run, place: str) -> Any:
     return reach[None, None].expand(run.batch, 1, run.query, length)
 
 
-def _decoder_layer(  # noqa: PLR0913, PLR0917 - a layer's tensors
+def _decoder_layer(  # noqa: PLR0913, PLR0917 - a layer's tensors: attention, and what it is added to
     torch: Any, layer: dict[str, Any], x: Any, turns: Any, cache: Any, rest: tuple[Any, Any, int]
 ) -> Any:
     place, mask, dim = rest
@@ -230,10 +256,21 @@ def _decoder_layer(  # noqa: PLR0913, PLR0917 - a layer's tensors
     q, k, v = (linear(h, layer[name]).unflatten(-1, (-1, dim)).transpose(1, 2) for name in ("q", "k", "v"))
     q, k = (heads * turns[0] + _turned(torch, heads) * turns[1] for heads in (q, k))
     k, v = _with_cache(torch, k, v, cache, place, fixed=mask is not None)
-    x = x + linear(_attended(torch, q, k, v, mask), layer["o"])
-    h = _rms(torch, x, layer["norm2"])
+    return x + linear(_attended(torch, q, k, v, mask), layer["o"])
+
+
+def _fed_forward(torch: Any, layer: dict[str, Any], h: Any) -> Any:
+    linear = torch.nn.functional.linear
     inner = torch.nn.functional.silu(linear(h, layer["gate"])) * linear(h, layer["up"])
-    return x + linear(inner, layer["down"])
+    return linear(inner, layer["down"])
+
+
+def _routed_forward(chosen: int, torch: Any, layer: dict[str, Any], h: Any) -> Any:
+    rows = h.flatten(0, 1)
+    scores = torch.nn.functional.linear(rows, layer["router"]).softmax(dim=-1, dtype=torch.float)
+    best, places = scores.topk(chosen, dim=-1)
+    weights = (best / best.sum(dim=-1, keepdim=True)).to(h.dtype)
+    return routed(torch, rows, places, weights, layer["both"], layer["down"]).view_as(h)
 
 
 def _rms(torch: Any, x: Any, weight: Any) -> Any:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.catalog.engines import require_effects
+from inferometer.catalog.engines import known_engine, require_effects
 from inferometer.core.frozen import frozen
 from inferometer.core.workload import Workload
 from inferometer.cost.options import Options
@@ -92,12 +92,21 @@ def fit(
 
 
 def capacity_of(device: Device) -> float | None:
-    memory = device.memory
-    return None if memory is None or memory.capacity_bytes is None else float(memory.capacity_bytes)
+    """Bytes of main memory that a program can fill: what the driver shows, not what the label says."""
+    room = device.memory.room if device.memory else None
+    return None if room is None else float(room)
 
 
 def reserve_of(effects: RuntimeEffects, device: Device) -> float:
-    """Memory that the runtime takes for itself; nothing where it is not known."""
+    """Memory that the runtime takes for itself or leaves alone; nothing where it is not known.
+
+    A serving engine leaves a share of the memory to others, and keeps room for its captured graphs.
+    """
+    engine = known_engine(effects.name)
+    capacity = capacity_of(device)
+    if engine is not None and engine.serving is not None and capacity is not None:
+        rules = engine.serving
+        return (1 - float(rules.memory_share)) * capacity + float(rules.context_bytes) + float(rules.graph_bytes)
     reserve = effects.on(device.unit).reserve_bytes
     return 0.0 if reserve is None else float(reserve)
 

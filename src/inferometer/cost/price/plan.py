@@ -15,8 +15,20 @@ import numpy as np
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Link, Origin, Sourced
 from inferometer.core.engine import Overheads
-from inferometer.cost.precision import arithmetic_for
+from inferometer.core.graph import is_generative
+from inferometer.cost.precision import arithmetic_for, counted_precision
 from inferometer.cost.price.collectives import between_devices, message_floor, message_seconds
+from inferometer.cost.price.deviations import (
+    NO_EFFECT,
+    ModelEffect,
+    Standing,
+    fitted_class,
+    fitted_prior,
+    model_effect,
+    standing_of,
+)
+from inferometer.cost.price.kernel_floors import peak_rates
+from inferometer.cost.price.kernels import kernel_sizes
 from inferometer.cost.price.price import Levels, levels_of, require_rate
 from inferometer.cost.price.priors import prior_for
 from inferometer.cost.price.rates import Rates, rates_of
@@ -29,6 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.cost.work.collect import OpRow
+
+
+_SAID = {"forward": "run", "prefill": "read a prompt", "decode": "make tokens"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +59,7 @@ class Plan:
     overlap: float = 0.0
     notes: tuple[str, ...] = ()
     arithmetic: tuple[str, ...] = ()  # the formats that matrix products are computed in
+    effects: Mapping[str, ModelEffect] = field(default_factory=dict)  # by phase, of rows that are priced by the fit
     rates: dict[str, Rates] = field(default_factory=dict)
     paces: dict[str, Pace] = field(default_factory=dict)
 
@@ -60,14 +76,18 @@ class Plan:
         slower, far = None, 0.0
         if rates.covered:
             slower, far = rates.slower(self.prepared.binding(sizes), quantities, doubt=doubt)
+        if rates.curves:
+            slower = self.as_measured(slower, rates, sizes, quantities, phase)
         priced, waiting = price_rows(
             quantities,
             pace,
             counts,
             resident=self.resident(quantities) if doubt or self.needs_floor(quantities) else None,
             slower=slower,
-            spread=rates.spread * (1 + far),  # outside of a table's grid the doubt grows with the distance
-            links=self.links(quantities),
+            spread=rates.spread
+            * self.doubt(rates, phase)
+            * (1 + far),  # outside of a table's grid the doubt grows with the distance
+            links=self.links(quantities, rates),
             needed=needed,
             done=needed if self.prepared.effects.logits == "prompt" else 1.0,
         )
@@ -84,15 +104,23 @@ class Plan:
             host_s=waiting,
         )
 
+    @property
+    def standing(self) -> Standing:
+        return standing_in(self.prepared, self.device)
+
     def rates_in(self, phase: str) -> Rates:
         if phase not in self.rates:
-            prepared, unit = self.prepared, self.device.unit
-            self.rates[phase] = rates_of(prepared.collected, prepared.effects, unit, phase, self.calibration)
+            prepared = self.prepared
+            self.rates[phase] = rates_of(
+                prepared.collected, prepared.effects, self.standing, phase, self.calibration, prepared.binding({})
+            )
         return self.rates[phase]
 
     def pace(self, phase: str) -> Pace:
         if phase not in self.paces:
             rates, overheads = self.rates_in(phase), self.overheads
+            effect = self.effects.get(phase, NO_EFFECT)
+            slower = np.where(rates.fitted > 0, effect.times, 1.0)
             compute_share, compute_ramp_s = self._stated(rates, "compute")
             memory_share, memory_ramp_s = self._stated(rates, "memory")
             captured = phase in overheads.captured
@@ -100,18 +128,33 @@ class Plan:
                 0.0 if each is None else float(each)
                 for each in (overheads.kernel_s, None if captured else overheads.host_s, overheads.step_s)
             )
+            host, step = self._fitted(rates, host, step, effect)
             self.paces[phase] = Pace(
                 inverse_peaks=self.inverse_peaks,
                 levels=self.levels,
-                compute_share=compute_share,
-                compute_ramp_s=compute_ramp_s,
-                memory_share=memory_share,
-                memory_ramp_s=memory_ramp_s,
-                overhead_s=kernel * rates.launches,
-                host_s=host * rates.launches,
+                unpack=rates.fitted * (0.0 if rates.prior is None else rates.prior.unpack),
+                compute_share=compute_share / slower,
+                compute_ramp_s=compute_ramp_s * slower,
+                memory_share=memory_share / slower,
+                memory_ramp_s=memory_ramp_s * slower,
+                overhead_s=kernel * rates.kernels,
+                host_s=host * rates.launches * slower,
                 step_s=step,
             )
         return self.paces[phase]
+
+    def doubt(self, rates: Rates, phase: str) -> Any:
+        """How much more doubt there is of a fitted row where nobody has measured the model."""
+        if rates.prior is None or self.effects.get(phase, NO_EFFECT).devices or not rates.prior.spread:
+            return 1.0
+        return np.where(rates.fitted > 0, rates.prior.spread_new / rates.prior.spread, 1.0)
+
+    def _fitted(self, rates: Rates, host: float, step: float, effect: ModelEffect) -> tuple[float, float]:
+        """The seconds of a launch and of a step: the fit's, unless this device's were measured."""
+        if rates.prior is None or (self.calibration is not None and not self.calibration.parameters):
+            return host, step
+        step_s = rates.prior.step_s * effect.times
+        return rates.prior.host_s if host and self.device.launch_s is None else host, step_s
 
     def _stated(self, rates: Rates, stream: Literal["compute", "memory"]) -> tuple[Any, Any]:
         """The share of a peak that each row reaches, and its ramp: what the device's row states instead of a prior."""
@@ -137,22 +180,44 @@ class Plan:
         return ideals(quantities, self.inverse_peaks, self.levels)[1:]
 
     def needs_floor(self, quantities: Quantities) -> bool:
-        """Whether a price could lie below its floor: a calibration's factors may be below 1, and links raise floors."""
-        return self.calibration is not None or bool(quantities.link.any())
+        """Whether a price could lie below its floor: factors and effects may be below 1, and links raise floors."""
+        return self.calibration is not None or self._faster or bool(quantities.link.any())
+
+    @property
+    def _faster(self) -> bool:
+        return any(effect.times < 1 for effect in self.effects.values())
 
     def resident(self, quantities: Quantities) -> Any:
         """Bytes that every step reads: where they fit into a cache, nothing has to come from main memory."""
         return self.weights_bytes + over_rows(self.prepared.counts(once=False), quantities.kv)
 
-    def links(self, q: Quantities) -> Callable[[Any], Any] | None:
-        """What gives the seconds on links and raises their floors in place; None where nothing travels."""
-        return partial(self._links, q) if q.link.any() else None
+    def as_measured(self, slower: Any, rates: Rates, sizes: Mapping[str, Any], q: Quantities, phase: str) -> Any:
+        """`slower` with what makes the longer stream of each row as long as its kernel was measured to take."""
+        factors = {} if self.calibration is None else self.calibration.factors
+        factor = factors.get(f"kernels.{phase}", 1.0)
+        slower = np.ones((2, *q.bytes.shape)) if slower is None else slower
+        longer = np.maximum(*self.ideals(q))
+        binding, peaks, columns = self.prepared.binding(sizes), peak_rates(self.device), q.bytes.shape[1]
+        for number, curve in rates.curves.items():
+            row = self.prepared.rows[number]
+            if row.op_class != "collective":
+                seconds = np.broadcast_to(np.ravel(curve.seconds(peaks, kernel_sizes(row, binding))), (columns,))
+                slower[:, number] = factor * seconds / np.maximum(longer[number], 1e-15)
+        return slower
 
-    def _links(self, q: Quantities, floor: Any) -> Any:
+    def links(self, q: Quantities, rates: Rates | None = None) -> Callable[[Any], Any] | None:
+        """What gives the seconds on links and raises their floors in place; None where nothing travels."""
+        return partial(self._links, q, rates) if q.link.any() else None
+
+    def _links(self, q: Quantities, rates: Rates | None, floor: Any) -> Any:
         seconds = np.zeros_like(floor)
+        curves = {} if rates is None else rates.curves
         for number, row in enumerate(self.prepared.rows):
             if row.op_class == "collective":
                 seconds[number], floor[number] = self._message(row, q.link[number])
+                if number in curves:
+                    measured = curves[number].seconds(peak_rates(self.device), {"bytes": q.link[number]})
+                    seconds[number] = np.maximum(floor[number], measured * (1 - self.overlap))
             elif row.offloaded:
                 seconds[number], least = self._streamed(q.link[number])
                 floor[number] = np.maximum(floor[number], least)
@@ -183,6 +248,11 @@ class Plan:
         return 1.0 if prior is None or prior.link_share is None else float(prior.link_share)
 
 
+def standing_in(prepared: Prepared, device: Device) -> Standing:
+    """Where a graph on a device stands among the levels: with the format that most of its weights have."""
+    return standing_of(device, prepared.effects.name, counted_precision(prepared.graph, prepared.terms.precision))
+
+
 def plan_of(  # noqa: PLR0913 - what a plan is made of
     prepared: Prepared,
     device: Device,
@@ -191,6 +261,7 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     calibration: Calibration | None = None,
     link: Link | None = None,
     overlap: float = 0.0,
+    model: str | None = None,
 ) -> Plan:
     """Match the graph with the device: the peak of each row's arithmetic, the memory, the runtime's overheads."""
     if not 0 <= overlap <= 1:
@@ -198,6 +269,12 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     levels = levels_of(device)
     inverse, arithmetic, notes = _inverse_peaks(prepared, device)
     notes = (*notes, *_stated_shares(device))
+    effects: dict[str, ModelEffect] = {}
+    if calibration is None or calibration.parameters:
+        standing = standing_in(prepared, device)
+        phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
+        effects = {phase: model_effect(model or prepared.graph.name, standing, phase) for phase in phases}
+        notes = (*notes, *_fitted_by(standing, prepared, effects, calibration))
     if calibration is not None:
         notes = (*notes, _calibrated_by(calibration), *calibration.notes)
     return Plan(
@@ -212,10 +289,32 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
         overlap=overlap,
         notes=notes,
         arithmetic=arithmetic,
+        effects=effects,
     )
 
 
+def _fitted_by(
+    standing: Standing, prepared: Prepared, effects: Mapping[str, ModelEffect], calibration: Calibration | None
+) -> list[str]:
+    """What stands behind the priors of a graph whose ops a fit knows, and what others say of the model."""
+    phase = list(effects)[-1]
+    prior = fitted_prior(standing, phase)
+    if prior is None or not any(fitted_class(row.op, phase) in prior.classes for row in prepared.rows):
+        return []
+    said = [note for name, effect in effects.items() if (note := effect.note(_SAID[name]))]
+    if calibration is not None:
+        return said
+    return [f"Nothing was measured here: the rates are {prior.source}.", *said]
+
+
 def _calibrated_by(calibration: Calibration) -> str:
+    if calibration.parameters:
+        return (
+            f"Fitted from {len(calibration.fitted_on)} published models of {calibration.device} with "
+            f"{calibration.runtime}, {calibration.dtype}; eight in ten left-out models lay between low and high."
+        )
+    if calibration.kernels:
+        return f"Priced by kernels of {calibration.runtime} that were measured on {calibration.device}."
     return (
         f"Calibrated on {calibration.created[:10]} with {calibration.runtime} on {calibration.device}, "
         f"{calibration.dtype}; eight in ten steps lie between low and high."
@@ -235,7 +334,8 @@ def _inverse_peaks(prepared: Prepared, device: Device) -> tuple[dict[str, Any], 
         found = arithmetic_for(counted.op, counted.key, binding, device, prepared.effects)
         if found.name is not None:
             peak = require_rate(device.peaks[found.name], f"The {found.name} peak of {device.name}")
-            inverse[counted.key][counted.rows, 0] = 1 / peak
+            fewer = [prepared.effects.fewer_products(prepared.rows[number].op) for number in counted.rows]
+            inverse[counted.key][counted.rows, 0] = 1 / (peak * np.array(fewer))
             if device.peaks[found.name].origin == "prior":
                 notes[_estimated_peak(device, found.name)] = None
             if class_of(counted.op) in MATRIX:

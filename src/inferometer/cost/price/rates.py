@@ -15,6 +15,8 @@ import numpy as np
 from inferometer.core.device import Origin
 from inferometer.core.dims import Dim
 from inferometer.core.kept import Kept
+from inferometer.cost.price.deviations import FittedPrior, fitted_class, fitted_prior, is_fitted_for, prior_from
+from inferometer.cost.price.kernels import KernelCurve, kernel_curve
 from inferometer.cost.price.price import NINE_IN_TEN
 from inferometer.cost.price.priors import Prior, prior_for
 from inferometer.cost.price.utilisation import (
@@ -34,8 +36,8 @@ if TYPE_CHECKING:
 
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
-    from inferometer.core.device import Unit
     from inferometer.core.engine import RuntimeEffects
+    from inferometer.cost.price.deviations import Standing
     from inferometer.cost.work.collect import Collected, OpRow
     from inferometer.cost.work.prepare import Quantities
 
@@ -67,8 +69,10 @@ class Rates:
     `spread` is the standard deviation of the logarithm of the time; rows of one of the `groups` (its members are 1) err
     together. Those whose class was in the whole steps that were measured are `in_steps`. Rows that the calibration has
     tables of are `covered`; `dims` are their sizes that vary, each with the share of it that one device has, and
-    `moved` what is counted from their work. `launches` are the kernels of a row. What a device states of its own
-    utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing.
+    `moved` what is counted from their work. Rows with one of the `curves` take what a kernel was measured to take.
+    `launches` are the kernels of a row, `kernels` those whose seconds are not in its ramp. What a device states of its
+    own utilisation does not hold for rows that are `tabled`: they were measured, or they cost nothing. `prior` is what
+    the rows that are `fitted` are priced by.
     """
 
     compute_share: Any
@@ -77,6 +81,9 @@ class Rates:
     memory_ramp_s: Any
     spread: Any
     launches: Any
+    kernels: Any
+    fitted: Any
+    prior: FittedPrior | None
     step_spread: float | None
     host_spread: float
     groups: Mapping[str, Any]
@@ -86,6 +93,7 @@ class Rates:
     covered: tuple[Covered, ...]
     dims: tuple[tuple[Dim, float], ...]
     moved: frozenset[str]
+    curves: Mapping[int, KernelCurve]  # rows whose seconds are those of a measured kernel
 
     def slower(self, binding: Binding, q: Quantities, *, doubt: bool = True) -> tuple[Any, Any]:
         """What the tables multiply the compute and the memory time of each row with, [2, rows, n].
@@ -119,20 +127,42 @@ def _shares(covered: Sequence[Covered], points: Sequence[tuple[Any, ...]], colum
 _rates = Kept(1024)
 
 
-def rates_of(
-    collected: Collected, effects: RuntimeEffects, unit: Unit, phase: str, calibration: Calibration | None
+def rates_of(  # noqa: PLR0913, PLR0917 - what rates depend on
+    collected: Collected,
+    effects: RuntimeEffects,
+    standing: Standing,
+    phase: str,
+    calibration: Calibration | None,
+    binding: Binding,
 ) -> Rates:
-    """The same for every device with such a unit."""
-    key = (id(collected), unit, phase, id(calibration))
+    """The same for every graph that shares its ops and stands alike; `binding` has the formats of its kernels."""
+    key = (id(collected), standing, phase, id(calibration), binding.precision)
     return _rates.get_or_make(
-        key, (collected, calibration), lambda: _made(collected.rows, effects, unit, phase, calibration)
+        key, (collected, calibration), lambda: _made(collected.rows, effects, standing, phase, calibration, binding)
     )
 
 
-def _made(
-    rows: tuple[OpRow, ...], effects: RuntimeEffects, unit: str, phase: str, calibration: Calibration | None
+def _curves(
+    rows: tuple[OpRow, ...], phase: str, calibration: Calibration | None, binding: Binding
+) -> dict[int, KernelCurve]:
+    if calibration is None or not calibration.kernels:
+        return {}
+    found = ((number, kernel_curve(row, phase, calibration.kernels, binding)) for number, row in enumerate(rows))
+    return {number: curve for number, curve in found if curve is not None}
+
+
+def _made(  # noqa: PLR0913, PLR0917 - as above
+    rows: tuple[OpRow, ...],
+    effects: RuntimeEffects,
+    standing: Standing,
+    phase: str,
+    calibration: Calibration | None,
+    binding: Binding,
 ) -> Rates:
-    numbers = np.zeros((len(rows), 6))
+    curves = _curves(rows, phase, calibration, binding)
+    numbers = np.zeros((len(rows), 8))
+    unit, fitted = standing.unit, _fitted(standing, phase, calibration)
+    published = calibration is not None and bool(calibration.parameters)
     origins: list[Origin] = []
     groups: list[str] = []
     whole: list[bool] = []
@@ -143,21 +173,30 @@ def _made(
         path = attention_path(row.op, effects.attention)
         classes = class_path(row.op, phase, path, fused=row.fused.launches == 0)
         tables = () if calibration is None else tables_for(calibration, classes)
+        curve = curves.get(number)
         prior = prior_for(unit, classes)
-        origins.append("calibrated" if tables else "datasheet" if prior is None else "prior")
-        groups.append(tables[0].op_class if tables else "prior")
+        measured = bool(tables) or curve is not None
+        origins.append("calibrated" if measured else "datasheet" if prior is None else "prior")
+        groups.append(tables[0].op_class if tables else curve.family if curve is not None else "prior")
         factor = factor_for(calibration, classes)
         whole.append(factor is not None or row.op_class in FREE)
-        tabled.append(bool(tables) or row.op_class in FREE | {"collective"})
+        tabled.append(measured or row.op_class in FREE | {"collective"})
         factor = 1.0 if factor is None else factor
-        if tables and calibration is not None:
+        if curve is not None:  # its kernel was launched while it was measured
+            numbers[number] = (1.0, 0.0, 1.0, 0.0, curve.residual, 0, 0, 0.0)
+        elif tables and calibration is not None:
             covered += _covered(number, row, tables, factor, dims)
             spread = max(residual_of(calibration, table) for table in tables)
-            numbers[number] = (1.0, 0.0, 1.0, 0.0, spread, _launches(row))
+            numbers[number] = (1.0, 0.0, 1.0, 0.0, spread, _launches(row), _launches(row), 0.0)
+        elif fitted is not None and (rates := fitted.classes.get(fitted_class(row.op, phase) or "")) is not None:
+            origins[-1] = "calibrated" if published else "prior"
+            whole[-1] = whole[-1] or published
+            numbers[number] = _from_fit(row, fitted, rates, factor)
         else:
             numbers[number] = _from_prior(row, prior, factor)
     columns = [np.ascontiguousarray(numbers[:, place : place + 1]) for place in range(numbers.shape[1])]
     residuals = {} if calibration is None else calibration.residuals
+    mixed = any(row.op_class == "experts" for row in rows)
     return Rates(
         compute_share=columns[0],
         compute_ramp_s=columns[1],
@@ -165,7 +204,10 @@ def _made(
         memory_ramp_s=columns[3],
         spread=columns[4],
         launches=columns[5],
-        step_spread=None if calibration is None else step_residual(calibration, phase),
+        kernels=columns[6],
+        fitted=columns[7],
+        prior=fitted if columns[7].any() else None,
+        step_spread=None if calibration is None else step_residual(calibration, phase, experts=mixed),
         host_spread=residuals.get("host", _HOST_RESIDUAL),
         groups={group: np.array([float(name == group) for name in groups]) for group in dict.fromkeys(groups)},
         in_steps=np.array(whole)[:, None],
@@ -174,7 +216,16 @@ def _made(
         covered=tuple(covered),
         dims=tuple(dims),
         moved=frozenset(axis for row in covered for axis in row.axes if isinstance(axis, str)),
+        curves=curves,
     )
+
+
+def _fitted(standing: Standing, phase: str, calibration: Calibration | None) -> FittedPrior | None:
+    """The sums of a calibration that was fitted from published steps, else those of the shipped levels."""
+    if calibration is None or not is_fitted_for(calibration.parameters, phase):
+        return fitted_prior(standing, phase)
+    spread = step_residual(calibration, phase) or 0.0
+    return prior_from(calibration.parameters, standing, phase, spread=spread, rows=calibration.steps)
 
 
 def _covered(
@@ -212,7 +263,7 @@ def _from_prior(row: OpRow, prior: Prior | None, factor: float) -> tuple[float, 
     launches = _launches(row)
     if prior is None:
         spread = 0.0 if row.op_class in FREE else log(DATASHEET_SPREAD) / NINE_IN_TEN
-        return 1.0, 0.0, 1.0, 0.0, spread, launches
+        return 1.0, 0.0, 1.0, 0.0, spread, launches, launches, 0.0
     return (
         float(prior.compute_share or 1.0) / factor,
         factor * float(prior.compute_ramp_s or 0.0) * min(1, launches) if row.op_class in MATRIX else 0.0,
@@ -220,7 +271,17 @@ def _from_prior(row: OpRow, prior: Prior | None, factor: float) -> tuple[float, 
         factor * float(prior.memory_ramp_s or 0.0) * launches,
         log(float(prior.spread)) / NINE_IN_TEN,
         launches,
+        launches,
+        0.0,
     )
+
+
+def _from_fit(row: OpRow, fitted: FittedPrior, rates: tuple[float, float, float], factor: float) -> tuple[float, ...]:
+    """The seconds of its kernels are in both ramps: they are spent whichever stream is the longer."""
+    compute_share, memory_share, kernel_s = rates
+    launches = _launches(row)
+    ramp = factor * kernel_s * launches
+    return compute_share / factor, ramp, memory_share / factor, ramp, fitted.spread, launches, 0.0, 1.0
 
 
 def shape_in(row: OpRow, binding: Binding, q: Quantities, number: int) -> dict[str, Any]:

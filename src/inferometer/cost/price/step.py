@@ -27,6 +27,7 @@ class Pace:
 
     inverse_peaks: Mapping[str, Any]  # seconds an operation, by the format that work is counted in
     levels: Levels
+    unpack: Any  # rows whose products take as long as unpacking the weights
     compute_share: Any
     compute_ramp_s: Any
     memory_share: Any
@@ -184,6 +185,8 @@ def price_rows(  # noqa: PLR0913 - what a price depends on
     if resident is not None:
         floor = np.maximum(bare, pace.levels.floor(q.weights, q.activations, q.kv, resident))
     link = None if links is None else links(floor)
+    if np.any(pace.unpack):
+        compute = compute + pace.unpack * q.unpack * sum(pace.inverse_peaks.values())
     compute = compute / pace.compute_share + pace.compute_ramp_s
     memory = memory / pace.memory_share + pace.memory_ramp_s
     if slower is not None:

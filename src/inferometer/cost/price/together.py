@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from inferometer.cost.price.plan import Plan
 
 _SINGLE_POINTS = 16  # of a calibrated plan that are read one by one: shapes that came before are remembered
-_OF_ROWS = ("compute_share", "compute_ramp_s", "memory_share", "memory_ramp_s", "overhead_s", "host_s")
+_OF_ROWS = ("unpack", "compute_share", "compute_ramp_s", "memory_share", "memory_ramp_s", "overhead_s", "host_s")
 
 
 def sums_together(plans: Sequence[Plan], sizes: Mapping[str, Any], phase: str, *, once: bool = False) -> Sums:
@@ -104,12 +104,16 @@ def _levels(levels: Sequence[Levels], points: int) -> Levels:
 
 def _slower(plans: Sequence[Plan], works: Sequence[Quantities], sizes: Mapping[str, Any], phase: str) -> Any:
     """What calibrations multiply compute and memory by, [2, rows, plans · n]; None where no plan has one."""
-    if not any(plan.rates_in(phase).covered for plan in plans):
+    if not any(plan.rates_in(phase).covered or plan.rates_in(phase).curves for plan in plans):
         return None
     rows, points = works[0].bytes.shape
     slower = np.ones((2, rows, len(plans), points))
     for place, (plan, work) in enumerate(zip(plans, works, strict=True)):
         rates = plan.rates_in(phase)
+        if rates.curves:
+            before = rates.slower(plan.prepared.binding(sizes), work, doubt=False)[0] if rates.covered else None
+            slower[:, :, place] = plan.as_measured(before, rates, sizes, work, phase)
+            continue
         if not rates.covered:
             continue
         if points > _SINGLE_POINTS:

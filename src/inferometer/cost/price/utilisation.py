@@ -44,10 +44,13 @@ def residual_of(calibration: Calibration, table: Utilisation) -> float:
     return calibration.residuals.get(table.op_class, table.residual)
 
 
-def step_residual(calibration: Calibration, phase: str) -> float | None:
-    """What whole steps of a phase are off by, at one standard deviation; None where none were measured."""
-    residuals = calibration.residuals
-    return residuals.get(f"step.{phase}", residuals.get("step"))
+def step_residual(calibration: Calibration, phase: str, *, experts: bool = False) -> float | None:
+    """What whole steps of a phase are off by, at one standard deviation; None where none were measured.
+
+    Models with `experts` have one of their own, where any was measured.
+    """
+    names = (*([f"step.{phase}.experts"] if experts else []), f"step.{phase}", "step")
+    return next((calibration.residuals[name] for name in names if name in calibration.residuals), None)
 
 
 def factor_for(calibration: Calibration | None, classes: Iterable[str]) -> float | None:

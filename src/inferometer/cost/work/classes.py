@@ -1,7 +1,7 @@
 """How ops are classified to be priced: the class, which has its own utilisation, and the shape within it.
 
-Priors and calibrations use these names. A class may be divided further by phase or path, after a dot:
-`attention.decode` is looked for before `attention`.
+Priors and calibrations use these names. A class may be divided further by phase, path or form, after a dot:
+`attention.decode` is looked for before `attention`, `convolution.pointwise` before `convolution`.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ NARROW_HEAD = 64  # heads up to this wide leave matrix units waiting for the sof
 # What a table's axes may be called: numbers of an op's shape that a utilisation can depend on.
 AXES = (
     "rows", "in_features", "out_features", "sequences", "query", "keys", "heads", "kv_heads", "head_dim", "channels",
-    "elements", "flops", "bytes", "weight_bytes", "kv_bytes",
+    "plane", "aligned", "filled", "elements", "flops", "bytes", "weight_bytes", "kv_bytes",
 )  # fmt: skip
+_SHRINKING = frozenset({"pool", "reduce"})  # they read more than they write: what is read is their size
+_IMAGE_AXES = 4
+_TILE = 64  # channels, of the kernels that matrix units run
+_FEW_CHANNELS = 4  # an image's own, before the first convolution
 
 
 def class_of(op: Op) -> str:
@@ -50,13 +54,35 @@ def class_path(op: Op, phase: str, path: str | None = None, *, fused: bool = Fal
     if fused and name == "vector":
         return (FUSED, f"{name}.{phase}", name)
     if name != "attention":
-        return (f"{name}.{phase}", name)
+        form = form_of(op) if phase == "forward" else None
+        return (*([form] if form else []), f"{name}.{phase}", name)
     width = "narrow" if max(op["head_dim"], op.get("value_dim", 0)) <= NARROW_HEAD else "wide"
     if phase == "decode":
         ways = ["decode"]
     else:  # attention over padding runs other kernels: what causal attention reaches says nothing of it
         ways = [path] if path == "padded" else [way for way in (path, "prefill") if way]
     return (*(f"{name}.{way}{end}" for way in ways for end in (f".{width}", "")), name)
+
+
+def form_of(op: Op) -> str | None:
+    """What runs other kernels than the rest of its class, in one pass over an input: `convolution.pointwise`."""
+    name = class_of(op)
+    if name == "vector":
+        return f"vector.{op.get('norm', op.kind)}"
+    strided = any(stride > 1 for stride in op.get("strides", ()))
+    if name == "depthwise":
+        return "depthwise.strided" if strided else None
+    return f"convolution.{_kernel_of(op, strided=strided)}" if name == "convolution" else None
+
+
+def _kernel_of(op: Op, *, strided: bool) -> str:
+    if op["in_channels"] <= _FEW_CHANNELS:
+        return "first"
+    if op.get("groups", 1) > 1:
+        return "grouped"
+    if any(side > 1 for side in op["kernel"]):
+        return "window"
+    return "strided" if strided else "pointwise"
 
 
 def is_padded(op: Op) -> bool:
@@ -75,15 +101,30 @@ def attention_path(op: Op, path: str) -> str | None:
     return path if op.get("cached") else "padded" if is_padded(op) else None
 
 
+def _alignment(count: Dim) -> Dim:
+    """The largest of 1, 2, 4 and 8 that divides it: kernels read whole vectors only where rows of numbers allow it."""
+    divided = {size: 1 - (count % size + size - 1) // size for size in (2, 4, 8)}  # 1 or 0 each
+    return 1 + divided[2] + 2 * divided[4] + 4 * divided[8]
+
+
+def _filled(channels: int) -> int:
+    """The share of the tiles that are computed which channels fill, in percent."""
+    return 100 * channels // (-(-channels // _TILE) * _TILE)
+
+
 def dims_of(op: Op) -> dict[str, Dim]:
     """The axes that the op itself gives, to be bound later; flops and bytes come from its work."""
     dims: dict[str, Dim] = {}
     if op.inputs and op.inputs[0].shape:
         dims["rows"] = product(op.inputs[0].shape[:-1])
         dims["in_features"] = op.inputs[0].shape[-1]
+        dims["plane"] = (
+            product(op.inputs[0].shape[2:]) if len(op.inputs[0].shape) == _IMAGE_AXES else dims["in_features"]
+        )
+        dims["aligned"] = _alignment(dims["plane"])
     if op.outputs and op.outputs[0].shape:
         dims["out_features"] = op.outputs[0].shape[-1]
-        dims["elements"] = product(op.outputs[0].shape)
+        dims["elements"] = product((op.inputs if op.kind in _SHRINKING and op.inputs else op.outputs)[0].shape)
     if op.kind == "attention":
         query, context = op["query"], op.get("context", 0)
         dims |= {
@@ -96,4 +137,5 @@ def dims_of(op: Op) -> dict[str, Dim]:
         }
     if op.kind == "convolution":
         dims["channels"] = op["out_channels"]
+        dims["filled"] = _filled(op["out_channels"]) * _filled(op["in_channels"] // op.get("groups", 1)) // 100
     return dims

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 # A padding mask sends PyTorch's attention down its unfused path: scores in single precision are written, read and
 # written by mask and softmax, searched for rows that are all masked, and read: nine passes of 4 bytes.
 PADDED_BYTES = 36
-_PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "flops", "bytes")
+_PARTS = ("weights", "activations", "kv", "link", "extra_bytes", "extra_flops", "unpack", "flops", "bytes")
+_UNPACKED = frozenset({"linear", "experts"})
 
 
 @frozen
@@ -68,7 +69,8 @@ class Quantities:
     """Of each row, for one device: arrays [rows, n] for n workloads (sizes that are arrays, flattened).
 
     `flops_by` has the operations by arithmetic format. `activations` are what fusion leaves of them. The extras are
-    what the runtime does on top: they take time, and are no part of the floor. `flops` and `bytes` are the op's own,
+    what the runtime does on top: they take time, and are no part of the floor. `unpack` are the operations of one row
+    with all weights that are read, which engines spend on widening them, too. `flops` and `bytes` are the op's own,
     whatever runs it: the sum over all devices.
     """
 
@@ -79,6 +81,7 @@ class Quantities:
     link: Any
     extra_bytes: Any
     extra_flops: Any
+    unpack: Any
     flops: Any
     bytes: Any
 
@@ -229,6 +232,7 @@ def quantities_of(row: OpRow, binding: Binding, effects: RuntimeEffects) -> dict
         "link": row.scale.weights * work.weights if row.offloaded else 0,
         "extra_bytes": extra_bytes,
         "extra_flops": _extra_flops(row, binding, effects),
+        "unpack": _unpack(row, binding) * work.weights,
         "flops": undivided.total_flops,
         "bytes": undivided.bytes,
     }
@@ -286,6 +290,13 @@ def _rectangle(op: Op, binding: Binding) -> Any:
     """(query, key) pairs without leaving any out."""
     query, context = binding.size(op["query"]), binding.size(op.get("context", 0))
     return query * (context if op.get("cross") else context + query)
+
+
+def _unpack(row: OpRow, binding: Binding) -> float:
+    """Operations a byte of weights: a multiply and an add with each number that is stored there."""
+    if row.op_class not in _UNPACKED or not row.op.weights:
+        return 0.0
+    return row.scale.weights * 16 / float(binding.format(row.op.weights[0]).bits)
 
 
 def _extra_flops(row: OpRow, binding: Binding, effects: RuntimeEffects) -> Any:

@@ -1,0 +1,197 @@
+"""Published figures of serving engines as questions: what was served, on how many devices, for how many users.
+
+A row of the atlas is read in the terms of a `Question` and of the traffic; what a source does not state is filled in by
+the rules below, each with its reason, and never by the figure itself.
+"""
+
+from __future__ import annotations
+
+from math import exp
+from typing import TYPE_CHECKING
+
+from inferometer.asking.ask import ask
+from inferometer.asking.question import Question
+from inferometer.asking.served import served
+from inferometer.core.frozen import frozen
+from inferometer.cost.options import Options
+from inferometer.cost.serving.steady import EIGHT_IN_TEN, Traffic
+from inferometer.errors import DomainError
+
+if TYPE_CHECKING:
+    from inferometer.atlas.measurement import PublishedMeasurement
+
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "trtllm": "trtllm", "tensorrt": "trtllm"}
+QUANTITIES = frozenset({"ttft", "tpot", "tokens", "request"})
+# Mean tokens of the datasets of MLPerf Inference's language models, in and out (mlcommons/inference, language/*).
+_MLPERF = {
+    "llama-2-70b": (294, 294), "llama-3.1-405b": (9428, 684), "mixtral-8x7b": (300, 145), "llama-3.1-8b": (778, 73),
+    "deepseek-v3": (3880, 3880), "gpt-j-6b": (500, 69),
+}  # fmt: skip
+# Releases by month (GitHub), for figures that have a date and no version.
+_RELEASES = {
+    "trtllm": (
+        ("2023-10", "0.5.0"), ("2024-02", "0.8.0"), ("2024-06", "0.10.0"), ("2024-10", "0.13.0"), ("2024-12", "0.15.0"),
+        ("2025-02", "0.17.0"), ("2025-05", "0.19.0"), ("2025-07", "0.21.0"), ("2025-09", "1.0.0"), ("2025-12", "1.1.0"),
+        ("2026-03", "1.2.0"),
+    ),
+    "vllm": (
+        ("2023-09", "0.2.0"), ("2024-03", "0.4.0"), ("2024-07", "0.5.3"), ("2024-11", "0.6.4"), ("2025-01", "0.7.0"),
+        ("2025-03", "0.8.0"), ("2025-07", "0.10.0"), ("2025-10", "0.11.0"), ("2025-12", "0.12.0"),
+        ("2026-02", "0.16.0"), ("2026-04", "0.19.0"),
+    ),
+}  # fmt: skip
+_NARROW = {"nvidia-b200": "nvfp4", "nvidia-gb200": "nvfp4", "nvidia-b300": "nvfp4", "nvidia-gb300": "nvfp4"}
+_EIGHT_BITS = ("nvidia-h1", "nvidia-h2", "nvidia-gh", "nvidia-l4", "nvidia-rtx-4", "amd-mi3")
+_PREFIXES = ("deepseek", "qwen3-235", "qwen3-30", "mixtral", "gpt-oss", "kimi", "minimax", "olmoe")
+
+
+@frozen
+class ServedCase:
+    """A published figure as a question, with the traffic it was measured under. `users` are of each replica."""
+
+    question: Question
+    traffic: Traffic
+    users: int | None
+    quantity: str
+
+
+@frozen
+class ServedFigure:
+    """Seconds as `PublishedMeasurement.seconds` counts them, between the ends of eight in ten."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+
+
+def served_case(row: PublishedMeasurement) -> ServedCase | None:
+    """The row as a question; None where it is of no serving engine, or names no model or device that is known."""
+    runtime = ENGINES.get(row.engine or "")
+    if runtime is None or row.quantity not in QUANTITIES or row.model is None or row.device is None:
+        return None
+    if row.settings.get("mode") == "disagg":
+        return None  # two pools of workers: the simulator's
+    sizes = _sizes(row)
+    if sizes is None:
+        return None
+    tp, pp, dp, ep = _plan(row, runtime)
+    weights, overrides = _formats(row)
+    question = ask(
+        row.model, on=row.device, runtime=runtime, weights=weights, kv=_cache_format(row, runtime, weights),
+        batch=dp, prompt=sizes[0], generate=sizes[1], tp=tp, pp=pp, dp=dp, ep=ep,
+        options=Options(overrides=overrides, engine_version=_version(row, runtime)),
+    )  # fmt: skip
+    users = row.batch if row.quantity != "tokens" else None
+    if row.quantity in {"ttft", "tpot"} and users is None and row.concurrency:
+        users = max(1, row.concurrency // dp)
+    return ServedCase(
+        question=question, traffic=Traffic(prompt=sizes[0], generate=sizes[1]), users=users, quantity=row.quantity
+    )
+
+
+def predict_served(case: ServedCase) -> ServedFigure:
+    """What the model says of a case, in the seconds that the row counts."""
+    what = served(case.question)
+    if case.quantity == "request":
+        seconds = what.batch_seconds(case.traffic, (case.users or 1) * what.replicas)
+        spread = what.step.costs.batch_spread.value
+    elif case.quantity == "tokens":
+        seconds = 1 / what.saturated(case.traffic)
+        spread = what.step.costs.batch_spread.value
+    else:
+        steady = what.steady(case.traffic, (case.users or 1) * what.replicas)
+        low, high = steady.interval(case.quantity)
+        return ServedFigure(seconds=steady.ttft_s if case.quantity == "ttft" else steady.tpot_s, low_s=low, high_s=high)
+    wide = exp(EIGHT_IN_TEN * spread)
+    return ServedFigure(seconds=seconds, low_s=seconds / wide, high_s=seconds * wide)
+
+
+def _sizes(row: PublishedMeasurement) -> tuple[int, int] | None:
+    if row.dataset == "mlperf":
+        return _MLPERF.get(row.model or "") if row.settings.get("scenario") == "offline" else None
+    if row.prompt is None or row.generate is None or row.prompt < 1 or row.generate < 1:
+        return None
+    return row.prompt, row.generate
+
+
+def _plan(row: PublishedMeasurement, runtime: str) -> tuple[int, int, int, int]:
+    """Tensor, pipeline, data and expert parallelism.
+
+    Where attention is shared by fewer devices than the experts are, the others hold copies of it. What a source calls
+    `dep` has attention copied and experts spread. Where only a number of devices is stated they share each layer, but
+    for MLPerf, whose entries run as many copies as fit.
+    """
+    stated = {
+        name: int(text) for name, text in row.settings.items() if name in {"tp", "pp", "dp", "ep", "moe_tp", "dep"}
+    }
+    if "dep" in stated:
+        return 1, 1, stated["dep"], stated["dep"]
+    if not stated and row.dataset == "mlperf":
+        tp = _fewest_devices(row, runtime)
+        return tp, 1, max(1, row.count // tp), 1
+    tp, pp = stated.get("tp", row.count if not stated else 1), stated.get("pp", 1)
+    experts = stated.get("moe_tp", 1) * stated.get("ep", 1)
+    dp = max(stated.get("dp", 1), experts // tp)
+    if dp > 1:
+        return tp, pp, dp, tp * dp if _is_mixture(row) else 1
+    spread = stated.get("ep", 1) if stated.get("moe_tp", 1) == 1 else 1
+    return tp, pp, 1, tp if spread > 1 and _is_mixture(row) else 1
+
+
+def _is_mixture(row: PublishedMeasurement) -> bool:
+    return (row.model or "").startswith(_PREFIXES)
+
+
+def _fewest_devices(row: PublishedMeasurement, runtime: str) -> int:
+    weights, overrides = _formats(row)
+    for tp in (1, 2, 4, 8):
+        try:
+            question = ask(
+                row.model, on=row.device or "", runtime=runtime, weights=weights, tp=tp,
+                options=Options(overrides=overrides),
+            )  # fmt: skip
+            memory = served(question).memory
+        except DomainError:
+            continue
+        if memory is None or memory.kv_bytes > 0.15 * memory.usable_bytes:
+            return tp
+    return max(1, row.count)
+
+
+def _formats(row: PublishedMeasurement) -> tuple[str | None, dict[str, str]]:
+    """The format of the weights, and those of some ops: nvfp4 checkpoints of DeepSeek leave attention in bf16."""
+    weights = row.weights
+    if weights is None and row.dataset == "mlperf":
+        device = row.device or ""
+        weights = _NARROW.get(device) or ("f8e4m3" if device.startswith(_EIGHT_BITS) else None)
+    if (row.model or "").startswith("deepseek"):
+        if weights == "nvfp4":
+            return None, {"*experts*": "nvfp4", "*mlp*_proj*": "nvfp4", "*attn*_proj*": "bf16"}
+        return None, {}  # its own blocks of 8 bits
+    return ("bf16" if weights == "f16" else weights), {}
+
+
+def _cache_format(row: PublishedMeasurement, runtime: str, weights: str | None) -> str | None:
+    """TensorRT-LLM's quantised checkpoints and servers on Blackwell keep the cache in 8 bits."""
+    narrow = (weights or row.weights) in {"nvfp4", "f8e4m3"}
+    blackwell = (row.device or "") in _NARROW
+    if narrow and (runtime == "trtllm" or blackwell or "FP8-KV" in row.model_published):
+        return "f8e4m3"
+    return None
+
+
+def _version(row: PublishedMeasurement, runtime: str) -> str | None:
+    """The engine's version: as stated, else the release of the day of the figure.
+
+    Some sources state the version of what is around the engine (a container, TensorRT): a TensorRT-LLM before 1.0 is
+    taken by its date. MLPerf's entries are tuned as far as they go: they count as the newest.
+    """
+    if row.dataset == "mlperf":
+        return None
+    if row.version is not None and not (runtime == "trtllm" and row.version.startswith("0.")):
+        return row.version
+    releases = _RELEASES.get(runtime, ())
+    if row.date is None:
+        return None
+    before = [version for released, version in releases if released <= row.date[:7]]
+    return before[-1] if before else releases[0][1] if releases else None

@@ -1,0 +1,64 @@
+"""`python -m inferometer.calibrate.priors`: fit the priors anew from the shipped atlas, and write their file."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from inferometer.atlas.reading import read_atlas
+from inferometer.atlas.shipped import load, shipped_datasets, sources
+from inferometer.calibrate.priors.build import document, fitted, validated, write
+from inferometer.calibrate.priors.cases import cases_of
+from inferometer.calibrate.priors.judged import judge_validation
+from inferometer.calibrate.priors.language import language_cases
+from inferometer.cost.price.deviations import FILE, TOKENS_FILE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.atlas.measurement import PublishedMeasurement
+
+_ACCURACY = Path(__file__).parents[2] / "catalog" / "data" / "accuracy"
+RESULTS, TOKEN_RESULTS = _ACCURACY / "published-left-out.json", _ACCURACY / "published-tokens-left-out.json"
+
+
+def _not_shipped(path: Path) -> Iterator[PublishedMeasurement]:
+    """The rows of a file whose licence keeps them out of the package: what is fitted from them is no copy of them."""
+    known = sources()
+    return (row for row in read_atlas(path).table.rows() if row.source in known and not known[row.source].shipped)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tokens", action="store_true", help="fit language models, instead of forward passes")
+    parser.add_argument("--out", type=Path, help="where the file goes")
+    parser.add_argument("--results", type=Path, help="where the left-out results go")
+    parser.add_argument(
+        "--also", type=Path, nargs="*", default=[], help="files in any form of the atlas that may not be shipped"
+    )
+    parser.add_argument("--made", required=True, help="the date that it states, as 2026-11-16")
+    asked = parser.parse_args()
+
+    def say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)  # noqa: T201 - a script that a developer watches
+
+    rows = chain(load(shipped_datasets()).rows(), *(_not_shipped(path) for path in asked.also))
+    reading = language_cases(rows) if asked.tokens else cases_of(rows)
+    say(f"{len(reading.cases)} steps to fit; {sum(reading.left.values())} rows are of something else")
+    for reason, count in reading.left.most_common(20):
+        say(f"  {count:6}  {reason}")
+    fit = fitted(reading.cases, say)
+    validation = validated(fit, say)
+    write(document(fit, validation, made=asked.made), asked.out or (TOKENS_FILE if asked.tokens else FILE))
+    groups = judge_validation(fit.cases, validation)
+    results = asked.results or (TOKEN_RESULTS if asked.tokens else RESULTS)
+    results.write_bytes(msgspec.json.format(msgspec.json.encode(groups), indent=1) + b"\n")
+
+
+if __name__ == "__main__":
+    main()

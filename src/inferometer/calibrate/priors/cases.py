@@ -1,0 +1,261 @@
+"""Published measurements → cases: the questions they answer, counted by the same code that predictions are.
+
+Rows of one model, image, engine and format share one preparation, and their batches are counted at once.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.asking.ask import model_graph
+from inferometer.atlas.names import same_models
+from inferometer.calibrate.priors.stack import Case
+from inferometer.catalog import device as device_named
+from inferometer.catalog.engines import known_engine
+from inferometer.catalog.networks import network_named
+from inferometer.core.frozen import frozen
+from inferometer.core.graph import is_generative
+from inferometer.core.workload import Precision, Workload
+from inferometer.cost.options import Options
+from inferometer.cost.price.class_figures import with_class_figures
+from inferometer.cost.price.deviations import PLACE, effect_key, fitted_class, standing_of
+from inferometer.cost.price.plan import plan_of
+from inferometer.cost.ready import make_prepared
+from inferometer.cost.request import completed
+from inferometer.cost.work.classes import FREE
+from inferometer.errors import InferometerError
+from inferometer.readers.zoo.read import read_network
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.atlas.measurement import PublishedMeasurement
+    from inferometer.core.device import Device
+    from inferometer.core.graph import Graph
+    from inferometer.cost.work.prepare import Prepared
+
+
+_VARIANTS = ("layout", "form", "powersave", "provider", "delegate", "backend")
+_USUAL = frozenset({"layout=nchw", "form=dlc", "powersave=0", "provider=qnn", "delegate=qnn", "backend=vulkan"})
+
+_LENGTHS = Path(__file__).with_name("text_lengths.toml")
+_TOKENS = re.compile(r"1x(\d+)")
+
+
+@frozen
+class Reading:
+    """The cases of some rows, and why others are none: reasons with how many rows each took."""
+
+    cases: tuple[Case, ...]
+    left: Counter[str]
+
+
+@frozen
+class _Asked:
+    """What rows must share to be counted together."""
+
+    model: str
+    image: int | None
+    prompt: int | None
+    engine: str
+    precision: Precision
+
+
+def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
+    """Forward passes of whole models on one device. What cannot be asked is counted by its reason."""
+    left: Counter[str] = Counter()
+    groups: dict[_Asked, list[PublishedMeasurement]] = {}
+    for row in rows:
+        reason = _not_asked(row)
+        if reason is not None:
+            left[reason] += 1
+            continue
+        groups.setdefault(_asked(row), []).append(row)
+    cases: list[Case] = []
+    for asked, members in groups.items():
+        try:
+            cases += _counted(asked, members)
+        except (InferometerError, OverflowError, ValueError) as error:
+            left[f"{asked.model}: {error}".partition("\n")[0]] += len(members)
+    return Reading(cases=tuple(cases), left=left)
+
+
+def _not_asked(row: PublishedMeasurement) -> str | None:
+    """Why a row cannot be asked of `predict` as one forward pass; None where it can."""
+    reasons = (
+        (row.quantity not in {"forward", "stream"}, f"{row.quantity} is no forward pass"),
+        # a part with a graph of its own is NAME/PART
+        (row.part is not None and "/" not in (row.model or ""), "forward of a part that has no graph here"),
+        (row.count != 1, "more than one device"),
+        (row.model is None, f"the model {row.model_published} has no graph here"),
+        (row.device is None, f"the device {row.device_published} is not in the catalog"),
+        (not is_described(row.engine), f"the engine {row.engine or row.engine_published} is not described"),
+        (not (row.weights or row.activations), "no number format is stated"),
+    )
+    return next((reason for holds, reason in reasons if holds), None)
+
+
+def is_described(engine: str | None) -> bool:
+    return engine is not None and known_engine(engine) is not None
+
+
+def _asked(row: PublishedMeasurement) -> _Asked:
+    # Autocast keeps f32 weights and computes in another format, which is what a prediction calls the weights'.
+    activations = row.activations or row.weights
+    weights = activations if "autocast" in row.settings else row.weights or activations
+    return _Asked(
+        model=row.model or "",
+        image=row.image,
+        prompt=_tokens(row),
+        engine=row.engine or "",
+        precision=Precision(weights=weights, activations=activations),
+    )
+
+
+def _tokens(row: PublishedMeasurement) -> int | None:
+    """The tokens of a text that a row names, in its own column or as its input's shape; else what its dataset uses."""
+    if row.prompt is not None:
+        return row.prompt
+    shape = _TOKENS.fullmatch(row.input or "")
+    return int(shape[1]) if shape else _lengths().get(row.dataset, {}).get(row.model_published)
+
+
+@cache
+def _lengths() -> dict[str, dict[str, int]]:
+    """Lengths of texts that tables leave out, by dataset and published name."""
+    stated: dict[str, dict[str, int]] = tomllib.loads(_LENGTHS.read_text(encoding="utf-8"))
+    return stated
+
+
+@cache
+def graph_of(model: str, image: int | None) -> Graph:
+    """The graph that `predict` would be asked with: a package's network at its image, else the catalog's own name."""
+    names = (model, *sorted(same_models(model)))
+    ours = next((name for name in names if network_named(name) is None), None)
+    network = next((network_named(name) for name in names if network_named(name) is not None), None)
+    if network is None:
+        return model_graph(ours or model)
+    try:
+        return read_network(network, image=image)
+    except InferometerError:
+        if ours is None:
+            raise
+        return model_graph(ours)
+
+
+def _counted(asked: _Asked, rows: Sequence[PublishedMeasurement]) -> Iterable[Case]:
+    graph = graph_of(asked.model, asked.image)
+    if is_generative(graph):
+        raise ValueError("it makes tokens; a forward pass is no phase of it")
+    engine = known_engine(asked.engine)
+    if engine is None:
+        return
+    workload = completed(graph, Workload(image=asked.image, prompt=asked.prompt, precision=asked.precision), Options())
+    prepared = make_prepared(graph, effects=engine.effects, workload=workload)
+    batches = np.array([_batch(row) for row in rows])
+    distinct, place = np.unique(batches, return_inverse=True)
+    sizes = {"batch": distinct, "query": workload.prompt or 1, "context": 0, "logits": 1}
+    quantities = prepared.quantities(sizes)
+    counted = _Ops(prepared, effect_key(graph, asked.image))
+    plans: dict[Any, tuple[Any, Any, Any]] = {}
+    for row, at in zip(rows, place.tolist(), strict=True):
+        device = device_as_run(row)
+        if (prices := plans.get(id(device))) is None:
+            plan = plan_of(prepared, device, weights_bytes=0.0)
+            compute, memory = plan.ideals(quantities)
+            prices = plans[id(device)] = (device, compute, memory)
+        yield counted.case(row, asked, device, (_column(prices[1], at), _column(prices[2], at)))
+
+
+def _batch(row: PublishedMeasurement) -> int:
+    """Inputs of a step; where several are under way, the seconds are those of each."""
+    return 1 if row.quantity == "stream" else row.batch or 1
+
+
+def _column(values: Any, at: int) -> Any:
+    return values[:, at if values.shape[1] > 1 else 0]
+
+
+class _Ops:
+    """The ops of a graph that cost anything, in the form that cases have them."""
+
+    def __init__(self, prepared: Prepared, model: str) -> None:
+        rows, repeats = prepared.rows, prepared.counts(once=False)
+        names = [fitted_class(row.op, "forward") for row in rows]
+        self.kept = np.array([name is not None and repeats[at] > 0 for at, name in enumerate(names)])
+        self.classes = np.array([PLACE.get(name or "", 0) for name in names])[self.kept]
+        launches = [0 if row.op_class in FREE else row.fused.launches for row in rows]
+        self.kernels, self.repeats = np.array(launches, dtype=float)[self.kept], repeats[self.kept]
+        self.hosted = prepared.effects.on("gpu").host_s is not None
+        self.model = model
+
+    def case(self, row: PublishedMeasurement, asked: _Asked, device: Device, ideals: tuple[Any, Any]) -> Case:
+        return Case(
+            dataset=row.dataset,
+            model=self.model,
+            standing=standing_of(device, asked.engine, asked.precision, variants_of(row)),
+            seconds=row.seconds,
+            compute=ideals[0][self.kept],
+            memory=ideals[1][self.kept],
+            kernels=self.kernels,
+            repeats=self.repeats,
+            classes=self.classes,
+            hosted=self.hosted and device.unit == "gpu",
+            line=row.line or 0,
+        )
+
+
+def variants_of(row: PublishedMeasurement) -> tuple[str, ...]:
+    """What a published row says of how it ran, beyond what a question can: only where it is not the usual."""
+    stated = {f"{name}={row.settings[name]}" for name in _VARIANTS if name in row.settings} - _USUAL
+    threads = row.settings.get("threads")
+    if threads is not None and row.unit == "cpu":
+        stated.add(f"threads={_threads(int(threads))}")
+    if row.quantity == "stream":
+        stated.add("stream" if (row.batch or 1) == 1 else "stream of batches")
+    return tuple(sorted(stated))
+
+
+def _threads(count: int) -> str:
+    """The number of threads, roughly: what is lost between them grows with each doubling."""
+    return next(
+        (f"{most // 2 + 1}-{most}" if most > 2 else str(most) for most in (1, 2, 4, 8, 16) if count <= most), "17+"
+    )
+
+
+def device_as_run(row: PublishedMeasurement) -> Device:
+    """The device with the cores that ran: so many threads, the small cores alone, or the big ones."""
+    return _as_run(row.device or "", row.settings.get("threads"), row.settings.get("powersave"))
+
+
+@cache
+def _as_run(name: str, threads: str | None, powersave: str | None) -> Device:
+    device, _ = with_class_figures(device_named(name))
+    if device.unit != "cpu" or threads is None:
+        return device
+    groups = device.core_groups
+    if powersave == "1" and len(groups) > 1:  # ncnn: 0 all cores, 1 the small ones, 2 the big ones
+        groups = groups[-1:]
+    limited = replace(device, core_groups=groups)
+    peaks = {
+        key: replace(peak, value=max(_evenly(limited, key, int(threads)), 1e6)) for key, peak in device.peaks.items()
+    }
+    return replace(device, peaks=peaks)
+
+
+def _evenly(device: Device, key: str, threads: int) -> float:
+    """Operations per second of threads that get even shares of the work: each waits for the slowest core in use."""
+    left, slowest, used = threads, float("inf"), 0
+    for group in device.core_groups:
+        if left > 0 and group.count and group.peak(key, 1) > 0:
+            taken = min(left, group.count)
+            slowest, used, left = min(slowest, group.peak(key, 1)), used + taken, left - taken
+    return device.peak_of_threads(key, threads) if not used else min(used * slowest, device.peak(key).value)

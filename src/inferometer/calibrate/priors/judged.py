@@ -1,0 +1,224 @@
+"""How far predictions of published steps are off: errors, bias, coverage and width, beside a plain roofline."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.calibrate.priors.cases import cases_of
+from inferometer.calibrate.priors.language import QUANTITIES, language_cases
+from inferometer.calibrate.priors.leaving import few_models
+from inferometer.calibrate.priors.own import own_levels
+from inferometer.calibrate.priors.stack import log_times, stack_of
+from inferometer.core.frozen import frozen
+from inferometer.cost.price.deviations import (
+    PARAMETERS,
+    UNKNOWN_SPREAD,
+    known_unit,
+    model_effect,
+    spread_of,
+    sums_of,
+    was_seen,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from inferometer.atlas.measurement import PublishedMeasurement
+    from inferometer.calibrate.priors.build import Validation
+    from inferometer.calibrate.priors.stack import Case
+    from inferometer.cost.price.deviations import ModelEffect, Standing
+
+DEVICE_OUT, MODEL_OUT, BOTH_OUT, FEW, SEEN = (
+    "device left out", "model left out", "device and model left out", "calibrated from a few models", "in the fit",
+)  # fmt: skip
+ENOUGH = 12  # residuals that an interval of its own needs
+WAYS = (DEVICE_OUT, MODEL_OUT, BOTH_OUT, FEW, SEEN)
+
+
+@frozen
+class JudgedSteps:
+    """One group of published steps: what they are, how they were predicted, and how far off that was.
+
+    Errors are |predicted / published − 1|, `bias` the median of the signed one. `coverage` and `width` are of the
+    intervals of eight in ten; `roofline` is the median error of every op at the longer of its two peaks.
+    """
+
+    dataset: str
+    unit: str
+    engine: str
+    quantity: str
+    way: str
+    steps: int
+    devices: int
+    models: int
+    median: float
+    p90: float
+    bias: float
+    coverage: float
+    width: float
+    roofline: float
+
+
+@frozen
+class JudgedFile:
+    """The groups of a file, and the rows that nothing could be said of by their reasons."""
+
+    groups: tuple[JudgedSteps, ...]
+    rows: int
+    left: Mapping[str, int] = field(default_factory=dict)
+
+
+def judge_rows(rows: Iterable[PublishedMeasurement]) -> JudgedFile:
+    """Every row as `predict` answers it, told apart by whether its device and its model were in the fit.
+
+    Devices that were not are also calibrated from a few of their models here, and the others predicted. Speeds of
+    tokens and forward passes are judged by the fit that each has.
+    """
+    taken = list(rows)
+    spoken = [row for row in taken if row.quantity in QUANTITIES]
+    readings = (language_cases(spoken), cases_of(row for row in taken if row.quantity not in QUANTITIES))
+    groups = [group for reading in readings for group in _judge(list(reading.cases))]
+    return JudgedFile(
+        groups=tuple(groups), rows=len(taken), left=dict(sum((each.left for each in readings), Counter()))
+    )
+
+
+def _judge(cases: list[Case]) -> list[JudgedSteps]:
+    """Cases of one fit."""
+    if not cases:
+        return []
+    seen = np.array([was_seen(case.standing, tokens=case.tokens) for case in cases])
+    effects = [effect_on(case) for case in cases]
+    named = np.array([effect.devices > 0 for effect in effects])
+    residuals, halves = _answers(cases, effects, seen)
+    ways = np.array(
+        [(BOTH_OUT, DEVICE_OUT, MODEL_OUT, SEEN)[2 * int(a) + int(b)] for a, b in zip(seen, named, strict=True)]
+    )
+    groups = summaries(cases, residuals, halves, ways)
+    if (~seen).any():
+        few, narrow = _from_few(cases, ~seen, effects)
+        groups += summaries(cases, few, narrow, np.full(len(cases), FEW))
+    return groups
+
+
+def effect_on(case: Case) -> ModelEffect:
+    """What its model takes over what its work says."""
+    return model_effect(case.model, known_unit(case.standing, tokens=case.tokens), case.quantity)
+
+
+def _answers(cases: Sequence[Case], effects: Sequence[Any], seen: Any) -> tuple[Any, Any]:
+    """The residuals and the half-widths of the intervals, both as logarithms."""
+    standings = list(dict.fromkeys(case.standing for case in cases))
+    places = {standing: place for place, standing in enumerate(standings)}
+    leaf = np.array([places[case.standing] for case in cases])
+    base = np.array([sums_vector(standing, tokens=cases[0].tokens) for standing in standings])
+    stack = stack_of(list(cases), leaf, base)
+    logs, _ = log_times(stack, np.zeros_like(base), slopes=False)
+    logs = logs + np.log([effect.times for effect in effects])
+    halves = [
+        _half(case, seen=bool(known), known=effect.devices > 0)
+        for case, known, effect in zip(cases, seen, effects, strict=True)
+    ]
+    return stack.logs - logs, np.array(halves)
+
+
+def _half(case: Case, *, seen: bool, known: bool) -> float:
+    return spread_of(known_unit(case.standing, tokens=case.tokens), case.quantity, seen=seen, known=known)
+
+
+def sums_vector(standing: Standing, *, tokens: bool = False) -> Any:
+    sums = sums_of(known_unit(standing, tokens=tokens), tokens=tokens)
+    return np.array([sums.get(name, 0.0) for name in PARAMETERS])
+
+
+def _from_few(cases: Sequence[Case], wanted: Any, effects: Sequence[Any]) -> tuple[Any, Any]:
+    """Devices that nobody had seen, each calibrated from a few of its models; NaN where a row was among those."""
+    residuals, halves = np.full(len(cases), np.nan), np.zeros(len(cases))
+    out = few_models(cases, wanted)
+    for device in sorted({case.standing.device for case, chosen in zip(cases, wanted, strict=True) if chosen}):
+        rows = np.array([case.standing.device == device for case in cases])
+        places = np.flatnonzero(rows).tolist()
+        if not out[places].any():
+            continue
+        fit = own_levels([cases[place] for place in places], [effects[place] for place in places])
+        other = fit.without(out[places], rounds=6)
+        errors = fit.stack.logs - log_times(fit.stack, other.theta(), slopes=False)[0]
+        for place, error in zip(places, errors.tolist(), strict=True):
+            if out[place]:
+                case = cases[place]
+                named = effects[place].devices > 0
+                residuals[place] = error
+                halves[place] = _half(case, seen=True, known=named)
+    return residuals, halves
+
+
+def summaries(cases: Sequence[Case], residuals: Any, halves: Any, ways: Any) -> list[JudgedSteps]:
+    """One summary for each dataset, kind of unit, engine, quantity and way; rows without a residual are left out."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for row in np.flatnonzero(~np.isnan(residuals)).tolist():
+        case = cases[row]
+        key = (case.dataset, case.standing.unit, case.standing.engine, case.quantity, str(ways[row]))
+        groups.setdefault(key, []).append(row)
+    floors = np.array([np.sum(case.repeats * np.maximum(case.compute, case.memory)) for case in cases])
+    published = np.array([case.seconds for case in cases])
+    made = []
+    for (dataset, unit, engine, quantity, way), rows in sorted(groups.items()):
+        errors, half = np.expm1(-residuals[rows]), halves[rows]
+        made.append(
+            JudgedSteps(
+                dataset=dataset,
+                unit=unit,
+                engine=engine,
+                quantity=quantity,
+                way=way,
+                steps=len(rows),
+                devices=len({cases[row].standing.device for row in rows}),
+                models=len({cases[row].model for row in rows}),
+                median=_rounded(np.median(np.abs(errors))),
+                p90=_rounded(np.quantile(np.abs(errors), 0.9)),
+                bias=_rounded(np.median(errors)),
+                coverage=_rounded(np.mean(np.abs(residuals[rows]) <= half)),
+                width=_rounded(np.median(np.exp(half) - np.exp(-half))),
+                roofline=_rounded(np.median(np.abs(floors[rows] / published[rows] - 1))),
+            )
+        )
+    return made
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 4)
+
+
+def judge_validation(cases: Sequence[Case], validation: Validation) -> list[JudgedSteps]:
+    """What was left out of the fit, in three ways; an interval's width comes from the other half of the models."""
+    groups: list[JudgedSteps] = []
+    for way, kept in ((DEVICE_OUT, validation.devices), (MODEL_OUT, validation.models), (FEW, validation.few)):
+        halves = _crossed(cases, kept.residuals)
+        groups += summaries(cases, kept.residuals, halves, np.full(len(cases), way))
+    return groups
+
+
+def _crossed(cases: Sequence[Case], residuals: Any) -> Any:
+    """The half-width that holds eight in ten residuals of the other half of a group's models.
+
+    The group is the nearest that has enough of them on the other side, as an answer's interval is.
+    """
+    names = sorted({case.model for case in cases})
+    side = {name: place % 2 for place, name in enumerate(names)}
+    told: dict[tuple[str, int], list[float]] = {}
+    for case, residual in zip(cases, residuals.tolist(), strict=True):
+        if not np.isnan(residual):
+            for name in case.standing.spread_names(case.quantity):
+                told.setdefault((name, side[case.model]), []).append(abs(residual))
+    halves = {key: float(np.quantile(values, 0.8)) for key, values in told.items() if len(values) >= ENOUGH}
+    return np.array([_other_half(case, halves, 1 - side[case.model]) for case in cases])
+
+
+def _other_half(case: Case, halves: Mapping[tuple[str, int], float], side: int) -> float:
+    names = case.standing.spread_names(case.quantity)
+    return next((halves[name, side] for name in names if (name, side) in halves), UNKNOWN_SPREAD)

@@ -1,0 +1,79 @@
+"""Rows left out of the fit and then predicted: whole devices, whole models, and all but a few models of a device.
+
+A model that others have measured is predicted with its effect: what it took elsewhere over what its work says. The
+effect comes from rows that were not left out, so nothing of a left-out row is in its own prediction.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from inferometer.calibrate.priors.hierarchy import Hierarchy
+    from inferometer.calibrate.priors.stack import Case
+
+FEW = {"timm": 20}  # models that a device is calibrated from; elsewhere ten
+_TEN = 10
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """Of each case: log(published / predicted), NaN where it was not left out; and whether its model was known."""
+
+    residuals: Any
+    known: Any
+
+
+def left_out(fit: Hierarchy, folds: Iterable[Any], *, judged: Iterable[Any] | None = None, rounds: int = 1) -> LeftOut:
+    """`folds` are masks of rows left out together; `judged` of those then looked at, all of them by default."""
+    cases = fit.cases
+    residuals, known = np.full(len(cases), np.nan), np.zeros(len(cases), dtype=bool)
+    masks = list(folds)
+    for mask, looked in zip(masks, masks if judged is None else judged, strict=True):
+        other = fit.without(mask, rounds=rounds)
+        errors = other.residuals()
+        told = {(case.model, case.runs_on) for case, out in zip(cases, mask.tolist(), strict=True) if not out}
+        for row in np.flatnonzero(looked).tolist():
+            known[row] = (cases[row].model, cases[row].runs_on) in told
+            residuals[row] = errors[row]
+    return LeftOut(residuals=residuals, known=known)
+
+
+def device_folds(cases: Sequence[Case], folds: int, seed: int = 0) -> list[Any]:
+    return _folds([case.standing.device for case in cases], folds, seed)
+
+
+def model_folds(cases: Sequence[Case], folds: int, seed: int = 1) -> list[Any]:
+    """A model is left out with all its sizes of picture, everywhere."""
+    return _folds([case.model.partition("@")[0] for case in cases], folds, seed)
+
+
+def _folds(names: Sequence[str], folds: int, seed: int) -> list[Any]:
+    distinct = sorted(set(names))
+    np.random.default_rng(seed).shuffle(distinct)
+    fold = {name: place % folds for place, name in enumerate(distinct)}
+    of_rows = np.array([fold[name] for name in names])
+    return [of_rows == number for number in range(min(folds, len(distinct)))]
+
+
+def few_models(cases: Sequence[Case], mask: Any, seed: int = 2) -> Any:
+    """Of the devices in a fold: the rows of all but ten models each (of timm's twenty), which are left out."""
+    draw = np.random.default_rng(seed)
+    models: dict[tuple[str, str], list[str]] = {}
+    for row in np.flatnonzero(mask).tolist():
+        name, key = cases[row].model.partition("@")[0], (cases[row].dataset, cases[row].standing.device)
+        if name not in models.setdefault(key, []):
+            models[key].append(name)
+    kept: Mapping[tuple[str, str], set[str]] = {
+        key: set(draw.permutation(sorted(names))[: FEW.get(key[0], _TEN)].tolist()) for key, names in models.items()
+    }
+    out = mask.copy()
+    for row in np.flatnonzero(mask).tolist():
+        case = cases[row]
+        out[row] = case.model.partition("@")[0] not in kept[case.dataset, case.standing.device]
+    return out
