@@ -1,7 +1,8 @@
 """`python -m inferometer.agent.runner FOLDER`: carry out the job in a folder, wherever the folder is.
 
 `job.json` and `files/` go in; `events.jsonl`, `result.json` and what is printed (`runner.log`) come out. A file
-`cancel` asks it to stop: what was measured until then is the result.
+`cancel` asks it to stop: what was measured until then is the result. A file `lease`, if there is one, says until when
+it may run: somebody renews it, and if nobody does any more, the job is another device's and this one stops.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 _PROGRESS_S = 0.25  # between two events of one stage
 _LOOK_S = 0.2
+LEASE = "lease"  # in a job's folder: until when it may run, by `time.monotonic`, which all processes share
 
 
 class EventLog:
@@ -81,7 +83,9 @@ def run_folder(folder: Path) -> JobResult:
             pass
     if result is None:
         result = JobResult(job=job, ended="stopped", error="It was stopped before anything was measured.")
-    if watch.overdue and result.ended == "stopped":
+    if watch.expired and result.ended == "stopped":
+        result = JobResult(job=job, ended="lost", error="Its lease ran out: the hub could not be reached.")
+    elif watch.overdue and result.ended == "stopped":
         result = replace(
             result, ended="hung", error=f"It was not done after {job.seconds_at_most:g} s, and was stopped.",
             remedy="Allow it more time, or measure less.", error_kind="EngineError",
@@ -126,7 +130,7 @@ class _Watch:
         self._cancel, self._clock, self._seconds = cancel, clock, seconds_at_most
         self._deadline: float | None = None
         self._over, self._lock = threading.Event(), threading.Lock()
-        self.overdue = False
+        self.overdue = self.expired = False
 
     def start(self) -> None:
         threading.Thread(target=self._look, daemon=True).start()
@@ -138,13 +142,19 @@ class _Watch:
     def _look(self) -> None:
         while not self._over.wait(_LOOK_S):
             deadline = self._deadline
-            overdue = deadline is not None and self._clock() >= deadline
-            if overdue or self._cancel.exists():
+            overdue, expired = deadline is not None and self._clock() >= deadline, self._lease_is_over()
+            if overdue or expired or self._cancel.exists():
                 with self._lock:
                     if not self._over.is_set():
-                        self.overdue = overdue
+                        self.overdue, self.expired = overdue, expired
                         _thread.interrupt_main()
                 return
+
+    def _lease_is_over(self) -> bool:
+        try:
+            return self._clock() > float(self._cancel.with_name(LEASE).read_bytes())
+        except (OSError, ValueError):
+            return False  # a job without a lease
 
     def end(self) -> None:
         """After this nothing is interrupted any more."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.catalog.files import is_built_in, row_named
+from inferometer.catalog.networks import require_file
 from inferometer.catalog.zoo import model as catalog_model
 from inferometer.core.job import JobFile, JobModel
 from inferometer.errors import DomainError, FormatError, InferometerError
@@ -42,6 +43,8 @@ def model_files(name: str, *, hashes: FileHashes | None = None) -> ModelFiles:
     row = row_named("models", name)
     if row is not None and is_built_in("models", name):
         return ModelFiles(model=JobModel(name=name), paths={})
+    if row is None:
+        require_file(name)
     path = Path(name) if row is None else _as_folder(row.name)
     if not path.exists():
         read(name)  # says that there is no such model, and which names are near

@@ -47,6 +47,8 @@ class Story:
     started: float | None = None
     ended: float | None = None
     reason: str | None = None
+    author: str | None = None
+    note: str | None = None
     metrics: tuple[Metric, ...] = ()
 
 

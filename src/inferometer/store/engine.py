@@ -5,27 +5,43 @@ last commits to a power cut, and a run is promised to be there once its link is 
 """
 
 import random
+import shutil
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, TimeoutError  # noqa: A004 - of the pool: none was free
 from sqlalchemy.pool import QueuePool
 
 from inferometer.errors import DomainError, MissingDependencyError
 from inferometer.store.errors import StoreError
-from inferometer.store.failures import passing, store_error
+from inferometer.store.failures import busy, passing, store_error
 from inferometer.store.location import Location
+from inferometer.store.watching import FileWatcher
 
 T = TypeVar("T")
 
 _BUSY_S = 20.0  # how long one statement waits for another writer
 _PATIENCE_S = 120.0  # how long a transaction is tried again
 _CONNECT_S = 10
+_LEAST_FREE = 10_000_000  # bytes of a disk that is not full
+# A hub works in forty threads, and each may want a connection. Those to PostgreSQL are kept, since opening one costs
+# more than what is done with it; of SQLite's, what is over the first few is closed again after use.
+_POOL = {"pool_size": 5, "max_overflow": 45, "pool_timeout": 60.0}
+_POSTGRES_POOL = {"pool_size": 40, "max_overflow": 10, "pool_timeout": 60.0, "pool_recycle": 3600}
+
+
+class _LostBeforeCommitError(Exception):
+    """The connection was lost while nothing was done for good: the server was started again. It may be tried anew."""
+
+    def __init__(self, error: DBAPIError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +51,12 @@ class Database:
     engine: Engine
     location: Location
     read_only: bool = False
+    why: str | None = None  # it is, where nobody asked for that
+    watcher: FileWatcher | None = None
     pause: Callable[[float], None] = time.sleep
+    # SQLite has one writer at a time. Those of one process take turns here: SQLite itself lets a writer sleep and look
+    # again, so that under load the unlucky wait for seconds.
+    turn: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def postgres(self) -> bool:
@@ -43,30 +64,57 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        with self._telling(), self.engine.connect() as connection:
+        with self._telling(), self._answering() as connection:
             yield connection
+
+    def _answering(self) -> Connection:
+        """A connection to read by. PostgreSQL's may be lost since it was used last: then all are made anew.
+
+        At its usual isolation a transaction of reads sees what comes between them all the same, so that it would only
+        cost two more trips to the server.
+        """
+        plain = self.engine.connect()
+        if not self.postgres:
+            return plain
+        try:
+            plain.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("SELECT 1")
+        except DBAPIError as error:
+            plain.close()
+            if not error.connection_invalidated:
+                raise
+            return self.engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        return plain
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Do the work in one transaction: all of it or nothing. It may be called again where others were in the way."""
         if self.read_only:
-            raise StoreError(
-                f"The store {self.location} is open for reading only.", remedy="Choose another with INFEROMETER_STORE."
-            )
+            message = f"The store {self.location} is open for reading only."
+            raise StoreError(self.why or message, remedy="Choose another with INFEROMETER_STORE.")
         deadline, wait = time.monotonic() + _PATIENCE_S, 0.005
         while True:
             try:
                 return self._once(work)
+            except _LostBeforeCommitError as lost:
+                if time.monotonic() > deadline:
+                    raise store_error(lost.error, self.location) from lost.error
             except DBAPIError as error:
                 if not passing(error) or time.monotonic() > deadline:
                     raise store_error(error, self.location) from error
+            except TimeoutError as error:
+                raise busy(self.location) from error
             self.pause(wait * random.uniform(0.5, 1.5))  # noqa: S311 - so that writers do not meet again
             wait = min(wait * 2, 0.5)
 
     def _once(self, work: Callable[[Connection], T]) -> T:
-        with self.engine.connect() as plain:
+        with nullcontext() if self.postgres else self.turn, self.engine.connect() as plain:
             connection = plain.execution_options(inferometer_writes=True)
             with connection.begin():
-                return work(connection)
+                try:
+                    return work(connection)
+                except DBAPIError as error:
+                    if error.connection_invalidated:
+                        raise _LostBeforeCommitError(error) from error
+                    raise
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -74,22 +122,46 @@ class Database:
             yield
         except DBAPIError as error:
             raise store_error(error, self.location) from error
+        except TimeoutError as error:
+            raise busy(self.location) from error
+
+    def mark(self) -> object:
+        """Something that is another whenever anybody has written; None where that cannot be told."""
+        return None if self.watcher is None else self.watcher.version()
+
+    def takes_writes(self) -> bool:
+        """Whether a run could be stored now, as far as can be seen without storing one."""
+        if self.read_only:
+            return False
+        if self.location.file is not None:
+            return shutil.disk_usage(self.location.file.parent).free >= _LEAST_FREE
+        with self.reading() as connection:
+            return not connection.exec_driver_sql("SELECT pg_is_in_recovery()").scalar()
 
     def close(self) -> None:
+        if self.watcher is not None:
+            self.watcher.close()
         self.engine.dispose()
 
 
-def open_database(location: Location, *, read_only: bool = False) -> Database:
-    engine = _sqlite(location, read_only=read_only) if location.file is not None else _postgres(location)
-    return Database(engine=engine, location=location, read_only=read_only)
+def open_database(location: Location, *, read_only: bool = False, why: str | None = None) -> Database:
+    if location.file is None:
+        return Database(engine=_postgres(location), location=location, read_only=read_only, why=why)
+    connect = _sqlite_connect(location, read_only=read_only, alone=why is not None)
+    return Database(
+        engine=_sqlite(connect), location=location, read_only=read_only, why=why, watcher=FileWatcher(connect)
+    )
 
 
-def _sqlite(location: Location, *, read_only: bool) -> Engine:
+def _sqlite_connect(location: Location, *, read_only: bool, alone: bool) -> Callable[[], sqlite3.Connection]:
+    """`alone`: nobody can write to it, this program included, so that no lock is needed."""
     file = location.file
     assert file is not None  # noqa: S101 - the caller looked
     if not read_only:
         _make_folder(location)
     way = f"{file.as_uri()}?mode={'ro' if read_only else 'rwc'}"
+    if alone and not file.with_name(f"{file.name}-wal").exists():
+        way += "&immutable=1"  # without it a reader makes two files beside it, which a read-only disk refuses
 
     def connect() -> sqlite3.Connection:
         # autocommit of the driver: transactions are begun by `_begin` below, and by nothing else
@@ -101,8 +173,12 @@ def _sqlite(location: Location, *, read_only: bool) -> Engine:
             raise
         return opened
 
+    return connect
+
+
+def _sqlite(connect: Callable[[], sqlite3.Connection]) -> Engine:
     # The pool is named: SQLAlchemy would take that of a database in memory, since it does not see the file.
-    engine = create_engine("sqlite://", creator=connect, pool_size=5, max_overflow=20, poolclass=QueuePool)
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool, **_POOL)
     event.listen(engine, "begin", _begin)
     return engine
 
@@ -136,7 +212,8 @@ def _make_folder(location: Location) -> None:
 def _postgres(location: Location) -> Engine:
     url = (location.url or "").replace("postgresql://", "postgresql+psycopg://", 1)
     try:
-        return create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_S})
+        # Without pool_pre_ping: writes are tried again where a connection was lost, and `reading` looks for itself.
+        return create_engine(url, connect_args={"connect_timeout": _CONNECT_S}, **_POSTGRES_POOL)
     except ModuleNotFoundError:
         raise MissingDependencyError(
             "A PostgreSQL store needs psycopg, which is not installed.", remedy="pip install 'inferometer[hub]'"

@@ -5,3 +5,11 @@ from inferometer.errors import InferometerError
 
 class StoreError(InferometerError):
     """The store cannot be opened, read or written, or refuses what would lose something."""
+
+
+class ConflictError(StoreError):
+    """Another run, or another version of this one, is there already under the same id."""
+
+
+class LeaseLostError(StoreError):
+    """A device speaks of a job that it does not hold any more: the lease ran out, or the job has ended."""

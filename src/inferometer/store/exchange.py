@@ -1,7 +1,8 @@
 """Export runs to archives, and import them."""
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,15 @@ from inferometer.core.run import Run
 from inferometer.errors import DomainError, FormatError
 from inferometer.store import archive, files, ids, names, writing
 from inferometer.store.archive import Limits, Packed, Story
-from inferometer.store.errors import StoreError
+from inferometer.store.errors import ConflictError, StoreError
 from inferometer.store.finding import run_of
 from inferometer.store.run_reading import RunReading
 from inferometer.store.run_writing import RunWriting
 from inferometer.store.tables import metrics, runs
-from inferometer.store.values import Attachment
+from inferometer.store.values import Attachment, Metric
+
+# What does not change once a run has ended.
+_LASTING = ("profile", "status", "created", "parameters", "artifacts")
 
 
 class Exchange(RunReading, RunWriting):
@@ -27,8 +31,9 @@ class Exchange(RunReading, RunWriting):
         if row.status in {"pending", "running"}:
             raise DomainError(f"Run {exported.id} is {row.status}: it can be exported when it has ended.")
         story = Story(
-            kind=row.kind, started=row.started, ended=row.ended, reason=row.reason, metrics=self.metrics(exported.id)
-        )
+            kind=row.kind, started=row.started, ended=row.ended, reason=row.reason, author=row.author, note=row.note,
+            metrics=self.metrics(exported.id),
+        )  # fmt: skip
         for artifact in exported.artifacts:
             files.read(self.location.artifacts, artifact.sha256)
         try:
@@ -41,39 +46,70 @@ class Exchange(RunReading, RunWriting):
         return to
 
     def import_(
-        self, path: Path, *, project: str | None = None, new_id: bool = False, limits: Limits | None = None
+        self,
+        path: Path,
+        *,
+        project: str | None = None,
+        new_id: bool = False,
+        limits: Limits | None = None,
+        author: str | None = None,
     ) -> str:
-        """Take in an archive, or a bare document of a run or profile. A run that is here already is not doubled."""
+        """Take in an archive, or a bare document of a run or profile. A run that is here already is not doubled.
+
+        `author` is who brings it, where that is known for certain; without it, the archive's own word is taken.
+        """
+        return self.take_in(path, project=project, new_id=new_id, limits=limits, author=author)[0]
+
+    def take_in(
+        self,
+        path: Path,
+        *,
+        project: str | None = None,
+        new_id: bool = False,
+        limits: Limits | None = None,
+        author: str | None = None,
+    ) -> tuple[str, bool]:
+        """As `import_`; gives also whether the run is new here."""
         with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
             packed = archive.read_archive(path, Path(folder), limits)
             if packed.profile is not None:
-                return self.add(packed.profile, project or "default", kind="import")
+                return self.add(packed.profile, project or "default", kind="import", author=author), True
             run = _whole(packed.run)
-            if not new_id and self._has(run, path):
-                return run.id
-            return self._take(run, packed, None if new_id else run.id, project)
+            if not new_id and self._has(run, packed.story, path):
+                return run.id, False
+            story = packed.story if author is None else replace(packed.story, author=author)
+            return self._take(run, replace(packed, story=story), None if new_id else run.id, project), True
 
-    def _has(self, run: Run, path: Path) -> bool:
+    def _has(self, run: Run, story: Story, path: Path) -> bool:
+        """Whether this very run is here. Its name, tags, project and note may have been changed since; no more."""
+
         def work(connection: Connection) -> Run | None:
             there = connection.execute(select(runs.c.id).where(runs.c.id == run.id)).first()
             return None if there is None else run_of(connection, run.id)
 
         here = self._read(work)
-        if here is not None and here.profile != run.profile:
-            raise StoreError(
-                f"{path}: run {run.id} is in the store already, with another profile.",
+        if here is None:
+            return False
+        changed = next((name for name in _LASTING if getattr(here, name) != getattr(run, name)), None)
+        if changed is None and _points(self.metrics(run.id)) != _points(story.metrics):
+            changed = "metrics"
+        if changed is not None:
+            other = {"metrics": "other metrics", "parameters": "other parameters", "artifacts": "other files"}
+            raise ConflictError(
+                f"{path}: run {run.id} is in the store already, with {other.get(changed, f'another {changed}')}.",
                 remedy="Take it in beside the other with --new-id.",
             )
-        return here is not None
+        return True
 
     def _take(self, run: Run, packed: Packed, wanted: str | None, project: str | None) -> str:
         story, now = packed.story, self._now()
         draft = writing.Draft(
-            project=project or run.project, name=run.name, kind=story.kind, tags=run.tags, parameters=run.parameters
-        ).checked()
+            project=project or run.project, name=run.name, kind=story.kind, tags=run.tags, parameters=run.parameters,
+            author=story.author,
+        ).checked()  # fmt: skip
         named = [Attachment(name=a.name, source=packed.files[a.sha256], media_type=a.media_type) for a in run.artifacts]
         brought = self._ready(run.profile, named)
-        columns = {**_columns(run, story), **brought.headline}
+        columns = {**_columns(run, story), "note": names.clean(story.note, most=names.MOST_NOTE), **brought.headline}
 
         def work(connection: Connection) -> str:
             parent = self._parent(connection, run.parent)
@@ -92,6 +128,10 @@ class Exchange(RunReading, RunWriting):
     def _parent(connection: Connection, parent: str | None) -> str | None:
         """A parent that did not come along is left out: a run may stand alone, but not point at nothing."""
         return connection.execute(select(runs.c.id).where(runs.c.id == parent)).scalar()
+
+
+def _points(metrics: Iterable[Metric]) -> dict[tuple[str, int], float]:
+    return {(metric.name, metric.step): metric.value for metric in metrics}
 
 
 def _whole(run: Run | None) -> Run:

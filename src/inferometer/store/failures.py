@@ -5,7 +5,7 @@ import re
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from inferometer.store.errors import StoreError
-from inferometer.store.location import Location
+from inferometer.store.location import Location, without_password
 
 _ELSEWHERE = "Choose another store with INFEROMETER_STORE, or leave the run out of it with --no-store."
 
@@ -49,7 +49,12 @@ def passing(error: DBAPIError) -> bool:
 
 def store_error(error: DBAPIError, location: Location) -> StoreError:
     what, remedy = _understood(error)
-    return StoreError(f"The store {location} {what}.", remedy=remedy)
+    return StoreError(without_password(f"The store {location} {what}."), remedy=remedy)
+
+
+def busy(location: Location) -> StoreError:
+    """All connections were in use for a minute: a fault of ours, or far too much at once."""
+    return StoreError(f"The store {location} has too much to do at the moment.", remedy="Try again.")
 
 
 def _understood(error: DBAPIError) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 import zlib
 from collections.abc import Iterable
+from dataclasses import asdict
 from typing import Any
 
 from inferometer.core.codec import decode, encode
@@ -14,6 +15,10 @@ _LEVEL = 1  # packing a profile of thousands of layers must not take longer than
 _MOST_NAME = 200
 _MOST_ID = 64
 _MOST_INTEGER = 2**63 - 1
+_MOST_PRECISION = 100
+_MOST_WORKLOAD = 500
+_SOME = 0.05  # a format that fewer of the parameters have is left out of the name
+_SIZES = ("batch", "prompt", "generate", "context", "image", "phase", "arrival_per_s")
 _TIMES = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s")
 
 
@@ -27,11 +32,34 @@ def columns_of(profile: Profile) -> dict[str, Any]:
         "runtime": clean(profile.runtime, most=_MOST_NAME),
         "machine": None if machine is None else clean(machine.called, most=_MOST_NAME),
         "machine_id": None if machine is None else clean(machine.id, most=_MOST_ID),
+        "batch": _count(profile.workload.batch),
+        "precision": clean(precision_of(profile), most=_MOST_PRECISION),
+        "threads": None if environment is None else _count(environment.threads),
+        "workload": clean(workload_of(profile), most=_MOST_WORKLOAD),
         "disturbed": None if environment is None else environment.disturbed,
         "verified": _verified(profile),
         "peak_memory_bytes": _count(summary.peak_memory_bytes),
         **{name: getattr(summary, name) for name in _TIMES},
     }
+
+
+def precision_of(profile: Profile) -> str | None:
+    """The formats of the weights, most of the parameters first, and the one computed in where it is another."""
+    chosen = profile.workload.precision
+    stored = [name for name, share in profile.model.weight_formats.items() if share >= _SOME]
+    weights = "+".join(stored) or chosen.weights
+    if chosen.activations in {None, weights}:
+        return weights
+    return chosen.activations if weights is None else f"{weights}/{chosen.activations}"
+
+
+def workload_of(profile: Profile) -> str:
+    """Every size that was given, as one text: two runs are of one kind where it is the same."""
+    workload = profile.workload
+    given = {name: getattr(workload, name) for name in _SIZES}
+    shared = {name: count for name, count in asdict(workload.parallel).items() if count > 1}
+    sizes = {**given, **dict(sorted(profile.sizes.items())), **shared}
+    return " ".join(f"{name}={value}" for name, value in sizes.items() if value is not None)
 
 
 def _verified(profile: Profile) -> bool | None:

@@ -3,6 +3,7 @@
 import base64
 import binascii
 import json
+import math
 from typing import Any
 
 from sqlalchemy import (
@@ -20,12 +21,15 @@ from sqlalchemy import (
 
 from inferometer.core.run import STATUSES
 from inferometer.errors import DomainError, UnknownNameError
+from inferometer.store import ids
 from inferometer.store.finding import LIST_COLUMNS, project_id, resolve, rows_of
+from inferometer.store.names import clean
 from inferometer.store.tables import OPEN, OPEN_ONLY, runs, tags
 from inferometer.store.values import Filter, Page, sort_column, sort_value
 
 MOST_ROWS = 1000
 _FEW = 500
+_MOST_WHOLE = 2**63
 
 
 def page(connection: Connection, wanted: Filter, *, sort: str = "-created", limit: int = 50, after: str | None) -> Page:
@@ -77,7 +81,7 @@ def _conditions(connection: Connection, wanted: Filter) -> list[ColumnElement[bo
     conditions: list[ColumnElement[bool]] = []
     if wanted.project is not None:
         conditions.append(runs.c.project_id == project_id(connection, wanted.project))
-    for name in ("model", "device", "runtime", "kind"):
+    for name in ("model", "device", "runtime", "author", "precision", "kind"):
         value = getattr(wanted, name)
         if value is not None:
             conditions.append(runs.c[name] == value)
@@ -143,9 +147,9 @@ def _cursor(mark: str, sort: str) -> tuple[Any, str]:
     try:
         plain = json.loads(base64.urlsafe_b64decode(mark + "=" * (-len(mark) % 4)))
         made_for, value, run = plain
-    except (binascii.Error, ValueError, TypeError):
+    except (binascii.Error, ValueError, TypeError, RecursionError):
         raise DomainError(f"{mark[:50]!r} is not a mark of a page.", remedy="Begin with the first page.") from None
-    fits = isinstance(run, str) and (value is None or isinstance(value, int | float | str))
+    fits = isinstance(run, str) and ids.normal(run) == run and (value is None or isinstance(value, int | float | str))
     if not fits or made_for != sort or _wrong_kind(value, sort):
         raise DomainError(f"The mark of the page is not of a list sorted by {sort}.", remedy="Begin with the first.")
     return value, run
@@ -155,4 +159,10 @@ def _wrong_kind(value: Any, sort: str) -> bool:
     """A number where the column is text, or the other way round: a mark that was tampered with."""
     column, _ = sort_column(sort)
     wants_text = runs.c[column].type.python_type is str
-    return value is not None and (isinstance(value, bool) or isinstance(value, str) != wants_text)
+    if value is None:
+        return False
+    if isinstance(value, str):
+        return not wants_text or clean(value) != value  # what no stored text holds, and no database takes
+    # JSON knows larger whole numbers than a database, and numbers that are none.
+    too_large = isinstance(value, int) and abs(value) >= _MOST_WHOLE
+    return wants_text or isinstance(value, bool) or too_large or not math.isfinite(value)

@@ -1,8 +1,9 @@
 """Where the store is: a SQLite file or a PostgreSQL server, and the folder of the runs' files."""
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from inferometer.errors import DomainError
 from inferometer.settings import data_folder, value_of
@@ -17,11 +18,11 @@ class Location:
 
     artifacts: Path
     file: Path | None = None
-    url: str | None = None
+    url: str | None = field(default=None, repr=False)  # it may hold a password
 
     def __str__(self) -> str:
         """For people: never with a password."""
-        return str(self.file) if self.file is not None else _without_password(self.url or "")
+        return str(self.file) if self.file is not None else without_password(self.url or "")
 
 
 def locate(place: str | Path | None = None, *, artifacts: Path | None = None) -> Location:
@@ -36,10 +37,15 @@ def locate(place: str | Path | None = None, *, artifacts: Path | None = None) ->
             return Location(url=f"postgresql://{rest}", artifacts=folder or data_folder() / "artifacts")
         if scheme != "sqlite":
             raise DomainError(
-                f"A store cannot be opened at {_without_password(place)!r}: {scheme!r} is not a supported database.",
+                f"A store cannot be opened at {without_password(place)!r}: {scheme!r} is not a supported database.",
                 remedy="Give a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE.",
             )
         place = unquote(rest.removeprefix("/"))
+    if isinstance(place, str) and re.match(rf"({'|'.join(map(re.escape, _SERVERS))}|sqlite):", place):
+        raise DomainError(
+            f"{without_password(place)!r} is not the address of a store.",
+            remedy="Write postgresql://USER@HOST/DATABASE, with both slashes.",
+        )
     return _in_file(place, folder)
 
 
@@ -53,12 +59,11 @@ def _in_file(place: str | Path, artifacts: Path | None) -> Location:
     return Location(file=path, artifacts=artifacts or path.with_name(f"{path.stem}.artifacts"))
 
 
-def _without_password(url: str) -> str:
-    try:
-        parts = urlsplit(url)
-        if not parts.password:
-            return url
-        host = parts.netloc.rpartition("@")[2]
-    except ValueError:
-        return f"{url.partition('://')[0]}://…"
-    return parts._replace(netloc=f"{parts.username or ''}:***@{host}").geturl()
+def without_password(text: str) -> str:
+    """A text that may be or hold an address, with *** for its password.
+
+    A password may hold any letter, also @ and /, so everything between the user and the last @ of the word is taken
+    for it.
+    """
+    hidden = re.sub(r"([a-z][\w+.-]*:/*[^\s:/@]*):\S*@", r"\1:***@", text, flags=re.IGNORECASE)
+    return re.sub(r"(password=)[^\s&]*", r"\1***", hidden, flags=re.IGNORECASE)

@@ -12,6 +12,7 @@ _MOST_OTHERS = 200
 # A project's name stands in addresses and folders, a file's becomes that of a file on somebody's disk.
 _WITHOUT = {"project": "/\\", "tag": ",", "file": "\\:"}
 _MOST_TEXT = 100_000
+MOST_NOTE = 4000
 
 
 def valid_name(kind: Kind, text: str) -> str:

@@ -6,7 +6,7 @@ for passwords people choose, would only slow every request down.
 
 import hashlib
 import secrets
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, select, update
@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from inferometer.errors import DomainError, UnknownNameError
 from inferometer.store import ids, names
-from inferometer.store.finding import seconds
-from inferometer.store.tables import tokens, users
+from inferometer.store.finding import project_id, seconds
+from inferometer.store.tables import projects, tokens, users
 from inferometer.store.values import SCOPES, Scope, Secret, Token, User
 
 _PREFIX = "ifm_"  # so that a token found in a log or a commit is known for what it is
@@ -48,27 +48,38 @@ def _user_id(connection: Connection, name: str) -> int:
     return int(user)
 
 
-def create_token(
-    connection: Connection, user: str, name: str, scopes: Iterable[Scope], times: tuple[int, int | None]
-) -> Secret:
-    """`times` are now and when it expires."""
-    text, (now_us, expires_us) = _PREFIX + secrets.token_urlsafe(_BYTES), times
-    wanted = tuple(scope for scope in SCOPES if scope in set(scopes))
-    unknown = set(scopes) - set(SCOPES)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewToken:
+    """A token to be. `project` limits an agent to the jobs of one project."""
+
+    user: str
+    name: str
+    scopes: tuple[Scope, ...]
+    now_us: int
+    expires_us: int | None = None
+    project: str | None = None
+
+
+def create_token(connection: Connection, new: NewToken) -> Secret:
+    text, now_us = _PREFIX + secrets.token_urlsafe(_BYTES), new.now_us
+    wanted = tuple(scope for scope in SCOPES if scope in new.scopes)
+    unknown = set(new.scopes) - set(SCOPES)
     if unknown or not wanted:
         wrong = min(unknown) if unknown else ""
         raise UnknownNameError("scope", wrong, SCOPES, listing=f"There is: {', '.join(SCOPES)}.")
     row = {
         "id": ids.new_id(now_us / 1e6),
-        "user_id": _user_id(connection, user),
-        "name": names.valid_name("token", name),
+        "user_id": _user_id(connection, new.user),
+        "name": names.valid_name("token", new.name),
         "sha256": _hashed(text),
         "scopes": " ".join(wanted),
         "created_us": now_us,
-        "expires_us": expires_us,
+        "expires_us": new.expires_us,
+        "project_id": None if new.project is None else project_id(connection, new.project),
     }
     connection.execute(insert(tokens), [row])
-    return Secret(token=_token({**row, "used_us": None, "revoked_us": None, "user": user}), text=text)
+    shown = {**row, "used_us": None, "revoked_us": None, "user": new.user, "project": new.project}
+    return Secret(token=_token(shown), text=text)
 
 
 def listed_tokens(connection: Connection, user: str | None = None) -> tuple[Token, ...]:
@@ -86,16 +97,17 @@ def revoke(connection: Connection, token: str, *, now_us: int) -> None:
         raise UnknownNameError("token", token, list(connection.execute(select(tokens.c.id)).scalars()))
 
 
-def admitted(connection: Connection, text: str, scope: Scope, *, now_us: int) -> Token | None:
-    """The token, where it is one that still holds and has the scope (`admin` has all of them, `write` reads)."""
+def admitted(connection: Connection, text: str, *, now_us: int) -> Token | None:
+    """The token, where it is one that still holds: not revoked, not expired."""
     row = connection.execute(_tokens().where(tokens.c.sha256 == _hashed(text))).mappings().first()
-    if row is None or row["revoked_us"] is not None:
-        return None
-    if row["expires_us"] is not None and row["expires_us"] <= now_us:
-        return None
-    token = _token(dict(row))
-    enough = SCOPES[SCOPES.index(scope) :]  # each scope holds those before it
-    return token if any(held in enough for held in token.scopes) else None
+    token = None if row is None else _token(dict(row))
+    return token if token is not None and token.holds(now_us / 1e6) else None
+
+
+def holds(connection: Connection, token: str, *, now_us: int) -> bool:
+    """Whether a token that was admitted earlier still is."""
+    row = connection.execute(_tokens().where(tokens.c.id == token)).mappings().first()
+    return row is not None and _token(dict(row)).holds(now_us / 1e6)
 
 
 def used(connection: Connection, token: str, *, now_us: int) -> None:
@@ -107,7 +119,8 @@ def worth_noting(token: Token, now_us: int) -> bool:
 
 
 def _tokens() -> Select[Any]:
-    return select(tokens, users.c.name.label("user")).join(users, users.c.id == tokens.c.user_id)
+    named = select(tokens, users.c.name.label("user"), projects.c.name.label("project"))
+    return named.join(users, users.c.id == tokens.c.user_id).outerjoin(projects, projects.c.id == tokens.c.project_id)
 
 
 def _token(row: dict[str, Any]) -> Token:
@@ -120,6 +133,7 @@ def _token(row: dict[str, Any]) -> Token:
         expires=seconds(row["expires_us"]),
         used=seconds(row["used_us"]),
         revoked=seconds(row["revoked_us"]),
+        project=row["project"],
     )
 
 

@@ -33,7 +33,7 @@ from inferometer.errors import (
     UnitError,
     UnknownNameError,
 )
-from inferometer.settings import value_of
+from inferometer.settings import user_name, value_of
 from inferometer.store.dependency import require_database
 from inferometer.store.errors import StoreError
 
@@ -49,9 +49,10 @@ _REFUSALS = (
 )  # fmt: skip
 
 
-def hub_link(run: str, *, port: int | None = None) -> str:
-    """Where the hub shows a run."""
-    return f"http://127.0.0.1:{_port() if port is None else port}/runs/{run}"
+def hub_link(run: str, *, base: str | None = None) -> str:
+    """Where the hub shows a run. Others can open it if INFEROMETER_URL says how they reach the hub."""
+    address = base or value_of("INFEROMETER_URL") or f"http://127.0.0.1:{_port()}"
+    return f"{address.rstrip('/')}/runs/{run}"
 
 
 def _port() -> int:
@@ -71,6 +72,7 @@ def recording(
 
     `folder` is where a profile goes that the store could not take: the current one, unless another is given.
     """
+    known.setdefault("author", user_name())
     return RunRecorder(project, known, store=store, enabled=enabled, folder=folder or Path())
 
 
@@ -87,6 +89,8 @@ class RunRecorder:
         self._profile: Profile | None = None
         self._unstored: list[Profile] = []  # measured along with it, and refused by the store
         self._log: list[str] = []
+        # Called with the store and the run when it has ended, however it did: to send it to a hub.
+        self.then: Callable[[Store, str], None] | None = None
         self.id: str | None = None
         self.skipped: str | None = None
 
@@ -162,6 +166,9 @@ class RunRecorder:
             self._end(self._store, self.id, error)
         except InferometerError as lost:
             self._rescue(self.id, lost, error)
+        else:
+            if self.then is not None and self.id is not None:
+                self.then(self._store, self.id)
         finally:
             if self._ours:
                 self._store.close()

@@ -1,5 +1,6 @@
 """The half of the store that reads runs. The first reader marks the runs whose process is gone."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, select
@@ -7,6 +8,7 @@ from sqlalchemy import Connection, select
 from inferometer.core.run import Artifact, Run
 from inferometer.errors import UnknownNameError
 from inferometer.store import files, listing
+from inferometer.store.errors import StoreError
 from inferometer.store.finding import LIST_COLUMNS, artifacts_of, resolve, rows_of, run_of
 from inferometer.store.opened import Opened
 from inferometer.store.reaping import reaped
@@ -19,17 +21,22 @@ class RunReading(Opened):
         """Mark the runs whose process is gone as killed; gives their ids."""
         return reaped(self.database, self._owner(), self._now())
 
+    def _tidy(self) -> None:
+        """Before a look. That a dead run cannot be marked, on a full disk, is no reason not to show what is there."""
+        with suppress(StoreError):
+            self.reap()
+
     def resolve(self, run: str) -> str:
         return self._read(resolve, run)
 
     def get(self, run: str) -> Run:
         """The run with its profile, parameters and files."""
-        self.reap()
+        self._tidy()
         return self._read(lambda connection: run_of(connection, resolve(connection, run)))
 
     def row(self, run: str) -> RunRow:
         """The run as a list shows it, with its times and why it ended."""
-        self.reap()
+        self._tidy()
 
         def work(connection: Connection) -> RunRow:
             query = select(*LIST_COLUMNS).where(runs.c.id == resolve(connection, run))
@@ -40,7 +47,7 @@ class RunReading(Opened):
     def list(
         self, wanted: Filter | None = None, *, sort: str = "-created", limit: int = 50, after: str | None = None
     ) -> Page:
-        self.reap()
+        self._tidy()
         return self._read(listing.page, wanted or Filter(), sort=sort, limit=limit, after=after)
 
     def count(self, wanted: Filter | None = None) -> int:

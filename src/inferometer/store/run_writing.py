@@ -24,6 +24,8 @@ class Known(TypedDict, total=False):
     parameters: Mapping[str, str]
     kind: str
     parent: str | None
+    author: str | None
+    subject: Mapping[str, str]  # the model and runtime asked for: what a run is known by that never has a profile
 
 
 class Results(TypedDict, total=False):
@@ -87,6 +89,8 @@ class RunWriting(Opened):
             tags=tuple(known.get("tags", ())),
             parameters=known.get("parameters", {}),
             parent=None if parent is None else self._read(resolve, parent),
+            author=known.get("author"),
+            subject=known.get("subject", {}),
         ).checked()
 
     @staticmethod
@@ -182,6 +186,26 @@ class RunWriting(Opened):
             run_id = resolve(connection, run)
             connection.execute(update(runs).where(runs.c.id == run_id).values(name=wanted))
             writing.reword(connection, run_id)
+
+        self._write(work)
+
+    def note(self, run: str, text: str | None) -> None:
+        """What people should know about the run; an empty text takes the note away."""
+        kept = names.clean((text or "").strip(), most=names.MOST_NOTE) or None
+        self._write(
+            lambda connection: connection.execute(
+                update(runs).where(runs.c.id == resolve(connection, run)).values(note=kept)
+            )
+        )
+
+    def move(self, run: str, project: str) -> None:
+        """Into another project, which is made where there is none of that name."""
+        wanted, now = names.valid_name("project", project), self._now()
+
+        def work(connection: Connection) -> None:
+            run_id = resolve(connection, run)
+            there = writing.ensure_project(connection, wanted, now)
+            connection.execute(update(runs).where(runs.c.id == run_id).values(project_id=there))
 
         self._write(work)
 

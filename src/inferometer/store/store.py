@@ -2,17 +2,23 @@
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from inferometer.store import people, projects
-from inferometer.store.engine import open_database
+from sqlalchemy import select
+
+from inferometer.errors import InferometerError
+from inferometer.store import outbox, people, projects
+from inferometer.store.engine import Database, open_database
+from inferometer.store.errors import StoreError
 from inferometer.store.exchange import Exchange
-from inferometer.store.location import locate
+from inferometer.store.location import Location, locate
 from inferometer.store.owner import Owner, this_process
 from inferometer.store.schema import prepare
-from inferometer.store.values import Project, Scope, Secret, Token, User
+from inferometer.store.tables import runs
+from inferometer.store.values import Project, Push, Scope, Secret, Token, User
 
 
 def open_store(
@@ -23,14 +29,30 @@ def open_store(
     clock: Callable[[], float] = time.time,
     owner: Callable[[], Owner] = this_process,
 ) -> "Store":
-    """Open a store by URL or path, or the user's own; it is made where there is none."""
-    database = open_database(locate(place, artifacts=artifacts), read_only=read_only)
+    """Open a store by URL or path, or the user's own; it is made where there is none.
+
+    A file that cannot be written, on a read-only or a full disk, is opened for reading: its runs can still be seen.
+    """
+    location = locate(place, artifacts=artifacts)
+    try:
+        database = _prepared(location, read_only=read_only)
+    except StoreError as error:
+        if read_only or location.file is None or not location.file.is_file():
+            raise
+        with suppress(InferometerError):
+            return Store(_prepared(location, read_only=True, why=error.message), clock=clock, owner=owner)
+        raise
+    return Store(database, clock=clock, owner=owner)
+
+
+def _prepared(location: Location, *, read_only: bool, why: str | None = None) -> Database:
+    database = open_database(location, read_only=read_only, why=why)
     try:
         prepare(database)
     except BaseException:
         database.close()
         raise
-    return Store(database, clock=clock, owner=owner)
+    return database
 
 
 class Store(Exchange):
@@ -38,6 +60,17 @@ class Store(Exchange):
 
     def close(self) -> None:
         self.database.close()
+
+    def mark(self) -> object:
+        """Changes whenever somebody has written to the store; None where that cannot be told cheaply."""
+        return self.database.mark()
+
+    def readable(self) -> None:
+        """Raise where the runs cannot be read."""
+        self._read(lambda connection: connection.execute(select(runs.c.id).limit(1)).first())
+
+    def takes_writes(self) -> bool:
+        return self.database.takes_writes()
 
     def __enter__(self) -> Self:
         return self
@@ -60,6 +93,20 @@ class Store(Exchange):
         """A project with runs goes only where they are to go with it."""
         self._drop(self._write(projects.remove, name, with_runs=with_runs))
 
+    # Sending to a hub
+
+    def queue_push(self, run: str, hub: str, project: str | None = None) -> None:
+        """Keep in mind that a run, with those below it, is to be sent to a hub."""
+        self._write(outbox.queue, run, hub, project, now_us=self._now())
+
+    def waiting_pushes(self, hub: str) -> tuple[Push, ...]:
+        return self._read(outbox.waiting, hub)
+
+    def note_push(self, push: Push, *, reason: str | None = None, refused: bool = False) -> None:
+        """How an attempt went; without a reason, it has arrived."""
+        sent_us = self._now() if reason is None else None
+        self._write(outbox.note, push, {"sent_us": sent_us, "reason": reason, "refused": refused})
+
     # Users and tokens
 
     def create_user(self, name: str) -> User:
@@ -72,12 +119,21 @@ class Store(Exchange):
         self._write(people.delete_user, name)
 
     def create_token(
-        self, user: str, *, name: str = "token", scopes: Iterable[Scope] = ("read",), lasts_s: float | None = None
+        self,
+        user: str,
+        *,
+        name: str = "token",
+        scopes: Iterable[Scope] = ("read",),
+        lasts_s: float | None = None,
+        project: str | None = None,
     ) -> Secret:
-        """A new token; its text is in the answer and nowhere else."""
+        """A new token; its text is in the answer and nowhere else. `project` limits an agent to that one's jobs."""
         now = self._now()
         expires = None if lasts_s is None else now + round(lasts_s * 1e6)
-        return self._write(people.create_token, user, name, tuple(scopes), (now, expires))
+        new = people.NewToken(
+            user=user, name=name, scopes=tuple(scopes), now_us=now, expires_us=expires, project=project
+        )
+        return self._write(people.create_token, new)
 
     def tokens(self, user: str | None = None) -> tuple[Token, ...]:
         return self._read(people.listed_tokens, user)
@@ -85,10 +141,17 @@ class Store(Exchange):
     def revoke_token(self, token: str) -> None:
         self._write(people.revoke, token, now_us=self._now())
 
-    def admitted(self, text: str, scope: Scope = "read") -> Token | None:
-        """The token of this text, where it holds and has the scope; None otherwise, without saying why."""
+    def holds(self, token: str) -> bool:
+        """Whether the token of this id is neither revoked nor expired."""
+        return self._read(people.holds, token, now_us=self._now())
+
+    def admitted(self, text: str, scope: Scope | None = None) -> Token | None:
+        """The token of this text, where it holds, and has the scope if one is asked for; None otherwise."""
         now = self._now()
-        token = self._read(people.admitted, text, scope, now_us=now)
-        if token is not None and people.worth_noting(token, now) and not self.database.read_only:
-            self._write(people.used, token.id, now_us=now)
+        token = self._read(people.admitted, text, now_us=now)
+        if token is None or (scope is not None and not token.allows(scope)):
+            return None
+        if people.worth_noting(token, now) and not self.database.read_only:
+            with suppress(StoreError):  # a full disk is no reason to keep people out
+                self._write(people.used, token.id, now_us=now)
         return token

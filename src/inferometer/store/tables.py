@@ -21,10 +21,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-REVISIONS = ("0001", "0002", "0003", "0004")  # every migration, oldest first
+REVISIONS = ("0001", "0002", "0003", "0004", "0005", "0006")  # every migration, oldest first
 VERSION_TABLE = "inferometer_version"  # of our own name: a database may hold another program's alembic_version
 OPEN = ("pending", "running")
 OPEN_ONLY = "status IN ('pending', 'running')"  # word for word: SQLite uses a partial index for nothing less
+HELD_ONLY = "state IN ('preparing', 'running')"  # of jobs that a device has; word for word, as above
+QUEUED_ONLY = "state = 'queued'"
 _SORTED = ("name", "latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes")
 
 metadata = MetaData()
@@ -43,6 +45,10 @@ def _where_known(name: str, *columns: str, known: str) -> Index:
     return Index(
         name, *columns, sqlite_where=text(f"{known} IS NOT NULL"), postgresql_where=text(f"{known} IS NOT NULL")
     )
+
+
+def _only(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    return Index(name, *columns, unique=unique, sqlite_where=text(where), postgresql_where=text(where))
 
 
 projects = Table(
@@ -87,6 +93,12 @@ runs = Table(
     Column("words", Text, nullable=False),
     Column("machine", _word(200)),
     Column("machine_id", _word(64)),
+    Column("author", _word(100)),  # who measured it, or brought it here
+    Column("note", Text),
+    Column("batch", BigInteger),
+    Column("precision", _word(100)),
+    Column("threads", BigInteger),
+    Column("workload", _word(500)),  # all sizes as one text: only runs that share it belong on one line
     Index("ix_runs_created", "created_us", "id"),
     Index("ix_runs_project_created", "project_id", "created_us", "id"),
     Index("ix_runs_model_created", "model", "created_us", "id"),
@@ -137,6 +149,19 @@ artifacts = Table(
     Index("ix_artifacts_sha256", "sha256"),
 )
 
+# Runs that are to be sent to a hub, and those that it has.
+pushes = Table(
+    "pushes",
+    metadata,
+    _of_run(),
+    Column("hub", _word(500), primary_key=True),
+    Column("project", _word(100)),  # there; the run's own, if null
+    Column("queued_us", BigInteger, nullable=False),
+    Column("sent_us", BigInteger),
+    Column("refused", Boolean, nullable=False),  # for good: it is not sent again by itself
+    Column("reason", Text),
+)
+
 users = Table(
     "users",
     metadata,
@@ -157,6 +182,7 @@ tokens = Table(
     Column("expires_us", BigInteger),
     Column("used_us", BigInteger),
     Column("revoked_us", BigInteger),
+    Column("project_id", Integer, ForeignKey("projects.id", ondelete="CASCADE")),  # all projects, if null
 )
 
 devices = Table(
@@ -166,4 +192,126 @@ devices = Table(
     Column("title", Text),
     Column("first_us", BigInteger, nullable=False),
     Column("last_us", BigInteger, nullable=False),
+)
+
+
+# The fleet: devices that take jobs from a queue. `store/queue` works with these.
+
+fleet_devices = Table(
+    "fleet_devices",
+    metadata,
+    Column("name", _word(100), primary_key=True),
+    Column("user", _word(100), nullable=False),  # whose agent it is
+    Column("labels", Text, nullable=False),
+    Column("facts", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("state", _word(20), nullable=False),
+    Column("reason", Text),
+    Column("failures", Integer, nullable=False),  # jobs in a row that it did not bring to an end
+    Column("skew_us", BigInteger, nullable=False),  # its clock less ours
+    Column("registered_us", BigInteger, nullable=False),
+    Column("heartbeat_us", BigInteger, nullable=False),
+)
+
+# What jobs ask of a device. Few jobs ask for something new, so a device is compared with these and not with each job.
+fleet_wants = Table(
+    "fleet_wants",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("device", _word(100)),
+    Column("document", _word(2000), nullable=False, unique=True),
+    Index("ix_fleet_wants_device", "device"),
+)
+
+fleet_jobs = Table(
+    "fleet_jobs",
+    metadata,
+    Column("id", _word(12), primary_key=True),
+    Column("key", _word(64), nullable=False),
+    Column("project_id", Integer, ForeignKey("projects.id", ondelete="RESTRICT"), nullable=False),
+    Column("user", _word(100), nullable=False),
+    Column("name", _word(200)),
+    Column("tags", Text, nullable=False),
+    Column("verb", _word(20), nullable=False),
+    Column("model", _word(200)),
+    Column("runtime", _word(200)),
+    Column("wants_id", Integer, ForeignKey("fleet_wants.id", ondelete="RESTRICT"), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("state", _word(10), nullable=False),
+    Column("reason", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("device", _word(100)),
+    Column("lease", _word(12)),
+    Column("lease_until_us", BigInteger),
+    Column("not_before_us", BigInteger, nullable=False),
+    Column("cancel_us", BigInteger),
+    Column("events", Integer, nullable=False),  # how many there are
+    Column("sequence", Integer, nullable=False),  # the last one of this lease, by its agent's count
+    Column("expected_s", Double),
+    Column("expected_from", Text),
+    Column("moved", Boolean),  # whether the reference moved while it was measured
+    Column("run_id", _word(12), ForeignKey("runs.id", ondelete="SET NULL")),
+    Column("created_us", BigInteger, nullable=False),
+    Column("leased_us", BigInteger),
+    Column("ended_us", BigInteger),
+    Column("fetched_us", BigInteger),
+    Column("document", LargeBinary, nullable=False),  # zlib of the job's JSON document
+    Index("ix_fleet_jobs_created", "created_us", "id"),
+    Index("ix_fleet_jobs_key", "key", "created_us"),
+    Index("ix_fleet_jobs_device", "device", "created_us"),
+    Index("ix_fleet_jobs_run", "run_id"),
+    _only("ix_fleet_jobs_queued", "project_id", "priority", "created_us", "id", where=QUEUED_ONLY),
+    _only("ix_fleet_jobs_wanted", "wants_id", "priority", where=QUEUED_ONLY),
+    _only("ix_fleet_jobs_held", "device", where=HELD_ONLY, unique=True),  # a device measures one job at a time
+)
+
+
+def _of_job() -> Column[str]:
+    return Column("job_id", _word(12), ForeignKey("fleet_jobs.id", ondelete="CASCADE"), primary_key=True)
+
+
+fleet_results = Table(
+    "fleet_results",
+    metadata,
+    _of_job(),
+    Column("lease", _word(12)),  # that brought it; none for a job that ended in the queue
+    Column("document", LargeBinary, nullable=False),  # zlib of the result's JSON document
+)
+
+fleet_events = Table(
+    "fleet_events",
+    metadata,
+    _of_job(),
+    Column("number", Integer, primary_key=True),
+    Column("document", Text, nullable=False),
+)
+
+fleet_files = Table(
+    "fleet_files",
+    metadata,
+    _of_job(),
+    Column("sha256", _word(64), primary_key=True),
+    Index("ix_fleet_files_sha256", "sha256"),
+)
+
+fleet_checks = Table(
+    "fleet_checks",
+    metadata,
+    Column("id", _word(12), primary_key=True),  # of the lease
+    Column("device", _word(100), nullable=False),
+    Column("job_id", _word(12)),
+    Column("at_us", BigInteger, nullable=False),
+    Column("before_s", Double, nullable=False),
+    Column("after_s", Double, nullable=False),
+    Column("moved", Boolean, nullable=False),
+    Column("waited_s", Double, nullable=False),
+    Index("ix_fleet_checks_device", "device", "at_us"),
+)
+
+fleet_shares = Table(
+    "fleet_shares",
+    metadata,
+    Column("project_id", Integer, ForeignKey("projects.id", ondelete="CASCADE"), primary_key=True),
+    Column("used_s", Double, nullable=False),  # of devices' time, halved every hour
+    Column("at_us", BigInteger, nullable=False),
 )

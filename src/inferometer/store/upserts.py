@@ -7,14 +7,16 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, func
-from sqlalchemy.dialects import postgresql, sqlite
 
 from inferometer.store.tables import metadata
 
 
 def put_new(connection: Connection, table: str, rows: Any) -> int:
     """Insert what is not there yet; gives how many of one row that was."""
-    return int(connection.execute(_new(connection.dialect.name, table), _one(rows)).rowcount)
+    # Without the option SQLAlchemy says -1 for an INSERT on PostgreSQL, whether it found the row there or not.
+    counted = {"preserve_rowcount": True}
+    done = connection.execute(_new(connection.dialect.name, table), _one(rows), execution_options=counted)
+    return int(done.rowcount)
 
 
 def put(
@@ -31,7 +33,13 @@ def _one(rows: Any) -> Any:
 
 def _insert(dialect: str, table: str) -> Any:
     of = metadata.tables[table]
-    return postgresql.insert(of) if dialect == "postgresql" else sqlite.insert(of)
+    if dialect == "postgresql":
+        from sqlalchemy.dialects import postgresql  # noqa: PLC0415 - all its drivers, a tenth of opening a store
+
+        return postgresql.insert(of)
+    from sqlalchemy.dialects import sqlite  # noqa: PLC0415 - as above
+
+    return sqlite.insert(of)
 
 
 @lru_cache

@@ -15,6 +15,10 @@ SORTS: Mapping[str, str] = {
     "model": "model",
     "device": "device",
     "machine": "machine",
+    "author": "author",
+    "batch": "batch",
+    "precision": "precision",
+    "threads": "threads",
     "status": "status",
     "latency": "latency_s",
     "ttft": "ttft_s",
@@ -23,8 +27,15 @@ SORTS: Mapping[str, str] = {
     "memory": "peak_memory_bytes",
 }
 
-Scope = Literal["read", "write", "admin"]
+Scope = Literal["read", "write", "admin", "agent"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
+# Who has a scope: `write` reads too, and an administrator may do everything. An agent may do an agent's things only.
+HOLDERS: Mapping[Scope, frozenset[Scope]] = {
+    "read": frozenset({"read", "write", "admin"}),
+    "write": frozenset({"write", "admin"}),
+    "admin": frozenset({"admin"}),
+    "agent": frozenset({"agent", "admin"}),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +59,12 @@ class RunRow:
     runtime: str | None = None
     machine: str | None = None
     machine_id: str | None = None
+    author: str | None = None
+    note: str | None = None
+    batch: int | None = None
+    precision: str | None = None
+    threads: int | None = None
+    workload: str | None = None
     latency_s: float | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
@@ -76,6 +93,8 @@ class Filter:
     device: str | None = None
     runtime: str | None = None
     machine: str | None = None
+    author: str | None = None
+    precision: str | None = None
     kind: str | None = None
     parent: str | None = None
     since: float | None = None
@@ -128,6 +147,18 @@ class Attachment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Push:
+    """A run on its way to a hub. `reason` is why it is not there yet."""
+
+    run: str
+    hub: str
+    queued: float
+    project: str | None = None
+    sent: float | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class User:
     name: str
     created: float
@@ -135,7 +166,7 @@ class User:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """What is known of a token: never the token itself."""
+    """What is known of a token: never the token itself. An agent's may be for the jobs of one project only."""
 
     id: str
     user: str
@@ -145,6 +176,13 @@ class Token:
     expires: float | None = None
     used: float | None = None
     revoked: float | None = None
+    project: str | None = None
+
+    def allows(self, scope: Scope) -> bool:
+        return not HOLDERS[scope].isdisjoint(self.scopes)
+
+    def holds(self, now: float) -> bool:
+        return self.revoked is None and (self.expires is None or self.expires > now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

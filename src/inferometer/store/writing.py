@@ -17,7 +17,9 @@ from inferometer.store.owner import Owner
 from inferometer.store.tables import OPEN, metrics, projects, runs, tags
 from inferometer.store.upserts import put, put_new
 
-_SEARCHED = ("model", "device", "runtime", "machine")
+_SEARCHED = ("model", "device", "runtime", "machine", "author")
+_MOST_AUTHOR = 100
+_MOST_SUBJECT = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,8 @@ class Draft:
     tags: tuple[str, ...] = ()
     parameters: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
+    author: str | None = None
+    subject: Mapping[str, Any] = field(default_factory=dict)  # model and runtime, before there is a profile
 
     def checked(self) -> "Draft":
         return Draft(
@@ -41,6 +45,8 @@ class Draft:
                 names.valid_name("parameter", k): names.clean(str(v)) or "" for k, v in self.parameters.items()
             },
             parent=self.parent,
+            author=names.clean(self.author, most=_MOST_AUTHOR),
+            subject={name: names.clean(text, most=_MOST_SUBJECT) for name, text in self.subject.items()},
         )
 
 
@@ -72,6 +78,7 @@ def ensure_project(connection: Connection, name: str, now_us: int) -> int:
 
 def begin(connection: Connection, run: str, draft: Draft, columns: Mapping[str, Any]) -> bool:
     """Insert the run; False where its id is taken. `columns` holds its times, status and owner, and what is known."""
+    columns = {"author": draft.author, **draft.subject, **columns}
     shown = (columns.get(name) for name in _SEARCHED)
     row = {
         "id": run,
@@ -101,7 +108,7 @@ def end(connection: Connection, run: str, outcome: Mapping[str, Any], brought: B
 
     `outcome` holds its status, when it ended and why.
     """
-    wanted = select(runs.c.status, runs.c.name).where(runs.c.id == run).with_for_update()
+    wanted = select(runs.c.status, runs.c.name, runs.c.author).where(runs.c.id == run).with_for_update()
     row, now_us = connection.execute(wanted).first(), outcome["ended_us"]
     if row is None or row.status not in {*OPEN, "killed"}:
         was = row.status if row else "not there any more"
@@ -111,7 +118,7 @@ def end(connection: Connection, run: str, outcome: Mapping[str, Any], brought: B
     started = func.coalesce(runs.c.started_us, now_us)
     values = {**outcome, "heartbeat_us": now_us, "started_us": started, **brought.headline}
     if brought.headline:
-        values["words"] = _words(connection, run, row.name, brought.headline)
+        values["words"] = _words(connection, run, row.name, {**brought.headline, "author": row.author})
     connection.execute(update(runs).where(runs.c.id == run).values(values))
     keep(connection, run, brought, now_us)
 

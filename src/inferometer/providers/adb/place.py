@@ -245,11 +245,16 @@ class AdbPlace:
         text = self._server.pull(self._serial, f"{handle.folder}/code").strip()
         return int(text) if text.isdigit() else None
 
+    def _said(self, handle: Handle, name: str) -> bytes:
+        """What the binary printed: nothing, if it was stopped before its shell had made the file."""
+        path = f"{handle.folder}/{name}"
+        return b"" if self._server.size_of(self._serial, path) is None else self._server.pull(self._serial, path)
+
     def _result(self, handle: Handle) -> JobResult:
         if self._server.size_of(self._serial, f"{handle.folder}/job.json") is None:
             raise PlaceError(f"There is no job {handle.job} on {self.title}: its result was fetched before.")
         job = decode(self._server.pull(self._serial, f"{handle.folder}/job.json"), Job)
-        out, err = (self._server.pull(self._serial, f"{handle.folder}/{name}") for name in ("out", "err"))
+        out, err = (self._said(handle, name) for name in ("out", "err"))
         log = (err + b"\n" + out).decode("utf-8", "replace")[-64_000:]
         code = self._code(handle)
         if code == 0:

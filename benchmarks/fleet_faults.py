@@ -1,0 +1,379 @@
+"""What a fleet goes through, done for real: processes killed, networks cut, disks full, databases restarted.
+
+    python benchmarks/fleet_faults.py            all of them, a table at the end
+    python benchmarks/fleet_faults.py agent hub  some of them
+
+A hub on PostgreSQL, agents and runners are processes; a proxy stands for the network. After each fault: the job is
+done once, its result is stored once, and the page of the job says so.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+from sqlalchemy import func, select
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from fakes.dropping_proxy import DroppingProxy, RepeatingProxy
+from fakes.fleet_processes import Process
+from fakes.places import LONG, QUICK, one_layer, packed
+from inferometer.bench.plan import Plan
+from inferometer.core.job import FINAL
+from inferometer.providers import device_side
+from inferometer.providers.base import resolve
+from inferometer.store import open_store
+from inferometer.store.tables import fleet_results, runs
+from unit.store import postgres
+
+OLDER = "a575d53"  # the first version with an agent
+SOME = Plan(runs=10, seconds=6.0, warmup=1, calls=1, seconds_at_most=60.0)
+
+
+@dataclass
+class Lab:
+    """A hub, its store and an agent; `log` is what was done and seen."""
+
+    folder: Path
+    server: postgres.Server
+    database: str
+    port: int = 0
+    hub: Process | None = None
+    agents: dict = field(default_factory=dict)
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    def start_hub(self):
+        place = self.server.url(self.database)
+        self.hub = Process("hub", "--port", self.port, "--store", place)
+        address = self.hub.until(r"The hub is at http://127.0.0.1:(\d+)/")
+        self.port = int(address[1])
+
+    def start_agent(self, name="box", *, url=None, root=None, paths=()):
+        """`paths` are looked in for Python's modules before all others."""
+        place = root or self.folder / name
+        fixed = ("--no-guard", "--no-reference")
+        path = os.pathsep.join([*map(str, paths), os.environ.get("PYTHONPATH", "")])  # noqa: TID251 - passed on
+        env = {**os.environ, "PYTHONPATH": path}  # noqa: TID251 - passed on
+        agent = Process("agent", "--hub", url or self.url, "--name", name, "--root", place, *fixed, env=env)
+        agent.until("takes jobs from")
+        self.agents[name] = agent
+        return agent
+
+    def submit(self, plan=QUICK, on="box", model=None):
+        work = packed(model or one_layer(self.folder), plan)
+        place = resolve(f"hub:{on}?url={self.url}&patience=60s")
+        return place, place.submit(work.job, work.files)
+
+    def set_state(self, name, state):
+        httpx.patch(f"{self.url}/api/v1/fleet/devices/{name}", json={"state": state}, timeout=30).raise_for_status()
+
+    def row(self, handle):
+        return httpx.get(f"{self.url}/api/v1/fleet/jobs/{handle.folder}", timeout=30).json()
+
+    def until(self, handle, *states, seconds=180):
+        for _ in range(int(seconds / 0.2)):
+            with contextlib.suppress(httpx.TransportError, KeyError, ValueError):
+                row = self.row(handle)
+                if row["state"] in states:
+                    return row
+            time.sleep(0.2)
+        raise AssertionError(f"it is not {states}: {self.row(handle)}")
+
+    def counted(self):
+        with open_store(self.server.url(self.database)) as store, store.database.reading() as connection:
+            return tuple(
+                connection.execute(select(func.count()).select_from(table)).scalar_one()
+                for table in (fleet_results, runs)
+            )
+
+    def page(self, handle):
+        return httpx.get(f"{self.url}/fleet/jobs/{handle.folder}", timeout=30).text
+
+    def stop(self):
+        for process in [*self.agents.values(), self.hub]:
+            if process is not None:
+                process.stop()
+
+
+def require(holds, seen="it does not hold"):
+    if not holds:
+        raise RuntimeError(seen)
+
+
+def ended_once(lab, handle, state="done"):
+    """What must hold after every fault."""
+    row = lab.until(handle, *FINAL)
+    require(row["state"] == state, row)
+    results, stored = lab.counted()
+    require((results, stored) == (1, 1 if state == "done" else stored), (results, stored))
+    require(f">{state}<" in lab.page(handle))
+    return row
+
+
+def runner_folders(root):
+    return sorted((root / "jobs").glob("hub-*"))
+
+
+def agent(lab):
+    """kill -9 of the agent while its job runs; started again it goes on with the same run."""
+    first = lab.start_agent()
+    _, handle = lab.submit(SOME)
+    lab.until(handle, "running")
+    folder = runner_folders(lab.folder / "box")[0]
+    first.kill()
+    require(device_side.is_alive(str(folder)), "the runner goes on")
+    second = lab.start_agent()
+    row = ended_once(lab, handle)
+    require(row["attempts"] == 1)
+    second.until("going on with it")
+    return "the run went on without it; 1 attempt, 1 result"
+
+
+def reboot(lab):
+    """Agent and runner are gone at once, as when the power goes; the job is run again."""
+    first = lab.start_agent()
+    _, handle = lab.submit(SOME)
+    lab.until(handle, "running")
+    folder = runner_folders(lab.folder / "box")[0]
+    first.kill()
+    os.kill(int((folder / "runner.pid").read_bytes()), 9)
+    lab.start_agent()
+    row = ended_once(lab, handle)
+    require(row["attempts"] == 2)
+    return f"lost, queued again after a pause, done at attempt {row['attempts']}, 1 result"
+
+
+def hub(lab):
+    """kill -9 of the hub in the middle of an upload, and again while a job runs."""
+    lab.start_agent()
+    big = one_layer(lab.folder, name="big.onnx")
+    with big.open("ab") as file:
+        file.write(b"\x22" + b"\x80\x80\x80\x20" + b"\0" * (64 << 20))  # an unknown field that readers skip
+    size = big.stat().st_size
+    proxy = DroppingProxy(lab.url, cut_after=[1 << 50, 1 << 50, 1 << 50, 4 << 20])
+
+    def kill_when_it_is_cut():
+        for _ in range(3000):
+            if proxy.cuts:
+                break
+            time.sleep(0.02)
+        lab.hub.kill()
+        lab.start_hub()
+
+    killer = threading.Thread(target=kill_when_it_is_cut)
+    killer.start()
+    work = packed(big, SOME)
+    handle = resolve(f"hub:box?url={proxy.address}&patience=90s").submit(work.job, work.files)
+    killer.join()
+    lab.until(handle, "running", *FINAL)
+    lab.hub.kill()
+    time.sleep(1)
+    lab.start_hub()
+    lab.until(handle, *FINAL)
+    results, _ = lab.counted()
+    require(results == 1)
+    sent = hashlib.sha256(big.read_bytes()).hexdigest()[:8]
+    return f"{size >> 20} MiB ({sent}) arrived whole; the job went on meanwhile; 1 result"
+
+
+def network(lab):
+    """Ten seconds without a network while a job runs, between agent and hub."""
+    proxy = DroppingProxy(lab.url)
+    lab.start_agent(url=proxy.address)
+    _, handle = lab.submit(SOME)
+    lab.until(handle, "running")
+    proxy.cut()
+    time.sleep(10)
+    proxy.restore()
+    row = ended_once(lab, handle)
+    require(row["attempts"] == 1)
+    proxy.close()
+    return "the run went on; its result came afterwards; 1 attempt, 1 result"
+
+
+def mounted(folder, size):
+    command = [shutil.which("mount") or "mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    return subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+def disk(lab):
+    """The agent's disk is full (a file system of 1 MB): the job goes to another device."""
+    small = lab.folder / "small"
+    small.mkdir()
+    if not mounted(small, "1m"):
+        return "SKIPPED: no right to mount a small file system here"
+    try:
+        lab.start_agent("box")
+        lab.set_state("box", "maintenance")
+        lab.start_agent("full", root=small)
+        _, handle = lab.submit(QUICK, on="any")
+        for _ in range(300):
+            reason = lab.row(handle)["reason"] or ""
+            if "disk" in reason:
+                break
+            time.sleep(0.1)
+        require("Its disk is full" in reason, reason)
+        lab.set_state("box", "ready")
+        row = lab.until(handle, *FINAL)
+        require(row["state"] == "done", row)
+        require(lab.counted() == (1, 1))
+        return f"given back ({reason[:60]}…), done on {row['device']} at attempt {row['attempts']}"
+    finally:
+        for agent_process in lab.agents.values():
+            agent_process.stop()
+        lab.agents.clear()
+        subprocess.run([shutil.which("umount") or "umount", str(small)], check=False)
+
+
+def database(lab):
+    """PostgreSQL is stopped and started while a job runs."""
+    lab.start_agent()
+    _, handle = lab.submit(SOME)
+    lab.until(handle, "running")
+    lab.server.run.stop()
+    time.sleep(3)
+    lab.server.run.start()
+    row = ended_once(lab, handle)
+    require(row["attempts"] == 1)
+    return "hub and agent waited; 1 attempt, 1 result"
+
+
+def filled(lab):
+    """The agent's disk fills up while its job runs; then there is room again."""
+    small = lab.folder / "small"
+    small.mkdir()
+    if not mounted(small, "300m"):
+        return "SKIPPED: no right to mount a small file system here"
+    try:
+        lab.start_agent("full", root=small)
+        _, handle = lab.submit(SOME, on="full")
+        lab.until(handle, "running")
+        ballast = small / "ballast"
+        with contextlib.suppress(OSError), ballast.open("wb") as file:
+            while True:
+                file.write(b"\0" * (1 << 20))
+                file.flush()
+        for _ in range(600):
+            row = lab.row(handle)
+            if row["state"] in FINAL or row["attempts"] > 1 or row["reason"]:
+                break
+            time.sleep(0.1)
+        said = row["reason"] or row["state"]
+        ballast.unlink()
+        row = ended_once(lab, handle)
+        return f"said: {said[:80]}; with room again done at attempt {row['attempts']}; the agent never ended"
+    finally:
+        for agent_process in lab.agents.values():
+            agent_process.stop()
+        lab.agents.clear()
+        subprocess.run([shutil.which("umount") or "umount", str(small)], check=False)
+
+
+def clock(lab):
+    """The device's clock is 30 days ahead, for the agent and its runner."""
+    ahead = lab.folder / "ahead"
+    ahead.mkdir()
+    (ahead / "sitecustomize.py").write_text(
+        "import time\nreal = time.time\ntime.time = lambda: real() + 30 * 86_400\n", encoding="utf-8"
+    )
+    lab.start_agent(paths=[ahead])
+    _, handle = lab.submit(QUICK)
+    row = ended_once(lab, handle)
+    events = httpx.get(f"{lab.url}/api/v1/fleet/jobs/{handle.folder}/events", timeout=30).json()
+    off = max(abs(event["at"] - time.time()) for event in events)
+    skew = httpx.get(f"{lab.url}/api/v1/fleet/devices/box", timeout=30).json()["skew_s"]
+    require(off < 600 and row["ended"] - row["leased"] < 600, (off, row))
+    return f"the hub knows ({skew / 86_400:.0f} days ahead); events and durations are by the hub's clock; 1 result"
+
+
+def twice(lab):
+    """Every request of the agent is delivered twice."""
+    proxy = RepeatingProxy(lab.url)
+    lab.start_agent(url=proxy.address)
+    _, handle = lab.submit(SOME)
+    row = ended_once(lab, handle)
+    require(row["attempts"] == 1)
+    events = httpx.get(f"{lab.url}/api/v1/fleet/jobs/{handle.folder}/events", timeout=30).json()
+    numbers = [event["number"] for event in events]
+    require(numbers == list(range(1, len(numbers) + 1)), numbers)
+    running = sum(event["state"] == "running" for event in events)
+    require(running == 1, running)
+    proxy.close()
+    return f"{proxy.repeated} requests twice; 1 attempt, every event once, 1 result"
+
+
+def older(lab):
+    """An agent of the first version that had one, at a hub of today."""
+    old = lab.folder / "old"
+    old.mkdir()
+    git = shutil.which("git") or "git"
+    archive = subprocess.run(
+        [git, "archive", OLDER, "src"], capture_output=True, check=False, cwd=Path(__file__).parent.parent
+    )
+    if archive.returncode:
+        return f"SKIPPED: the version {OLDER} is not here"
+    subprocess.run([shutil.which("tar") or "tar", "-x", "-C", str(old)], input=archive.stdout, check=True)
+    lab.start_agent(paths=[old / "src"])
+    _, handle = lab.submit(QUICK)
+    row = ended_once(lab, handle)
+    return f"it registers, is told nothing that it does not know, and brings its result; attempt {row['attempts']}"
+
+
+def cancelled(lab):
+    """A job that would take minutes is cancelled while its agent is gone; then the agent comes back."""
+    first = lab.start_agent()
+    place, handle = lab.submit(LONG)
+    lab.until(handle, "running")
+    first.kill()
+    place.cancel(handle)
+    lab.start_agent()
+    row = lab.until(handle, *FINAL)
+    require(row["state"] == "cancelled")
+    require(lab.counted()[0] == 1)
+    return "stopped when the agent came back, with what it had measured"
+
+
+FAULTS = {
+    each.__name__: each
+    for each in (agent, hub, network, disk, filled, clock, twice, older, reboot, database, cancelled)
+}
+
+
+def main():
+    chosen = sys.argv[1:] or list(FAULTS)
+    rows = []
+    with postgres.server() as server:
+        for name in chosen:
+            folder = Path(tempfile.mkdtemp(prefix=f"ifm-fault-{name}-"))
+            lab = Lab(folder=folder, server=server, database=server.database())
+            began = time.monotonic()
+            try:
+                lab.start_hub()
+                seen = FAULTS[name](lab)
+            except Exception as error:  # noqa: BLE001 - the others are to be tried all the same
+                seen = f"FAILED: {type(error).__name__}: {error}"[:600]
+            finally:
+                lab.stop()
+                shutil.rmtree(folder, ignore_errors=True)
+            rows.append((name, FAULTS[name].__doc__, seen, time.monotonic() - began))
+            print(f"{name}: {seen}", flush=True)
+    print("\n| fault | what was done | what was seen | time |\n|---|---|---|---|")
+    for name, done, seen, took in rows:
+        print(f"| {name} | {done} | {seen} | {took:.0f} s |")
+    sys.exit(any(seen.startswith("FAILED") for _, _, seen, _ in rows))
+
+
+if __name__ == "__main__":
+    main()

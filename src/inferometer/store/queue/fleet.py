@@ -1,0 +1,250 @@
+"""The open queue: what the hub talks to."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, delete, func, select, update
+
+from inferometer.core.job import Job, JobEvent, JobResult
+from inferometer.errors import DomainError
+from inferometer.store import writing
+from inferometer.store.engine import Database
+from inferometer.store.opened import Opened
+from inferometer.store.queue import devices, ending, events, leasing
+from inferometer.store.queue.ending import Finished
+from inferometer.store.queue.rows import device_named, devices_of, job_of, job_row, jobs_query
+from inferometer.store.queue.trust import Trust, grade
+from inferometer.store.queue.values import (
+    HELD,
+    Check,
+    DeviceState,
+    FleetDevice,
+    JobRow,
+    Lease,
+    Moment,
+    NewDevice,
+    NewJob,
+    Timing,
+)
+from inferometer.store.tables import fleet_events, fleet_files, fleet_jobs, fleet_wants, projects
+
+_CHECKS, _REPEATS = 50, 5000
+_EVENTS_US = 7 * 86_400_000_000  # of jobs that ended are kept for so long
+_MOST_JOBS = 1000
+_GRADED_US = 30 * 86_400_000_000
+
+
+class Fleet(Opened):
+    """Every call is one transaction: all of it or nothing, durable when it returns."""
+
+    def __init__(self, database: Database, *, timing: Timing | None = None, **opened: Any) -> None:
+        super().__init__(database, **opened)
+        self.timing = timing or Timing()
+
+    @classmethod
+    def of(cls, store: Opened, timing: Timing | None = None) -> "Fleet":
+        """The queue in a store's database, by the store's clock."""
+        return cls(store.database, timing=timing, clock=store._clock)  # noqa: SLF001 - the same kind of object
+
+    def now(self) -> float:
+        return self._clock()
+
+    def _moment(self) -> Moment:
+        return Moment(timing=self.timing, now_us=self._now())
+
+    # Devices
+
+    def register(self, device: NewDevice, *, user: str = "local", takes_over: bool = False) -> FleetDevice:
+        now = self._now()
+
+        def work(connection: Connection) -> FleetDevice:
+            if devices.register(connection, device, user=user, now_us=now, takes_over=takes_over):
+                ending.strand(connection, now)  # it may have lost a label that jobs wait for
+            return device_named(connection, device.name, facts=False)
+
+        return self._write(work)
+
+    def devices(self, *, facts: bool = True) -> tuple[FleetDevice, ...]:
+        """All of them; without `facts`, which may be long, where nobody looks at them."""
+        return self._read(devices_of, facts=facts)
+
+    def device(self, name: str, *, facts: bool = True) -> FleetDevice:
+        return self._read(device_named, name, facts=facts)
+
+    def beat(self, name: str) -> None:
+        self._write(devices.beat, name, now_us=self._now())
+
+    def set_state(self, name: str, state: DeviceState, reason: str | None = None) -> FleetDevice:
+        self._write(devices.set_state, name, state, reason)
+        return self.device(name)
+
+    def remove(self, name: str) -> None:
+        """Forget a device. Jobs that only it could take fail, and say so."""
+        now = self._now()
+
+        def work(connection: Connection) -> None:
+            devices.remove(connection, name)
+            ending.strand(connection, now)
+
+        self._write(work)
+
+    # Jobs
+
+    def submit(self, new: NewJob) -> tuple[JobRow, bool]:
+        """The job in the queue, and whether it is new: the same one given again is the one that is there."""
+        now = self._now()
+
+        def work(connection: Connection) -> tuple[JobRow, bool]:
+            job_id, fresh = leasing.submit(connection, new, now_us=now)
+            return job_of(connection, job_id), fresh
+
+        return self._write(work)
+
+    def job(self, job: str) -> JobRow:
+        return self._read(job_of, job)
+
+    def document(self, job: str) -> Job:
+        return self._read(ending.job_document, job)
+
+    def jobs(
+        self,
+        *,
+        states: Sequence[str] = (),
+        project: str | None = None,
+        device: str | None = None,
+        run: str | None = None,
+        limit: int = 100,
+    ) -> tuple[JobRow, ...]:
+        """Jobs, the newest first; those that wait in the order in which they came, if only they are asked for."""
+        if not 1 <= limit <= _MOST_JOBS:
+            raise DomainError(f"A list has 1 to {_MOST_JOBS} jobs, and {limit} were asked for.")
+        query = jobs_query()
+        if states:
+            query = query.where(fleet_jobs.c.state.in_(states))
+        if project is not None:
+            query = query.where(projects.c.name == project)
+        if device is not None:
+            query = query.where(fleet_jobs.c.device == device)
+        if run is not None:
+            query = query.where(fleet_jobs.c.run_id == run)
+        if set(states) == {"queued"}:
+            query = query.order_by(fleet_jobs.c.priority.desc(), fleet_jobs.c.created_us, fleet_jobs.c.id)
+        else:
+            query = query.order_by(fleet_jobs.c.created_us.desc(), fleet_jobs.c.id.desc())
+
+        def work(connection: Connection) -> tuple[JobRow, ...]:
+            return tuple(job_row(row) for row in connection.execute(query.limit(limit)).mappings())
+
+        return self._read(work)
+
+    def counts(self) -> Mapping[str, int]:
+        """How many jobs there are in each state."""
+        query = select(fleet_jobs.c.state, func.count()).group_by(fleet_jobs.c.state)
+        return self._read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
+
+    def waiting(self) -> tuple[tuple[int, str], ...]:
+        """What the jobs want that could be given away now: the number of jobs, and the wish as it is written."""
+        ready = leasing.ready(None, self._now())
+        query = (
+            select(func.count(), fleet_wants.c.document)
+            .join(fleet_wants, fleet_wants.c.id == fleet_jobs.c.wants_id)
+            .where(*ready)
+            .group_by(fleet_wants.c.document)
+        )
+        return self._read(lambda connection: tuple((row[0], row[1]) for row in connection.execute(query)))
+
+    def lease(self, device: str, *, project: str | None = None) -> Lease | None:
+        """The next job for a device, or again the one that it has. `project` limits it to that one."""
+        moment = self._moment()
+
+        def work(connection: Connection) -> Lease | None:
+            limited = leasing.project_of(connection, project)
+            return leasing.lease(connection, device, moment, project=limited)
+
+        return self._write(work)
+
+    def keep(self, job: str, lease: str) -> JobRow:
+        return self._write(leasing.keep, job, lease, self._moment())
+
+    def tell(self, job: str, lease: str, said: Sequence[tuple[int, JobEvent]]) -> tuple[int, bool]:
+        """The last of an agent's numbers that is written, and whether the job is to stop."""
+        return self._write(ending.tell, job, lease, said, self._moment())
+
+    def finish(self, job: str, lease: str, result: JobResult, check: Check | None = None) -> bool:
+        """Store a result and make its profiles runs; False if this lease has brought it already."""
+        made = [writing.belongings(profile, ()) for profile in result.profiles] if result.ended != "lost" else []
+        brought = Finished(result=result, belongings=made, check=check)
+        return self._write(ending.finish, job, lease, brought, self._moment())
+
+    def give_back(self, job: str, lease: str, reason: str, *, counts: bool) -> None:
+        self._write(ending.give_back, (job, lease), reason, self._moment(), counts=counts)
+
+    def expire(self) -> tuple[str, ...]:
+        """Take back the jobs whose leases have run out. A store in which there is none is not written to."""
+        moment = self._moment()
+        if not self._read(ending.some_expired, moment.now_us):
+            return ()
+        return self._write(ending.expire, moment)
+
+    def cancel(self, job: str, *, by: str = "local") -> JobRow:
+        return self._write(ending.cancel, job, by=by, now_us=self._now())
+
+    def events(self, job: str, after: int = 0) -> tuple[JobEvent, ...]:
+        return self._read(events.after, job, after)
+
+    def result(self, job: str, *, fetched: bool = False) -> JobResult | None:
+        """What came of a job; None while nothing has. `fetched`: it is with whoever asked, and need not be kept."""
+        result = self._read(ending.result_of, job)
+        if result is not None and fetched:
+            now = self._now()
+            change = update(fleet_jobs).where(fleet_jobs.c.id == job).values(fetched_us=now)
+            self._write(lambda connection: connection.execute(change))
+        return result
+
+    def expect(self, job: str, seconds: float | None, source: str) -> None:
+        """How long a job should take, and how that is known."""
+        change = update(fleet_jobs).where(fleet_jobs.c.id == job).values(expected_s=seconds, expected_from=source)
+        self._write(lambda connection: connection.execute(change))
+
+    # Files, trust, tidiness
+
+    def may_read(self, device: str, sha256: str) -> bool:
+        return self._read(leasing.may_read, device, sha256)
+
+    def files_in_use(self) -> frozenset[str]:
+        """The files of jobs that have not ended."""
+        query = (
+            select(fleet_files.c.sha256)
+            .join(fleet_jobs, fleet_jobs.c.id == fleet_files.c.job_id)
+            .where(fleet_jobs.c.state.in_(("queued", *HELD)))
+            .distinct()
+        )
+        return self._read(lambda connection: frozenset(connection.execute(query).scalars()))
+
+    def checks(self, device: str, most: int = _CHECKS) -> tuple[Check, ...]:
+        return self._read(ending.checks_of, device, most)
+
+    def trust(self, device: str) -> Trust:
+        repeated = self._read(ending.repeats_of, device, _REPEATS)
+        return grade(self.checks(device), repeated.get(device, ()))
+
+    def grades(self) -> Mapping[str, Trust]:
+        """Of all devices that have had a lease in the last month."""
+        checks = self._read(ending.checks_since, self._now() - _GRADED_US, _CHECKS)
+        repeated = self._read(ending.repeats_of, None, _REPEATS)
+        return {device: grade(own, repeated.get(device, ())) for device, own in checks.items()}
+
+    def busy(self, seconds: float) -> Mapping[str, float]:
+        """For how long of the last seconds each device has had a job."""
+        now = self._now()
+        began, since = fleet_jobs.c.leased_us, now - round(seconds * 1e6)
+        spent = func.sum(func.coalesce(fleet_jobs.c.ended_us, now) - began)
+        query = select(fleet_jobs.c.device, spent).where(began >= since, fleet_jobs.c.state != "queued")
+        rows = query.group_by(fleet_jobs.c.device)
+        return self._read(lambda connection: {row[0]: float(row[1]) / 1e6 for row in connection.execute(rows)})
+
+    def tidy(self) -> int:
+        """Drop the events of jobs that ended a week ago; their results stay."""
+        old = select(fleet_jobs.c.id).where(fleet_jobs.c.ended_us < self._now() - _EVENTS_US)
+        change = delete(fleet_events).where(fleet_events.c.job_id.in_(old))
+        return self._write(lambda connection: int(connection.execute(change).rowcount))

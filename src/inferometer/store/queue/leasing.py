@@ -1,0 +1,225 @@
+"""Into the queue, and out of it: submit, lease, and the signs of life that keep a lease."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, insert, literal_column, select, update
+
+from inferometer.core.job import Job
+from inferometer.errors import DomainError
+from inferometer.store import ids, names
+from inferometer.store.errors import LeaseLostError
+from inferometer.store.finding import project_id
+from inferometer.store.queue import devices, events, shares
+from inferometer.store.queue.rows import (
+    devices_of,
+    job_of,
+    job_row,
+    jobs_query,
+    labels_of,
+    no_device,
+    no_job,
+    packed_job,
+    unpacked_job,
+)
+from inferometer.store.queue.values import HELD, JobRow, Lease, Moment, NewJob, Timing, Wanted
+from inferometer.store.queue.wanted import fits, read, refuse_unfitting, written
+from inferometer.store.tables import HELD_ONLY, QUEUED_ONLY, fleet_devices, fleet_files, fleet_jobs, fleet_wants
+from inferometer.store.upserts import put_new
+from inferometer.store.writing import ensure_project
+
+_PRIORITIES = 100
+_FRESH_US = 3_600_000_000  # a result that nobody fetched is picked up for so long; later it is measured again
+
+
+def submit(connection: Connection, new: NewJob, *, now_us: int) -> tuple[str, bool]:
+    """The id of the job in the queue, and whether it is new.
+
+    Asked again while it waits or runs, or until its result is fetched, it is the job that is there: what was sent
+    twice, because an answer was lost, runs once.
+    """
+    job, wanted = new.job, with_runtime(new.wanted, new.job)
+    if not -_PRIORITIES <= new.priority <= _PRIORITIES:
+        raise DomainError(f"A priority is from {-_PRIORITIES} to {_PRIORITIES}, and not {new.priority}.")
+    if not _some_device_fits(connection, wanted):
+        refuse_unfitting(wanted, devices_of(connection, facts=False))
+    project = ensure_project(connection, names.valid_name("project", new.project), now_us)
+    wants = _wants_id(connection, wanted)
+    same = None if new.anew else _same(connection, job.id, (project, wants, new.user), now_us)
+    if same is not None:
+        return same, False
+    while True:
+        job_id = ids.new_id(now_us / 1e6)
+        row = {
+            "id": job_id, "key": job.id, "project_id": project, "user": new.user,
+            "name": None if new.name is None else names.valid_name("run", new.name),
+            "tags": " ".join(sorted({names.valid_name("tag", tag) for tag in new.tags})),
+            "verb": job.verb, "model": None if job.model is None else names.clean(job.model.name, most=200),
+            "runtime": job.runtime, "wants_id": wants, "priority": new.priority, "state": "queued", "attempts": 0,
+            "not_before_us": now_us, "created_us": now_us, "events": 1, "sequence": 0, "document": packed_job(job),
+        }  # fmt: skip
+        if put_new(connection, "fleet_jobs", row):
+            break
+    files = sorted({file.sha256 for file in job.files})
+    if files:
+        connection.execute(insert(fleet_files), [{"job_id": job_id, "sha256": sha256} for sha256 in files])
+    events.add(connection, job_id, 0, [events.told(job.id, 1, now_us, "queued")])
+    return job_id, True
+
+
+def _some_device_fits(connection: Connection, wanted: Wanted) -> bool:
+    """A thousand devices have few sets of labels between them: those are compared, and not the devices."""
+    query = select(fleet_devices.c.labels).distinct()
+    if wanted.device is not None:
+        query = query.where(fleet_devices.c.name == wanted.device)
+    asked = replace(wanted, device=None)
+    return any(fits(asked, "", labels_of(labels)) for labels in connection.execute(query).scalars())
+
+
+def with_runtime(wanted: Wanted, job: Job) -> Wanted:
+    """The runtime that a job names is one that its device must have."""
+    asked = wanted.labels.get("runtime")
+    if asked is not None and job.runtime is not None and asked.casefold() != job.runtime.casefold():
+        raise DomainError(
+            f"The job runs on {job.runtime}, and is for a device with runtime={asked}.", remedy="Leave one of them out."
+        )
+    needed = {"runtime": job.runtime} if job.runtime else {}
+    return Wanted(device=wanted.device, labels={**wanted.labels, **needed})
+
+
+def _wants_id(connection: Connection, wanted: Wanted) -> int:
+    text = written(wanted)
+    query = select(fleet_wants.c.id).where(fleet_wants.c.document == text)
+    found = connection.execute(query).scalar()
+    if found is None:
+        put_new(connection, "fleet_wants", {"device": wanted.device, "document": text})
+        found = connection.execute(query).scalar_one()
+    return int(found)
+
+
+def _same(connection: Connection, key: str, asked: tuple[int, int, str], now_us: int) -> str | None:
+    project, wants, user = asked
+    query = (
+        select(fleet_jobs.c.id, fleet_jobs.c.state, fleet_jobs.c.ended_us, fleet_jobs.c.cancel_us)
+        .where(
+            fleet_jobs.c.key == key, fleet_jobs.c.project_id == project, fleet_jobs.c.wants_id == wants,
+            fleet_jobs.c.user == user, fleet_jobs.c.fetched_us.is_(None),
+        )
+        .order_by(fleet_jobs.c.created_us.desc())
+        .limit(1)
+    )  # fmt: skip
+    row = connection.execute(query).first()
+    if row is None or row.cancel_us is not None or row.state in {"failed", "cancelled"}:
+        return None
+    return str(row.id) if row.ended_us is None or now_us - row.ended_us < _FRESH_US else None
+
+
+def lease(connection: Connection, name: str, moment: Moment, *, project: int | None = None) -> Lease | None:
+    """The next job for a device; None if there is none for it. `project` limits it to that one.
+
+    A device that has a job is given the same one again: the answer that named it may have been lost. Each statement is
+    a trip to the database, and this is what a fleet does most: hence as few as there are.
+    """
+    timing, now_us = moment.timing, moment.now_us
+    beat = update(fleet_devices).where(fleet_devices.c.name == name).values(heartbeat_us=now_us)
+    # What is not asked for here are the facts, which may be long. The row is locked until the end.
+    device = connection.execute(beat.returning(fleet_devices.c.state, fleet_devices.c.labels)).first()
+    if device is None:
+        raise no_device(connection, name)
+    until = now_us + round(timing.lease_s * 1e6)
+    held = connection.execute(leased_query().where(fleet_jobs.c.device == name, literal_column(HELD_ONLY))).mappings()
+    if (row := held.first()) is not None:
+        connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == row["id"]).values(lease_until_us=until))
+        return _leased({**row, "lease_until_us": until}, timing)
+    if device.state != "ready":
+        return None
+    wants = _fitting(connection, name, labels_of(device.labels))
+    found = _next(connection, wants, now_us, project) if wants else None
+    if found is None:
+        return None
+    changes = {"device": name, "lease_until_us": until, **_given(connection, found, name, now_us)}
+    connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == found["id"]).values(changes))
+    return _leased({**found, **changes}, timing)
+
+
+def leased_query() -> Select[Any]:
+    """Jobs as `_leased` reads them."""
+    return jobs_query().add_columns(fleet_jobs.c.document)
+
+
+def _fitting(connection: Connection, name: str, labels: Mapping[str, tuple[str, ...]]) -> list[int]:
+    query = select(fleet_wants.c.id, fleet_wants.c.document)
+    rows = connection.execute(query.where((fleet_wants.c.device == name) | fleet_wants.c.device.is_(None)))
+    return [row.id for row in rows if fits(read(row.document), name, labels)]
+
+
+def ready(wants: list[int] | None, now_us: int) -> list[ColumnElement[bool]]:
+    """Jobs that may be given away now. The condition is word for word the index's."""
+    conditions: list[ColumnElement[bool]] = [literal_column(QUEUED_ONLY), fleet_jobs.c.not_before_us <= now_us]
+    return conditions if wants is None else [*conditions, fleet_jobs.c.wants_id.in_(wants)]
+
+
+def _next(connection: Connection, wants: list[int], now_us: int, project: int | None) -> RowMapping | None:
+    """The highest priority first; in it the project that uses least, and the job that has waited longest.
+
+    A job that another hub is giving away at this moment is skipped.
+    """
+    conditions = ready(wants, now_us)
+    for turn in shares.turns(connection, conditions, now_us, project):
+        query = (
+            leased_query()
+            .where(*conditions, fleet_jobs.c.project_id == turn.project, fleet_jobs.c.priority == turn.priority)
+            .order_by(fleet_jobs.c.created_us, fleet_jobs.c.id)
+            .limit(1)
+            .with_for_update(skip_locked=True, of=fleet_jobs)
+        )
+        row = connection.execute(query).mappings().first()
+        if row is not None:
+            return row
+    return None
+
+
+def _given(connection: Connection, row: RowMapping, device: str, now_us: int) -> dict[str, Any]:
+    said = events.told(row["key"], 0, now_us, "preparing", f"{device} takes it.")
+    return {
+        "state": "preparing", "lease": ids.new_id(now_us / 1e6), "attempts": row["attempts"] + 1, "leased_us": now_us,
+        "sequence": 0, "reason": None, "events": events.add(connection, row["id"], row["events"], [said]),
+    }  # fmt: skip
+
+
+def _leased(row: Mapping[str, Any], timing: Timing) -> Lease:
+    return Lease(id=row["lease"], job=unpacked_job(row["document"]), row=job_row(row), lease_s=timing.lease_s)
+
+
+def held_row(connection: Connection, job_id: str, lease_id: str) -> Any:
+    """The row of a job that this lease holds, locked; an error that says so if it does not hold it any more."""
+    row = connection.execute(select(fleet_jobs).where(fleet_jobs.c.id == job_id).with_for_update()).first()
+    if row is None:
+        raise no_job(connection, job_id)
+    if row.lease != lease_id or row.state not in HELD:
+        raise LeaseLostError(f"Job {job_id} is not leased under {lease_id} any more: it is {row.state}.")
+    return row
+
+
+def keep(connection: Connection, job_id: str, lease_id: str, moment: Moment) -> JobRow:
+    """A sign of life of whoever runs the job: the lease holds on. The row says whether it is to stop."""
+    row, now_us = held_row(connection, job_id, lease_id), moment.now_us
+    until = now_us + round(moment.timing.lease_s * 1e6)
+    connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == job_id).values(lease_until_us=until))
+    devices.beat(connection, row.device, now_us=now_us)
+    return job_of(connection, job_id)
+
+
+def may_read(connection: Connection, name: str, sha256: str) -> bool:
+    """Whether the job that a device has now names this file. No other file is any of its business."""
+    query = (
+        select(fleet_files.c.job_id)
+        .join(fleet_jobs, fleet_jobs.c.id == fleet_files.c.job_id)
+        .where(fleet_jobs.c.device == name, literal_column(HELD_ONLY), fleet_files.c.sha256 == sha256)
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def project_of(connection: Connection, name: str | None) -> int | None:
+    return None if name is None else project_id(connection, name)

@@ -1,0 +1,152 @@
+"""The values of the queue's interface. Times are seconds since 1970, UTC."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from inferometer.core.job import FINAL, Job, JobState, Verb
+
+DeviceState = Literal["ready", "maintenance", "quarantined"]
+DEVICE_STATES: tuple[DeviceState, ...] = get_args(DeviceState)
+HELD: tuple[JobState, ...] = ("preparing", "running")
+SILENT_S = 90.0  # a device that gave no sign of life for so long counts as away
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a lease holds without a sign of life, and when a job that was lost is tried again."""
+
+    lease_s: float = 300.0
+    attempts: int = 3
+    backoff_s: float = 5.0
+    backoff_most_s: float = 300.0
+    failures: int = 3  # jobs in a row that a device loses before it is quarantined
+
+    def backoff(self, attempts: int) -> float:
+        """Twice as long each time."""
+        return float(min(self.backoff_s * 2 ** max(attempts - 1, 0), self.backoff_most_s))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """When something happens to a job, and by which times it is judged."""
+
+    timing: Timing
+    now_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a job asks of a device: a name, or labels that it must have. The runtime of the job is one of them."""
+
+    device: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewDevice:
+    """What an agent says of its device when it registers. A label may have several values: `unit` cpu and gpu."""
+
+    name: str
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    version: str = ""
+    skew_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetDevice:
+    """A registered device. `job` is the one that it has now; `failures` are jobs in a row that it did not finish."""
+
+    name: str
+    user: str
+    labels: Mapping[str, tuple[str, ...]]
+    facts: Mapping[str, Any]
+    version: str
+    state: DeviceState
+    registered: float
+    heartbeat: float
+    reason: str | None = None
+    failures: int = 0
+    skew_s: float = 0.0
+    job: str | None = None
+
+    def away(self, now: float) -> bool:
+        return now - self.heartbeat > SILENT_S
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job for the queue: what to run, for whom, and on what. `anew`: even if the same one is there already."""
+
+    job: Job
+    wanted: Wanted = Wanted()
+    project: str = "default"
+    user: str = "local"
+    priority: int = 0
+    name: str | None = None
+    tags: tuple[str, ...] = ()
+    anew: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job as the queue has it. `key` is the job's own id; `run` is the run that its result became."""
+
+    id: str
+    key: str
+    project: str
+    user: str
+    verb: Verb
+    state: JobState
+    wanted: Wanted
+    priority: int
+    attempts: int
+    created: float
+    name: str | None = None
+    model: str | None = None
+    runtime: str | None = None
+    reason: str | None = None
+    device: str | None = None
+    lease: str | None = None
+    lease_until: float | None = None
+    not_before: float = 0.0
+    leased: float | None = None
+    ended: float | None = None
+    cancelling: bool = False
+    expected_s: float | None = None
+    expected_from: str | None = None
+    moved: bool | None = None
+    run: str | None = None
+    events: int = 0
+
+    @property
+    def final(self) -> bool:
+        return self.state in FINAL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A job that was given to a device. It holds for `lease_s` from now, and longer with every sign of life."""
+
+    id: str
+    job: Job
+    row: JobRow
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The reference job, in seconds, before and after a lease; and how long the device had to cool down before."""
+
+    before_s: float
+    after_s: float
+    moved: bool
+    waited_s: float = 0.0
+    device: str = ""
+    job: str | None = None
+    at: float = 0.0
+
+    @property
+    def change(self) -> float:
+        return self.after_s / self.before_s - 1
