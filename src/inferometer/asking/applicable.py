@@ -28,7 +28,7 @@ def require_applicable(question: Question) -> None:
     graph = question.graph
     if question.workload.prompt is not None and not takes_prompt(graph):
         raise _meaningless(question, "a prompt length", "reads no sequence of tokens", "--prompt")
-    if question.workload.image is not None and not takes_image(graph):
+    if question.workload.image not in {None, graph.metadata.get("image")} and not takes_image(graph):
         raise _meaningless(question, "an image size", "has no size of an image that could be set", "--image")
     if not is_generative(graph):
         _require_no_generation(question)

@@ -11,12 +11,14 @@ from inferometer.asking.roof import roof_for
 from inferometer.catalog import device as device_named
 from inferometer.catalog.engines import default_runtime, engine
 from inferometer.catalog.files import row_named
+from inferometer.catalog.networks import network_named
 from inferometer.core.dtype import dtype, is_gguf_block
 from inferometer.core.graph import Graph, is_generative
 from inferometer.core.sizes import with_given_sizes
 from inferometer.core.workload import Parallel, Precision, Workload
 from inferometer.cost.options import Options
 from inferometer.cost.unused import require_used
+from inferometer.readers.nets.shipped import net_named
 from inferometer.readers.resolve import read
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
 
     `sizes` are those that a file leaves open, by its names or ours.
     """
-    graph, device, parallel = model_graph(model), device_for(on), Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
+    graph, device, parallel = model_graph(model, image=image), device_for(on), Parallel(tp=tp, pp=pp, ep=ep, dp=dp)
     options = options or Options()
     require_used(graph, device, parallel, options, two_machines=prefill_on is not None)
     workload = Workload(
@@ -72,7 +74,7 @@ def ask(  # noqa: PLR0913 - everything a prediction depends on
     return Question(
         graph=graph,
         device=device,
-        runtime=_runtime(runtime, device, graph, weights),
+        runtime=_runtime(runtime or (calibration.runtime if calibration else None), device, graph, weights),
         workload=workload,
         options=options,
         calibrated=calibrated,
@@ -105,16 +107,24 @@ def _format(name: str | None) -> str | None:
     return None if name is None else dtype(name).name
 
 
-def model_graph(model: Any) -> Graph:
-    """A catalog model is read once, because pricing caches what it prepared by the identity of the graph."""
+def model_graph(model: Any, *, image: int | None = None) -> Graph:
+    """A model that has a name is read once, because pricing caches what it prepared by the identity of the graph.
+
+    `image` chooses among the graphs of a package's network, each of which is made for one size.
+    """
     if isinstance(model, Graph):
         return model
-    return _catalog_graph(model) if isinstance(model, str) and row_named("models", model) else read(model)
+    if isinstance(model, str):
+        if row_named("models", model) or net_named(model):
+            return _named_graph(model, None)
+        if network_named(model):
+            return _named_graph(model, image)
+    return read(model)
 
 
 @cache
-def _catalog_graph(name: str) -> Graph:
-    return read(name)
+def _named_graph(name: str, image: int | None) -> Graph:
+    return read(name, image=image)
 
 
 def device_for(on: str | Device) -> Device:

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from inferometer.asking.files import SHIPPED, files_in, name_start, own_folder, read_calibration
-from inferometer.catalog.engines import known_engine
+from inferometer.catalog.engines import costs_of, known_engine
 from inferometer.core.calibration import Calibration
 from inferometer.core.device import Device, Sourced, is_local
 from inferometer.core.dims import product
@@ -28,6 +28,7 @@ from inferometer.errors import InferometerError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from inferometer.core.engine import ServingRules
     from inferometer.core.graph import Graph
 
 _OWN_NAME = re.compile(r"-\d{4}-\d\d-\d\d-[0-9a-f]{8}$")
@@ -185,20 +186,38 @@ def _cached_choice(
     return choose_calibration(*wanted, folders=(folder,), setup=setup)
 
 
-def calibration_for_question(
-    graph: Graph, device: Device, runtime: str, precision: Precision, threads: int | None = None
+def calibration_for_question(  # noqa: PLR0913 - what a calibration is chosen by
+    graph: Graph,
+    device: Device,
+    runtime: str,
+    precision: Precision,
+    threads: int | None = None,
+    *,
+    version: str | None = None,
 ) -> CalibrationChoice:
     """The newest calibration for a question. On this machine it is compared with what runs here now.
 
-    Where there is none, and the engine can be calibrated here, a note says how.
+    Where there is none, and the engine can be calibrated here, a note says how. A serving engine's kernels come from
+    tables that were measured, of the nearest `version`.
     """
     wanted = format_key(graph, runtime, precision)
+    engine = known_engine(runtime)
+    if engine is not None and engine.serving is not None:
+        own = calibration_for(device.name, runtime, wanted)
+        return own if own.calibration is not None else _from_engine_tables(device, engine.serving, version)
     if not is_local(device.name):
         return calibration_for(device.name, runtime, wanted)
     choice = calibration_for(device.name, runtime, wanted, host_setup(runtime, threads))
     if choice.calibration is None and (advice := _how_to_calibrate(device, runtime, wanted)) is not None:
         return replace(choice, notes=(*choice.notes, advice))
     return choice
+
+
+def _from_engine_tables(device: Device, rules: ServingRules, version: str | None) -> CalibrationChoice:
+    from inferometer.asking.engine_tables.calibrating import engine_calibration  # noqa: PLC0415 - only for engines
+
+    found = engine_calibration(device, rules.tables, version, costs_of(rules, version, device.name))
+    return CalibrationChoice(calibration=found.calibration, notes=found.notes)
 
 
 def _how_to_calibrate(device: Device, runtime: str, dtype: str) -> str | None:

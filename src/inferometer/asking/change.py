@@ -102,7 +102,8 @@ def _changed_memories(device: Device, change: Change) -> tuple[Memory, ...]:
     main, *caches = device.memories
     if change.key == "memory.bandwidth":
         return replace(main, bandwidth_bytes_per_s=_changed(main.bandwidth_bytes_per_s, change)), *caches
-    return replace(main, capacity_bytes=_changed(main.capacity_bytes, change)), *caches
+    # What is usable of another capacity is not known: the change is taken as what a program can fill.
+    return replace(main, capacity_bytes=_changed(main.room, change), usable_bytes=None), *caches
 
 
 def _changed(number: Sourced | None, change: Change) -> Sourced:

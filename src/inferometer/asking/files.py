@@ -34,6 +34,10 @@ def content_hash(calibration: Calibration) -> str:
     from inferometer.core.codec import document  # noqa: PLC0415 - most devices have no calibration to read
 
     plain = document(replace(calibration, content_hash=None))
+    if not calibration.parameters:  # calibrations of before this field keep their hash
+        plain.pop("parameters", None)
+    if not calibration.kernels:  # files from before serving engines have none, and keep their hash
+        plain.pop("kernels", None)
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -34,6 +34,7 @@ from inferometer.core.roof import Roof
 from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Offload, Options
 from inferometer.cost.predict import predict_graph
+from inferometer.cost.price.class_figures import with_class_figures
 from inferometer.cost.unused import require_used
 from inferometer.errors import DomainError
 
@@ -93,11 +94,21 @@ class Question:
         precision, calibration = self.workload.precision, self.calibration
         notes: tuple[str, ...] = ()
         if calibration is None and self.calibrated:
-            choice = calibration_for_question(self.graph, self.device, self.runtime_name, precision, self.threads)
+            choice = calibration_for_question(
+                self.graph,
+                self.device,
+                self.runtime_name,
+                precision,
+                self.threads,
+                version=self.options.engine_version,
+            )
             calibration, notes = choice.calibration, choice.notes
         device = _figures(self.device, calibration, self.roof)
         if calibration is not None:
             precision = as_calibrated(self.runtime_name, precision)
+        if calibration is None or calibration.parameters:
+            device, lacking = with_class_figures(device)
+            notes = (*notes, *lacking)
         return Basis(device=device, precision=precision, calibration=calibration, notes=notes)
 
     def answer(self) -> Profile:

@@ -38,7 +38,7 @@ class Answer:
     context: Any
     first: Stage
     step: Stage
-    unattributed_s: Any  # in each of the two
+    unattributed_s: tuple[Any, Any]  # in each of the two
     room_bytes: Any
     usd_rate: Any
     loading: Mapping[str, Any] = field(default_factory=dict)  # seconds by stream, with details
@@ -217,10 +217,9 @@ def _carbon(answer: Answer) -> Any:
 
 
 def _unattributed(answer: Answer) -> Any:
-    known = [~np.isnan(part.time_s) for part in (answer.first, answer.step)]
-    return sum(answer.unattributed_s if where.all() else where * answer.unattributed_s for where in known) + np.zeros(
-        ()
-    )
+    parts = zip((answer.first, answer.step), answer.unattributed_s, strict=True)
+    known = [(~np.isnan(part.time_s), seconds) for part, seconds in parts]
+    return sum(seconds if where.all() else where * seconds for where, seconds in known) + np.zeros(())
 
 
 def _first_bound(answer: Answer, *, single: bool) -> Any:

@@ -108,7 +108,8 @@ class Group:
     def numbers(self) -> tuple[list[float], ...]:
         """Of each member: room in memory, dollars for a million tokens at one a second, seconds on no op; or NaN.
 
-        With details also the seconds that storage and the host link take to load it.
+        The seconds are two: of the first pass, and of a step. With details also those that storage and the host link
+        take to load it.
         """
         prices = _prices(self.members, self.parallel.devices, self.options)
         capacities = [capacity_of(member.device) for member in self.members]
@@ -116,10 +117,13 @@ class Group:
             np.nan if capacity is None else capacity - reserve_of(member.effects, member.device)
             for member, capacity in zip(self.members, capacities, strict=True)
         ]
-        steps = [member.ready.plan.overheads.step_s for member in self.members]
-        outside = [0.0 if step is None else self.site.stretch * float(step) for step in steps]
+        phases = ("prefill", "decode") if self.members[0].ready.generative else ("forward", "forward")
+        outside = (
+            [self.site.stretch * float(member.ready.plan.pace(phase).step_s) for member in self.members]
+            for phase in phases
+        )
         loads = [self._load(member) if self.details else {} for member in self.members]
-        return rooms, prices, outside, *([load.get(name, np.nan) for load in loads] for name in LOADING)
+        return rooms, prices, *outside, *([load.get(name, np.nan) for load in loads] for name in LOADING)
 
     def _load(self, member: Member) -> Mapping[str, float]:
         site = site_of(member.device, member.ready.graph, self.parallel, self.options)

@@ -1,0 +1,101 @@
+"""Serving engines against what others published: the table of aims, set by set.
+
+Run it with the extra `engines` installed: python benchmarks/serving_accuracy.py [--most N] [--set NAME] [--json FILE]
+`--most` takes a random share of each set (the same one every time), for a machine that is busy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from inferometer.accuracy.served_rows import predict_served, served_case
+from inferometer.atlas.shipped import load
+from inferometer.errors import InferometerError
+
+SETS = {
+    "aiconfigurator, tpot": ("aiconfigurator", "tpot", 0.08, None),
+    "aiconfigurator, ttft": ("aiconfigurator", "ttft", 0.20, None),
+    "trtllm, saturated": ("trtllm", "tokens", 0.15, None),
+    "argonne, H100 and A100": ("argonne", "request", 0.12, ("nvidia",)),
+    "argonne, MI300X, Gaudi 2, PVC": ("argonne", "request", 0.20, ("amd", "intel")),
+    "rocm-vllm": ("rocm-vllm", None, 0.15, None),
+    "mlperf, offline": ("mlperf", "tokens", 0.20, None),
+}
+
+
+def judge(name: str, most: int) -> dict[str, object]:
+    dataset, quantity, aim, vendors = SETS[name]
+    table = load((dataset,))
+    rows = [table.row(place) for place in range(len(table))]
+    rows = [row for row in rows if quantity in {None, row.quantity}]
+    if vendors:
+        rows = [row for row in rows if (row.device or "").startswith(vendors)]
+    random.Random(7).shuffle(rows)  # noqa: S311 - the same share every time, nothing secret
+    ratios, inside, groups = [], [], []
+    refused: Counter[str] = Counter()
+    for row in rows:
+        if most and len(ratios) >= most:
+            break
+        try:
+            case = served_case(row)
+            if case is None:
+                continue
+            figure = predict_served(case)
+        except InferometerError as error:
+            refused[str(error)[:70]] += 1
+            continue
+        ratios.append(figure.seconds / row.seconds)
+        inside.append(figure.low_s <= row.seconds <= figure.high_s)
+        groups.append((row.device, row.engine, row.model))
+    ratio = np.array(ratios)
+    errors = np.abs(ratio - 1)
+    by: dict[str, list[float]] = {}
+    for group, value in zip(groups, ratios, strict=True):
+        by.setdefault(" ".join(map(str, group)), []).append(value)
+    return {
+        "name": name,
+        "n": len(ratio),
+        "aim": aim,
+        "median_error": float(np.median(errors)) if len(ratio) else None,
+        "p90_error": float(np.quantile(errors, 0.9)) if len(ratio) else None,
+        "bias": float(np.median(ratio) - 1) if len(ratio) else None,
+        "covers": float(np.mean(inside)) if len(ratio) else None,
+        "refused": dict(refused.most_common(3)),
+        "by": {group: [len(values), round(float(np.median(values)), 3)] for group, values in sorted(by.items())},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--most", type=int, default=0)
+    parser.add_argument("--set", action="append")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--by", action="store_true")
+    asked = parser.parse_args()
+    results = []
+    print(f"{'set':32}{'rows':>6}{'aim':>7}{'median':>8}{'p90':>8}{'bias':>8}{'covers':>8}")
+    for name in SETS:
+        if asked.set and not any(part in name for part in asked.set):
+            continue
+        found = judge(name, asked.most)
+        results.append(found)
+        shares = [found["aim"], found["median_error"], found["p90_error"], found["bias"], found["covers"]]
+        cells = "".join(f"{'–' if share is None else f'{share:.1%}':>8}" for share in shares)
+        print(f"{name:32}{found['n']:>6}{cells}", flush=True)
+        if found["refused"]:
+            print("   refused:", found["refused"])
+        if asked.by:
+            for group, (count, middle) in found["by"].items():
+                print(f"   {middle:7.3f} {count:5d}  {group}")
+    if asked.json:
+        asked.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Operator tables that serving engines were measured with, read from the installed package `aiconfigurator-core`."""

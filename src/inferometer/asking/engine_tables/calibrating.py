@@ -1,0 +1,205 @@
+"""The calibration of a serving engine on a device, from operator tables of the installed package; kept once made.
+
+Reading a device's tables takes seconds, reading what was kept a few milliseconds. A device that was not measured takes
+the shares of the floor of the nearest one that was, with its own peaks and wider intervals, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from inferometer.asking.engine_tables.reading import ReadTables, read_tables, version_distance
+from inferometer.catalog import device as device_named
+from inferometer.core.calibration import Calibration, KernelShares
+from inferometer.core.kept import Kept
+from inferometer.cost.price.kernel_floors import peak_rates
+from inferometer.errors import InferometerError
+from inferometer.notices import tell
+from inferometer.settings import cache_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.device import Device
+    from inferometer.core.engine import StepCosts
+
+PACKAGE, MODULE = "aiconfigurator-core", "aiconfigurator_core"
+REMEDY = "pip install 'inferometer[engines]'"
+WIDER_DEVICE = 2.0  # by how much intervals grow with tables of another device
+_FORM = 5  # of what is kept; another number makes it again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineCalibration:
+    """The calibration, or None; and what a reader should know about it."""
+
+    calibration: Calibration | None
+    notes: tuple[str, ...] = ()
+
+
+@cache
+def tables_folder() -> Path | None:
+    """Where the installed package keeps its tables; None where it, or what reads them, is not installed."""
+    spec = find_spec(MODULE)
+    if spec is None or not spec.submodule_search_locations or find_spec("pyarrow") is None:
+        return None
+    folder = Path(spec.submodule_search_locations[0]) / "systems" / "data"
+    return folder if folder.is_dir() else None
+
+
+@cache
+def _systems() -> Mapping[str, Mapping[str, str]]:
+    return tomllib.loads((Path(__file__).parent / "systems.toml").read_text(encoding="utf-8"))
+
+
+def system_of(device: str) -> tuple[str, bool] | None:
+    """The system whose tables a device is priced by, and whether it is the device itself; None where none is near."""
+    for system, name in _systems()["systems"].items():
+        if name == device:
+            return system, True
+    like = _systems()["like"].get(device)
+    return None if like is None else (like, False)
+
+
+def engine_calibration(
+    device: Device, engine: str, version: str | None = None, costs: StepCosts | None = None
+) -> EngineCalibration:
+    """What the tables say of an engine on a device, of the nearest version to the one asked for that was measured."""
+    found = system_of(device.name)
+    if found is None:
+        return EngineCalibration(calibration=None)
+    system, own = found
+    folder = tables_folder()
+    if folder is None:
+        missing = f"Measured kernels of {engine} would make this prediction far better: {REMEDY}."
+        return EngineCalibration(calibration=None, notes=(missing,))
+    made = _calibration(system, engine, version, folder)
+    if made is None:
+        return EngineCalibration(calibration=None, notes=(f"{PACKAGE} has no tables of {engine} on {system}.",))
+    notes = _notes(made, device, engine, version, own=own)
+    return EngineCalibration(calibration=_for_device(made, device.name, costs, own=own), notes=notes)
+
+
+def _notes(made: Calibration, device: Device, engine: str, version: str | None, *, own: bool) -> tuple[str, ...]:
+    used = made.versions.get(engine, "")
+    notes = []
+    if version is not None and used and version_distance(used, version) > 0:
+        notes.append(f"No kernels of {engine} {version} were measured on {made.device}: those of {used} are used.")
+    if not own:
+        notes.append(
+            f"No kernels of {engine} were measured on {device.name}: those of {made.device} are used, by the share of "
+            "the peaks that they reach."
+        )
+    return tuple(notes)
+
+
+_for: dict[tuple[Any, ...], Calibration] = {}
+
+
+def _for_device(made: Calibration, device: str, costs: StepCosts | None, *, own: bool) -> Calibration:
+    """With what a step of the engine costs; the same object for the same arguments, since pricing keeps by identity."""
+    key = (id(made), device, own, costs)
+    if key not in _for:
+        wider = 1.0 if own else WIDER_DEVICE
+        kernels = {name: replace(table, residual=table.residual * wider) for name, table in made.kernels.items()}
+        _for[key] = replace(
+            made,
+            kernels=kernels,
+            overheads={} if costs is None else {"step": costs.step_s},
+            factors={} if costs is None else factors_of(costs),
+            residuals={}
+            if costs is None
+            else {"step": costs.tpot_spread.value, "step.prefill": costs.batch_spread.value},
+        )
+    return _for[key]
+
+
+def factors_of(costs: StepCosts) -> dict[str, float]:
+    """What kernels take in a step over what they took alone, by phase."""
+    return {"kernels.decode": costs.kernels.value, "kernels.prefill": costs.kernels_prompt.value}
+
+
+_bare = Kept()
+
+
+def kernels_alone(calibration: Calibration) -> Calibration:
+    """The calibration without what a step costs: each kernel as it was measured."""
+    return _bare.get_or_make(  # type: ignore[no-any-return, unused-ignore]
+        id(calibration), (calibration,), lambda: replace(calibration, overheads={}, factors={}, residuals={})
+    )
+
+
+@cache
+def _calibration(system: str, engine: str, version: str | None, folder: Path) -> Calibration | None:
+    measured = device_named(_systems()["systems"][system])
+    with suppress(PackageNotFoundError):
+        release = package_version(PACKAGE)
+    file = cache_folder() / "engine-tables" / f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}.npz"
+    tables = _kept(file)
+    if tables is None:
+        if not (folder / system).is_dir():
+            return None
+        tell(f"reading the measured kernels of {engine} on {measured.name} once; they are kept for later")
+        tables = read_tables(folder / system, engine, version, peak_rates(measured))
+        _keep(file, tables)
+    if "gemm" not in tables.kernels:
+        return None
+    return Calibration(
+        device=measured.name,
+        runtime=engine,
+        dtype="bf16",
+        created="2026-08",
+        kernels=dict(tables.kernels),
+        points=tables.points,
+        versions={engine: tables.versions["gemm"]},
+        notes=(f"{tables.points:,} kernels of {engine} {tables.versions['gemm']} from {PACKAGE} {release}.",),
+    )
+
+
+def _kept(file: Path) -> ReadTables | None:
+    """What was kept before; None where there is nothing, or it cannot be read."""
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError):
+        return None
+    about = json.loads(str(arrays.pop("about")))
+    kernels = {
+        family: KernelShares(
+            family=family,
+            sizes={name: arrays[f"{family}/sizes/{name}"] for name in facts["sizes"]},
+            texts={name: arrays[f"{family}/texts/{name}"] for name in facts["texts"]},
+            shares=arrays[f"{family}/shares"],
+            residual=facts["residual"],
+        )
+        for family, facts in about["families"].items()
+    }
+    return ReadTables(kernels=kernels, versions=about["versions"], points=about["points"])
+
+
+def _keep(file: Path, tables: ReadTables) -> None:
+    """If it cannot be written, all that is lost is the time to read the tables again."""
+    arrays: dict[str, Any] = {}
+    families: dict[str, Any] = {}
+    for family, table in tables.kernels.items():
+        arrays |= {f"{family}/sizes/{name}": values for name, values in table.sizes.items()}
+        arrays |= {f"{family}/texts/{name}": values for name, values in table.texts.items()}
+        arrays[f"{family}/shares"] = table.shares.astype(np.float32)
+        families[family] = {"sizes": [*table.sizes], "texts": [*table.texts], "residual": table.residual}
+    about = {"families": families, "versions": dict(tables.versions), "points": tables.points}
+    partial = file.with_suffix(".part.npz")
+    with suppress(OSError, InferometerError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        np.savez(partial, about=np.array(json.dumps(about)), **arrays)
+        partial.replace(file)
