@@ -8,7 +8,7 @@ from inferometer.lazy import attributes
 if TYPE_CHECKING:
     from inferometer.core.binding import Binding
     from inferometer.core.calibration import Calibration, Utilisation
-    from inferometer.core.device import Device, Link, Memory, Sourced
+    from inferometer.core.device import CoreGroup, Device, Link, Memory, Sourced
     from inferometer.core.dims import Dim, Symbol, evaluate
     from inferometer.core.estimate import Estimate
     from inferometer.core.finding import Finding
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
     from inferometer.core.workload import Parallel, Precision, Workload
 
 __all__ = [
-    "DTYPES", "Artifact", "Binding", "Block", "Calibration", "DType", "Device", "DeviceFacts", "Dim", "Environment",
-    "Estimate", "Finding", "Graph", "Headline", "Interval", "Job", "JobEvent", "JobResult", "Link", "Memory",
-    "ModelFacts", "Op", "OpTime", "Parallel", "Phase", "Precision", "Profile", "Provenance", "Run", "Sample",
-    "Segment", "Sourced", "Span", "Summary", "Symbol", "Tensor", "Trace", "Utilisation", "Work", "Workload",
+    "DTYPES", "Artifact", "Binding", "Block", "Calibration", "CoreGroup", "DType", "Device", "DeviceFacts", "Dim",
+    "Environment", "Estimate", "Finding", "Graph", "Headline", "Interval", "Job", "JobEvent", "JobResult", "Link",
+    "Memory", "ModelFacts", "Op", "OpTime", "Parallel", "Phase", "Precision", "Profile", "Provenance", "Run",
+    "Sample", "Segment", "Sourced", "Span", "Summary", "Symbol", "Tensor", "Trace", "Utilisation", "Work", "Workload",
     "dtype", "evaluate",
 ]  # fmt: skip
 
 __getattr__ = attributes(__name__, {
     "inferometer.core.binding": ("Binding",),
     "inferometer.core.calibration": ("Calibration", "Utilisation"),
-    "inferometer.core.device": ("Device", "Link", "Memory", "Sourced"),
+    "inferometer.core.device": ("CoreGroup", "Device", "Link", "Memory", "Sourced"),
     "inferometer.core.dims": ("Dim", "Symbol", "evaluate"),
     "inferometer.core.estimate": ("Estimate",),
     "inferometer.core.finding": ("Finding",),

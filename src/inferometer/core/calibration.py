@@ -6,6 +6,7 @@ over the peaks with all that the runtime does to it. What the launch of a kernel
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Any
 
 from inferometer.core.device import Sourced
 from inferometer.core.frozen import frozen
@@ -43,6 +44,25 @@ class Utilisation:
 
 
 @frozen
+class KernelShares:
+    """The share of its floor that each measured kernel of one family reached: points, where `Utilisation` has a grid.
+
+    `sizes` has one array an axis (rows, heads, bytes …), `texts` one array a name (the format of weights, of the
+    cache), `shares` the shares in the same order, each in (0, 1]. The floors are those of `cost.price.kernel_floors`,
+    so that the shares carry over to a device that has other peaks.
+    """
+
+    family: str  # gemm, attention.prefill, attention.decode, mla.prefill, mla.decode, experts, all_reduce …
+    sizes: Mapping[str, Any]
+    texts: Mapping[str, Any]
+    shares: Any
+    residual: float = 0.1
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+
+@frozen
 class Calibration:
     """Utilisation tables and overheads of one (device, runtime, dtype).
 
@@ -50,7 +70,10 @@ class Calibration:
     `step` and `step.PHASE` stands what whole steps are off by when their ops are summed. `factors`, by op class or
     class and phase (`linear.decode`), are what ops take inside whole models over what they take alone. `valid` holds,
     by op class and axis, the range that was measured. `peaks` and `bandwidths` are the best that any op reached, for
-    devices whose own are not known. `points` says how many ops were measured, `steps` how many whole models' steps.
+    devices whose own are not known. `kernels` are single kernels of a serving engine, by family. `points` says how
+    many ops were measured, `steps` how many whole models' steps. One that was fitted from published whole-model times
+    has `parameters` in place of tables: the sums that `cost.price.deviations` would make, by their names there, as
+    odds and seconds.
     """
 
     device: str
@@ -60,6 +83,7 @@ class Calibration:
     unit: str | None = None
     threads: int | None = None
     tables: tuple[Utilisation, ...] = ()
+    kernels: Mapping[str, KernelShares] = field(default_factory=dict)
     overheads: Mapping[str, Sourced] = field(default_factory=dict)  # seconds: per op, per step, per launch …
     residuals: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, float] = field(default_factory=dict)
@@ -69,6 +93,7 @@ class Calibration:
     points: int = 0
     steps: int = 0
     fitted_on: tuple[str, ...] = ()  # the models whose whole steps were used
+    parameters: Mapping[str, float] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -40,13 +40,37 @@ class Sourced:
 
 @frozen
 class Memory:
-    """One level of memory. `level` is its place (hbm, dram, l2 …), `kind` its make (HBM3e, LPDDR5 …)."""
+    """One level of memory. `level` is its place (hbm, dram, l2 …), `kind` its make (HBM3e, LPDDR5 …).
+
+    `capacity_bytes` is the label's; `usable_bytes` what the driver or the operating system shows of it, which is less:
+    error correction, firmware and a display take their share.
+    """
 
     level: str
     kind: str | None = None
     capacity_bytes: Sourced | None = None
+    usable_bytes: Sourced | None = None
     bandwidth_bytes_per_s: Sourced | None = None
     latency_s: Sourced | None = None
+
+    @property
+    def room(self) -> Sourced | None:
+        """What a program can fill: the usable bytes, or the label's where nobody has said how many are usable."""
+        return self.usable_bytes or self.capacity_bytes
+
+
+@frozen
+class CoreGroup:
+    """Cores of one design at one clock: the big ones of a phone, the multiprocessors of a GPU."""
+
+    core: str
+    count: int
+    clock_hz: float
+    ops_per_cycle: Mapping[str, float]  # dense operations of one core in a cycle, by arithmetic format
+
+    def peak(self, name: str, count: int | None = None) -> float:
+        """Operations per second of all its cores, or of so many of them; 0 in a format that they do not compute."""
+        return (self.count if count is None else count) * self.clock_hz * self.ops_per_cycle.get(name, 0.0)
 
 
 @frozen
@@ -97,6 +121,7 @@ class Device:
     storage_bytes_per_s: Sourced | None = None  # what models are loaded from
     shares: DeviceShares = DeviceShares()
     cores: Sourced | None = None
+    core_groups: tuple[CoreGroup, ...] = ()  # the fastest cores first
     clock_hz: Sourced | None = None
     launch_s: Sourced | None = None  # host cost of starting one kernel
     power_w: Sourced | None = None
@@ -124,6 +149,22 @@ class Device:
             known = ", ".join(self.peaks) or "none"
             raise DomainError(f"{self.name} has no peak for {canonical} (it has: {known}).")
         return self.peaks[canonical]
+
+    def peak_of_threads(self, name: str, threads: int) -> float:
+        """Operations per second of so many threads, one a core, on the fastest cores first.
+
+        Threads beyond the cores add nothing. A device whose cores are not known shares its peak evenly among the cores
+        it counts, and gives all of it where it counts none.
+        """
+        whole = self.peak(name).value
+        canonical, left, reached = dtype(name).name, threads, 0.0
+        for group in self.core_groups:
+            used = min(left, group.count)
+            reached += group.peak(canonical, used)
+            left -= used
+        if reached:
+            return min(reached, whole)
+        return whole * min(1.0, threads / self.cores.value) if self.cores and self.cores.value else whole
 
     def level(self, name: str) -> Memory:
         for memory in self.memories:

@@ -71,6 +71,8 @@ _ALL = (
     _plain("c128", 16, "f64", aliases=("complex128",)),
     DType(name="i4", elements=2, block_bytes=1, arithmetic=("i4", "i8", *_WIDE), aliases=("int4",)),
     DType(name="u4", elements=2, block_bytes=1, arithmetic=("i4", "i8", *_WIDE), aliases=("uint4",)),
+    DType(name="i5", elements=8, block_bytes=5, arithmetic=("i5", "i8", *_WIDE), aliases=("int5",)),
+    DType(name="i6", elements=4, block_bytes=3, arithmetic=("i6", "i8", *_WIDE), aliases=("int6",)),
     DType(name="i2", elements=4, block_bytes=1, arithmetic=("i2", "i4", "i8", *_WIDE), aliases=("int2",)),
     DType(name="i1", elements=8, block_bytes=1, arithmetic=("i1", "i4", "i8", *_WIDE), aliases=("binary",)),
     DType(name="f6e2m3", elements=4, block_bytes=3, arithmetic=("mxfp6", "mxfp8", "f8e4m3", *_WIDE)),

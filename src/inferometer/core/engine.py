@@ -22,7 +22,7 @@ AttentionPath = Literal["flash", "masked", "materialised"]
 CachePath = Literal["direct", "repeated"]
 LogitsPath = Literal["prompt", "chunk"]
 Execution = Literal["launched", "captured", "compiled"]  # op by op; every pass replayed as one graph; compiled
-Use = Literal["gpu", "accelerator", "tokens", "arrays"]  # what an engine may be the first choice for
+Use = Literal["gpu", "accelerator", "tokens", "arrays", "served"]  # what an engine may be the first choice for
 Probing = Literal["files", "modules", "decoders", "kernels"]
 
 
@@ -54,7 +54,9 @@ class RuntimeEffects:
     preferred one first; `instead` lists those that stand in for a format that the device has no peak for. Weights
     in an `expanded` format are written out in the format of the activations before they are used. `logits` are
     needed of a prompt's last token only; a runtime that reads it in chunks may compute them once a `prompt`, or
-    after each `chunk`.
+    after each `chunk`. `merged` are groups of projections, by their last names, that it stores as one matrix;
+    `unquantised` are patterns of the names of ops whose weights keep the model's own format. `winograd` is how many
+    times fewer products a 3 × 3 convolution may need by Winograd's method.
     """
 
     name: str
@@ -70,7 +72,10 @@ class RuntimeEffects:
     arithmetic: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     instead: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     expanded: frozenset[str] = frozenset()
+    merged: tuple[tuple[str, ...], ...] = ()
+    unquantised: tuple[str, ...] = ()
     logits: LogitsPath = "prompt"
+    winograd: Sourced | None = None
     overheads: Mapping[str, Overheads] = field(default_factory=dict)
     first_run: Sourced | None = None
     notes: str | None = None
@@ -88,6 +93,13 @@ class RuntimeEffects:
         """The formats that numbers of one format may be computed in, for an op kind: where none is stated its own."""
         stated = self.arithmetic.get(f"{kind}:{name}") or self.arithmetic.get(name) or (name,)
         return tuple(dict.fromkeys((*stated, *self.instead.get(name, ()))))
+
+    def fewer_products(self, op: Op) -> float:
+        """How many times fewer products than the direct method an op may need here: 3 × 3 windows, one step apart."""
+        if self.winograd is None or op.kind != "convolution" or op.get("groups", 1) != 1:
+            return 1.0
+        square = tuple(op["kernel"]) == (3, 3) and set(op.get("strides", (1, 1))) == {1}
+        return self.winograd.value if square and not op.get("transposed") else 1.0
 
     def on(self, unit: str) -> Overheads:
         return self.overheads.get(unit, Overheads())
@@ -108,6 +120,58 @@ class SmallFormats:
 
 
 @frozen
+class StepCosts:
+    """Seconds of an engine step that no kernel takes, from one version of the engine on, on some devices or on all.
+
+    `step_s` is the scheduler's, the sampler's and the launch's own time in a step of decoding, `sequence_s` comes on
+    top for each sequence in it, `prompt_s` for each prompt that is read (tokenising, the first answer's way out).
+    `kernels` is what the kernels of a step take over what they took alone, `kernels_prompt` the same of a step that
+    reads a prompt. `together` is the share of the requests that find all other users' prompts before theirs, as at the
+    start of a load test. The spreads are standard deviations of logarithms: what published figures are off by.
+    """
+
+    since: str
+    devices: tuple[str, ...]  # patterns of their names; none: every device
+    step_s: Sourced
+    sequence_s: Sourced
+    prompt_s: Sourced
+    kernels: Sourced
+    kernels_prompt: Sourced
+    together: Sourced
+    ttft_spread: Sourced
+    tpot_spread: Sourced
+    batch_spread: Sourced  # of whole batches, and of all tokens of a saturated system
+
+
+@frozen
+class ServingRules:
+    """How a serving engine makes steps of requests, and what it does with the memory.
+
+    `tables` is the engine's name in tables of measured kernels. A step has at most `step_tokens` tokens and
+    `most_sequences` sequences, on devices with less than `large_bytes` of memory the small ones; with `mixed` the
+    chunks of prompts ride in the steps of decoding, without it steps that read prompts come first and decoding waits.
+    Steps of up to `captured_up_to` sequences are replayed as CUDA graphs. Of the memory that the driver shows,
+    `memory_share` is used; `context_bytes` are the process's own, `graph_bytes` those of captured graphs; the cache
+    comes in blocks of `block_tokens`.
+    """
+
+    tables: str
+    version: str
+    step_tokens: int
+    most_sequences: int
+    small_step_tokens: int
+    small_sequences: int
+    large_bytes: Sourced
+    block_tokens: int
+    captured_up_to: int
+    mixed: bool
+    memory_share: Sourced
+    context_bytes: Sourced
+    graph_bytes: Sourced
+    costs: tuple[StepCosts, ...]
+
+
+@frozen
 class EngineDescriptor:
     """What the program knows of an engine without importing it. An engine that runs nothing opens no format.
 
@@ -117,7 +181,8 @@ class EngineDescriptor:
     chosen only for a file that it opens. `calibrated` says, by unit, what it is calibrated with: probe networks as
     `files`, the same as PyTorch `modules`, `decoders` in GGUF, or single `kernels` of PyTorch. Its calibrations are
     of a format of the activations; where `by_weights` is given they are of a format of the weights, and those are the
-    formats it computes in. `compiled_by` names the runtime that compiles what this one launches op by op.
+    formats it computes in. `compiled_by` names the runtime that compiles what this one launches op by op. `serving`
+    has the rules of an engine that serves many requests at once.
     """
 
     effects: RuntimeEffects
@@ -132,6 +197,7 @@ class EngineDescriptor:
     calibrated_in: str | None = None  # the format that is calibrated where none is asked for
     by_weights: Precision | None = None
     compiled_by: str | None = None
+    serving: ServingRules | None = None
 
     @property
     def name(self) -> str:

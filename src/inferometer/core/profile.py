@@ -12,6 +12,7 @@ from inferometer.core.estimate import Bound
 from inferometer.core.finding import Finding
 from inferometer.core.frozen import frozen
 from inferometer.core.machine import MachineFacts
+from inferometer.core.served import Served
 from inferometer.core.workload import Workload
 
 ONCE = frozenset({"import", "load", "warm_load", "compile", "capture", "context", "first_run"})  # paid in no request
@@ -272,6 +273,7 @@ class Profile:
     judged_by: JudgedBy | None = None
     arithmetic: tuple[str, ...] = ()  # the formats that a prediction counts matrix products in
     sizes: Mapping[str, int] = field(default_factory=dict)  # given for a file that leaves more open than the workload
+    served: Served | None = None  # of a service under load: its requests, level by level
 
     @property
     def steady(self) -> Phase | None:

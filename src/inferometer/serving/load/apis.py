@@ -1,0 +1,168 @@
+"""The bodies of requests, by kind of endpoint; and a template for any other."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from inferometer.core.frozen import frozen
+from inferometer.errors import DomainError, FormatError
+from inferometer.version import __version__
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Api = Literal["chat", "completions", "embeddings", "template"]
+APIS: tuple[Api, ...] = ("chat", "completions", "embeddings", "template")
+_PATHS = {"chat": "/v1/chat/completions", "completions": "/v1/completions", "embeddings": "/v1/embeddings"}
+PLACEHOLDERS = ("prompt", "model", "input_tokens", "output_tokens", "index")
+
+
+@frozen
+class Address:
+    """Where requests go. `base` is the path before `/v1`, for servers behind a prefix."""
+
+    scheme: str
+    host: str
+    port: int
+    base: str = ""
+    path: str | None = None  # of the endpoint itself, where the URL named one
+    authorization: str | None = None  # from a user and a password in the URL
+
+    @property
+    def shown(self) -> str:
+        """For people and for the store: never with a password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path or self.base}"
+
+
+def parse_address(url: str) -> Address:
+    """A server's address (`http://localhost:8000`, with or without `/v1`), or that of one endpoint of it."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+    except ValueError as error:
+        raise DomainError(f"{url!r} is not an address: {error}.", remedy="Write http://HOST:PORT.") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise DomainError(f"{url!r} is not an http or https address.", remedy="Write http://HOST:PORT.")
+    path = parts.path.rstrip("/")
+    authorization = None
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        authorization = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    endpoint = next((known for known in _PATHS.values() if path.endswith(known)), None)
+    base = path.removesuffix(endpoint) if endpoint else path.removesuffix("/v1")
+    named = path + (f"?{parts.query}" if parts.query else "")
+    return Address(
+        scheme=parts.scheme,
+        host=parts.hostname,
+        port=port or (443 if parts.scheme == "https" else 80),
+        base=base,
+        path=named if endpoint or (path and not path.endswith("/v1")) else None,
+        authorization=authorization,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """How a request to it is written. `extra` are further fields of every body."""
+
+    address: Address
+    api: Api
+    model: str
+    stream: bool = True
+    headers: tuple[tuple[str, str], ...] = ()
+    extra: Mapping[str, Any] | None = None
+    ignore_eos: bool = True
+    template: str | None = None
+    method: str = "POST"
+
+    @property
+    def path(self) -> str:
+        if self.api == "template":
+            return self.address.path or self.address.base or "/"
+        return self.address.base + _PATHS[self.api]
+
+    def body(self, prompt: str | Sequence[Mapping[str, str]], *, output: int, input_tokens: int, index: int) -> bytes:
+        """The body of one request. A prompt is a text, or the messages of a talk so far."""
+        if self.api == "template":
+            return self._filled(prompt, output=output, input_tokens=input_tokens, index=index)
+        fields: dict[str, Any] = {"model": self.model}
+        if self.api == "embeddings":
+            fields["input"] = prompt
+        elif self.api == "completions":
+            fields["prompt"] = prompt
+        else:
+            fields["messages"] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+        if self.api != "embeddings":
+            fields |= {"max_tokens": max(output, 1), "temperature": 0, "stream": self.stream}
+            if self.ignore_eos:
+                fields["ignore_eos"] = True
+            if self.stream:
+                fields["stream_options"] = {"include_usage": True}
+        return json.dumps({**fields, **(self.extra or {})}, ensure_ascii=False).encode()
+
+    def _filled(self, prompt: Any, *, output: int, input_tokens: int, index: int) -> bytes:
+        """The template with its placeholders replaced. `{prompt}` is escaped as JSON wants it between quotes."""
+        text = self.template or ""
+        values = {
+            "prompt": json.dumps(prompt if isinstance(prompt, str) else str(prompt), ensure_ascii=False)[1:-1],
+            "model": json.dumps(self.model)[1:-1],
+            "input_tokens": str(input_tokens),
+            "output_tokens": str(output),
+            "index": str(index),
+        }
+        for name, value in values.items():
+            text = text.replace("{" + name + "}", value)
+        return text.encode()
+
+    def request(self, body: bytes) -> bytes:
+        """The bytes of a whole request."""
+        return _request(self.address, self.method, self.path, body, self.headers, stream=self.stream)
+
+
+def plain_request(
+    address: Address, method: str, path: str, body: bytes = b"", headers: Sequence[tuple[str, str]] = ()
+) -> bytes:
+    return _request(address, method, path, body, headers, stream=False)
+
+
+def _request(  # noqa: PLR0913 - the parts of a request
+    address: Address, method: str, path: str, body: bytes, headers: Sequence[tuple[str, str]], *, stream: bool
+) -> bytes:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    default = {"http": 80, "https": 443}[address.scheme]
+    lines = {
+        "host": host if address.port == default else f"{host}:{address.port}",
+        "user-agent": f"inferometer/{__version__}",
+        "accept": "text/event-stream" if stream else "application/json",
+        "accept-encoding": "identity",  # a compressed stream is held back until a block is full
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+    }
+    if address.authorization:
+        lines["authorization"] = address.authorization
+    lines |= {name.lower(): value for name, value in headers}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or any(sign in text for sign in "\r\n\0"):
+        raise DomainError(f"{text!r} is not a header.", remedy="Write 'Name: value'.")
+    return name.strip(), value.strip()
+
+
+def read_template(path: Path) -> str:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{path} cannot be read ({getattr(error, 'strerror', None) or error}).") from None
+    if not text.strip():
+        raise FormatError(f"{path} is empty.", remedy=f"It may hold {', '.join('{' + n + '}' for n in PLACEHOLDERS)}.")
+    return text

@@ -1,0 +1,132 @@
+"""What a load test is asked to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferometer.core.frozen import frozen
+from inferometer.core.served import Loop, Objective
+from inferometer.errors import DomainError
+from inferometer.serving.load.apis import Api
+from inferometer.serving.load.pool import Security
+from inferometer.traffic.arrivals import Arrivals
+from inferometer.traffic.demand import Demand, Sharing, closed_demand, open_demand, trace_demand
+from inferometer.traffic.lengths import Lengths
+from inferometer.traffic.traces import RequestTrace
+
+_PER_PLACE = 10  # requests a place, where nobody said how many
+_DEFAULT_REQUESTS = 100
+_MOST_IN_TIME = 200_000  # requests of a closed loop that runs for a time: their lengths are drawn ahead
+
+
+@frozen
+class LoadStep:
+    """One load of a sweep: places in a closed loop, or arrivals in an open one, or a trace."""
+
+    concurrency: int | None = None
+    arrivals: Arrivals | None = None
+
+    @property
+    def name(self) -> str:
+        if self.concurrency is not None:
+            return f"{self.concurrency} at once"
+        if self.arrivals is None:
+            return "replay"
+        rate = f"{self.arrivals.rate_per_s:g}"
+        return f"{rate}/s" if self.arrivals.to_per_s is None else f"{rate} to {self.arrivals.to_per_s:g}/s"
+
+    @property
+    def load(self) -> float:
+        rate = self.arrivals.rate_per_s if self.arrivals is not None else 0.0
+        return float(self.concurrency) if self.concurrency is not None else rate
+
+
+@frozen
+class LoadPlan:
+    """`saturate` goes on from the last step by doubling until more load brings no more."""
+
+    url: str
+    model: str | None = None
+    api: Api = "chat"
+    stream: bool = True
+    steps: tuple[LoadStep, ...] = (LoadStep(concurrency=1),)
+    saturate: bool = False
+    trace: RequestTrace | None = None
+    requests: int | None = None
+    duration_s: float | None = None
+    warmup: int | None = None  # requests that are sent first and not counted; None: a few
+    rounds: int = 1
+    prompt: Lengths = Lengths(kind="fixed", mean=128)
+    generate: Lengths = Lengths(kind="fixed", mean=64)
+    sharing: Sharing = Sharing()
+    objectives: tuple[Objective, ...] = ()
+    processes: int = 1
+    timeout_s: float = 600.0
+    headers: tuple[tuple[str, str], ...] = ()
+    extra: dict[str, Any] | None = None
+    template: str | None = None
+    method: str = "POST"
+    ignore_eos: bool = True
+    security: Security = Security()
+    device: str | None = None
+    seed: int = 0
+    command: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (
+            ("requests", self.requests, 1),
+            ("rounds", self.rounds, 1),
+            ("processes", self.processes, 1),
+            ("warmup", self.warmup, 0),
+        ):
+            if value is not None and value < least:
+                raise DomainError(f"{name} must be {least} or more, and is {value}.")
+        if self.duration_s is not None and not self.duration_s > 0:
+            raise DomainError(f"The duration must be greater than 0, and is {self.duration_s!r} s.")
+
+    @property
+    def loop(self) -> Loop:
+        if self.trace is not None:
+            return "trace"
+        return "closed" if self.steps[0].concurrency is not None else "open"
+
+    @property
+    def arrivals(self) -> str:
+        if self.trace is not None:
+            return f"replay of {self.trace.name} ({self.trace.form}), {len(self.trace):,} requests"
+        if self.loop == "closed":
+            return "closed loop: each place sends when its last request was answered"
+        if len(self.steps) > 1:
+            process = self.steps[0].arrivals.process if self.steps[0].arrivals is not None else ""
+            return f"open loop: {process}, {len(self.steps)} rates"
+        return f"open loop: {self.steps[0].arrivals}"
+
+    @property
+    def lengths(self) -> str:
+        if self.trace is not None:
+            prompts, answers = self.trace.input_tokens.mean(), self.trace.output_tokens.mean()
+            return f"of the trace: prompts {prompts:,.0f} tokens, answers {answers:,.0f} on average"
+        shared = self.sharing
+        parts = [f"prompts {self.prompt} tokens, answers {self.generate}"]
+        if shared.prefix_tokens:
+            groups = f" in {shared.groups} groups" if shared.groups > 1 else ""
+            parts.append(f"the first {shared.prefix_tokens} shared{groups}")
+        if shared.turns > 1:
+            parts.append(f"{shared.turns} turns a session, {shared.think_s:g} s between them")
+        return "; ".join(parts)
+
+
+def demand_of(plan: LoadPlan, step: LoadStep, *, number: int) -> Demand:
+    """The requests of one round. Every round and level has its own prompts, so that no cache knows them."""
+    seed = plan.seed * 1_000_003 + number
+    if plan.trace is not None:
+        return trace_demand(plan.trace, seed=seed)
+    if step.concurrency is None:
+        assert step.arrivals is not None  # noqa: S101 - a step has places or arrivals
+        count = plan.requests or (None if plan.duration_s else _DEFAULT_REQUESTS)
+        return open_demand(
+            step.arrivals, plan.prompt, plan.generate, count=count, duration_s=plan.duration_s, sharing=plan.sharing,
+            seed=seed,
+        )  # fmt: skip
+    most = _MOST_IN_TIME if plan.duration_s else max(_DEFAULT_REQUESTS, _PER_PLACE * step.concurrency)
+    return closed_demand(plan.prompt, plan.generate, count=plan.requests or most, sharing=plan.sharing, seed=seed)

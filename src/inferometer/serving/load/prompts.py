@@ -1,0 +1,78 @@
+"""Synthetic prompts of a given number of tokens.
+
+They are made of words that are one token each, so that as many words are as many tokens. Which words those are is asked
+of the server's own tokenizer where it has one; how many tokens it adds around a prompt (a template, a begin) is read
+from the usage of a probe. The server's usage then says of every request how long its prompt really was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Short and frequent, with a space before them one token in most vocabularies.
+_TEXT = (
+    "the of and to in is was for that on as with by at from are this be an or which but not have has had were they his "
+    "her she you can all will one more about time some would people into first other could new only also its than then "
+    "two may these after over years most many such made where between being under through during each before very how "
+    "world life part place work great little own long day house water name line found still since found right side "
+    "number good while last small high end both group later left example given power set hand near city form land "
+    "point against much war school used"
+)
+WORDS = tuple(dict.fromkeys(_TEXT.split()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptMaker:
+    """`added` tokens stand around every prompt; `per_word` tokens are in a word, 1 where the vocabulary allows it."""
+
+    words: tuple[str, ...] = WORDS
+    added: int = 0
+    per_word: float = 1.0
+    how: str = "not verified: one token a word assumed"
+    exact: bool = False
+    seed: int = 0
+    _vocabulary: np.ndarray = field(init=False, repr=False, compare=False, default_factory=lambda: np.empty(0))
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_vocabulary", np.array(self.words, dtype=object))
+
+    def text(self, tokens: int, *key: int) -> str:
+        """A text of so many tokens, always the same for the same key. What stands around it is not in it."""
+        count = max(1, round(tokens / self.per_word))
+        rng = np.random.default_rng((self.seed, *key))
+        return " ".join(self._vocabulary[rng.integers(0, len(self.words), count)])
+
+    def prompt(self, tokens: int, *key: int, prefix_tokens: int = 0, group: int = 0) -> str:
+        """A whole prompt: what its group shares, and then its own words."""
+        room = max(1, tokens - self.added)
+        if not prefix_tokens:
+            return self.text(room, 0, *key)
+        shared = min(prefix_tokens, room)
+        own = room - shared
+        return self.text(shared, 1, group) + (f" {self.text(own, 0, *key)}" if own else "")
+
+    def from_blocks(self, tokens: int, blocks: Sequence[int], block_tokens: int) -> str:
+        """A prompt of named blocks: two that begin with the same names begin with the same words."""
+        room = max(1, tokens - self.added)
+        pieces, left = [], room
+        for block in blocks:
+            if left <= 0:
+                break
+            size = min(block_tokens, left)
+            pieces.append(_block(self, block, size))
+            left -= size
+        if left > 0:
+            pieces.append(self.text(left, 3, *(blocks[-1:] or (0,))))
+        return " ".join(pieces)
+
+
+@lru_cache(maxsize=4096)
+def _block(maker: PromptMaker, name: int, size: int) -> str:
+    return maker.text(size, 2, name)

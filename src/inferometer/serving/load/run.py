@@ -1,0 +1,250 @@
+"""A load test from its plan to its profile: ask the server what it is, warm up, play every level, keep each at once."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Self
+
+from inferometer.core.served import OK, Level, ServerReadings
+from inferometer.errors import DomainError
+from inferometer.serving.load.apis import Endpoint, parse_address
+from inferometer.serving.load.levels import level_of
+from inferometer.serving.load.local import Here
+from inferometer.serving.load.loops import new_loop
+from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
+from inferometer.serving.load.play import RoundPlan
+from inferometer.serving.load.pool import Pool
+from inferometer.serving.load.processes import Several
+from inferometer.serving.load.profile import Facts, profile_of
+from inferometer.serving.load.saturate import next_step
+from inferometer.serving.load.server import COUNTERS, COUNTING, GAUGES, facts_of, metrics_of, prompt_maker
+from inferometer.serving.load.worker import Setup
+from inferometer.traffic.figures import figures_of, median_of
+
+if TYPE_CHECKING:
+    from inferometer.core.profile import Profile
+    from inferometer.serving.load.rounds import RoundRows
+    from inferometer.serving.load.server import ServerFacts
+
+_WARM = 8  # requests of a warm-up, at most, where nobody said how many
+_SCRAPE_S = 1.0
+_ANSWERS, _MOST_ADDED = 10, 100_000  # answer times that an added level lasts; its requests at most
+_STEPPED_S = 0.1  # a difference between the wall clock and the monotonic one that is worth a word
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    level: str
+    round: int
+    rounds: int
+    done: int
+    count: int
+
+
+Progress = Callable[[LoadProgress], None]
+Keep = Callable[["Profile"], None]
+
+
+def load(plan: LoadPlan, *, progress: Progress | None = None, keep: Keep | None = None) -> Profile:
+    """Run the whole test. `keep` gets the profile so far after every level, so that nothing measured is lost.
+
+    Ctrl-C during a level ends the test: the profile has what was measured, and its last level is marked interrupted.
+    """
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(_Test(plan, progress, keep).run())
+
+
+@dataclass(slots=True)
+class _Test:
+    plan: LoadPlan
+    progress: Progress | None
+    keep: Keep | None
+    levels: list[Level] = field(default_factory=list)
+    tried: list[tuple[LoadStep, Level]] = field(default_factory=list)
+    number: int = 0
+
+    async def run(self) -> Profile:
+        plan = self.plan
+        address = parse_address(plan.url)
+        endpoint = Endpoint(
+            address=address, api=plan.api, model=plan.model or "", stream=plan.stream and plan.api in _STREAMED,
+            headers=plan.headers, extra=plan.extra, ignore_eos=plan.ignore_eos, template=plan.template,
+            method=plan.method,
+        )  # fmt: skip
+        pool = Pool(address, plan.security)
+        server = await facts_of(pool, endpoint)
+        endpoint = replace(endpoint, model=_model(plan, server), extra=_extra(endpoint, server))
+        maker = await prompt_maker(pool, endpoint, server, plan.seed)
+        facts = Facts(endpoint=endpoint, server=server, maker=maker, clock_s=time.time() - time.perf_counter())
+        several = Several(Setup(endpoint=endpoint, maker=maker, security=plan.security), plan.processes)
+        players: Here | Several = Here(endpoint=endpoint, maker=maker, pool=pool)
+        if plan.processes > 1:
+            await several.start()
+            players = several
+        try:
+            await self._play_all(players, facts, pool)
+        finally:
+            await several.close()
+            pool.close()
+        return self._profile(facts)
+
+    def _profile(self, facts: Facts) -> Profile:
+        stepped = time.time() - time.perf_counter() - facts.clock_s
+        notes = []
+        if abs(stepped) > _STEPPED_S:
+            notes.append(f"The machine's clock was set by {stepped:+.3g} s meanwhile; times here do not depend on it.")
+        return profile_of(self.plan, facts, tuple(self.levels), notes=tuple(notes))
+
+    async def _play_all(self, players: Here | Several, facts: Facts, pool: Pool) -> None:
+        if facts.server.fault is None:
+            await self._warm_up(players)
+        waiting = list(self.plan.steps)
+        while waiting:
+            step = waiting.pop(0)
+            level = await self._level(players, facts, pool, step)
+            self.levels.append(level)
+            self.tried.append((step, level))
+            if self.keep is not None:
+                self.keep(self._profile(facts))
+            if level.interrupted or _is_hopeless(level):
+                break
+            if not waiting and self.plan.saturate:
+                found = next_step([(step, figures_of(level)) for step, level in self.tried])
+                waiting = [found] if found is not None else []
+        self.levels.sort(key=_by_load)
+
+    async def _warm_up(self, players: Here | Several) -> None:
+        """Requests that are not counted: the first ones load code and fill caches, on both sides."""
+        step = self.plan.steps[0]
+        count = self.plan.warmup
+        if count is None:
+            count = min(_WARM, max(2, step.concurrency or 2))
+        if count:
+            few = replace(self.plan, requests=count, duration_s=None, trace=None, sharing=self.plan.sharing)
+            demand = demand_of(few, LoadStep(concurrency=1), number=self._next_number())
+            places = min(count, step.concurrency or 2)
+            await players.play(RoundPlan(demand=demand, concurrency=places, timeout_s=self.plan.timeout_s))
+
+    def _next_number(self) -> int:
+        self.number += 1
+        return self.number
+
+    async def _level(self, players: Here | Several, facts: Facts, pool: Pool, step: LoadStep) -> Level:
+        rounds: list[RoundRows] = []
+        async with _Scraping(pool, facts.endpoint, on=facts.server.has_metrics) as scraped:
+            for number in range(1, self.plan.rounds + 1):
+                demand = demand_of(self._sized(step), step, number=self._next_number())
+                asked = RoundPlan(
+                    demand=demand,
+                    concurrency=step.concurrency,
+                    duration_s=self.plan.duration_s,
+                    timeout_s=self.plan.timeout_s,
+                )
+                rounds.append(await players.play(asked, progress=self._told(step, number)))
+                if rounds[-1].interrupted:
+                    break
+        is_timed = self.plan.duration_s is not None and step.concurrency is None and self.plan.trace is None
+        rate = step.arrivals.rate_per_s if step.arrivals is not None else None
+        ramp = step.arrivals.to_per_s if step.arrivals is not None else None
+        if self.plan.trace is not None:
+            rate = len(self.plan.trace) / max(float(self.plan.trace.arrival_s[-1]), 1e-9)
+        return level_of(
+            step.name, rounds, rate_per_s=rate, rate_to_per_s=ramp, concurrency=step.concurrency,
+            until_s=self.plan.duration_s if is_timed and not self.plan.requests else None, server=scraped.readings,
+        )  # fmt: skip
+
+    def _sized(self, step: LoadStep) -> LoadPlan:
+        """The plan with enough requests for a level that `saturate` adds: a round must outlast many answers."""
+        if not self.tried or not self.plan.saturate or self.plan.duration_s is not None:
+            return self.plan
+        answer_s = median_of(figures_of(self.tried[-1][1]).e2e_s) or 0.0
+        least = _ANSWERS * (step.concurrency or math.ceil(step.load * answer_s))
+        return replace(self.plan, requests=min(max(self.plan.requests or 0, least), _MOST_ADDED))
+
+    def _told(self, step: LoadStep, number: int) -> Callable[[int, int], None] | None:
+        tell = self.progress
+        if tell is None:
+            return None
+        rounds = self.plan.rounds
+        return lambda done, count: tell(
+            LoadProgress(level=step.name, round=number, rounds=rounds, done=done, count=count)
+        )
+
+
+_STREAMED = frozenset({"chat", "completions"})
+
+
+def _is_hopeless(level: Level) -> bool:
+    """Whether nothing came back at all: a higher load would not change that."""
+    return level.requests is not None and OK not in level.requests.outcome
+
+
+def _by_load(level: Level) -> float:
+    return float(level.concurrency) if level.concurrency is not None else level.rate_per_s or 0.0
+
+
+def _model(plan: LoadPlan, server: ServerFacts) -> str:
+    """The model that was asked for, or the only one that the server has."""
+    if plan.model is not None or plan.api == "template":
+        return plan.model or "unnamed"
+    if len(server.models) == 1:
+        return server.models[0]
+    if server.models:
+        raise DomainError(
+            f"The server has {len(server.models)} models: {', '.join(server.models[:8])}.",
+            remedy="Choose: --model NAME.",
+        )
+    if server.fault is not None:
+        return "unnamed"  # it will be seen in every request
+    raise DomainError("The server does not say which models it has.", remedy="Name one: --model NAME.")
+
+
+def _extra(endpoint: Endpoint, server: ServerFacts) -> dict[str, object]:
+    counting = COUNTING.get(server.engine or "", {}) if endpoint.stream and endpoint.api in _STREAMED else {}
+    return {**counting, **(endpoint.extra or {})}
+
+
+class _Scraping:
+    """The server's own counters before and after, and its gauges every second in between."""
+
+    def __init__(self, pool: Pool, endpoint: Endpoint, *, on: bool) -> None:
+        self._pool, self._endpoint, self._on = pool, endpoint, on
+        self._samples: list[dict[str, float]] = []
+        self._task: asyncio.Task[None] | None = None
+        self.readings: ServerReadings | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._on:
+            self._samples.append(await metrics_of(self._pool, self._endpoint))
+            self._task = asyncio.get_running_loop().create_task(self._repeat())
+        return self
+
+    async def _repeat(self) -> None:
+        while True:
+            await asyncio.sleep(_SCRAPE_S)
+            self._samples.append(await metrics_of(self._pool, self._endpoint))
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+        self._samples.append(await metrics_of(self._pool, self._endpoint))
+        self.readings = _readings(self._samples)
+
+
+def _readings(samples: Sequence[dict[str, float]]) -> ServerReadings:
+    first, last = samples[0], samples[-1]
+    gauges = {}
+    for name in GAUGES:
+        seen = [sample[name] for sample in samples[1:-1] or samples if name in sample]
+        if seen:
+            gauges[name] = (sum(seen) / len(seen), max(seen))
+    counters = {name: last[name] - first[name] for name in COUNTERS if name in first and name in last}
+    return ServerReadings(counters=counters, gauges=gauges)

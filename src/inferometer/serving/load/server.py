@@ -1,0 +1,195 @@
+"""What a server says of itself: which engine it is, its models, its tokenizer, and its own counters."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from inferometer.core.frozen import frozen
+from inferometer.serving.load.faults import Fault
+from inferometer.serving.load.fetch import fetch
+from inferometer.serving.load.prompts import WORDS, PromptMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from inferometer.serving.load.apis import Endpoint
+    from inferometer.serving.load.pool import Pool
+
+_ENOUGH_WORDS = 48
+_PROBES = (8, 72)  # words of two prompts, whose usage tells the tokens of a word and those around a prompt
+
+# How each engine is told to count tokens in every event of a stream.
+COUNTING: dict[str, dict[str, Any]] = {
+    "vllm": {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    "sglang": {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+    "llamacpp": {"timings_per_token": True},
+}
+# What we take of /metrics, by a name of our own: the engines' names for it.
+COUNTERS = {
+    "prompt_tokens": ("vllm:prompt_tokens_total", "sglang:prompt_tokens_total", "llamacpp:prompt_tokens_total"),
+    "generated_tokens": (
+        "vllm:generation_tokens_total", "sglang:generation_tokens_total", "llamacpp:tokens_predicted_total",
+    ),
+    "preemptions": ("vllm:num_preemptions_total",),
+    "prefix_hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    "prefix_queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+}  # fmt: skip
+GAUGES = {
+    "running": ("vllm:num_requests_running", "sglang:num_running_reqs", "llamacpp:requests_processing"),
+    "waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs", "llamacpp:requests_deferred"),
+    "kv_used": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage",
+                "llamacpp:kv_cache_usage_ratio"),
+}  # fmt: skip
+_SAMPLE = re.compile(r"^([A-Za-z_:][\w:]*)(?:\{[^}]*\})?\s+(\S+)", re.MULTILINE)
+
+
+@frozen
+class ServerFacts:
+    """`engine` is one of our runtime names, `models` what it says it serves; `fault` says why it is silent."""
+
+    engine: str | None = None
+    version: str | None = None
+    models: tuple[str, ...] = ()
+    has_metrics: bool = False
+    fault: str | None = None
+
+
+async def facts_of(pool: Pool, endpoint: Endpoint) -> ServerFacts:
+    """Ask it. A server that does not answer here may still answer requests: nothing is an error."""
+    address, headers = endpoint.address, endpoint.headers
+    try:
+        page = await fetch(pool, address, "GET", "/v1/models", headers=headers)
+    except Fault as fault:
+        return ServerFacts(fault=f"{fault.kind}: {fault.message}")
+    listed = page.json if page.status == 200 else None
+    entries = [entry for entry in _mapping(listed).get("data") or () if isinstance(entry, dict)]
+    owner = " ".join(str(entry.get("owned_by", "")) for entry in entries).lower()
+    named = f"{owner} {page.server or ''}".lower()
+    engine = next((name for word, name in _ENGINES.items() if word in named), None)
+    facts = ServerFacts(engine=engine, models=tuple(str(entry["id"]) for entry in entries if "id" in entry))
+    metrics = await _page(pool, endpoint, "/metrics")
+    return replace(facts, version=await _version(pool, endpoint, engine), has_metrics=metrics is not None)
+
+
+_ENGINES = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "llama.cpp": "llamacpp", "tensorrt": "trtllm"}
+
+
+async def _version(pool: Pool, endpoint: Endpoint, engine: str | None) -> str | None:
+    where = {"vllm": ("/version", "version"), "llamacpp": ("/props", "build_info")}.get(engine or "")
+    if where is None:
+        return None
+    page = await _page(pool, endpoint, where[0])
+    value = _mapping(_decoded(page)).get(where[1])
+    return value if isinstance(value, str) else None
+
+
+async def _page(pool: Pool, endpoint: Endpoint, path: str) -> bytes | None:
+    try:
+        page = await fetch(pool, endpoint.address, "GET", path, headers=endpoint.headers)
+    except Fault:
+        return None
+    return page.body if page.status == 200 else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _decoded(body: bytes | None) -> Any:
+    try:
+        return None if body is None else msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+async def metrics_of(pool: Pool, endpoint: Endpoint) -> dict[str, float]:
+    """The counters and gauges that are known, summed over their labels."""
+    body = await _page(pool, endpoint, "/metrics")
+    return {} if body is None else parse_metrics(body.decode(errors="replace"))
+
+
+def parse_metrics(text: str) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for name, value in _SAMPLE.findall(text):
+        try:
+            sums[name] = sums.get(name, 0.0) + float(value)
+        except ValueError:
+            continue
+    known = {}
+    for ours, theirs in {**COUNTERS, **GAUGES}.items():
+        value = next((sums[name] for name in theirs if name in sums), None)
+        if value is not None and value == value:  # noqa: PLR0124 - NaN: nothing measured yet
+            known[ours] = value
+    return known
+
+
+async def prompt_maker(pool: Pool, endpoint: Endpoint, facts: ServerFacts, seed: int) -> PromptMaker:
+    """Prompts whose tokens this server counts as we do; where it cannot be asked, the maker says so."""
+    if facts.fault is not None or endpoint.api == "template":
+        return PromptMaker(seed=seed)
+    words = await single_tokens(pool, endpoint, facts.engine)
+    maker = PromptMaker(words=words or WORDS, seed=seed)
+    used = [await _usage(pool, endpoint, maker, count) for count in _PROBES]
+    if any(count is None for count in used):
+        how = "words of one token each, by the server's tokenizer; what it adds around them is not known"
+        return replace(maker, how=how) if words else maker
+    few, many = (count or 0 for count in used)
+    per_word = (many - few) / (_PROBES[1] - _PROBES[0])
+    if not 0.2 < per_word < 20:
+        return maker
+    added = max(0, round(few - per_word * _PROBES[0]))
+    source = "the server's tokenizer and usage" if words else "the server's usage"
+    how = f"by {source}: {per_word:.4g} tokens a word, {added} around a prompt"
+    return replace(maker, per_word=per_word, added=added, how=how, exact=abs(per_word - 1) < 1e-9)
+
+
+async def single_tokens(pool: Pool, endpoint: Endpoint, engine: str | None) -> tuple[str, ...]:
+    """The words that the server's tokenizer makes one token of, after a space; empty where it has no such page."""
+    known = {"llamacpp": (_llamacpp,), "vllm": (_vllm,), "sglang": (_vllm,)}
+    for request in known.get(engine or "", (_llamacpp, _vllm)):
+        kept = []
+        for word in WORDS:
+            count = await _count(pool, endpoint, request(endpoint, f" {word}"))
+            if count is None:
+                break
+            if count == 1:
+                kept.append(word)
+            if len(kept) >= _ENOUGH_WORDS:
+                break
+        if len(kept) >= 8:
+            return tuple(dict.fromkeys(kept))
+    return ()
+
+
+def _llamacpp(_endpoint: Endpoint, text: str) -> dict[str, Any]:
+    return {"content": text, "add_special": False}
+
+
+def _vllm(endpoint: Endpoint, text: str) -> dict[str, Any]:
+    return {"model": endpoint.model, "prompt": text, "add_special_tokens": False}
+
+
+async def _count(pool: Pool, endpoint: Endpoint, body: dict[str, Any]) -> int | None:
+    try:
+        page = await fetch(pool, endpoint.address, "POST", "/tokenize", body=body, headers=endpoint.headers)
+    except Fault:
+        return None
+    tokens: Sequence[Any] | None = _mapping(page.json).get("tokens") if page.status == 200 else None
+    return len(tokens) if isinstance(tokens, list) else None
+
+
+async def _usage(pool: Pool, endpoint: Endpoint, maker: PromptMaker, words: int) -> int | None:
+    """The tokens that the server counts in a prompt of so many words."""
+    asked = replace(endpoint, stream=False)
+    body = asked.body(maker.text(words, 9, words), output=1, input_tokens=words, index=0)
+    path = asked.path.removeprefix(endpoint.address.base)
+    try:
+        page = await fetch(pool, endpoint.address, "POST", path, body=body, headers=endpoint.headers, timeout_s=60.0)
+    except Fault:
+        return None
+    count = _mapping(_mapping(page.json).get("usage")).get("prompt_tokens") if page.status == 200 else None
+    return count if isinstance(count, int) and count > 0 else None

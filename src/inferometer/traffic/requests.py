@@ -1,0 +1,95 @@
+"""The requests of a level as arrays, with the latencies that follow from their columns. Missing is NaN."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferometer.core.served import OK, RequestColumns
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+def _array(values: Sequence[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests:
+    due_s: Floats
+    sent_s: Floats
+    first_s: Floats
+    last_s: Floats
+    input_tokens: Floats
+    output_tokens: Floats
+    gap_s: Floats
+    ok: Flags
+
+    def __len__(self) -> int:
+        return len(self.due_s)
+
+    @classmethod
+    def of(cls, columns: RequestColumns) -> "Requests":
+        return cls(
+            due_s=_array(columns.due_s),
+            sent_s=_array(columns.sent_s),
+            first_s=_array(columns.first_s),
+            last_s=_array(columns.last_s),
+            input_tokens=_array(columns.input_tokens),
+            output_tokens=_array(columns.output_tokens),
+            gap_s=_array(columns.gap_s) if columns.gap_s else np.full(len(columns), np.nan),
+            ok=np.array([outcome == OK for outcome in columns.outcome], bool),
+        )
+
+    def where(self, chosen: Flags) -> "Requests":
+        return Requests(
+            due_s=self.due_s[chosen], sent_s=self.sent_s[chosen], first_s=self.first_s[chosen],
+            last_s=self.last_s[chosen], input_tokens=self.input_tokens[chosen],
+            output_tokens=self.output_tokens[chosen], gap_s=self.gap_s[chosen], ok=self.ok[chosen],
+        )  # fmt: skip
+
+    @property
+    def end_s(self) -> Floats:
+        return self.last_s
+
+    @cached_property
+    def ttft_s(self) -> Floats:
+        """From when it was due to its first token; NaN of an answer that was not streamed, or failed."""
+        return np.where(self.ok, self.first_s - self.due_s, np.nan)
+
+    @cached_property
+    def e2e_s(self) -> Floats:
+        """From when it was due to its last token."""
+        return np.where(self.ok, self.last_s - self.due_s, np.nan)
+
+    @cached_property
+    def tpot_s(self) -> Floats:
+        """(last token − first token) / (tokens − 1): of an answer with two tokens or more."""
+        further = self.output_tokens - 1
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(self.ok & (further >= 1), (self.last_s - self.first_s) / further, np.nan)
+
+    def share_between(self, start_s: float, end_s: float) -> Floats:
+        """How much of each answer arrived in a window: of its tokens, the first at `first_s`, the others evenly after.
+
+        Counting whole answers alone would make the rate of a short window jump. An answer that was not streamed, or
+        has one token, arrived when it ended. What waits in a queue has not arrived in any part.
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            length = self.last_s - self.first_s
+            overlap = np.clip(np.minimum(self.last_s, end_s) - np.maximum(self.first_s, start_s), 0.0, None) / length
+            head = 1.0 / np.maximum(np.nan_to_num(self.output_tokens, nan=1.0), 1.0)
+            begun = (self.first_s > start_s) & (self.first_s <= end_s)
+            ended = (self.last_s > start_s) & (self.last_s <= end_s)
+            share = np.where(length > 0, head * begun + (1 - head) * overlap, ended)
+        return np.where(self.ok, share, 0.0)
+
+    def in_flight(self, moments: Floats) -> Floats:
+        """How many requests were in the system at each of these times: due, and neither answered nor failed."""
+        known = np.isfinite(self.due_s)
+        ends = np.where(np.isfinite(self.last_s), self.last_s, np.inf)[known]
+        begun = np.searchsorted(np.sort(self.due_s[known]), moments, side="right")
+        return (begun - np.searchsorted(np.sort(ends), moments, side="right")).astype(float)
