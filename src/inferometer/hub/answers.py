@@ -49,7 +49,9 @@ def _error(description: str) -> dict[str, Any]:
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     400: _error("The request is impossible; the error says why."),
+    403: _error("The token does not allow this."),
     404: _error("An unknown name; the error suggests similar ones."),
+    409: _error("Another run has this id; or the job is not leased under this lease, or has not ended yet."),
     413: _error("The request is too large."),
     415: _error("The body has the wrong content type."),
     422: _error("The body does not match the schema."),

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annotations
 from starlette.responses import JSONResponse, Response
 
 from inferometer.errors import InferometerError
-from inferometer.hub import api_catalog, api_runs
-from inferometer.hub.answers import SCHEMAS
+from inferometer.hub import api_agents, api_atlas, api_catalog, api_fleet, api_runs
+from inferometer.hub.answers import ERRORS, SCHEMAS, answer, json_response
 from inferometer.hub.failures import failure, problem
+from inferometer.hub.fleet_desk import FleetDesk
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
-    from starlette.requests import Request
-
     from inferometer.hub.rules import Rules
     from inferometer.store.store import Store
 
 
-def create_api(store: Store, rules: Rules) -> FastAPI:
+def create_api(store: Store, rules: Rules, desk: FleetDesk | None = None) -> FastAPI:
     app = FastAPI(
         title="Inferometer",
         version=__version__,
@@ -38,11 +38,29 @@ def create_api(store: Store, rules: Rules) -> FastAPI:
     )
     app.include_router(api_runs.router(store, rules))
     app.include_router(api_catalog.router(rules))
+    app.include_router(api_atlas.router())
+    desk = desk or FleetDesk(store, rules)
+    app.include_router(api_fleet.router(desk))
+    app.include_router(api_agents.router(desk))
     app.add_exception_handler(InferometerError, failure)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    _add_health(app, store)
     _describe(app)
     return app
+
+
+def _add_health(app: FastAPI, store: Store) -> None:
+    @app.get("/health", tags=["hub"], responses={**ERRORS, 200: json_response()})
+    def health(request: Request) -> Response:
+        """Whether the hub can do its work: read its runs (else 503), and store new ones (`writes`)."""
+        try:
+            store.readable()
+        except InferometerError:  # without saying where: whoever asks need not be known
+            return JSONResponse(problem("The store cannot be read. The hub's terminal says more."), status_code=503)
+        writes = store.takes_writes()
+        status = "ok" if writes else "read-only"
+        return answer(request, {"status": status, "version": __version__, "writes": writes})
 
 
 def _describe(app: FastAPI) -> None:

@@ -5,9 +5,9 @@ It takes catalog names only, never paths.
 
 import math
 from dataclasses import asdict, replace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,8 +25,12 @@ from inferometer.hub.rules import Rules
 from inferometer.report.catalog_tables import CatalogTable, catalog_table, tables_table
 from inferometer.sweep.columns import COLUMNS
 from inferometer.units import format_capacity
-from inferometer.version import __version__
 
+if TYPE_CHECKING:
+    from inferometer.cost.options import Options
+
+OFFERED = ("chunk", "cached_prefix", "steps", "frame_rate")
+_OPTIONS = {*OFFERED, "offload_layers", "offload_experts"}
 Name = Annotated[str, Field(min_length=1, max_length=100)]
 Size = Annotated[int, Field(ge=1, le=100_000_000)]
 Count = Annotated[int, Field(ge=1, le=4096)]
@@ -52,6 +56,12 @@ class PredictRequest(BaseModel):
     ep: Count = 1
     dp: Count = 1
     ops: bool = False
+    chunk: Size | None = None
+    cached_prefix: Annotated[int, Field(ge=0, le=100_000_000)] | None = None
+    steps: Count | None = None
+    frame_rate: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    offload_layers: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    offload_experts: bool = False
 
 
 class CalculateRequest(BaseModel):
@@ -80,10 +90,6 @@ def router(rules: Rules) -> APIRouter:
 
 
 def _add_listings(api: APIRouter) -> None:
-    @api.get("/health", tags=["hub"], responses={200: json_response()})
-    def health(request: Request) -> Response:
-        return answer(request, {"status": "ok", "version": __version__})
-
     @api.get("/devices", tags=["catalog"], responses={200: json_response([None])})
     def list_devices(request: Request) -> Response:
         """Every device of the catalog, flat: memory, bandwidth, peaks, power, price."""
@@ -97,6 +103,18 @@ def _add_listings(api: APIRouter) -> None:
     @api.get("/models", tags=["catalog"], responses={200: json_response([None])})
     def list_models(request: Request) -> Response:
         return answer(request, model_rows())
+
+    @api.get("/models/{name}/controls", tags=["predict"], responses={200: json_response()})
+    def show_controls(
+        request: Request,
+        name: str,
+        on: Annotated[list[Name] | None, Query(max_length=16)] = None,
+        weights: Name | None = None,
+    ) -> Response:
+        """What a prediction of this model can be asked for, and the engines that run it with these weights."""
+        from inferometer.hub.controls import controls_of  # noqa: PLC0415 - the cost model, with the first prediction
+
+        return answer(request, controls_of(name, on or [], weights))
 
     @api.get("/catalog", tags=["catalog"], responses={200: json_response([None])})
     def list_tables(request: Request) -> Response:
@@ -160,15 +178,25 @@ def _prediction(wanted: PredictRequest, name: str) -> dict[str, Any]:
     from inferometer.verbs import ask  # noqa: PLC0415 - as above
 
     device = catalog_device(name)
-    parameters = wanted.model_dump(exclude={"model", "devices", "ops"})
+    parameters = wanted.model_dump(exclude={"model", "devices", "ops", *_OPTIONS})
     row = {"device": device.name, "title": device.title, "unit": device.unit}
     try:
-        asked = ask(wanted.model, on=device, **parameters)
+        asked = ask(wanted.model, on=device, options=_options(wanted), **parameters)
         question = replace(asked, workload=meaningful(asked.workload, asked.graph))  # the sliders are for all models
         profile = question.answer()
     except (InferometerError, OverflowError) as error:
         return {**row, "error": str(error)}
     return {**row, "runtime": profile.runtime, **_numbers(profile, ops=wanted.ops), "fit": _fit(question)}
+
+
+def _options(wanted: PredictRequest) -> "Options":
+    """What may be asked beyond the workload. One that this model would not use is refused, as on the command line."""
+    from inferometer.cost.options import Offload, Options  # noqa: PLC0415 - as above
+
+    given: dict[str, Any] = {name: value for name in OFFERED if (value := getattr(wanted, name)) is not None}
+    if wanted.offload_layers or wanted.offload_experts:
+        given["offload"] = Offload(layers=wanted.offload_layers or 0, experts=wanted.offload_experts)
+    return Options(**given)
 
 
 def _numbers(profile: Profile, *, ops: bool) -> dict[str, Any]:

@@ -19,9 +19,11 @@ from inferometer.errors import DomainError, FormatError, SchemaError
 from inferometer.hub.answers import ERRORS, ImportedRun, answer, json_response
 from inferometer.hub.compare_page import profiles_of
 from inferometer.hub.failures import HubError
+from inferometer.hub.people import author_of, require_owner
 from inferometer.hub.rules import Rules
 from inferometer.report.runs import run_document
 from inferometer.store.archive import Limits
+from inferometer.store.errors import ConflictError
 from inferometer.store.listing import MOST_ROWS
 from inferometer.store.recording import hub_link
 from inferometer.store.store import Store
@@ -59,6 +61,8 @@ class RunChange(BaseModel):
     name: Name | None = None
     add_tags: list[Name] = Field(default=[], max_length=50)
     remove_tags: list[Name] = Field(default=[], max_length=50)
+    note: str | None = Field(default=None, max_length=4000)
+    project: Name | None = None
 
 
 def router(store: Store, rules: Rules) -> APIRouter:
@@ -80,6 +84,8 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
         device: str | None = None,
         runtime: str | None = None,
         machine: str | None = None,
+        author: str | None = None,
+        precision: str | None = None,
         kind: str | None = None,
         since: Annotated[float | None, Query(ge=0, le=1e11)] = None,
         until: Annotated[float | None, Query(ge=0, le=1e11)] = None,
@@ -91,7 +97,8 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
         """Runs, newest first. Pass the `after` of one page to get the next."""
         wanted = Filter(
             project=project, status=tuple(status or ()), tags=tuple(tag or ()), model=model, device=device,
-            runtime=runtime, machine=machine, kind=kind, since=since, until=until, words=words,
+            runtime=runtime, machine=machine, author=author, precision=precision, kind=kind, since=since,
+            until=until, words=words,
         )  # fmt: skip
         return answer(request, store.list(wanted, sort=sort, limit=limit, after=after))
 
@@ -100,7 +107,7 @@ def _add_reads(api: APIRouter, store: Store, rules: Rules) -> None:
         """One run with its profile, parameters, metrics and files. `run` is an id, a part of one, a name or `last`."""
         stored = store.get(run)
         row, metrics = store.row(stored.id), store.metrics(stored.id)
-        return answer(request, run_document(stored, row, metrics, hub_link(stored.id, port=rules.port)))
+        return answer(request, run_document(stored, row, metrics, _link(request, stored.id, rules)))
 
     @api.get("/runs/{run}/profile", tags=["runs"], responses={200: json_response()})
     def show_profile(request: Request, run: str) -> Response:
@@ -148,7 +155,9 @@ def _add_imports(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> str:
             profile = _profile(body)
-            return store.add(profile, project, name=name, tags=tuple(tag or ()), kind="import")
+            return store.add(
+                profile, project, name=name, tags=tuple(tag or ()), kind="import", author=author_of(request)
+            )
 
         return _created(request, await to_thread.run_sync(work), rules)
 
@@ -170,34 +179,39 @@ def _add_imports(api: APIRouter, store: Store, rules: Rules) -> None:
 
         def work() -> tuple[str, ...]:
             profiles = [_profile_in_line(number, line) for number, line in enumerate(lines, start=1)]
-            return store.add_all(profiles, project, tags=tuple(tag or ()), kind="import")
+            return store.add_all(profiles, project, tags=tuple(tag or ()), kind="import", author=author_of(request))
 
         runs = await to_thread.run_sync(work)
-        return answer(request, [ImportedRun(id=run, link=hub_link(run, port=rules.port)) for run in runs], status=201)
+        return answer(request, [ImportedRun(id=run, link=_link(request, run, rules)) for run in runs], status=201)
 
     @api.post(
         "/runs/import",
         tags=["runs"],
         status_code=201,
-        responses={201: json_response(ImportedRun)},
+        responses={200: json_response(ImportedRun), 201: json_response(ImportedRun)},
         openapi_extra=_body(_ZIP, _BINARY),
     )
     async def import_archive(request: Request, project: Name | None = None) -> Response:
-        """Import an archive from `inferometer runs export`."""
+        """Import an archive from `inferometer runs export`, or one that a program pushes.
+
+        A run that is here already is not doubled (200); another one under its id is refused (409).
+        """
         _require_type(request, _ZIP)
         body = await request.body()
 
-        def work() -> str:
+        def work() -> tuple[str, bool]:
             with tempfile.TemporaryDirectory(prefix="inferometer-") as folder:
                 path = Path(folder, "archive.zip")
                 path.write_bytes(body)
                 try:
-                    return store.import_(path, project=project, limits=_limits(rules))
-                except FormatError as error:
+                    return store.take_in(path, project=project, limits=_limits(rules), author=author_of(request))
+                except (FormatError, ConflictError) as error:
                     message = error.message.replace(f"{path}: ", "")  # the client knows nothing of our path
-                    raise FormatError(message, remedy=error.remedy) from None
+                    message = message[:1].upper() + message[1:]
+                    raise type(error)(message, remedy=error.remedy) from None
 
-        return _created(request, await to_thread.run_sync(work), rules)
+        run, fresh = await to_thread.run_sync(work)
+        return _created(request, run, rules, fresh=fresh)
 
     @api.post("/projects", tags=["projects"], status_code=201, responses={201: json_response()})
     def create_project(request: Request, wanted: NewProject) -> Response:
@@ -235,26 +249,40 @@ def _require_type(request: Request, wanted: str) -> None:
         raise HubError(415, f"The content type is {given or 'missing'!r}; it must be {wanted}.")
 
 
-def _created(request: Request, run: str, rules: Rules) -> Response:
-    imported = ImportedRun(id=run, link=hub_link(run, port=rules.port))
-    return answer(request, imported, status=201, headers={"location": f"/api/v1/runs/{run}"})
+def _link(request: Request, run: str, rules: Rules) -> str:
+    """Where the run can be seen by whoever asks: the hub's own address for others, else that they asked at."""
+    return hub_link(run, base=rules.url or str(request.base_url.replace(path="")))
+
+
+def _created(request: Request, run: str, rules: Rules, *, fresh: bool = True) -> Response:
+    imported = ImportedRun(id=run, link=_link(request, run, rules))
+    return answer(request, imported, status=201 if fresh else 200, headers={"location": f"/api/v1/runs/{run}"})
 
 
 def _add_changes(api: APIRouter, store: Store) -> None:
     @api.patch("/runs/{run}", tags=["runs"], responses={200: json_response()})
     def change_run(request: Request, run: str, change: RunChange) -> Response:
-        """Rename a run, add tags, remove tags."""
+        """Rename a run, tag it, note something about it (empty: nothing), or move it to another project."""
         run_id = store.resolve(run)
         if change.add_tags or change.remove_tags:
             store.retag(run_id, add=change.add_tags, remove=change.remove_tags)
         if change.name is not None:
             store.rename(run_id, change.name)
+        if change.note is not None:
+            store.note(run_id, change.note)
+        if change.project is not None:
+            store.move(run_id, change.project)
         return answer(request, store.row(run_id))
 
     @api.delete("/runs/{run}", tags=["runs"], status_code=204)
-    def delete_run(run: str) -> Response:
-        """Delete a run permanently, with its files. It must be the complete id, so that nothing else is deleted."""
-        if store.resolve(run) != run:
+    def delete_run(request: Request, run: str) -> Response:
+        """Delete a run permanently, with its files. It must be the complete id, so that nothing else is deleted.
+
+        With tokens, only whose run it is may, and an administrator.
+        """
+        row = store.row(run)
+        if row.id != run:
             raise DomainError(f"{run!r} is not the complete id of a run.", remedy="Give all twelve letters.")
+        require_owner(request, f"Run {run}", row.author)
         store.delete(run)
         return Response(status_code=204)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from anyio import to_thread
@@ -15,13 +16,19 @@ from starlette.staticfiles import StaticFiles
 
 from inferometer.hub.assets import vega_bundle
 from inferometer.hub.failures import problem
+from inferometer.hub.fleet_desk import FleetDesk
+from inferometer.hub.fleet_pages import fleet_routes
 from inferometer.hub.live import LiveStreams
-from inferometer.hub.pages import routes, sign_in_routes
+from inferometer.hub.page_cache import ListCache
+from inferometer.hub.pages import routes
 from inferometer.hub.rendering import STATIC, render_template
 from inferometer.hub.rules import Rules
-from inferometer.hub.security import RequestGuard
+from inferometer.hub.security import RequestGuard, sign_in_limit
+from inferometer.hub.sign_in import sign_in_routes
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from starlette.requests import Request
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -32,19 +39,31 @@ _WEEK = "public, max-age=604800"
 
 def create_app(store: Store, rules: Rules | None = None) -> ASGIApp:
     chosen = rules or Rules()
+    wrong_tokens = sign_in_limit(chosen)
+    desk = FleetDesk(store, chosen)
+
+    @asynccontextmanager
+    async def open_desk(_app: Starlette) -> AsyncIterator[None]:
+        """Leases run out whether or not an agent asks for work: the hub looks after them from its start on."""
+        desk.dispatcher.start()
+        yield
+        desk.dispatcher.stop()
+
     inner = Starlette(
+        lifespan=open_desk,
         routes=[
             *routes(store),
-            *sign_in_routes(store),
+            *sign_in_routes(store, wrong_tokens),
+            *fleet_routes(desk),
             *LiveStreams(store, chosen).routes(),
             Route("/favicon.ico", _icon, methods=["GET"]),
             Route("/static/vega.js", _vega, methods=["GET"]),
             Mount("/static", StaticFiles(directory=STATIC)),
-            Mount("/api/v1", LazyApi(store, chosen)),
+            Mount("/api/v1", LazyApi(store, chosen, desk)),
         ],
         exception_handlers={404: _not_found, 405: _not_found, 500: _server_error},
     )
-    return RequestGuard(_Compressed(inner), store, chosen)
+    return RequestGuard(ListCache(_Compressed(inner), store), store, chosen, wrong_tokens)
 
 
 class _Compressed:
@@ -61,8 +80,8 @@ class _Compressed:
 class LazyApi:
     """The API, made when it is first used: importing FastAPI takes a while."""
 
-    def __init__(self, store: Store, rules: Rules) -> None:
-        self._store, self._rules = store, rules
+    def __init__(self, store: Store, rules: Rules, desk: FleetDesk) -> None:
+        self._store, self._rules, self._desk = store, rules, desk
         self._lock = threading.Lock()
         self._api: ASGIApp | None = None
 
@@ -71,7 +90,7 @@ class LazyApi:
             if self._api is None:
                 from inferometer.hub.api import create_api  # noqa: PLC0415 - FastAPI, behind the first page
 
-                self._api = create_api(self._store, self._rules)
+                self._api = create_api(self._store, self._rules, self._desk)
             return self._api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -24,6 +24,12 @@ _FIRST_MODEL, _FIRST_DEVICES = "llama-3.2-1b", ("nvidia-h200", "nvidia-l4", "ras
 _FORMATS = ("f32", "bf16", "f16", "f8e4m3", "i8", "q8_0", "q6_k", "q5_k", "q4_k", "q4_0", "i4", "q3_k", "q2_k")
 
 
+_ASKED = (
+    "runtime", "weights", "kv", "activations", "batch", "prompt", "generate", "image", "tp", "context", "chunk",
+    "cached_prefix", "offload_layers", "steps", "frame_rate",
+)  # fmt: skip
+
+
 def device_rows() -> list[dict[str, Any]]:
     return [device_record(device) for device in devices().values()]
 
@@ -63,7 +69,7 @@ def predict_values(query: QueryParams) -> dict[str, Any]:
         ],
         "model": model if row_named("models", model) is not None else _FIRST_MODEL,
         "chosen": chosen or usual,
-        "asked": {name: query[name] for name in ("weights", "kv", "batch", "prompt", "generate") if query.get(name)},
+        "asked": {name: query[name] for name in _ASKED if query.get(name)},
     }
     return {"data": data, "formats": formats()}
 

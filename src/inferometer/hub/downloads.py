@@ -36,12 +36,12 @@ def exported_run(run: Run, form: str, metrics: Sequence[Metric] = ()) -> bytes:
     return _html(run, profile, metrics) if form == "html" else FORMS[form](run, profile)
 
 
-def exported_chart(run: Run, name: str, form: str) -> bytes:
-    """One chart of the run's profile as SVG, PNG or its Vega-Lite spec."""
+def exported_chart(run: Run, name: str, form: str, width: int | None = None) -> bytes:
+    """One chart of the run's profile as SVG, PNG or its Vega-Lite spec, for a figure of that width."""
     from inferometer.hub.run_charts import chart_spec  # noqa: PLC0415 - only when it is asked for
     from inferometer.report.charts.render import render  # noqa: PLC0415 - as above
 
-    return render(chart_spec(_profile_of(run), name), form)
+    return render(chart_spec(_profile_of(run), name, width), form)
 
 
 def _profile_of(run: Run) -> Profile:
@@ -55,15 +55,19 @@ def _json(_run: Run, profile: Profile) -> bytes:
 
 
 def _csv(_run: Run, profile: Profile) -> bytes:
-    from inferometer.report.exports import layers_csv  # noqa: PLC0415 - as above
+    from inferometer.report.exports import layers_csv, requests_csv  # noqa: PLC0415 - as above
 
-    return layers_csv(profile).encode()
+    return (layers_csv(profile) if profile.served is None else requests_csv(profile)).encode()
 
 
 def _markdown(run: Run, profile: Profile) -> bytes:
     from inferometer.hub.explaining import page_explanation  # noqa: PLC0415 - as above
     from inferometer.report.exports import markdown  # noqa: PLC0415 - as above
 
+    if profile.served is not None:
+        from inferometer.report.load_tests import load_markdown  # noqa: PLC0415 - as above
+
+        return load_markdown(profile, title=run.name).encode()
     explanation = page_explanation(profile, name=run.id)
     return markdown(profile, title=run.name, findings=explanation.findings).encode()
 

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from inferometer.errors import InferometerError, MissingDependencyError, SchemaError, UnknownNameError
-from inferometer.store.errors import StoreError
+from inferometer.store.errors import ConflictError, LeaseLostError, StoreError
 
 # The schema of every error of the API, for its description.
 PROBLEM: dict[str, Any] = {
@@ -29,6 +29,8 @@ def status_of(error: InferometerError) -> int:
         return error.status
     if isinstance(error, UnknownNameError):
         return 404
+    if isinstance(error, (ConflictError, LeaseLostError)):
+        return 409
     if isinstance(error, StoreError):
         return 503
     if isinstance(error, MissingDependencyError):

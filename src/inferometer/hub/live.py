@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from inferometer.errors import InferometerError, UnknownNameError
+from inferometer.hub.answers import answer
 from inferometer.hub.failures import problem, status_of
+from inferometer.hub.people import token_of
+from inferometer.hub.security import client_of
+from inferometer.store import ids
 from inferometer.store.values import Filter
 
 if TYPE_CHECKING:
@@ -26,9 +31,12 @@ if TYPE_CHECKING:
     from inferometer.store.store import Store
     from inferometer.store.values import Metric
 
+    Look = Callable[[], tuple[str, Any, bool]]  # the event's name, its value, and whether it is the last
+
 _OPEN: tuple[Status, ...] = ("pending", "running")
 _QUIET_S = 15.0  # so often a comment keeps the connection open
 _MOST_METRICS = 500
+_MOST_SEEN = 100
 
 
 def event(name: str, value: Any) -> bytes:
@@ -37,9 +45,15 @@ def event(name: str, value: Any) -> bytes:
 
 
 class LiveStreams:
+    """Streams for programs, and the same as single answers for pages.
+
+    A page asks again and again while it is looked at. A browser keeps six connections to a hub, and a stream in each of
+    six tabs would leave none for the seventh.
+    """
+
     def __init__(self, store: Store, rules: Rules, pause: Callable[[float], Awaitable[None]] = anyio.sleep) -> None:
         self._store, self._rules, self._pause = store, rules, pause
-        self._streams = 0
+        self._streams: Counter[str] = Counter()  # by whose they are
 
     def routes(self) -> list[Route]:
         return [
@@ -48,39 +62,52 @@ class LiveStreams:
         ]
 
     async def all(self, request: Request) -> Response:
-        """Events named `runs`: the pending and running ones, and those that ended since the stream began."""
-        return self._streamed(self._changes(request, self._open_runs(set())))
+        """Events named `runs`: the pending and running ones, and those that ended since the stream began.
+
+        With `once`, one answer; `seen` then names the runs that were open before.
+        """
+        seen = request.query_params.get("seen", "").split(",")[:_MOST_SEEN]
+        return await self._answered(request, self._open_runs({run for run in seen if ids.normal(run) == run}))
 
     async def one(self, request: Request) -> Response:
         """Events named `run`: its status and its metrics so far. The stream ends when the run does."""
         try:
             run = await to_thread.run_sync(self._store.resolve, request.path_params["run"])
+            return await self._answered(request, self._one_run(run))
         except InferometerError as error:
             return JSONResponse(problem(error.message, error.remedy), status_code=status_of(error))
-        return self._streamed(self._changes(request, self._one_run(run)))
 
-    def _streamed(self, events: AsyncIterator[bytes]) -> Response:
-        if self._streams >= self._rules.streams:
+    async def _answered(self, request: Request, look: Look) -> Response:
+        if request.query_params.get("once"):
+            _, value, _ = await to_thread.run_sync(look)
+            return answer(request, value)
+        token = token_of(request)
+        whose = client_of(request) if token is None else token.id
+        if self._streams.total() >= self._rules.streams or self._streams[whose] >= self._rules.streams_each:
             return JSONResponse(
-                problem("Too many live pages are open.", "Close one, and reload this page."), status_code=503
+                problem("Too many live streams are open.", "Close one, or ask with ?once=1 from time to time."),
+                status_code=503,
             )
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(self._counted(events), media_type="text/event-stream", headers=headers)
+        events = self._counted(whose, self._changes(request, look))
+        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
-    async def _counted(self, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        self._streams += 1
+    async def _counted(self, whose: str, events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        self._streams[whose] += 1
         try:
             async for encoded in events:
                 yield encoded
         finally:
-            self._streams -= 1
+            self._streams[whose] -= 1
+            self._streams += Counter()  # forgets those who have none
 
-    async def _changes(
-        self, request: Request, look: Callable[[], tuple[str, Any, bool]]
-    ) -> AsyncIterator[bytes]:  # fmt: skip
-        """Poll with `look` and yield what changed, until the last event or until nobody watches."""
-        before, quiet = b"", 0.0
+    async def _changes(self, request: Request, look: Look) -> AsyncIterator[bytes]:
+        """Poll with `look` and yield what changed, until the last event, or until nobody watches or may watch."""
+        before, quiet, token = b"", 0.0, token_of(request)
         while not await request.is_disconnected():
+            if token is not None and not await to_thread.run_sync(self._store.holds, token.id):
+                yield event("end", {"reason": "This token has expired or was revoked."})
+                return
             name, value, last = await to_thread.run_sync(look)
             encoded = event(name, value)
             if encoded != before:
@@ -94,7 +121,7 @@ class LiveStreams:
             quiet += self._rules.poll_s
             await self._pause(self._rules.poll_s)
 
-    def _open_runs(self, seen: set[str]) -> Callable[[], tuple[str, Any, bool]]:
+    def _open_runs(self, seen: set[str]) -> Look:
         def look() -> tuple[str, Any, bool]:
             now = self._store.list(Filter(status=_OPEN)).rows
             seen.update(row.id for row in now)
@@ -107,7 +134,7 @@ class LiveStreams:
 
         return look
 
-    def _one_run(self, run: str) -> Callable[[], tuple[str, Any, bool]]:
+    def _one_run(self, run: str) -> Look:
         def look() -> tuple[str, Any, bool]:
             row = self._store.row(run)
             newest = sorted(self._store.metrics(run), key=_when)[-_MOST_METRICS:]

@@ -20,11 +20,17 @@ if TYPE_CHECKING:
     from inferometer.store.values import Metric
 
 
+_PHONE = 340  # pixels of a figure there
+
+
 def one_file(run: Run, profile: Profile, metrics: Sequence[Metric] = ()) -> str:
     values = {**run_values(run, profile), "held": held_of(metrics)}
     drawing = dataflow_svg(profile)
     explanation = page_explanation(profile, name=run.id)
     specs = {chart.name: chart.spec() for chart in values["charts"]}
+    specs |= {
+        f"{chart.name}-narrow": chart.at_width(_PHONE) for chart in values["charts"] if chart.at_width is not None
+    }
     body = render_template("report.html", {**values, "drawing": drawing, "specs": specs, "explanation": explanation})
     modules = {path.name: path.read_text(encoding="utf-8") for path in STATIC.glob("*.js")}
     return html_report(

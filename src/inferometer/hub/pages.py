@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import parse_qs, urlencode
 
-from anyio import to_thread
 from starlette.responses import FileResponse, HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
@@ -13,8 +11,7 @@ from inferometer.errors import DomainError, InferometerError
 from inferometer.hub.failures import status_of
 from inferometer.hub.rendering import render_template
 from inferometer.hub.run_cache import RunCache
-from inferometer.hub.run_listing import listing_from
-from inferometer.hub.security import COOKIE
+from inferometer.hub.run_listing import COLUMNS, listing_from
 from inferometer.report.runs import machine_names
 from inferometer.store.values import Filter
 
@@ -23,15 +20,16 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request
 
+    from inferometer.core.run import Run
     from inferometer.hub.run_listing import RunListing
     from inferometer.store.store import Store
     from inferometer.store.values import RunRow
 
     Page = Callable[[Request], Response]
 
-_MOST_COMPARED = 8
+_MOST_COMPARED = 40
 _TREND_ROWS = 200
-_NUMBERS = ("latency_s", "ttft_s", "tpot_s", "tokens_per_s", "peak_memory_bytes")
+_LOG_BYTES = 8000
 
 
 def routes(store: Store) -> list[Route]:
@@ -55,12 +53,13 @@ def routes(store: Store) -> list[Route]:
         "/formulas": pages.formulas,
         "/formulas/{name}": pages.formula,
         "/sweep": pages.sweep,
+        "/atlas": pages.atlas,
         "/live": pages.live,
     }
-    return [Route(path, _with_error_page(page), methods=["GET"]) for path, page in table.items()]
+    return [Route(path, with_error_page(page), methods=["GET"]) for path, page in table.items()]
 
 
-def _with_error_page(page: Page) -> Page:
+def with_error_page(page: Page) -> Page:
     """The page, or one that shows our error and its remedy."""
 
     def shown(request: Request) -> Response:
@@ -73,7 +72,7 @@ def _with_error_page(page: Page) -> Page:
     return shown
 
 
-def _html(name: str, here: str, **values: Any) -> HTMLResponse:
+def html_page(name: str, here: str, **values: Any) -> HTMLResponse:
     return HTMLResponse(render_template(name, {**values, "here": here}))
 
 
@@ -91,21 +90,20 @@ class Pages:
 
     def _list(self, request: Request, listing: RunListing, project: str | None) -> Response:
         page = self._store.list(listing.filter, sort=listing.sort, limit=listing.limit, after=listing.after)
-        query = [(key, value) for key, value in request.query_params.multi_items() if key not in {"after", "sort"}]
         projects = self._store.projects()
-        empty = not page.rows and not any(each_project.runs for each_project in projects)
-        return _html(
+        return html_page(
             "runs.html",
             "runs",
             rows=page.rows,
             machines=machine_names(page.rows),
             listing=listing,
+            columns=COLUMNS,
+            shown=listing.shown(page.rows),
+            editable={row.id: _editable(row) for row in page.rows},
             project=project,
             projects=projects,
-            empty=empty,
-            columns={name for name in _NUMBERS if any(getattr(row, name) is not None for row in page.rows)},
-            more=None if page.after is None else urlencode([*query, ("sort", listing.sort), ("after", page.after)]),
-            query=urlencode(query),
+            empty=not page.rows and not any(each_project.runs for each_project in projects),
+            more=None if page.after is None else listing.following(page.after),
             trend=self._trend(request, listing) if project is not None and page.rows else None,
             location=str(self._store.location),
         )
@@ -131,19 +129,30 @@ class Pages:
         if run.id != name:
             return RedirectResponse(f"/runs/{run.id}", status_code=303)
         metrics = self._store.metrics(run.id)
+        changing = {"projects": self._store.projects(), "editable": {"id": row.id, **_editable(row)}}
         if run.profile is None:
-            return _html("open_run.html", "runs", run=run, row=row, metrics=metrics)
+            return html_page("open_run.html", "runs", run=run, row=row, metrics=metrics, log=self._log(run), **changing)
         values = run_values(run, run.profile)
         explanation = self._cache.cached_explanation(row)
         if explanation is not None:
             values["explanation"] = explanation
         shown = [metric for metric in metrics if metric.name not in {PROGRESS, HELD}]
-        return _html("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **values)
+        return html_page("run.html", "runs", row=row, metrics=shown, held=held_of(metrics), **changing, **values)
+
+    def _log(self, run: Run) -> str | None:
+        """The end of what a run said, where it left nothing else."""
+        if not any(artifact.name == "log.txt" for artifact in run.artifacts):
+            return None
+        try:
+            data = self._store.artifact(run.id, "log.txt").read_bytes()[-_LOG_BYTES:]
+        except (OSError, InferometerError):
+            return None
+        return data.decode("utf-8", "replace")
 
     def explanation(self, request: Request) -> Response:
         """A part of the run page, which loads it afterwards: pricing what-ifs takes a moment."""
         run, explanation = self._cache.explanation(request.path_params["run"])
-        return _html("explanation.html", "", run=run, explanation=explanation)
+        return html_page("explanation.html", "", run=run, explanation=explanation)
 
     def artifact(self, request: Request) -> Response:
         """A file of a run, always as a download: what somebody attached is never shown as a page of ours."""
@@ -178,7 +187,9 @@ class Pages:
         if form not in {"svg", "png", "json"}:
             raise DomainError(f"A chart cannot be saved as {form!r}.", remedy="Use svg, png or json.")
         headers = {"content-disposition": f'inline; filename="{run.id}-{name}.{form}"'}
-        return Response(exported_chart(run, name, form), media_type=MEDIA_TYPES[form], headers=headers)
+        width = request.query_params.get("width", "")
+        data = exported_chart(run, name, form, int(width) if width.isdecimal() and len(width) < 6 else None)
+        return Response(data, media_type=MEDIA_TYPES[form], headers=headers)
 
     def compare(self, request: Request) -> Response:
         from inferometer.hub.compare_page import compare_values  # noqa: PLC0415 - as above
@@ -187,21 +198,25 @@ class Pages:
         wanted = list(dict.fromkeys(named))
         if len(wanted) < 2:
             recent = self._store.list(Filter(status=("finished",)), limit=20).rows
-            return _html("choose.html", "compare", rows=recent, chosen=set(wanted))
+            return html_page("choose.html", "compare", rows=recent, chosen=set(wanted))
         if len(wanted) > _MOST_COMPARED:
             raise DomainError(f"{len(wanted)} runs are too many to compare; the limit is {_MOST_COMPARED}.")
-        return _html("compare.html", "compare", **compare_values([self._cache.get(run)[0] for run in wanted]))
+        runs = sorted((self._cache.get(run)[0] for run in wanted), key=lambda run: run.created)
+        # What was there first is what a change is judged by, unless the reader says otherwise.
+        chosen = request.query_params.get("baseline")
+        runs.sort(key=lambda run: chosen not in {run.id, run.name})
+        return html_page("compare.html", "compare", **compare_values(runs))
 
     def predict(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import predict_values  # noqa: PLC0415 - as above
 
-        return _html("predict.html", "predict", **predict_values(request.query_params))
+        return html_page("predict.html", "predict", **predict_values(request.query_params))
 
     def devices(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import device_rows  # noqa: PLC0415 - as above
 
         seen = {device.name for device in self._store.devices()}
-        return _html("devices.html", "devices", devices=device_rows(), seen=seen, words=_words(request))
+        return html_page("devices.html", "devices", devices=device_rows(), seen=seen, words=_words(request))
 
     def device(self, request: Request) -> Response:
         from inferometer.hub.catalog_names import catalog_device  # noqa: PLC0415 - as above
@@ -209,7 +224,7 @@ class Pages:
 
         device = catalog_device(request.path_params["name"])
         rows = self._store.list(Filter(device=device.name), limit=10).rows
-        return _html("device.html", "devices", card=device_card(device), device=device, rows=rows)
+        return html_page("device.html", "devices", card=device_card(device), device=device, rows=rows)
 
     def catalog(self, _request: Request) -> Response:
         return RedirectResponse("/catalog/links", status_code=303)
@@ -217,59 +232,45 @@ class Pages:
     def catalog_table(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import catalog_values  # noqa: PLC0415 - as above
 
-        return _html("catalog.html", "catalog", **catalog_values(request.path_params["table"]), words=_words(request))
+        return html_page(
+            "catalog.html", "catalog", **catalog_values(request.path_params["table"]), words=_words(request)
+        )
 
     def catalog_row(self, request: Request) -> Response:
         from inferometer.report.catalog_tables import catalog_table  # noqa: PLC0415 - as above
 
         table = catalog_table(request.path_params["table"])
         card = table.card(table.find(request.path_params["name"]))
-        return _html("catalog_row.html", "catalog", table=table, card=card)
+        return html_page("catalog_row.html", "catalog", table=table, card=card)
 
     def formulas(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import formula_sections  # noqa: PLC0415 - as above
 
-        return _html("formulas.html", "formulas", sections=formula_sections(), words=_words(request))
+        return html_page("formulas.html", "formulas", sections=formula_sections(), words=_words(request))
 
     def formula(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import formula_values  # noqa: PLC0415 - as above
 
-        return _html("formula.html", "formulas", **formula_values(request.path_params["name"]))
+        return html_page("formula.html", "formulas", **formula_values(request.path_params["name"]))
 
     def sweep(self, request: Request) -> Response:
         from inferometer.hub.catalog_pages import sweep_values  # noqa: PLC0415 - as above
 
-        return _html("sweep.html", "sweep", **sweep_values(request.query_params))
+        return html_page("sweep.html", "sweep", **sweep_values(request.query_params))
+
+    def atlas(self, request: Request) -> Response:
+        from inferometer.hub.atlas_page import atlas_values  # noqa: PLC0415 - as above
+
+        return html_page("atlas.html", "atlas", **atlas_values(request.query_params))
 
     def live(self, _request: Request) -> Response:
-        return _html("live.html", "live", rows=self._store.list(Filter(status=("running", "pending"))).rows)
+        return html_page("live.html", "live", rows=self._store.list(Filter(status=("running", "pending"))).rows)
+
+
+def _editable(row: RunRow) -> dict[str, Any]:
+    """What the page needs to change a run."""
+    return {"name": row.name, "tags": row.tags, "note": row.note, "project": row.project}
 
 
 def _words(request: Request) -> str:
     return request.query_params.get("words", "")[:200]
-
-
-def sign_in_routes(store: Store) -> list[Route]:
-    async def sign_in(request: Request) -> Response:
-        to = request.query_params.get("to", "/")
-        to = to if to.startswith("/") and not to.startswith(("//", "/\\")) else "/"
-        if request.method == "GET":
-            return _html("sign_in.html", "", to=to, wrong=False)
-        text = parse_qs((await request.body()).decode("utf-8", "replace")).get("token", [""])[0].strip()
-        token = await to_thread.run_sync(store.admitted, text) if text else None
-        if token is None:
-            return HTMLResponse(render_template("sign_in.html", {"to": to, "wrong": True, "here": ""}), status_code=403)
-        answer = RedirectResponse(to, status_code=303)
-        secure = request.url.scheme == "https"
-        answer.set_cookie(COOKIE, text, httponly=True, samesite="strict", secure=secure, max_age=30 * 86400)
-        return answer
-
-    def sign_out(_request: Request) -> Response:
-        answer = RedirectResponse("/sign-in", status_code=303)
-        answer.delete_cookie(COOKIE)
-        return answer
-
-    return [
-        Route("/sign-in", sign_in, methods=["GET", "POST"]),
-        Route("/sign-out", sign_out, methods=["POST"]),
-    ]

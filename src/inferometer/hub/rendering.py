@@ -1,6 +1,8 @@
 """Templates: all data is escaped, and data for scripts goes into an element that browsers do not run."""
 
+import shlex
 from collections.abc import Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -10,9 +12,12 @@ import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from inferometer.units import format_capacity, format_quantity
+from inferometer.store.values import Token
+from inferometer.units import format_capacity, format_duration, format_quantity
 from inferometer.version import __version__
 
+# The token of the request that is being answered. A page is rendered in a thread, which gets a copy of it.
+signed_in: ContextVar[Token | None] = ContextVar("signed_in", default=None)
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
 
@@ -28,12 +33,20 @@ def environment() -> Environment:
     )
     env.filters |= {
         "quantity": _quantity,
+        "duration": _duration,
         "capacity": format_capacity,
         "moment": _moment,
         "share": _share,
         "evidence": _evidence,
+        "shell": shlex.quote,
+        "span": _span,
     }
-    env.globals |= {"version": __version__, "data_element": data_element}
+    env.globals |= {
+        "version": __version__,
+        "data_element": data_element,
+        "signed_in": signed_in.get,
+        "may_write": _may_write,
+    }
     return env
 
 
@@ -53,14 +66,32 @@ def _quantity(value: float | None, unit: str, digits: int = 4) -> str:
     return "–" if value is None else format_quantity(value, unit, digits=digits)
 
 
+def _duration(seconds: float | None) -> str:
+    return "–" if seconds is None else format_duration(seconds)
+
+
 def _evidence(numbers: Mapping[str, float]) -> str:
     from inferometer.report.explanations import evidence_text  # noqa: PLC0415 - only findings have it
 
     return evidence_text(numbers)
 
 
+def _may_write() -> bool:
+    """Whether the page should offer changes. At a hub that needs no token, everybody may."""
+    token = signed_in.get()
+    return token is None or token.allows("write")
+
+
 def _share(value: float | None) -> str:
     return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def _span(seconds: float) -> str:
+    """How long something took, in the words of a clock."""
+    if seconds < 60:
+        return format_quantity(seconds, "s", digits=3)
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def _moment(seconds: float | None) -> str:

@@ -2,6 +2,8 @@
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
 
 _OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -13,14 +15,28 @@ class Rules:
     host: str = "127.0.0.1"
     port: int = 8077
     names: tuple[str, ...] = ()
+    url: str | None = None  # by which others open it, as behind a proxy
     tokens: bool = False
+    proxies: tuple[str, ...] = ()  # addresses whose word is taken for who asks (X-Forwarded-For)
+    certificate: Path | None = None  # with `key`, it speaks https
+    key: Path | None = None
     document_bytes: int = 64_000_000  # of one profile
     archive_bytes: int = 256_000_000  # of one archive of a run
     body_bytes: int = 1_000_000  # of everything else
     per_s: float = 100.0  # requests of one client, in the long run
     burst: int = 600
     sign_ins: int = 10  # wrong tokens of one client in a minute
+    agents_per_s: float = 1000.0  # requests of agents with one token
+    agents_burst: int = 10_000
+    chunk_bytes: int = 16_000_000  # of a model's file, sent piece by piece
+    fleet_bytes: int = 200_000_000_000  # of models kept for jobs; the longest unused go first
+    poll_most_s: float = 30.0  # that an agent or a submitter is kept waiting for news
+    lease_s: float = 300.0  # that a device may be silent before its job is given to another
+    header_s: float = 10.0  # until the headers of a request must be here
+    idle_s: float = 60.0  # that a body, or whoever reads a response, may pause
+    waiting: int = 2000  # connections that may wait for their request at once
     streams: int = 64  # live connections at once
+    streams_each: int = 16  # … of one token, or of one address
     sweep_rows: int = 20_000
     poll_s: float = 0.5  # how often live pages look at the store
 
@@ -33,7 +49,8 @@ class Rules:
     def hosts(self) -> frozenset[str]:
         """The host names a request may use. Any other is another site's name that was pointed here (DNS rebinding)."""
         bound = () if self.everywhere else (bracketed(self.host),)
-        return frozenset(name.lower() for name in (*_OWN_NAMES, *bound, *self.names))
+        own = (urlsplit(self.url).hostname or "",) if self.url else ()
+        return frozenset(name.lower() for name in (*_OWN_NAMES, *bound, *self.names, *own))
 
 
 def is_loopback(host: str) -> bool:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from inferometer.core.profile import Phase, Profile
 
 
+_AXIS, _BESIDE, _ROOMY = 110, 220, 620  # pixels
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """`spec` makes the Vega-Lite spec. If not `shown`, the page draws the same data itself."""
@@ -27,9 +30,14 @@ class Chart:
     title: str
     spec: Callable[[], dict[str, Any]]
     shown: bool = True
+    at_width: Callable[[int], dict[str, Any]] | None = None  # for a figure of so many pixels, where that matters
 
 
 def charts_of(profile: Profile) -> dict[str, Chart]:
+    if profile.served is not None and profile.served.levels:
+        from inferometer.hub.load_view import load_charts  # noqa: PLC0415 - for these runs alone
+
+        return load_charts(profile.served)
     charts = [*_layer_charts(profile), *_sample_charts(profile)]
     if profile.summary.peak_memory_bytes:
         charts.append(Chart(name="memory", title="Peak memory", spec=lambda: memory_chart(profile), shown=False))
@@ -37,14 +45,15 @@ def charts_of(profile: Profile) -> dict[str, Chart]:
     return {chart.name: chart for chart in charts}
 
 
-def chart_spec(profile: Profile, name: str) -> dict[str, Any]:
-    """The Vega-Lite spec of one chart. `roofline` by itself is that of the last phase."""
+def chart_spec(profile: Profile, name: str, width: int | None = None) -> dict[str, Any]:
+    """The Vega-Lite spec of one chart. `roofline` by itself is that of the last phase; `width` is of the figure."""
     known = charts_of(profile)
     if name == "roofline":
         name = next((chart for chart in reversed(known) if chart.startswith("roofline-")), name)
     if name not in known:
         raise UnknownNameError("chart of this run", name, known, listing=f"Known: {', '.join(known)}.")
-    return known[name].spec()
+    chart = known[name]
+    return chart.spec() if width is None or chart.at_width is None else chart.at_width(width)
 
 
 def _layer_charts(profile: Profile) -> list[Chart]:
@@ -62,8 +71,10 @@ def _layer_charts(profile: Profile) -> list[Chart]:
 
 def _sample_charts(profile: Profile) -> list[Chart]:
     charts = []
-    if any(phase.samples_s for phase in map(profile.phase, ("forward", "decode", "prefill")) if phase is not None):
-        charts.append(Chart(name="histogram", title="Spread of the readings", spec=lambda: histogram(profile)))
+    known = [phase for phase in map(profile.phase, ("forward", "decode", "prefill")) if phase is not None]
+    sampled = next((phase.name for phase in (*known, *profile.phases) if phase.samples_s), None)
+    if sampled is not None:
+        charts.append(Chart(name="histogram", title="Spread of the readings", spec=lambda: histogram(profile, sampled)))
     decode = profile.phase("decode")
     if decode is not None and decode.context and decode.samples_s:
         charts.append(Chart(name="tokens", title="Token by token", spec=lambda: token_trend(profile)))
@@ -93,4 +104,8 @@ def _roofline(profile: Profile, device: Device, phase: Phase) -> Chart:
         name=f"roofline-{phase.name}",
         title=f"Roofline of {phase.name}",
         spec=lambda: roofline(profile, device, phase=phase.name),
+        # Beside the plane stand the numbers of its axis and, where there is room, the key.
+        at_width=lambda width: roofline(
+            profile, device, phase=phase.name, width=width - (_BESIDE if width >= _ROOMY else _AXIS)
+        ),
     )

@@ -9,7 +9,7 @@ from inferometer.hub.run_charts import charts_of
 from inferometer.hub.run_view import cards_of, layer_columns, percentile_rows, phase_rows
 from inferometer.report.charts.memory import memory_parts
 from inferometer.report.phrases import energy_notes, formats_of, place_of, profile_title
-from inferometer.units import format_capacity
+from inferometer.units import format_capacity, format_quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,10 +24,21 @@ PROGRESS, HELD = "progress", "memory_bytes"  # metrics that the page does not li
 _TOLD = {
     "cpu", "architecture", "logical_cores", "usable_cpus", "memory_bytes", "system", "container", "hypervisor", "gpus",
 }  # fmt: skip
+_ENDINGS = {"s": "s", "hz": "Hz", "w": "W", "j": "J"}
 _SIZES = ("batch", "prompt", "generate", "context", "image")
 
 
 def run_values(run: Run, profile: Profile) -> dict[str, Any]:
+    """What the page shows. A load test has a page of its own kind: levels and requests instead of phases and layers."""
+    values = _profile_values(run, profile)
+    if profile.served is not None and profile.served.levels:
+        from inferometer.hub.load_view import load_values  # noqa: PLC0415 - numpy's sums, for these runs alone
+
+        values |= load_values(profile.served)
+    return values
+
+
+def _profile_values(run: Run, profile: Profile) -> dict[str, Any]:
     return {
         "run": run,
         "profile": profile,
@@ -40,7 +51,7 @@ def run_values(run: Run, profile: Profile) -> dict[str, Any]:
         "charts": [chart for chart in charts_of(profile).values() if chart.shown],
         "percentiles": percentile_rows(profile),
         "memory": memory_parts(profile),
-        "environment": environment_rows(profile),
+        "environment": environment_groups(profile),
     }
 
 
@@ -50,7 +61,8 @@ def held_of(metrics: Iterable[Metric]) -> list[tuple[float, float]]:
 
 
 def subtitle_of(profile: Profile) -> str:
-    sizes = [f"{name} {value}" for name in _SIZES if (value := getattr(profile.workload, name)) is not None]
+    named = _SIZES if profile.served is None else _SIZES[1:]  # a service batches as it likes
+    sizes = [f"{name} {value}" for name in named if (value := getattr(profile.workload, name)) is not None]
     sizes += [f"{name} {value}" for name, value in profile.sizes.items()]
     where = place_of(profile)
     return " · ".join(filter(None, (profile.model.name, where, profile.runtime, *sizes, formats_of(profile))))
@@ -75,7 +87,7 @@ def badges_of(profile: Profile) -> tuple[tuple[str, str, str], ...]:
                 f"outputs against {verification.reference}: {verification.reason or 'they agree'}",
             )
         )
-    elif profile.kind == "measured":
+    elif profile.kind == "measured" and profile.served is None:
         badges.append(("unverified", "quiet", "outputs were not compared with a reference: profile with --verify"))
     if environment is not None and environment.disturbed is not None:
         reasons = "; ".join(environment.reasons) or "the machine was quiet"
@@ -83,23 +95,40 @@ def badges_of(profile: Profile) -> tuple[tuple[str, str, str], ...]:
     return tuple(badges)
 
 
-def environment_rows(profile: Profile) -> list[tuple[str, str]]:
-    rows: list[tuple[str, Any]] = []
-    if profile.environment is not None:
-        environment = profile.environment
-        rows += _machine_rows(environment.machine)
-        rows += [("threads", environment.threads), ("load before", environment.load_before)]
-        rows += [("energy", note) for note in energy_notes(environment)]
-        rows += [("load after", environment.load_after), *(("disturbed", reason) for reason in environment.reasons)]
+def environment_groups(profile: Profile) -> list[tuple[str, list[tuple[str, str]]]]:
+    """What it ran on and how, under headings that a person looks for; groups without facts are left out."""
+    environment, provenance = profile.environment, profile.provenance
+    groups: dict[str, list[tuple[str, Any]]] = {}
+    if environment is not None:
         told = set() if environment.machine is None else _TOLD
-        host = ((name, value) for name, value in environment.host.items() if name not in told)
-        rows += [*environment.versions.items(), *host]
-    if profile.provenance is not None:
-        provenance = profile.provenance
-        rows += [("tool", f"{provenance.tool} {provenance.version}"), ("created", provenance.created)]
-        rows += [("command", provenance.command)]
-        rows += [("note", note) for note in provenance.notes]
-    return [(name, _text(value)) for name, value in rows if value is not None]
+        host = [(name, value) for name, value in environment.host.items() if name not in told]
+        groups["Machine"] = [*_machine_rows(environment.machine), *(_humane(name, value) for name, value in host)]
+        groups["Software"] = [*environment.versions.items()]
+        groups["While it was measured"] = [
+            ("threads", environment.threads), ("load before", environment.load_before),
+            ("load after", environment.load_after), *(("disturbed", reason) for reason in environment.reasons),
+            *(("energy", note) for note in energy_notes(environment)),
+        ]  # fmt: skip
+    if provenance is not None:
+        groups["How it was made"] = [
+            ("tool", f"{provenance.tool} {provenance.version}"), ("created", provenance.created),
+            ("command", provenance.command), *(("note", note) for note in provenance.notes),
+        ]  # fmt: skip
+    known = ((title, [(n, environment_text(v)) for n, v in rows if v is not None]) for title, rows in groups.items())
+    return [(title, rows) for title, rows in known if rows]
+
+
+def _humane(name: str, value: Any) -> tuple[str, Any]:
+    """A fact of the host by its name in the document, whose ending is the unit."""
+    words, _, unit = name.rpartition("_")
+    if isinstance(value, int | float) and not isinstance(value, bool) and words:
+        if unit == "bytes":
+            return words.replace("_", " "), format_capacity(value)
+        if unit in _ENDINGS:
+            return words.replace("_", " "), format_quantity(value, _ENDINGS[unit])
+    if isinstance(value, bool):
+        value = "yes" if value else "no"
+    return name.replace("_", " "), value
 
 
 def _machine_rows(machine: MachineFacts | None) -> Iterable[tuple[str, Any]]:
@@ -113,9 +142,9 @@ def _machine_rows(machine: MachineFacts | None) -> Iterable[tuple[str, Any]]:
             yield {"id": "machine id", "memory_bytes": "memory"}.get(name, name.replace("_", " ")), text
 
 
-def _text(value: Any) -> str:
+def environment_text(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {environment_text(item)}" for name, item in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(map(_text, value))
+        return ", ".join(map(environment_text, value))
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -63,12 +63,17 @@ def _time_cards(profile: Profile) -> Iterator[NumberCard]:
     ):
         value = getattr(summary, f"{time}_s")
         if value is not None:
-            yield _quantity_card(label, value, "s", _statistic(profile, time, profile.phase(name)))
+            yield quantity_card(label, value, "s", _statistic(profile, time, profile.phase(name) or _only(profile)))
     if summary.tokens_per_s is not None:
-        yield _quantity_card("Throughput", summary.tokens_per_s, "token/s", f"batch {profile.workload.batch}")
+        yield quantity_card("Throughput", summary.tokens_per_s, "token/s", f"batch {profile.workload.batch}")
     if summary.e2e_s is not None and summary.ttft_s is not None:
         note = " · ".join((f"{profile.workload.generate or 0} tokens", *_between(profile, "e2e")))
-        yield _quantity_card("Whole request", summary.e2e_s, "s", note)
+        yield quantity_card("Whole request", summary.e2e_s, "s", note)
+
+
+def _only(profile: Profile) -> Phase | None:
+    """The one phase that a command has."""
+    return profile.phases[0] if len(profile.phases) == 1 else None
 
 
 def _statistic(profile: Profile, time: str, phase: Phase | None) -> str:
@@ -95,7 +100,7 @@ def _memory_cards(profile: Profile) -> Iterator[NumberCard]:
     peak, fits = profile.summary.peak_memory_bytes, profile.summary.fits
     if peak is not None:
         note = {True: "fits", False: "does not fit", None: "at most"}[fits]
-        yield _quantity_card("Peak memory", peak, "B", note, tone="bad" if fits is False else "plain")
+        yield quantity_card("Peak memory", peak, "B", note, tone="bad" if fits is False else "plain")
 
 
 def _energy_cards(profile: Profile) -> Iterator[NumberCard]:
@@ -104,7 +109,7 @@ def _energy_cards(profile: Profile) -> Iterator[NumberCard]:
         told = (
             next((remark for _, _, remark in energy_fact(profile)), "") if profile.kind == "measured" else "predicted"
         )
-        yield _quantity_card("Energy", joules, "J", told)
+        yield quantity_card("Energy", joules, "J", told)
 
 
 def _unit_cards(profile: Profile) -> Iterator[NumberCard]:
@@ -128,10 +133,10 @@ def _floor_cards(profile: Profile) -> Iterator[NumberCard]:
     if phase is not None and phase.predicted_s and phase.time_s > 0:
         off = phase.predicted_s / phase.time_s - 1
         note = f"{phase.name}: {abs(off):.0%} {'under' if off < 0 else 'over'} the measurement"
-        yield _quantity_card("Predicted", phase.predicted_s, "s", note)
+        yield quantity_card("Predicted", phase.predicted_s, "s", note)
 
 
-def _quantity_card(label: str, value: float, unit: str, note: str, tone: str = "plain") -> NumberCard:
+def quantity_card(label: str, value: float, unit: str, note: str, tone: str = "plain") -> NumberCard:
     number, _, prefixed = format_quantity(value, unit, digits=4).partition(" ")
     return NumberCard(label=label, value=number, unit=prefixed, note=note, tone=tone)
 

@@ -4,14 +4,18 @@ A page of another site must neither read from the hub nor make it do anything: h
 (DNS rebinding), writes must come from our own pages or from no page at all, and nothing is shared with other origins.
 """
 
+import hashlib
 import math
+import re
 import time
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
+import anyio
 from anyio import to_thread
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request, cookie_parser
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
@@ -19,8 +23,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from inferometer.hub.failures import problem
 from inferometer.hub.rate_limit import RateLimit
+from inferometer.hub.rendering import signed_in
 from inferometer.hub.rules import Rules
 from inferometer.store.store import Store
+from inferometer.store.values import Token
 
 COOKIE = "inferometer_token"
 POLICY = (
@@ -31,13 +37,23 @@ _HEADERS = {
     "content-security-policy": POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    "referrer-policy": "no-referrer",
+    # Within the hub only. With no-referrer a browser would call the origin of our own forms `null`, as a foreign one's.
+    "referrer-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+_ENCODED_HEADERS = tuple((name.encode(), value.encode()) for name, value in _HEADERS.items())
+_BUFFERED = 16_384
 _SAFE = {"GET", "HEAD", "OPTIONS"}
-_OPEN = ("/static/", "/sign-in", "/api/v1/health")  # needed to sign in, and reveals nothing about runs
+# Questions whose parameters do not fit into an address: they change nothing, so a token to read is enough.
+_QUESTIONS = re.compile(r"/api/v1/(predict|sweeps|formulas/[^/]+/calculate)")
+_NOTED_S = 60.0
+_MOST_HELD = 4096  # tokens that are remembered to have held
+AGENTS = "/api/v1/fleet/agent/"  # what only agents do; their tokens open nothing else
+TOKEN = "inferometer.token"  # noqa: S105 - where the token of a request is kept for those who answer it
+ARRIVED = "inferometer.arrived"  # when a request came, by the monotonic clock: it may wait before it is answered
+_OPEN = ("/static/", "/sign-in", "/sign-out", "/api/v1/health")  # needed to sign in, and reveals nothing about runs
 
 
 class _TooLargeError(HTTPException):
@@ -48,35 +64,53 @@ class _TooLargeError(HTTPException):
 
 
 class RequestGuard:
-    def __init__(self, app: ASGIApp, store: Store, rules: Rules, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        store: Store,
+        rules: Rules,
+        wrong_tokens: RateLimit | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._app, self._store, self._rules = app, store, rules
+        # Tokens that held, by their marks, the latest last; each with the store's mark at that time.
+        self._held: OrderedDict[str, tuple[Token, object]] = OrderedDict()
         self._requests = RateLimit(rules.per_s, rules.burst, clock=clock)
-        self._wrong_tokens = RateLimit(rules.sign_ins / 60, rules.sign_ins, clock=clock)
+        self._agents = RateLimit(rules.agents_per_s, rules.agents_burst, clock=clock)
+        self._wrong_tokens = wrong_tokens or sign_in_limit(rules, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             if scope["type"] == "lifespan":
                 await self._app(scope, receive, send)
             return
+        scope[ARRIVED] = time.monotonic()
         request = Request(scope)
         refused = self._refusal(request) or await self._unauthorised(request)
-        with_headers = _HeaderSender(send, "no-cache" if request.scope["path"].startswith("/static/") else "no-store")
+        cache_control = "no-cache" if request.scope["path"].startswith("/static/") else "no-store"
+        with_headers = _HeaderSender(send, cache_control, self._rules.idle_s)
         if refused is not None:
             await refused(scope, receive, with_headers)
             return
-        await self._app(scope, _counted(receive, self._most(request)), with_headers)
+        token: Token | None = request.scope.get(TOKEN)
+        signed_in.set(token)
+        await self._app(scope, _counted(receive, self._most(request), self._rules.idle_s), with_headers)
 
     def _refusal(self, request: Request) -> Response | None:
         """The response to a request that is refused unread; None for one that may pass."""
-        name = _name(request.headers.get("host", ""))
-        if name not in self._rules.hosts:
+        if _name(request.headers.get("host", "")) not in self._rules.hosts:
             message = "This hub does not have that name. Use its address, or start it with --allow-host NAME."
             return _refuse(request, 421, message)
-        wait = self._requests.wait(_client(request))
+        wait = self._wait(request)
         if wait > 0:
             return _refuse(request, 429, "Too many requests.", {"retry-after": str(math.ceil(wait))})
         if request.method not in _SAFE and not _ours(request.headers):
             return _refuse(request, 403, "Pages of another origin may not change anything here.")
+        return self._malformed(request)
+
+    def _malformed(self, request: Request) -> Response | None:
+        if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:
+            return _refuse(request, 400, "An address has no NUL.")  # PostgreSQL does not take one, nor does any name
         if request.headers.get("content-encoding", "identity") != "identity":
             return _refuse(request, 415, "Compressed bodies are not accepted: send the document as it is.")
         length = request.headers.get("content-length", "0")
@@ -84,55 +118,133 @@ class RequestGuard:
             return _refuse(request, 413, f"That is more than the {self._most(request):,} bytes allowed.")
         return None
 
+    def _wait(self, request: Request) -> float:
+        """How long this client has to wait. One address may be a whole office or a proxy: a token has its own pace.
+
+        Only a token that has held: whoever sends another text with each request is counted by address.
+        """
+        limit = self._agents if request.scope["path"].startswith(AGENTS) else self._requests
+        text = _token(request.headers)
+        mark = None if text is None else _mark(text)
+        return limit.wait(mark if mark is not None and mark in self._held else client_of(request))
+
     def _most(self, request: Request) -> int:
         if request.scope["path"] in {"/api/v1/profiles", "/api/v1/profiles/batch"}:
             return self._rules.document_bytes
         if request.scope["path"] == "/api/v1/runs/import":
             return self._rules.archive_bytes
+        if request.scope["path"].startswith("/api/v1/fleet/artifacts/"):
+            return self._rules.chunk_bytes
+        if request.scope["path"].startswith(AGENTS) and request.scope["path"].endswith("/result"):
+            return self._rules.document_bytes
         return self._rules.body_bytes
 
     async def _unauthorised(self, request: Request) -> Response | None:
-        """The response to a request without a valid token, if one is needed."""
-        if not self._rules.tokens or request.scope["path"].startswith(_OPEN):
+        """The response to a request without a valid token, if one is needed.
+
+        A program that sends a token where none is needed is known by it; one that does not hold is refused here too.
+        """
+        request.scope[TOKEN] = None
+        sent = "authorization" in request.headers
+        if request.scope["path"].startswith(_OPEN) or not (self._rules.tokens or sent):
             return None
-        client = _client(request)
-        if self._wrong_tokens.spent(client):
-            return _refuse(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
         text = _token(request.headers)
-        scope: Literal["read", "write"] = "read" if request.method in _SAFE else "write"
-        if text and await to_thread.run_sync(self._store.admitted, text, scope) is not None:
-            return None
+        mark = _mark(text or "")
+        if text and mark not in self._held and self._wrong_tokens.spent(client_of(request)):
+            return _refuse(request, 429, "Too many wrong tokens.", {"retry-after": "60"})
+        token = await self._admitted(text, mark) if text else None
+        if token is None:
+            self._held.pop(mark, None)
+            return self._unknown(request, text)
+        if not token.allows(_scope(request)):
+            held = ", ".join(token.scopes)
+            return _refuse(request, 403, f"This needs a token with the scope {_scope(request)}; this one has {held}.")
+        request.scope[TOKEN] = token
+        return None
+
+    async def _admitted(self, text: str, mark: str) -> Token | None:
+        """The token, if it holds. It is looked up again as soon as anybody has written to the store: it may be revoked.
+
+        And once a minute, since that is noted down as when it was last used.
+        """
+        state, now = self._store.mark(), time.time()
+        if mark in self._held:
+            token, then = self._held[mark]
+            if state is not None and state == then and token.holds(now) and now - (token.used or 0.0) < _NOTED_S:
+                return token
+        admitted = await to_thread.run_sync(self._store.admitted, text)
+        if admitted is not None:
+            self._held[mark] = (admitted, state)  # as it was before: what was written since is looked at next time
+            self._held.move_to_end(mark)
+            while len(self._held) > _MOST_HELD:
+                self._held.popitem(last=False)
+        return admitted
+
+    def _unknown(self, request: Request, text: str | None) -> Response:
+        """No token, or one that does not hold. People are led to the sign-in and back to where they were."""
         if text:
-            self._wrong_tokens.wait(client)
+            self._wrong_tokens.wait(client_of(request))
         if request.method in _SAFE and "text/html" in request.headers.get("accept", ""):
-            return RedirectResponse(f"/sign-in?to={quote(request.scope['path'])}", status_code=303)
-        message = f"This needs a token with the scope {scope}."
+            query = request.scope["query_string"].decode("latin-1")
+            to = quote(request.scope["path"]) + (f"?{query}" if query else "")
+            address = f"/sign-in?to={quote(to, safe='/')}{'&ended=1' if text else ''}"
+            return RedirectResponse(address, status_code=303)
+        message = f"This needs a token with the scope {_scope(request)}."
+        if text:
+            message = "This token is not valid: it is unknown, expired or revoked."
         return _refuse(request, 401, message, {"www-authenticate": "Bearer"})
+
+
+def sign_in_limit(rules: Rules, clock: Callable[[], float] = time.monotonic) -> RateLimit:
+    """How many wrong tokens one address may send, in requests and in the form together."""
+    return RateLimit(rules.sign_ins / 60, rules.sign_ins, clock=clock)
+
+
+def _scope(request: Request) -> Literal["read", "write", "agent"]:
+    if request.scope["path"].startswith(AGENTS):
+        return "agent"
+    reads = request.method in _SAFE or _QUESTIONS.fullmatch(request.scope["path"]) is not None
+    return "read" if reads else "write"
+
+
+def _mark(text: str) -> str:
+    """A token as a key to count by: not the text, which should be in as few places as possible."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _HeaderSender:
     """Adds our headers to every response."""
 
-    def __init__(self, send: Send, cache_control: str) -> None:
-        self._send, self._cache_control = send, cache_control
+    def __init__(self, send: Send, cache_control: str, idle_s: float) -> None:
+        self._send, self._cache_control, self._idle_s = send, cache_control, idle_s
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _HEADERS.items():
-                headers.setdefault(name, value)
-            headers.setdefault("cache-control", self._cache_control)
-        await self._send(message)
+            headers = list(message.get("headers", ()))
+            there = {name for name, _ in headers}
+            wanted = (*_ENCODED_HEADERS, (b"cache-control", self._cache_control.encode()))
+            message = {**message, "headers": headers + [pair for pair in wanted if pair[0] not in there]}
+        if not message.get("more_body") and len(message.get("body", b"")) < _BUFFERED:
+            await self._send(message)  # the socket takes it at once
+            return
+        with anyio.fail_after(self._idle_s):  # whoever stops reading is let go
+            await self._send(message)
 
 
-def _counted(receive: Receive, most: int) -> Receive:
-    """Count the body as it arrives, in case its length was missing or wrong."""
-    seen = 0
+def _counted(receive: Receive, most: int, idle_s: float) -> Receive:
+    """Count the body as it arrives, in case its length was missing or wrong, and do not wait for it for ever."""
+    seen, complete = 0, False
 
     async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, complete
+        if complete:  # what comes now is the end of the connection
+            return await receive()
+        with anyio.move_on_after(idle_s) as limit:
+            message = await receive()
+        if limit.cancelled_caught:
+            raise HTTPException(408, "The rest of the request did not arrive in time.", {"connection": "close"})
         seen += len(message.get("body", b""))
+        complete = not message.get("more_body", False)
         if seen > most:
             raise _TooLargeError(most)
         return message
@@ -146,7 +258,7 @@ def _name(host: str) -> str:
     return (name if colon and port.isdecimal() and not port.endswith("]") else host).lower()
 
 
-def _client(request: Request) -> str:
+def client_of(request: Request) -> str:
     return request.client.host if request.client else "unknown"
 
 

@@ -9,7 +9,7 @@ export function drawBars(box, rows, written, fill) {
     bar.style.width = `${100 * row.value / most}%`;
     const ink = fill ? fill(row.name) : null;
     if (ink) bar.style.background = ink;
-    return element("div", { class: "row", "data-name": row.name, title: row.title || row.name },
+    return element("div", { class: "row", "data-name": row.name, title: row.title || row.name, role: "button", tabindex: "0", onkeydown: (event) => { if (event.key === "Enter") event.currentTarget.click(); } },
       element("span", { class: "name" }, row.name), element("span", { class: "track" }, bar),
       element("span", { class: "number" }, written(row.value)), element("span", { class: "number" }, `${(100 * row.value / whole).toFixed(1)} %`));
   }));

@@ -2,6 +2,7 @@
 import { byId, colour, dataOf, element } from "./dom.js";
 
 const INKS = { "#1f2933": "ink", "#7b8794": "soft", "#e4e7eb": "line", white: "raised", "#ffffff": "raised" };
+const NARROW = 560;
 let loading = null;
 
 function vega() {
@@ -43,7 +44,8 @@ function untitled(spec) {
 async function embed(figure, spec) {
   await vega();
   const themed = { ...inked(untitled(spec)), background: null, padding: 4 };
-  const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !figure.dataset.chart.startsWith("roofline");
+  const fixed = figure.dataset.chart.startsWith("roofline"); // its names are placed for its width: it came in the right one
+  const narrow = figure.clientWidth < 560 && typeof themed.width === "number" && !fixed;
   if ("wide" in figure.dataset && !narrow) Object.assign(themed, { width: figure.clientWidth - 24, autosize: { type: "fit-x", contains: "padding" } });
   if (narrow) Object.assign(themed, { width: figure.clientWidth - 20, autosize: { type: "fit-x", contains: "padding" }, config: { ...themed.config, legend: { ...themed.config?.legend, orient: "bottom", columns: 2 } } });
   await window.vegaEmbed(figure, themed, { ast: true, actions: false, renderer: "svg", defaultStyle: false, tooltip });
@@ -51,8 +53,11 @@ async function embed(figure, spec) {
 }
 
 async function specOf(figure, specs) {
+  const wide = figure.clientWidth;
+  if (specs && wide < NARROW && specs[`${figure.dataset.chart}-narrow`]) return specs[`${figure.dataset.chart}-narrow`];
   if (specs && specs[figure.dataset.chart]) return specs[figure.dataset.chart];
-  const answer = await fetch(figure.dataset.src);
+  const sized = figure.dataset.chart.startsWith("roofline") ? `?width=${Math.round(wide)}` : "";
+  const answer = await fetch(figure.dataset.src + sized);
   if (!answer.ok) throw new Error(`This chart cannot be had (${answer.status}).`);
   return answer.json();
 }
@@ -72,6 +77,11 @@ export function drawCharts() {
   const watcher = new IntersectionObserver((entries) => {
     for (const entry of entries) if (entry.isIntersecting) { watcher.unobserve(entry.target); draw(entry.target); }
   }, { rootMargin: "200px" });
-  for (const figure of document.querySelectorAll("[data-chart]")) watcher.observe(figure);
+  const figures = [...document.querySelectorAll("[data-chart]")];
+  for (const figure of figures) watcher.observe(figure);
+  // The others when there is time: whoever prints the page wants them all.
+  window.addEventListener("load", () => setTimeout(async () => {
+    for (const figure of figures) if (!drawn.has(figure) && figure.clientWidth) { watcher.unobserve(figure); await draw(figure); }
+  }, 1500));
   document.addEventListener("themechange", () => { for (const [figure, spec] of drawn) embed(figure, spec); });
 }

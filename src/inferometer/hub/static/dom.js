@@ -65,5 +65,6 @@ export function moment(at, now = Date.now() / 1000) {
   if (ago < 3600) return `${Math.floor(ago / 60)} min ago`;
   if (ago < 86400) return `${Math.floor(ago / 3600)} h ago`;
   const pad = (number) => String(number).padStart(2, "0");
-  return `${when.getFullYear()}-${pad(when.getMonth() + 1)}-${pad(when.getDate())} ${pad(when.getHours())}:${pad(when.getMinutes())}`;
+  const year = when.getFullYear() === new Date(now * 1000).getFullYear() ? "" : `${when.getFullYear()}-`;
+  return `${year}${pad(when.getMonth() + 1)}-${pad(when.getDate())} ${pad(when.getHours())}:${pad(when.getMinutes())}`;
 }

@@ -84,7 +84,8 @@ export class Grid {
     this.paint();
   }
 
-  select(index, tell) {
+  select(index, tell, show = false) {
+    if (show) this.box.scrollIntoView({ block: "nearest" });
     const before = this.live.get(this.selected);
     before?.classList.remove("chosen");
     before?.removeAttribute("aria-selected");
@@ -121,10 +122,10 @@ export class Grid {
 
   row(index, place) {
     const cells = this.columns.map((column) => {
-      const cell = element("div", { class: `grid-cell${column.number ? " number" : ""}`, role: "cell" });
+      const cell = element("div", { class: `grid-cell${column.number ? " number" : ""}${column.tail ? " tail" : ""}`, role: "cell" });
       const shown = column.show(index);
-      cell.append(shown);
-      if (typeof shown === "string" && shown.length > 20) cell.title = shown;
+      cell.append(column.tail ? element("bdi", {}, shown) : shown);
+      if (typeof shown === "string" && shown.length > 16) cell.title = shown;
       return cell;
     });
     const chosen = index === this.selected;

@@ -168,6 +168,7 @@ export class LayerChart {
     });
     new ResizeObserver(() => this.draw()).observe(box);
     document.addEventListener("themechange", () => { this.kept = null; this.draw(); });
+    window.addEventListener("beforeprint", () => { this.kept = null; this.paint(); });
   }
 
   draw() {

@@ -1,5 +1,6 @@
 // Live runs: the hub tells when something changes, and the clock here counts on in between.
 import { byId, element } from "./dom.js";
+import { follow, toSignIn } from "./follow.js";
 import { quantity } from "./format.js";
 import { written } from "./metrics.js";
 
@@ -32,8 +33,14 @@ function state(word, tone) {
   byId("state").className = `badge ${tone}`;
 }
 
-const stream = new EventSource("/api/v1/live");
-stream.addEventListener("open", () => state("live", "good"));
-stream.addEventListener("error", () => state("the hub does not answer", "bad"));
-stream.addEventListener("runs", (event) => show(JSON.parse(event.data)));
+const seen = new Set();
+follow(() => `/api/v1/live?once=1&seen=${[...seen].slice(-100).join(",")}`, {
+  heard(found) {
+    for (const row of found.open) seen.add(row.id);
+    state("live", "good");
+    show(found);
+  },
+  lost: () => state("the hub does not answer", "bad"),
+  signedOut: toSignIn,
+});
 setInterval(() => { for (const row of open) { const clock = document.querySelector(`[data-clock="${CSS.escape(row.id)}"]`); if (clock) clock.textContent = took(row); } }, 500);

@@ -1,5 +1,6 @@
 // The page of a run that is not done yet: its metrics as they come, and the result when it is there.
 import { byId, writeMoments } from "./dom.js";
+import { follow, toSignIn } from "./follow.js";
 import { quantity } from "./format.js";
 import { drawMetrics } from "./metrics.js";
 
@@ -7,9 +8,9 @@ writeMoments();
 const box = byId("live");
 if (box) {
   let started = null;
-  const stream = new EventSource(`/api/v1/runs/${encodeURIComponent(box.dataset.run)}/live`);
-  stream.addEventListener("run", (event) => {
-    const found = JSON.parse(event.data);
+  const stop = follow(() => `/api/v1/runs/${encodeURIComponent(box.dataset.run)}/live?once=1`, { heard, lost: () => {}, signedOut: toSignIn });
+  function heard(found, changed) {
+    if (!changed) return;
     started = found.run.started;
     const far = found.metrics.filter((metric) => metric.name === "progress").pop();
     byId("progress").hidden = !far;
@@ -18,7 +19,7 @@ if (box) {
     const badge = byId("status").querySelector(".badge");
     badge.textContent = found.run.status;
     badge.className = `badge ${found.run.status === "running" ? "busy" : "quiet"}`;
-    if (!["running", "pending"].includes(found.run.status)) { stream.close(); window.location.reload(); }
-  });
+    if (!["running", "pending"].includes(found.run.status)) { stop(); window.location.reload(); }
+  }
   setInterval(() => { if (started) byId("elapsed").textContent = quantity(Math.max(0, Date.now() / 1000 - started), "s", 3); }, 250);
 }

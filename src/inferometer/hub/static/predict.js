@@ -6,12 +6,12 @@ const data = dataOf("data");
 const SIZES = [1];
 for (let at = 1; SIZES.length < 57; at += 1) SIZES.push(Math.round(2 ** (at / 3)));
 const STEPS = [...new Set(SIZES)];
-const SLIDERS = {
-  batch: (place) => 2 ** place,
-  prompt: (place) => STEPS[Math.min(place, STEPS.length - 1)],
-  generate: (place) => STEPS[Math.min(place, STEPS.length - 1)],
-  tp: (place) => 2 ** place,
-};
+const POWERS = Array.from({ length: 13 }, (_, place) => 2 ** place);
+const SIDES = [32, 64, 96, 112, 128, 160, 192, 224, 256, 288, 320, 384, 416, 448, 480, 512, 576, 640, 704, 768, 832, 896, 960, 1024, 1152, 1280, 1408, 1536, 1664, 1792, 1920, 2048];
+const SLIDERS = { batch: POWERS, prompt: STEPS, generate: STEPS, image: SIDES, tp: POWERS.slice(0, 5) };
+const WORDS = ["runtime", "weights", "kv", "activations"];
+const NUMBERS = ["context", "chunk", "cached_prefix", "offload_layers", "steps", "frame_rate"];
+const DEFAULTS = { batch: 1, prompt: 512, generate: 128, tp: 1 };
 const chosen = new Set(data.chosen);
 let turn = 0;
 
@@ -19,21 +19,46 @@ function nearest(values, wanted) {
   return values.reduce((best, value, place) => (Math.abs(Math.log(value / wanted)) < Math.abs(Math.log(values[best] / wanted)) ? place : best), 0);
 }
 
-function sizeOf(name) {
-  return SLIDERS[name](Number(byId(name).value));
+function offered(name) {
+  return !document.querySelector(`[data-control="${name}"]`)?.hidden;
 }
 
+// The number is what is asked; the slider beside it only finds one quickly.
 function question() {
-  const asked = { model: byId("model").value.trim(), devices: [...chosen], batch: sizeOf("batch"), prompt: sizeOf("prompt"), generate: sizeOf("generate"), tp: sizeOf("tp") };
-  for (const name of ["weights", "kv"]) if (byId(name).value) asked[name] = byId(name).value;
+  const asked = { model: byId("model").value.trim(), devices: [...chosen] };
+  for (const name of [...Object.keys(SLIDERS), ...NUMBERS]) {
+    const value = Number(byId(name).value);
+    if (offered(name) && byId(name).value !== "" && Number.isFinite(value)) asked[name] = name === "frame_rate" ? value : Math.round(value);
+  }
+  for (const name of WORDS) if (offered(name) && byId(name).value) asked[name] = byId(name).value;
   return asked;
 }
 
-function remember(asked) {
-  const words = new URLSearchParams({ model: asked.model, batch: asked.batch, prompt: asked.prompt, generate: asked.generate });
-  for (const name of ["weights", "kv"]) if (asked[name]) words.set(name, asked[name]);
-  for (const device of asked.devices) words.append("on", device);
+function remember({ devices, ...asked }) {
+  const words = new URLSearchParams(Object.entries(asked).filter(([name, value]) => name === "model" || value !== (name === "tp" ? 1 : null)));
+  for (const device of devices) words.append("on", device);
   history.replaceState(null, "", `?${words}`);
+}
+
+// Only what means something to this model, and the engines that run it with these weights.
+async function fit() {
+  const words = new URLSearchParams([...chosen].map((name) => ["on", name]));
+  if (byId("weights").value) words.set("weights", byId("weights").value);
+  const answer = await fetch(`/api/v1/models/${encodeURIComponent(byId("model").value.trim())}/controls?${words}`).catch(() => null);
+  if (!answer || !answer.ok) return;
+  const found = await answer.json();
+  const shown = { ...found.sizes, kv: found.kv, offload_layers: found.kv };
+  for (const name of ["chunk", "cached_prefix", "steps", "frame_rate"]) shown[name] = found.options.includes(name);
+  for (const label of document.querySelectorAll("[data-control]")) label.hidden = shown[label.dataset.control] === false;
+  if (found.sizes.image && byId("image").value === "" && found.defaults.image) put("image", found.defaults.image);
+  const kept = byId("runtime").value || data.asked.runtime || "";
+  byId("runtime").replaceChildren(element("option", { value: "" }, "the usual one"), ...found.runtimes.map((each) => element("option", { value: each.name }, each.title)));
+  byId("runtime").value = found.runtimes.some((each) => each.name === kept) ? kept : "";
+}
+
+function put(name, value) {
+  byId(name).value = value;
+  byId(`${name}-slide`).value = nearest(SLIDERS[name], Number(value) || 1);
 }
 
 function interval(phase) {
@@ -88,7 +113,6 @@ function card(answer) {
 
 async function ask() {
   const mine = (turn += 1);
-  for (const name of Object.keys(SLIDERS)) byId(`${name}-out`).textContent = count(sizeOf(name));
   const asked = question();
   const box = byId("answers");
   if (!asked.devices.length) { box.replaceChildren(element("p", { class: "none" }, "Add a device to see an answer.")); return; }
@@ -110,20 +134,25 @@ function start() {
   byId("models").replaceChildren(...data.models.map((model) => element("option", { value: model.name }, model.title)));
   byId("devices").replaceChildren(...data.devices.map((device) => element("option", { value: device.name }, device.title)));
   byId("model").value = data.model;
-  const sizes = { batch: 1, prompt: 512, generate: 128, ...data.asked };
-  byId("batch").value = Math.round(Math.log2(Number(sizes.batch) || 1));
-  byId("prompt").max = byId("generate").max = STEPS.length - 1;
-  for (const name of ["prompt", "generate"]) byId(name).value = nearest(STEPS, Number(sizes[name]) || 512);
-  byId("tp").value = 0;
-  for (const name of ["weights", "kv"]) if (data.asked[name]) byId(name).value = data.asked[name];
+  for (const [name, values] of Object.entries(SLIDERS)) {
+    const slider = byId(`${name}-slide`);
+    slider.max = values.length - 1;
+    const given = data.asked[name] ?? DEFAULTS[name];
+    if (given !== undefined) put(name, given);
+    slider.addEventListener("input", () => { byId(name).value = values[Number(slider.value)]; });
+    byId(name).addEventListener("input", () => { slider.value = nearest(values, Number(byId(name).value) || 1); });
+  }
+  for (const name of [...WORDS, ...NUMBERS]) if (data.asked[name]) byId(name).value = data.asked[name];
+  if (["kv", "activations", ...NUMBERS].some((name) => data.asked[name])) document.querySelector(".more-controls").open = true;
   const known = new Set(data.devices.map((device) => device.name));
-  const add = () => { const name = byId("device").value.trim(); if (known.has(name)) { chosen.add(name); byId("device").value = ""; ask(); } };
+  const add = () => { const name = byId("device").value.trim(); if (known.has(name)) { chosen.add(name); byId("device").value = ""; fit().then(ask); } };
   byId("device").addEventListener("input", add);
   byId("device").addEventListener("change", add);
   byId("ask").addEventListener("input", debounced((event) => { if (event.target.id !== "device" && event.target.id !== "model") ask(); }, 30));
-  byId("model").addEventListener("change", ask);
+  byId("model").addEventListener("change", () => fit().then(ask));
+  byId("weights").addEventListener("change", () => fit().then(ask));
   byId("ask").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-  ask();
+  fit().then(ask);
 }
 
 start();

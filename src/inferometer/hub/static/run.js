@@ -2,6 +2,8 @@
 import { drawBars } from "./bars.js";
 import { drawCharts } from "./charts.js";
 import { byId, colour, dataOf, debounced, element, writeMoments } from "./dom.js";
+import { drawDonut, inks } from "./donut.js";
+import { Flame } from "./flame.js";
 import { count, quantity, share } from "./format.js";
 import { Grid } from "./grid.js";
 import { LayerChart } from "./layer_chart.js";
@@ -14,22 +16,22 @@ function columnsOf(rows, chart) {
   const time = (index) => chart.sum("time_s", index);
   const text = (name) => (index) => rows[name][index] ?? "–";
   const columns = [
-    { heading: "#", title: "Place in the order of execution", width: 3.6, number: true, value: (i) => i, show: (i) => String(i + 1) },
-    { heading: "Layer", title: "Layer", width: 13, grow: 2.4, value: (i) => rows.name[i], show: (i) => rows.name[i] + (rows.fused && rows.fused[i] ? ` +${rows.fused[i] - 1}` : "") },
-    rows.kind && { heading: "Kind", title: "Kind of op", width: 6.5, grow: 1, value: (i) => rows.kind[i], show: text("kind") },
-    rows.unit && { heading: "Unit", title: "What ran it", width: 4, value: (i) => rows.unit[i], show: text("unit") },
+    { heading: "#", title: "Place in the order of execution", width: 3.2, number: true, value: (i) => i, show: (i) => String(i + 1) },
+    { heading: "Layer", title: "Layer", tail: true, width: 10, grow: 2.4, value: (i) => rows.name[i], show: (i) => rows.name[i] + (rows.fused && rows.fused[i] ? ` +${rows.fused[i] - 1}` : "") },
+    rows.kind && { heading: "Kind", title: "Kind of op", width: 6.4, grow: 1, value: (i) => rows.kind[i], show: text("kind") },
+    rows.unit && { heading: "Unit", title: "What ran it", width: 3.6, value: (i) => rows.unit[i], show: text("unit") },
     rows.count && rows.count.some((each) => each > 1) && { heading: "×", title: "Equal ones counted together", width: 3.4, number: true, value: (i) => rows.count[i], show: (i) => count(rows.count[i]) },
-    { heading: "Time", title: "Time in the chosen phase, or in one request", width: 6, number: true, value: time, show: (i) => quantity(time(i), "s") },
-    { heading: "Share", title: "Share of the phase, or of the request", width: 4.6, number: true, value: time, show: (i) => share(time(i), chart.whole()) },
+    { heading: "Time", title: "Time in the chosen phase, or in one request", width: 5.4, number: true, value: time, show: (i) => quantity(time(i), "s") },
+    { heading: "Share", title: "Share of the phase, or of the request", width: 4.4, number: true, value: time, show: (i) => share(time(i), chart.whole()) },
     ...["min_s", "max_s"].map((name) => rows[name] && { heading: name === "min_s" ? "Least" : "Most", title: `${name === "min_s" ? "Shortest" : "Longest"} of the steps that were timed; choose a phase`, width: 6, number: true, value: (i) => chart.one(name, i), show: (i) => quantity(chart.one(name, i), "s") }),
     rows.growth && { heading: "Growth", title: "From the first step to the last, where there is a trend; choose a phase", width: 4.8, number: true, value: (i) => chart.one("growth", i), show: (i) => grown(chart.one("growth", i)) },
-    rows.predicted_s && { heading: "Predicted", title: "Predicted time", width: 6, number: true, value: (i) => chart.sum("predicted_s", i), show: (i) => quantity(chart.sum("predicted_s", i), "s") },
-    rows.floor_s && { heading: "Floor", title: "Time at every peak", width: 6, number: true, value: (i) => chart.sum("floor_s", i), show: (i) => quantity(chart.sum("floor_s", i), "s") },
-    rows.floor_s && { heading: "Of floor", title: "Floor over time", width: 5, number: true, value: (i) => chart.sum("floor_s", i) / time(i), show: (i) => share(chart.sum("floor_s", i), time(i)) },
-    rows.flops && { heading: "Work", title: "Operations", width: 6.6, number: true, value: (i) => chart.sum("flops", i), show: (i) => quantity(chart.sum("flops", i), "FLOP", 3) },
-    rows.bytes && { heading: "Moved", title: "Bytes moved", width: 5.6, number: true, value: (i) => chart.sum("bytes", i), show: (i) => quantity(chart.sum("bytes", i), "B", 3) },
-    rows.bound && { heading: "Bound by", title: "What bounds it", width: 5.6, value: (i) => rows.bound[i], show: text("bound") },
-    rows.kernel && { heading: "Ran as", title: "The engine's name for it", width: 8, grow: 1.2, value: (i) => rows.kernel[i], show: text("kernel") },
+    rows.predicted_s && { heading: "Predicted", title: "Predicted time", width: 5.6, number: true, value: (i) => chart.sum("predicted_s", i), show: (i) => quantity(chart.sum("predicted_s", i), "s") },
+    rows.floor_s && { heading: "Floor", title: "Time at every peak", width: 5, number: true, value: (i) => chart.sum("floor_s", i), show: (i) => quantity(chart.sum("floor_s", i), "s") },
+    rows.floor_s && { heading: "Of floor", title: "Floor over time", width: 4.6, number: true, value: (i) => chart.sum("floor_s", i) / time(i), show: (i) => share(chart.sum("floor_s", i), time(i)) },
+    rows.flops && { heading: "Work", title: "Operations", width: 6.2, number: true, value: (i) => chart.sum("flops", i), show: (i) => quantity(chart.sum("flops", i), "FLOP", 3) },
+    rows.bytes && { heading: "Moved", title: "Bytes moved", width: 5, number: true, value: (i) => chart.sum("bytes", i), show: (i) => quantity(chart.sum("bytes", i), "B", 3) },
+    rows.bound && { heading: "Bound by", title: "What bounds it", width: 5.2, value: (i) => rows.bound[i], show: text("bound") },
+    rows.kernel && { heading: "Ran as", title: "The engine's name for it", tail: true, width: 6, grow: 1.2, value: (i) => rows.kernel[i], show: text("kernel") },
   ];
   return columns.filter(Boolean);
 }
@@ -93,17 +95,36 @@ function closing(rows, chart) {
 
 function buildLayers(rows) {
   let grid = null;
-  const chart = new LayerChart(byId("layer-chart"), rows, (index) => grid.select(index, false));
+  const chart = new LayerChart(byId("layer-chart"), rows, (index) => grid.select(index, false, true));
+  const flame = new Flame(byId("flame"), rows, (index) => { chart.select(index, false); grid.select(index, false, true); });
+  const chosen = { kind: null, unit: null };
   grid = new Grid(byId("layer-table"), columnsOf(rows, chart), rows.name.length, (index) => chart.select(index, false));
   let mode = "latency";
   const again = () => {
-    drawBars(byId("kinds"), summed(rows, chart, "kind", mode), mode === "latency" ? (value) => quantity(value, "s", 3) : count, null);
+    const kinds = summed(rows, chart, "kind", mode);
+    const ink = inks(summed(rows, chart, "kind", "latency").map((row) => row.name));
+    const written = mode === "latency" ? (value) => quantity(value, "s", 3) : count;
+    drawBars(byId("kinds"), kinds, written, ink);
+    drawDonut(byId("kind-donut"), kinds, written, ink, (name) => narrow("kind", name));
     byId("kinds").dataset.mode = mode;
+    flame.show(chart.phase, (index) => ink((rows.kind && rows.kind[index]) || "unknown"));
     drawUnits(rows, chart);
     drawLegend(rows, chart);
     closing(rows, chart);
+    mark();
     grid.refresh();
   };
+  const mark = () => {
+    for (const key of ["kind", "unit"]) for (const row of byId(`${key}s`).children) row.setAttribute("aria-pressed", String(chosen[key] === row.dataset.name));
+  };
+  const narrow = (key, name) => {
+    chosen[key] = chosen[key] === name ? null : name;
+    mark();
+    find();
+  };
+  for (const key of ["kind", "unit"]) {
+    byId(`${key}s`).addEventListener("click", (event) => { const row = event.target.closest(".row"); if (row && rows[key]?.includes(row.dataset.name)) narrow(key, row.dataset.name); });
+  }
   choosePhases(rows, chart, again);
   chooseOverlays(rows, chart);
   for (const button of byId("kind-mode").children) {
@@ -116,7 +137,7 @@ function buildLayers(rows) {
   byId("closer").addEventListener("click", () => chart.zoom(0.5, chart.selected >= 0 ? chart.selected : undefined));
   byId("farther").addEventListener("click", () => chart.zoom(2));
   byId("whole").addEventListener("click", () => chart.zoom(1e9));
-  findLayers(rows, grid);
+  const find = findLayers(rows, grid, chosen);
   document.addEventListener("themechange", again);
   again();
 }
@@ -140,15 +161,19 @@ function chooseOverlays(rows, chart) {
   }
 }
 
-function findLayers(rows, grid) {
-  const told = (shown) => { byId("layer-count").textContent = `${count(shown)} of ${count(rows.name.length)} layers`; };
-  told(rows.name.length);
-  byId("find-layer").addEventListener("input", debounced((event) => {
-    const words = event.target.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const texts = ["name", "kind", "unit", "block", "kernel"].filter((name) => rows[name]);
-    grid.keep((index) => words.every((word) => texts.some((name) => String(rows[name][index] ?? "").toLowerCase().includes(word))));
-    told(grid.order.length);
-  }, 80));
+function findLayers(rows, grid, chosen) {
+  const texts = ["name", "kind", "unit", "block", "kernel"].filter((name) => rows[name]);
+  const find = () => {
+    const words = byId("find-layer").value.toLowerCase().split(/\s+/).filter(Boolean);
+    const only = Object.entries(chosen).filter(([, name]) => name !== null);
+    grid.keep((index) => only.every(([key, name]) => rows[key][index] === name)
+      && words.every((word) => texts.some((name) => String(rows[name][index] ?? "").toLowerCase().includes(word))));
+    const told = only.map(([, name]) => name).join(", ");
+    byId("layer-count").textContent = `${count(grid.order.length)} of ${count(rows.name.length)} layers${told ? `: ${told}` : ""}`;
+  };
+  find();
+  byId("find-layer").addEventListener("input", debounced(find, 80));
+  return find;
 }
 
 async function explain() {
@@ -157,6 +182,7 @@ async function explain() {
   const answer = await fetch(slot.dataset.src);
   if (!answer.ok) { slot.remove(); return; }
   const parts = new DOMParser().parseFromString(await answer.text(), "text/html");
+  slot.classList.remove("slot");
   slot.replaceChildren(...parts.getElementById("part-findings").childNodes);
   byId("attribution-slot").replaceChildren(...parts.getElementById("part-attribution").childNodes);
 }

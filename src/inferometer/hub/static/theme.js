@@ -9,6 +9,9 @@
   };
   show();
   dark.addEventListener("change", show);
+  // Paper is light; canvases are painted once more in its inks, since no style reaches them.
+  window.addEventListener("beforeprint", () => { root.dataset.theme = "light"; document.dispatchEvent(new CustomEvent("themechange")); });
+  window.addEventListener("afterprint", show);
   document.addEventListener("DOMContentLoaded", () => {
     document.getElementById("theme")?.addEventListener("click", () => {
       try { localStorage.setItem("theme", root.dataset.theme === "dark" ? "light" : "dark"); } catch { /* private window */ }

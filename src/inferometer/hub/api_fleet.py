@@ -1,0 +1,246 @@
+"""The API of the fleet for those who submit jobs: devices, jobs, their events and results, and files."""
+
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+import anyio
+import msgspec
+from anyio import to_thread
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from inferometer.core.codec import decode, document, encode
+from inferometer.core.job import Job
+from inferometer.errors import DomainError
+from inferometer.hub.answers import ERRORS, answer, json_response
+from inferometer.hub.failures import HubError
+from inferometer.hub.fleet_desk import FleetDesk, user_of
+from inferometer.hub.people import token_of
+from inferometer.store.queue.trust import Trust
+from inferometer.store.queue.values import FleetDevice, JobRow, NewJob, Wanted
+
+Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+JobId = Annotated[str, Path(pattern="^[0-9a-z]{12}$")]
+DeviceName = Annotated[str, Path(min_length=1, max_length=100)]
+Short = Annotated[str, Field(min_length=1, max_length=100)]
+State = Literal["queued", "preparing", "running", "done", "failed", "cancelled"]
+_LOOK_S, _LOOK_MOST_S = 0.25, 1.0  # between two looks at a job's events, longer while nothing happens
+_BINARY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+
+
+class Submission(BaseModel):
+    """A job for the queue. `job` is an inferometer.job document; `device` a name, or labels that one must have."""
+
+    model_config = ConfigDict(extra="forbid")
+    job: dict[str, Any]
+    device: Short | None = None
+    labels: dict[Short, Short] = Field(default={}, max_length=20)
+    project: Short = "default"
+    priority: int = Field(default=0, ge=-100, le=100)
+    name: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    tags: list[Short] = Field(default=[], max_length=50)
+
+
+class NamedFile(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    size_bytes: int = Field(ge=0, le=10**15)
+
+
+class Again(BaseModel):
+    """Where to run a job once more: a device by name or by labels; without either, wherever the first could."""
+
+    model_config = ConfigDict(extra="forbid")
+    device: Short | None = None
+    labels: dict[Short, Short] = Field(default={}, max_length=20)
+
+
+class DeviceChange(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    state: Literal["ready", "maintenance", "quarantined"]
+    reason: Annotated[str, Field(max_length=2000)] | None = None
+
+
+def router(desk: FleetDesk) -> APIRouter:
+    api = APIRouter(prefix="/fleet", responses=ERRORS, tags=["fleet"])
+    _add_devices(api, desk)
+    _add_jobs(api, desk)
+    _add_progress(api, desk)
+    _add_files(api, desk)
+    return api
+
+
+def _add_devices(api: APIRouter, desk: FleetDesk) -> None:
+    @api.get("/devices", responses={200: json_response([None])})
+    def list_fleet(request: Request) -> Response:
+        """The devices that take jobs, with what they are doing and how far they are to be trusted."""
+        grades = desk.fleet.grades()
+        return answer(
+            request, [device_document(desk, device, grades.get(device.name)) for device in desk.fleet.devices()]
+        )  # fmt: skip
+
+    @api.get("/devices/{name}", responses={200: json_response()})
+    def show_fleet_device(request: Request, name: DeviceName) -> Response:
+        return answer(request, device_document(desk, desk.fleet.device(name)))
+
+    @api.patch("/devices/{name}", responses={200: json_response()})
+    def change_fleet_device(request: Request, name: DeviceName, change: DeviceChange) -> Response:
+        """Take a device out (`maintenance`, `quarantined`) or put it back (`ready`)."""
+        device = desk.fleet.set_state(name, change.state, _signed(change, user_of(request)))
+        desk.dispatcher.ring()
+        return answer(request, device_document(desk, device))
+
+    @api.delete("/devices/{name}", status_code=204)
+    def forget_fleet_device(request: Request, name: DeviceName) -> Response:
+        """Forget a device. Jobs that only it could take fail. Its owner and administrators may."""
+        desk.owned(request, name)
+        desk.fleet.remove(name)
+        return Response(status_code=204)
+
+
+def _signed(change: DeviceChange, user: str) -> str | None:
+    """Why a device is not to be used, with who says so."""
+    if change.state == "ready":
+        return change.reason
+    return f"{change.reason} ({user})" if change.reason else f"Taken out by {user}."
+
+
+def device_document(desk: FleetDesk, device: FleetDevice, trust: Trust | None = None) -> dict[str, Any]:
+    """With what it says of itself, but for whole calibrations: their hashes are enough to tell them apart."""
+    calibrations = [
+        {key: value for key, value in each.items() if key != "document"}
+        for each in device.facts.get("calibrations") or ()
+    ]
+    facts = {**device.facts, "calibrations": calibrations}
+    trusted = trust or desk.fleet.trust(device.name)
+    return {**asdict(device), "facts": facts, "away": device.away(desk.fleet.now()), "trust": asdict(trusted)}
+
+
+def job_document(row: JobRow) -> dict[str, Any]:
+    return {**asdict(row), "link": f"/fleet/jobs/{row.id}", "run_link": None if row.run is None else f"/runs/{row.run}"}
+
+
+def _add_jobs(api: APIRouter, desk: FleetDesk) -> None:
+    @api.get("/jobs", responses={200: json_response([None])})
+    def list_jobs(
+        request: Request,
+        state: Annotated[list[State] | None, Query()] = None,
+        project: str | None = None,
+        device: str | None = None,
+        limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    ) -> Response:
+        """Jobs, the newest first."""
+        rows = desk.fleet.jobs(states=tuple(state or ()), project=project, device=device, limit=limit)
+        return answer(request, [job_document(row) for row in rows])
+
+    @api.post("/jobs", status_code=201, responses={200: json_response(), 201: json_response()})
+    def submit_job(request: Request, submission: Submission) -> Response:
+        """Put a job into the queue. Its files must be here. The same one again is the one that is there (200)."""
+        job = decode(msgspec.json.encode(submission.job), Job)
+        missing = desk.artifacts.missing([file.sha256 for file in job.files])
+        if missing:
+            raise DomainError(f"The file {missing[0][:12]}… of the job is not here.", remedy="Send it first.")
+        token = token_of(request)
+        project = submission.project
+        if token is not None and token.project is not None and token.project != project:
+            raise HubError(403, f"This token is for the project {token.project}, and the job for {project}.")
+        desk.touch(tuple(file.sha256 for file in job.files))
+        row, fresh = desk.fleet.submit(
+            NewJob(
+                job=job, wanted=Wanted(device=submission.device, labels=submission.labels), project=project,
+                user=user_of(request), priority=submission.priority, name=submission.name, tags=tuple(submission.tags),
+            )
+        )  # fmt: skip
+        if fresh:
+            desk.dispatcher.ring()
+            desk.forecaster.ask(row, job)
+        headers = {"location": f"/api/v1/fleet/jobs/{row.id}"}
+        return answer(request, job_document(row), status=201 if fresh else 200, headers=headers)
+
+    @api.get("/jobs/{job}", responses={200: json_response()})
+    def show_job(request: Request, job: JobId) -> Response:
+        return answer(request, job_document(desk.fleet.job(job)))
+
+    @api.get("/jobs/{job}/document", responses={200: json_response()})
+    def show_job_document(request: Request, job: JobId) -> Response:
+        """What was submitted: an inferometer.job document."""
+        return answer(request, document(desk.fleet.document(job)))
+
+    @api.post("/jobs/{job}/again", status_code=201, responses={201: json_response()})
+    def run_again(request: Request, job: JobId, again: Again) -> Response:
+        """Submit a job once more, on the same or another device."""
+        row, first = desk.fleet.job(job), desk.fleet.document(job)
+        missing = desk.artifacts.missing([file.sha256 for file in first.files])
+        if missing:
+            raise DomainError("The files of this job are not here any more.", remedy="Submit it from where they are.")
+        chosen = Wanted(device=again.device, labels=again.labels)
+        wanted = chosen if again.device or again.labels else row.wanted
+        new = NewJob(job=first, wanted=wanted, project=row.project, user=user_of(request), name=row.name, anew=True)
+        made, _ = desk.fleet.submit(new)
+        desk.dispatcher.ring()
+        desk.forecaster.ask(made, first)
+        return answer(request, job_document(made), status=201)
+
+    @api.post("/jobs/{job}/cancel", responses={200: json_response()})
+    def cancel_job(request: Request, job: JobId) -> Response:
+        """Take a job out of the queue, or have its device stop it. What it has measured is kept. May be repeated."""
+        row = desk.fleet.cancel(job, by=user_of(request))
+        return answer(request, job_document(row))
+
+
+def _add_progress(api: APIRouter, desk: FleetDesk) -> None:
+    @api.get("/jobs/{job}/events", responses={200: json_response([None])})
+    async def list_events(
+        request: Request,
+        job: JobId,
+        after: Annotated[int, Query(ge=0, le=10**9)] = 0,
+        wait_s: Annotated[float, Query(ge=0, le=60)] = 0.0,
+    ) -> Response:
+        """The events of a job after a number; if there is none yet, waits for one so long."""
+        await to_thread.run_sync(desk.fleet.job, job)
+        ends, look_s = anyio.current_time() + min(wait_s, desk.rules.poll_most_s), _LOOK_S
+        while True:
+            events = await to_thread.run_sync(desk.fleet.events, job, after)
+            if events or anyio.current_time() >= ends or await request.is_disconnected():
+                return answer(request, [document(event) for event in events])
+            await anyio.sleep(look_s)
+            look_s = min(1.5 * look_s, _LOOK_MOST_S)
+
+    @api.get("/jobs/{job}/result", responses={200: json_response()})
+    def show_result(job: JobId, *, fetched: bool = False) -> Response:
+        """What came of a job: an inferometer.job-result document. `fetched` says that whoever asked has it then."""
+        row = desk.fleet.job(job)
+        result = desk.fleet.result(job, fetched=fetched)
+        if result is None:
+            raise HubError(409, f"Job {job} has no result yet: it is {row.state}.")
+        return Response(encode(result), media_type="application/json")
+
+
+def _add_files(api: APIRouter, desk: FleetDesk) -> None:
+    @api.post("/artifacts/missing", responses={200: json_response()})
+    def list_missing(
+        request: Request, files: Annotated[list[NamedFile], Field(max_length=10_000)]
+    ) -> Response:  # fmt: skip
+        """Which of these files are not here, and how much of each has arrived."""
+        folder = desk.artifacts
+        missing = folder.missing([file.sha256 for file in files])
+        return answer(request, {"missing": {sha256: folder.arrived(sha256) for sha256 in missing}})
+
+    @api.put("/artifacts/{sha256}", responses={200: json_response()}, openapi_extra=_BINARY)
+    async def send_piece(
+        request: Request,
+        sha256: Sha256,
+        offset: Annotated[int, Query(ge=0, le=10**15)],
+        size: Annotated[int, Query(ge=0, le=10**15)],
+    ) -> Response:
+        """A piece of a file, from byte `offset` of `size`. One that was sent before is not written again."""
+        data = await request.body()
+        arrived = await to_thread.run_sync(desk.receive, sha256, offset, size, data)
+        return answer(request, {"arrived": arrived, "complete": arrived == size})

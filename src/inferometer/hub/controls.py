@@ -1,0 +1,53 @@
+"""Which questions fit a model: the sizes it has, the options that would change its answer, the engines that run it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from inferometer.asking.applicable import SIZES
+from inferometer.asking.ask import model_graph
+from inferometer.catalog.engines import engine, ranked_engines
+from inferometer.core.dtype import is_gguf_block
+from inferometer.core.graph import is_generative
+from inferometer.core.workload import Parallel
+from inferometer.cost.options import Offload, Options
+from inferometer.cost.unused import unused
+from inferometer.hub.catalog_names import catalog_device, catalog_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.core.engine import EngineDescriptor
+
+# One of each that the page offers, to see whether the model would use it.
+_TRIED = Options(chunk=64, cached_prefix=16, steps=2, frame_rate=30.0, offload=Offload(layers=1))
+_DENOISED = frozenset({"image", "encoder"})  # what a model that denoises an image after a text has
+OFFERED = ("chunk", "cached_prefix", "steps", "frame_rate")
+
+
+def controls_of(model: str, devices: Sequence[str], weights: str | None = None) -> dict[str, Any]:
+    graph = model_graph(catalog_model(model))
+    chosen = [catalog_device(name) for name in devices]
+    makes_tokens = is_generative(graph)
+    refused = set(OFFERED)
+    if chosen:
+        refused = set(unused(graph, chosen[0], Parallel(), _TRIED))
+        if not graph.symbols.issuperset(_DENOISED):
+            refused.add("steps")  # it would count, as of any model that is run several times, but nobody asks it
+    names = [name for device in chosen for name in ranked_engines(device, makes_tokens=makes_tokens)]
+    able = [each for each in map(engine, dict.fromkeys(names)) if _runs(each, weights, makes_tokens=makes_tokens)]
+    defaults = graph.metadata.get("default_sizes", {})
+    return {
+        "sizes": {name: applies(graph) for name, applies in SIZES.items()},
+        "defaults": {name: defaults[name] for name in SIZES if isinstance(defaults.get(name), int)},
+        "kv": makes_tokens,
+        "options": [name for name in OFFERED if name not in refused],
+        "runtimes": [{"name": each.name, "title": each.title} for each in able],
+    }
+
+
+def _runs(descriptor: EngineDescriptor, weights: str | None, *, makes_tokens: bool) -> bool:
+    """The blocks of GGUF files have kernels only in engines that open such files; and those hold language models."""
+    if descriptor.opens == ("gguf",) and not makes_tokens:
+        return False
+    return weights is None or not is_gguf_block(weights) or not descriptor.opens or "gguf" in descriptor.opens

@@ -1,0 +1,154 @@
+"""Who waits for work, and who gets it.
+
+A thousand agents may wait at once. None of them asks the database while it waits: one task looks what could be given
+away whenever something may have changed, and serves those that fit, who has waited longest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from anyio import to_thread
+
+from inferometer.errors import InferometerError
+from inferometer.store.queue.wanted import fits, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from inferometer.store.queue.fleet import Fleet
+    from inferometer.store.queue.values import FleetDevice, Lease, Wanted
+
+_LOG = logging.getLogger(__name__)
+_TICK_S = 1.0  # so often it looks by itself: another hub on the same store may have taken a job, or a pause is over
+_EXPIRE_S = 5.0
+_AT_ONCE = 20  # leases: half of the hub's threads
+_BEAT_S = 20.0  # a sign of life that is younger need not be written down again
+_TIDY_S = 3600.0
+
+
+class _Waiter:
+    def __init__(self, device: FleetDevice, project: str | None) -> None:
+        self.device, self.labels, self.project = device.name, device.labels, project
+        self.answer: asyncio.Future[Lease | None] = asyncio.get_running_loop().create_future()
+
+
+class _Wish:
+    """What some jobs want, and how many of them there are."""
+
+    def __init__(self, count: int, wanted: Wanted) -> None:
+        self.count, self.wanted = count, wanted
+
+
+class Dispatcher:
+    """Lives in the hub's event loop; `ring` may be called from any thread."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self._waiters: dict[str, _Waiter] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._bell: asyncio.Event | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._expired_at = self._tidied_at = time.monotonic()
+
+    def ring(self) -> None:
+        """Something may be given away: look now."""
+        if self._loop is not None and self._bell is not None:
+            with suppress(RuntimeError):  # the loop has ended: the hub is going down
+                self._loop.call_soon_threadsafe(self._bell.set)
+
+    async def wait(self, device: FleetDevice, project: str | None, seconds: float) -> Lease | None:
+        """A job for the device, or None when the time is over. One that it has already is given again at once."""
+        self.start()
+        if seconds <= 0 or device.job is not None or device.state != "ready":
+            lease = await to_thread.run_sync(partial(self._fleet.lease, device.name, project=project))
+            if lease is None and seconds > 0:
+                await asyncio.sleep(min(seconds, _TICK_S))  # in maintenance: it shall not ask again at once
+            return lease
+        waiter = _Waiter(device, project)
+        before = self._waiters.pop(device.name, None)
+        if before is not None and not before.answer.done():
+            before.answer.set_result(None)  # the agent has lost that connection
+        self._waiters[device.name] = waiter
+        self.ring()  # nobody asks the database for this one alone: the next look is for all
+        try:
+            if self._fleet.now() - device.heartbeat > _BEAT_S:
+                await to_thread.run_sync(self._fleet.beat, device.name)
+            return await asyncio.wait_for(waiter.answer, seconds)
+        except TimeoutError:
+            return None
+        finally:
+            if self._waiters.get(device.name) is waiter:
+                del self._waiters[device.name]
+
+    def start(self) -> None:
+        """From the event loop; where it runs already, nothing is done."""
+        loop = asyncio.get_running_loop()
+        if self._task is None or self._task.done() or self._loop is not loop:
+            self._loop, self._bell = loop, asyncio.Event()
+            self._task = loop.create_task(self._run(self._bell))
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self, bell: asyncio.Event) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(bell.wait(), _TICK_S)
+            bell.clear()
+            try:
+                await self._round()
+            except InferometerError:
+                continue  # a database that is away for a while is asked again at the next tick
+            except Exception:  # noqa: BLE001 - whatever it is, jobs must be given away
+                _LOG.exception("The hub could not give away jobs; it tries again.")
+
+    async def _round(self) -> None:
+        now = time.monotonic()
+        if now - self._expired_at >= _EXPIRE_S:
+            self._expired_at = now
+            await to_thread.run_sync(self._fleet.expire)
+        if now - self._tidied_at >= _TIDY_S:
+            self._tidied_at = now
+            await to_thread.run_sync(self._fleet.tidy)
+        if not self._waiters:
+            return
+        waiting = await to_thread.run_sync(self._fleet.waiting)
+        wishes = [_Wish(count, read(wish)) for count, wish in waiting]
+        if not wishes:
+            return
+        waiters = iter(list(self._waiters.values()))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(_AT_ONCE):
+                group.create_task(self._serve(waiters, wishes))
+
+    async def _serve(self, waiters: Iterator[_Waiter], wishes: list[_Wish]) -> None:
+        """Serve one after the other; several of these share the waiters, since a lease is mostly waiting for the disk.
+
+        What is counted down is given back where there was no job: those that fit may be of projects that the agent
+        does not serve.
+        """
+        for waiter in waiters:
+            fitting = (wish for wish in wishes if wish.count and fits(wish.wanted, waiter.device, waiter.labels))
+            wish = next(fitting, None)
+            if wish is None or waiter.answer.done():
+                continue
+            wish.count -= 1
+            lease = await to_thread.run_sync(partial(self._fleet.lease, waiter.device, project=waiter.project))
+            if lease is None:
+                wish.count += 1
+            else:
+                self._answer(waiter, lease)
+
+    def _answer(self, waiter: _Waiter, lease: Lease) -> None:
+        """The agent may have come back by another connection meanwhile; if it is gone, it hears when it asks again."""
+        for asking in (waiter, self._waiters.get(waiter.device)):
+            if asking is not None and not asking.answer.done():
+                asking.answer.set_result(lease)
+                return

@@ -1,0 +1,139 @@
+"""The fleet at the hub: the queue, the files of its jobs, who may do what, and who waits for work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections import OrderedDict
+from contextlib import suppress
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from inferometer.hub.dispatching import Dispatcher
+from inferometer.hub.failures import HubError
+from inferometer.hub.forecasting import Forecaster
+from inferometer.hub.people import token_of
+from inferometer.hub.security import ARRIVED
+from inferometer.providers.artifacts import ArtifactFolder
+from inferometer.providers.device_side import collect_garbage
+from inferometer.store.queue.fleet import Fleet
+from inferometer.store.queue.values import Timing
+from inferometer.units import format_quantity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from starlette.requests import Request
+
+    from inferometer.hub.rules import Rules
+    from inferometer.store.queue.values import FleetDevice
+    from inferometer.store.store import Store
+
+LOCAL_USER = "local"  # whoever uses a hub that needs no token: this machine's user
+_AGE_S = 30 * 86_400.0
+_ROOM = 1_000_000_000  # bytes of the disk that models leave free
+_LOCKS = 256
+
+
+class FleetDesk:
+    def __init__(self, store: Store, rules: Rules) -> None:
+        self.store, self.rules = store, rules
+        self._locks: OrderedDict[str, threading.Lock] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        return Fleet.of(self.store, Timing(lease_s=self.rules.lease_s))
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        return Dispatcher(self.fleet)
+
+    @cached_property
+    def forecaster(self) -> Forecaster:
+        return Forecaster(self)
+
+    @property
+    def root(self) -> Path:
+        """Beside the files of runs: models are larger, and can be sent again."""
+        artifacts = self.store.location.artifacts
+        return artifacts.with_name(f"{artifacts.name}.fleet")
+
+    @property
+    def artifacts(self) -> ArtifactFolder:
+        return ArtifactFolder(root=self.root)
+
+    # Who
+
+    def owned(self, request: Request, name: str) -> FleetDevice:
+        """The device that an agent speaks for: one of its own user, and with no job of a project it may not see."""
+        device, token = self.fleet.device(name, facts=False), token_of(request)
+        if token is None or "admin" in token.scopes:
+            return device
+        if token.user != device.user:
+            raise HubError(403, f"{name} is a device of {device.user}, and this token is one of {token.user}.")
+        if token.project is not None and device.job is not None:
+            project = self.fleet.job(device.job).project
+            if project != token.project:
+                raise HubError(
+                    403, f"{name} has a job of another project than {token.project}, which this token is for."
+                )
+        return device
+
+    def skew_s(self, request: Request, theirs: float) -> float:
+        """A sender's clock less ours when its request came, which may be long before somebody reads it."""
+        waited_s: float = time.monotonic() - request.scope[ARRIVED]
+        return theirs - (self.fleet.now() - waited_s)
+
+    # Files
+
+    def receive(self, sha256: str, offset: int, size: int, data: bytes) -> int:
+        """Write a piece of a file; gives how much of it is there. A whole file whose hash is wrong is thrown away."""
+        folder = self.artifacts
+        with self._alone(sha256):
+            if not folder.missing([sha256]):
+                return size
+            if offset == 0:
+                self._make_room(size)
+            arrived = folder.append(sha256, offset, data, most=size)
+            if arrived == size:
+                folder.seal(sha256)
+            return arrived
+
+    def _alone(self, sha256: str) -> threading.Lock:
+        """Two that send the same file at once take turns."""
+        with self._lock:
+            lock = self._locks.setdefault(sha256, threading.Lock())
+            self._locks.move_to_end(sha256)
+            while len(self._locks) > _LOCKS:
+                self._locks.popitem(last=False)
+            return lock
+
+    def _make_room(self, size: int) -> None:
+        if size > self.rules.fleet_bytes:
+            most = format_quantity(self.rules.fleet_bytes, "B")
+            raise HubError(413, f"A file of {format_quantity(size, 'B')} is more than the {most} that this hub keeps.")
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        quota = self.rules.fleet_bytes - size
+        collect_garbage(str(self.root), older_s=_AGE_S, quota_bytes=quota, keep=self.fleet.files_in_use())
+        free = shutil.disk_usage(self.root).free
+        if size + _ROOM > free:
+            raise HubError(
+                413,
+                f"The hub's disk has {format_quantity(free, 'B')} free, which is too little for this file.",
+                remedy="Make room there.",
+            )
+
+    def touch(self, hashes: tuple[str, ...]) -> None:
+        """They are about to be used: they are not the longest unused ones now."""
+        now = time.time()
+        for sha256 in hashes:
+            with suppress(OSError):
+                os.utime(self.artifacts.path(sha256), (now, now))
+
+
+def user_of(request: Request) -> str:
+    token = token_of(request)
+    return LOCAL_USER if token is None else token.user

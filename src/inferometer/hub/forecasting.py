@@ -1,0 +1,210 @@
+"""An expected time for every job in the queue: how long it should take, and when it should begin."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from inferometer.core.codec import document, encode
+from inferometer.errors import InferometerError
+from inferometer.providers.device_side import environment_for, files_of, lay_out
+from inferometer.store.queue.wanted import fits, written
+from inferometer.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from inferometer.core.job import Job
+    from inferometer.hub.fleet_desk import FleetDesk
+    from inferometer.store.queue.fleet import Fleet
+    from inferometer.store.queue.values import FleetDevice, JobRow, Wanted
+
+_STARTING_S = 6.0  # to start an engine, where no job has been timed yet
+_TIMED, _LEAST = 20, 3  # earlier jobs that are looked at, and that are enough
+MEMORY_BYTES, SECONDS = 4_000_000_000, 60  # that reading and pricing a model may take
+_REMEMBERED = 1000
+_LOOKED_S, _ASKED = 2.0, 3  # how old a look at the devices may be, and how many are asked what they can do
+_WAITING = 500  # jobs whose turn is worked out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """`seconds` None: it could not be predicted, and `source` says why."""
+
+    seconds: float | None
+    source: str
+
+
+class _Likely(NamedTuple):
+    """The device that would take a job, and what it has done last."""
+
+    device: FleetDevice
+    done: tuple[JobRow, ...]
+
+
+class Forecaster:
+    """Works in a thread of its own, one job after the other: nobody who submits waits for it."""
+
+    def __init__(self, desk: FleetDesk) -> None:
+        self._desk = desk
+        self._jobs: queue.SimpleQueue[tuple[JobRow, Job]] = queue.SimpleQueue()
+        self._known: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._chosen: dict[str, _Likely | None] = {}
+        self._looked_at = float("-inf")
+
+    def ask(self, row: JobRow, job: Job) -> None:
+        self._jobs.put((row, job))
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(target=self._work, name="forecasts", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            row, job = self._jobs.get()
+            try:
+                self.forecast(row, job)
+            except (InferometerError, OSError, ValueError):  # the store is away, or the job is gone: it has no time
+                continue
+
+    def forecast(self, row: JobRow, job: Job) -> Expected:
+        expected = self._expected(row, job)
+        self._desk.fleet.expect(row.id, expected.seconds, expected.source)
+        return expected
+
+    def _expected(self, row: JobRow, job: Job) -> Expected:
+        likely = self._likely(row.wanted)
+        if likely is None:
+            return Expected(seconds=None, source="no device that fits has said what it can do")
+        name = likely.device.name
+        earlier = [_took(done) for done in likely.done if done.key == row.key]
+        if earlier:  # what the very same job took there before is the best that is known
+            runs = "as it took before" if len(earlier) == 1 else f"the median of {len(earlier)} earlier runs"
+            return Expected(seconds=median(earlier), source=f"{runs} on {name}")
+        return self._predicted(job, likely.device, sorted(map(_took, likely.done)))
+
+    def _likely(self, wanted: Wanted) -> _Likely | None:
+        """The device that would take a job, looked up anew every few seconds: many jobs come at once."""
+        now, wish = time.monotonic(), written(wanted)
+        if now - self._looked_at > _LOOKED_S:
+            self._looked_at = now
+            self._chosen.clear()
+        if wish not in self._chosen:
+            self._chosen[wish] = self._choose(wanted)
+        return self._chosen[wish]
+
+    def _choose(self, wanted: Wanted) -> _Likely | None:
+        """One that is there and has nothing to do, if there is one."""
+        fleet = self._desk.fleet
+        fitting = [device for device in fleet.devices(facts=False) if fits(wanted, device.name, device.labels)]
+        fitting.sort(key=lambda device: (device.state != "ready", device.away(fleet.now()), device.job is not None))
+        for device in fitting[:_ASKED]:
+            known = fleet.device(device.name)
+            if known.facts.get("device"):
+                return _Likely(known, fleet.jobs(states=("done",), device=device.name, limit=_TIMED))
+        return None
+
+    def _predicted(self, job: Job, device: FleetDevice, times: list[float]) -> Expected:
+        # No job is shorter than what it takes to start: the shortest that were timed say how long that is.
+        starting = times[len(times) // 10] if len(times) >= _LEAST else _STARTING_S
+        answer = self._remembered(job, device)
+        if "error" in answer:
+            return Expected(seconds=None, source=f"not predicted for {device.name}: {answer['error']}")
+        measuring = float(answer["seconds"])
+        source = (
+            f"predicted for {device.name}: {format_duration(measuring)} of measuring, "
+            f"and {format_duration(starting)} around it"
+        )
+        return Expected(seconds=measuring + starting, source=source)
+
+    def _remembered(self, job: Job, device: FleetDevice) -> dict[str, Any]:
+        """Devices that say the same of themselves are predicted once: a fleet has many of a kind."""
+        said = json.dumps([device.facts.get("device"), device.facts.get("calibrations")], sort_keys=True)
+        key = hashlib.sha256(f"{_mark(job)} {said}".encode()).hexdigest()
+        if key not in self._known:
+            self._known[key] = self._asked(job, device)
+            while len(self._known) > _REMEMBERED:
+                self._known.popitem(last=False)
+        return self._known[key]
+
+    def _asked(self, job: Job, device: FleetDevice) -> dict[str, Any]:
+        folder = Path(tempfile.mkdtemp(prefix="inferometer-forecast-"))
+        calibrations = [each.get("document") for each in device.facts.get("calibrations") or ()]
+        asked = {
+            "job": document(job), "files": str(folder), "device": device.facts.get("device"),
+            "calibrations": [plain for plain in calibrations if plain], "memory_bytes": MEMORY_BYTES,
+            "seconds": SECONDS,
+        }  # fmt: skip
+        try:
+            lay_out(self._desk.root, files_of(document(job)), folder)
+            return in_a_process(asked)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def in_a_process(asked: dict[str, Any]) -> dict[str, Any]:
+    """With limits: the model comes from somebody else."""
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-P", "-m", "inferometer.hub.forecast"], input=json.dumps(asked), text=True,
+            capture_output=True, check=False, timeout=2 * SECONDS,
+            env=environment_for([str(Path(__file__).parents[2])], {"INFEROMETER_TOKEN": ""}),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return {"error": "it takes too long to read"}
+    answer: dict[str, Any] = json.loads(ran.stdout) if ran.stdout else {"error": "it takes too much to read"}
+    return answer
+
+
+def _mark(job: Job) -> str:
+    return encode(replace(job, id="same", created="", command=None)).decode()
+
+
+def _took(row: JobRow) -> float:
+    return (row.ended or 0.0) - (row.leased or row.created)
+
+
+def starts_in(fleet: Fleet) -> Mapping[str, float | None]:
+    """In how many seconds each job that waits should begin; None where a job before it has no expected time.
+
+    Each goes to the device that is free first of those that fit, in the order of the queue.
+    """
+    now = fleet.now()
+    waiting = fleet.jobs(states=("queued",), limit=_WAITING)
+    free: dict[str, float | None] = {}
+    labels = {}
+    running = {row.device: row for row in fleet.jobs(states=("preparing", "running"), limit=_WAITING)}
+    for device in fleet.devices(facts=False):
+        if device.state == "ready" and not device.away(now):
+            row = running.get(device.name)
+            free[device.name] = 0.0 if row is None else _left(row, now)
+            labels[device.name] = device.labels
+    starts: dict[str, float | None] = {}
+    for job in waiting:
+        able = [name for name in free if fits(job.wanted, name, labels[name])]
+        known = [(free_at, name) for name in able if (free_at := free[name]) is not None]
+        if not known:
+            starts[job.id] = None
+            continue
+        at, name = min(known)
+        starts[job.id] = max(at, job.not_before - now, 0.0)
+        free[name] = None if job.expected_s is None else at + job.expected_s
+    return starts
+
+
+def _left(row: JobRow, now: float) -> float | None:
+    return None if row.expected_s is None else max((row.leased or now) + row.expected_s - now, 0.0)
