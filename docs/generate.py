@@ -67,12 +67,14 @@ def _formula(formula: Formula) -> str:
 
 
 def devices_page() -> str:
-    table = device_table(device_record(device) for device in devices().values())
+    vendors: dict[str, list[dict[str, object]]] = {}
+    for device in devices().values():
+        vendors.setdefault(device.vendor, []).append(device_record(device))
     return _page([
         "# Devices",
-        f"""{len(table.rows)} rows. Peaks are dense. A dash is unknown. `inferometer devices show NAME` prints the
-source, date and origin of every number.""",
-        render(table, "md"),
+        f"""{len(devices())} rows. Peaks are dense. A dash is unknown. `inferometer devices show NAME` prints the
+source, date and origin of every number, and the groups of cores that a peak follows from.""",
+        *(f"## {vendor}\n\n{render(device_table(vendors[vendor]), 'md')}" for vendor in sorted(vendors, key=str.lower)),
     ])  # fmt: skip
 
 

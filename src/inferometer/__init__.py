@@ -9,6 +9,7 @@ from inferometer.lazy import attributes
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
+    from inferometer.atlas.looking import atlas
     from inferometer.bench.run import bench
     from inferometer.catalog import device, devices, model, models
     from inferometer.catalog.detect import detect_host
@@ -19,10 +20,12 @@ if TYPE_CHECKING:
     from inferometer.readers.resolve import read
     from inferometer.sweep.run import sweep
     from inferometer.units import format_quantity, parse_quantity
+    from inferometer.verbs.calibrating import calibrate_from
     from inferometer.verbs.measurements import profile, verify
     from inferometer.verbs.questions import fit, predict
 
 _HOMES = {
+    "inferometer.atlas": ("atlas",),
     "inferometer.bench": ("bench",),
     "inferometer.catalog": ("device", "devices", "model", "models"),
     "inferometer.catalog.detect": ("detect_host",),
@@ -31,6 +34,7 @@ _HOMES = {
     "inferometer.errors": ("InferometerError",),
     "inferometer.profiler": ("Profiler",),
     "inferometer.readers.resolve": ("read",),
+    "inferometer.verbs.calibrating": ("calibrate_from",),
     "inferometer.verbs.measurements": ("profile", "verify"),
     "inferometer.verbs.questions": ("fit", "predict"),
     "inferometer.sweep": ("sweep",),
@@ -46,7 +50,9 @@ __all__ = [
     "Work",
     "Workload",
     "__version__",
+    "atlas",
     "bench",
+    "calibrate_from",
     "decode",
     "detect_host",
     "device",

@@ -36,6 +36,12 @@ SETTINGS = (
         meaning="Folder of the files that belong to runs.  Without it: beside the database.",
     ),
     Setting(
+        name="INFEROMETER_CA",
+        default=None,
+        meaning="File with the certificate authority of a hub that is reached by https.",
+        key="ca",
+    ),
+    Setting(
         name="INFEROMETER_CATALOG",
         default=None,
         meaning="Folders with your own catalog rows (TOML), separated like PATH; read after the built-in ones.",
@@ -56,6 +62,12 @@ SETTINGS = (
         meaning="Folder for runs and calibrations.  Without it: `inferometer` in the user's data folder.",
     ),
     Setting(
+        name="INFEROMETER_HUB",
+        default=None,
+        meaning="Address of the hub that `--on hub:…` and `inferometer agent` use.  Without it: this machine's.",
+        key="hub",
+    ),
+    Setting(
         name="INFEROMETER_MACHINE",
         default=None,
         meaning="What runs call this machine.  Without it: `machine` in the configuration file, else the host name.",
@@ -72,9 +84,33 @@ SETTINGS = (
         meaning="0 switches every `Profiler` off that is not switched on in code: its spans then record nothing.",
     ),
     Setting(
+        name="INFEROMETER_PUSH",
+        default=None,
+        meaning="Address of a hub that every measured run is sent to, as with `--hub`.",
+        key="push",
+    ),
+    Setting(
         name="INFEROMETER_STORE",
         default=None,
         meaning="Where runs are kept: a file, a folder or postgresql://…  Without it: in the data folder.",
+    ),
+    Setting(
+        name="INFEROMETER_TOKEN",
+        default=None,
+        meaning="What opens that hub: `inferometer hub token create` makes one.",
+        key="token",
+    ),
+    Setting(
+        name="INFEROMETER_URL",
+        default=None,
+        meaning="Address by which others open this machine's hub; links have it.  Without it: http://127.0.0.1:PORT.",
+        key="url",
+    ),
+    Setting(
+        name="INFEROMETER_USER",
+        default=None,
+        meaning="Whose runs are measured here.  Without it: `user` in the configuration file, else the login name.",
+        key="user",
     ),
 )
 
@@ -156,6 +192,19 @@ def catalog_folders() -> tuple[Path, ...]:
 def machine_name() -> str | None:
     """The name that the user gave this machine; None if it goes by the host's."""
     return (value_of("INFEROMETER_MACHINE") or "").strip() or None
+
+
+def user_name() -> str | None:
+    """Who measures here: as set, else the login name; None where there is none, as in some containers."""
+    chosen = (value_of("INFEROMETER_USER") or "").strip()
+    if chosen:
+        return chosen
+    import getpass  # noqa: PLC0415 - only where a run is stored
+
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):
+        return None
 
 
 def styled_terminal() -> bool:

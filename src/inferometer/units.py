@@ -192,6 +192,16 @@ def format_capacity(value: float | None) -> str:
     return format_quantity(value, "B")
 
 
+def format_duration(seconds: float) -> str:
+    """About how long something takes, as people say it: 350 ms, 15 s, 2 min, 3.5 h, 4 days."""
+    if seconds < 10:
+        return format_quantity(seconds, "s", digits=3 if seconds < 1 else 2)
+    for unit, length, most, digits in (("s", 1, 120, 0), ("min", 60, 7200, 0), ("h", 3600, 172_800, 1)):
+        if seconds < most:
+            return f"{seconds / length:.{digits}f} {unit}"
+    return f"{seconds / 86_400:,.0f} days"
+
+
 def counted(number: int, noun: str) -> str:
     """`1 run`, `2 runs`: for nouns whose plural has an s, such as those of this program."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

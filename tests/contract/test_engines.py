@@ -17,8 +17,13 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OURS = sorted(rows_of("engines").by_name)
 RUN = sorted(PROJECT["entry-points"]["inferometer.runtimes"])
-# Who may write an engine's name: those that are an engine, read its files, or show an example of it.
-NAMING = ("runtimes/", "importers/", "readers/openvino/", "providers/adb/", "accuracy/targets.py", "cli/demo.py")
+# Who may write an engine's name: those that are an engine, read its files, meet it as a word of a model's name, list
+# it among packages, or show an example of it.
+NAMING = (
+    "runtimes/", "importers/", "readers/openvino/", "atlas/sources/", "atlas/reading.py", "atlas/names.py",
+    "providers/adb/", "accuracy/targets.py", "accuracy/served_rows.py", "asking/engine_tables/reading.py",
+    "catalog/health/packages.py", "catalog/networks.py", "readers/zoo/", "serving/load/server.py", "cli/demo.py",
+)  # fmt: skip
 
 
 def test_every_runtime_of_ours_has_a_descriptor_and_every_other_row_runs_nothing():

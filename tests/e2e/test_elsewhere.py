@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.fleet_processes import agent_process, hub_process
 from fakes.sshd import WHY_NOT, start_sshd
 
 QUICK = ["--no-guard", "--runs", "3", "--seconds", "0", "--warmup", "1", "--no-store", "--threads", "1", "--no-predict"]
@@ -29,7 +30,7 @@ def table(profile):
 
 @pytest.mark.slow
 @pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
-def test_one_model_has_the_same_ops_here_on_this_machine_over_ssh_and_in_a_bundle(tmp_path):
+def test_one_model_has_the_same_ops_here_on_this_machine_over_ssh_at_a_hub_and_in_a_bundle(tmp_path):
     model, device = tmp_path / "net.onnx", tmp_path / "device"
     inferometer("synth", "squeezenet1.1", "-o", model, "--size", "image=64")
     device.mkdir()
@@ -40,6 +41,8 @@ def test_one_model_has_the_same_ops_here_on_this_machine_over_ssh_and_in_a_bundl
         ways += [inferometer("profile", model, *QUICK, "--format", "json", "--on", place) for place in places]
     finally:
         sshd.stop()
+    with hub_process(tmp_path) as address, agent_process(address, "box", tmp_path / "box"):
+        ways.append(inferometer("profile", model, *QUICK, "--format", "json", "--on", f"hub:box?url={address}"))
     bundle = tmp_path / "job.zip"
     inferometer("profile", model, *QUICK, "--on", f"bundle:{bundle}?leave={HERE}")
     carried = Path(shutil.move(bundle, device / "job.zip"))

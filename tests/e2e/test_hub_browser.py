@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fakes.load_profiles import sweep_profile
+from inferometer.cli.run import run as run_command
 from inferometer.core.run import Run
 from inferometer.hub.one_file import one_file
 from inferometer.report.catalog_tables import TABLES
-from inferometer.store import Metric
+from inferometer.store import Filter, Metric
 from unit.hub.samples import decoder, hostile, hub, network
 
 CHROMIUM = next(
@@ -65,6 +67,82 @@ def page(browser, here):
     assert troubles == []
 
 
+@pytest.fixture(scope="module")
+def team(tmp_path_factory):
+    """A hub that needs tokens."""
+    with hub(tmp_path_factory.mktemp("team"), tokens=True, sign_ins=100) as (store, client):
+        store.create_user("ann")
+        yield store, str(client.base_url).rstrip("/")
+
+
+@pytest.fixture
+def visitor(browser, team):
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=team[1])
+    opened = context.new_page()
+    opened.set_default_timeout(20_000)
+    yield opened
+    context.close()
+
+
+def sign_in(page, text):
+    page.locator("input[name=token]").fill(text)
+    page.locator("main button").click()
+
+
+def test_signing_in_and_out(visitor, team):
+    secret = team[0].create_token("ann", scopes=("read",))
+    visitor.goto("/?words=anything")
+    visitor.wait_for_url(re.compile("/sign-in[?]"))
+    sign_in(visitor, "wrong")
+    visitor.locator("[role=alert]", has_text="not valid").wait_for()
+    sign_in(visitor, secret.text)
+    visitor.wait_for_url("**/?words=anything")  # where they wanted to go
+    assert visitor.locator(".who").inner_text().split() == ["ann", "Sign", "out"]
+    visitor.goto("/formulas/ridge_point")  # a token to read calculates
+    visitor.locator('[name="peak"]').fill("100 TFLOP/s")
+    visitor.locator('[name="bandwidth"]').fill("1 TB/s")
+    visitor.locator("#answer", has_text="100 FLOP/B").wait_for()
+    visitor.locator(".who button").click()
+    visitor.wait_for_url("**/sign-in")
+    visitor.goto("/devices")
+    visitor.wait_for_url(re.compile("/sign-in[?]"))
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired"])
+def test_a_live_page_ends_with_its_token(visitor, team, how):
+    secret = team[0].create_token("ann", lasts_s=6 if how == "expired" else None)
+    visitor.goto("/live")
+    sign_in(visitor, secret.text)
+    visitor.locator("#state", has_text="live").wait_for()
+    if how == "revoked":
+        team[0].revoke_token(secret.token.id)
+    visitor.wait_for_url(re.compile("/sign-in[?]"))
+    assert "expired or was revoked" in visitor.locator("[role=alert]").inner_text()
+
+
+def test_a_run_is_pushed_from_one_hub_to_another(visitor, here, team, monkeypatch, capsys):
+    run = here[0].add(network(12), "phones", name="measured at home")
+    secret = team[0].create_token("ann", scopes=("write",))
+    monkeypatch.setenv("INFEROMETER_TOKEN", secret.text)
+    pushed = ["push", "measured at home", "--hub", team[1], "--store", str(here[0].location)]
+    assert (run_command(pushed), run_command(pushed)) == (0, 0)  # once more: it is there once
+    link = f"{team[1]}/runs/{run}"
+    assert link in capsys.readouterr().out
+    visitor.goto(link)
+    sign_in(visitor, secret.text)
+    visitor.locator("h1", has_text="measured at home").wait_for()
+    visitor.goto("/projects/phones")
+    assert visitor.locator("#runs tbody tr").count() == 1
+    assert team[0].row(run).author == "ann"
+
+
+def test_any_number_of_tabs_is_live(page):
+    tabs = [page, *(page.context.new_page() for _ in range(7))]
+    for tab in tabs:  # a browser keeps six connections to a hub
+        tab.goto("/live")
+        tab.locator("#state", has_text="live").wait_for()
+
+
 def bar(page, index, count):
     """The middle of a layer's bar."""
     box = page.locator("#layer-chart canvas").bounding_box()
@@ -87,6 +165,7 @@ def test_hover_tells_the_layer_and_a_click_shows_its_row(page, here):
     assert name in row.inner_text()
     grid, box = page.locator("#layer-table").bounding_box(), row.bounding_box()
     assert grid["y"] <= box["y"] <= grid["y"] + grid["height"]
+    assert 0 <= box["y"] <= 900 - box["height"]  # also on the screen
 
 
 def test_a_row_highlights_its_bar(page, here):
@@ -98,6 +177,20 @@ def test_a_row_highlights_its_bar(page, here):
     page.locator('.grid-row.chosen[data-index="5"]').wait_for()
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert page.locator("#layer-chart canvas").screenshot() != before
+
+
+@CHARTS
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_load_test_draws_its_levels_and_requests(page, here, width):
+    run = here[0].add(sweep_profile(), name="load")
+    page.set_viewport_size({"width": width, "height": 6000})  # everything is in view, so everything is drawn
+    page.goto(f"/runs/{run}")
+    page.locator("#load-findings", has_text="The highest load within").wait_for()
+    count = page.locator("[data-chart]").count()
+    assert count >= 10
+    page.locator("[data-drawn]").nth(count - 1).wait_for()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("#levels-panel tbody tr").count() == 4
 
 
 def test_five_thousand_layers_scroll_sort_and_are_found(page, here):
@@ -137,6 +230,12 @@ def test_the_kinds_are_counted_by_time_or_by_number(page, here):
     counts = page.locator("#kinds .row .number:nth-child(3)").all_inner_texts()
     assert [int(text) for text in counts] == [10, 10, 10, 10]
     assert page.locator('#units .row[data-name="gpu"]').inner_text().startswith("gpu · 30 ops")
+    page.locator('#units .row[data-name="gpu"]').click()
+    page.locator("#layer-count", has_text="30 of 40 layers: gpu").wait_for()
+    page.locator('#kind-donut path[data-name="linear"]').click()
+    page.locator("#layer-count", has_text="10 of 40 layers: linear, gpu").wait_for()
+    page.locator('#kinds .row[data-name="linear"]').click()  # once more: off
+    page.locator("#layer-count", has_text="30 of 40 layers: gpu").wait_for()
 
 
 def test_phases_are_stacked_or_shown_alone(page, here):
@@ -152,6 +251,25 @@ def test_phases_are_stacked_or_shown_alone(page, here):
     assert "+3 %" in grown  # attention, from the first token to the last
     assert "985 µs" in grown
     assert page.locator('.grid-row[data-index="0"]').inner_text().count("–") >= 1
+
+
+@CHARTS
+@pytest.mark.parametrize("width", [1280, 390])
+def test_every_chart_is_there_to_be_printed_and_can_be_read(browser, here, width):
+    run = here[0].add(network(40))
+    context = browser.new_context(viewport={"width": width, "height": 800}, base_url=here[1], color_scheme="dark")
+    page = context.new_page()
+    page.goto(f"/runs/{run}")
+    page.wait_for_function("() => document.querySelectorAll('[data-chart]').length === "
+                           "document.querySelectorAll('[data-chart][data-drawn]').length", timeout=60_000)  # fmt: skip
+    sizes = page.evaluate("""() => [...document.querySelectorAll('[data-chart^=roofline] svg text')].map((text) =>
+        parseFloat(getComputedStyle(text).fontSize) * Math.hypot(text.getScreenCTM().a, text.getScreenCTM().b))""")
+    assert min(sizes) >= 10.99
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.emulate_media(media="print")
+    assert page.locator(".top").is_hidden()
+    assert len(page.pdf()) > 20_000
+    context.close()
 
 
 @CHARTS
@@ -183,7 +301,56 @@ def test_two_runs_are_chosen_and_compared(page, here):
         box.check()
     page.locator("#compare", has_text="Compare 2").click()
     page.wait_for_url("**/compare?*")
-    assert page.locator(".verdict").inner_text() == "slower"
+    assert page.locator("#matrix td.main .verdict").inner_text() == "slower"  # the oldest is the baseline
+    page.locator("#swap").click()
+    page.locator("#matrix td.main .verdict", has_text="faster").wait_for()
+
+
+def test_a_run_is_renamed_tagged_noted_moved_and_deleted_on_its_page(page, here):
+    run = here[0].add(network(12), "hands", name="typo")
+    page.goto(f"/runs/{run}")
+    page.locator("#change").click()
+    for name, text in (
+        ("name", "mended"),
+        ("tags", "good nightly"),
+        ("project", "other hands"),
+        ("note", "as shipped"),
+    ):
+        page.locator(f'#edit [name="{name}"]').fill(text)
+    page.locator("#edit button[type=submit]").click()
+    page.locator("h1", has_text="mended").wait_for()
+    assert page.locator(".note-text").inner_text() == "as shipped"
+    row = here[0].row(run)
+    assert (row.name, row.tags, row.project, row.note) == ("mended", ("good", "nightly"), "other hands", "as shipped")
+    page.locator("#change").click()
+    page.locator("#edit-delete").click()
+    assert here[0].row(run).id == run  # it asks first
+    page.locator("#edit-delete").click()
+    page.wait_for_url(re.compile("/$"))
+    assert here[0].count(Filter(project="other hands")) == 0
+
+
+def test_filters_add_up_and_columns_are_chosen_in_the_address(page, here):
+    for number, threads in enumerate((1, 2)):
+        made = network(12, name=f"model-{threads}")
+        environment = replace(made.environment, threads=threads, disturbed=False)
+        here[0].add(replace(made, environment=environment), "adding up", name=f"run {number}", tags=["a", "b"])
+    page.goto("/projects/adding%20up?sort=name")
+    page.locator("#runs .chip", has_text="a").first.click()
+    page.locator("#runs a", has_text="model-2").click()
+    chips = page.locator(".chip.on")
+    assert [text.split(" ×")[0] for text in chips.all_inner_texts()] == ["model model-2", "tag a"]
+    assert "sort=name" in page.url
+    assert page.locator("#runs tbody tr").count() == 1
+    page.locator("#columns summary").click()
+    page.locator('#columns input[value="threads"]').check()
+    assert page.locator('#runs td[data-column="threads"]').inner_text() == "2"
+    address = page.url
+    page.evaluate("localStorage.clear()")
+    page.goto(address)  # as somebody else opens it
+    assert page.locator('#runs th[data-column="threads"]').is_visible()
+    chips.first.click()
+    assert page.locator("#runs tbody tr").count() == 2
 
 
 def test_a_prediction_follows_its_sliders(page):
@@ -191,11 +358,23 @@ def test_a_prediction_follows_its_sliders(page):
     card = page.locator('.answer[data-device="nvidia-t4"]')
     card.wait_for()
     first = card.locator("dd").first.inner_text()
-    page.locator("#prompt").fill(str(int(page.locator("#prompt").input_value()) + 6))
+    page.locator("#prompt").fill("48")
     page.wait_for_function("text => document.querySelector('.answer:not(.stale) dd')?.textContent !== text", arg=first)
     page.locator("#device").fill("nvidia-l4")
     page.locator('.answer[data-device="nvidia-l4"]').wait_for()
     assert "on=nvidia-l4" in page.url
+    assert "prompt=48" in page.url
+    page.goto(page.url)
+    card.wait_for()
+    assert page.locator("#prompt").input_value() == "48"  # and not the slider's nearest
+    assert page.locator("#image").is_hidden()
+    page.locator("#weights").select_option("q4_k")
+    engines = "[...document.querySelectorAll('#runtime option')].map(each => each.value)"
+    page.wait_for_function(f"() => {engines}.includes('llamacpp') && !{engines}.includes('torch-compile')")
+    page.goto("/predict?model=resnet50&on=nvidia-t4")
+    card.wait_for()
+    assert page.locator("#prompt").is_hidden()
+    assert page.locator("#image").input_value() == "224"
 
 
 def test_a_sweep_draws_its_front(page):
@@ -204,6 +383,16 @@ def test_a_sweep_draws_its_front(page):
     page.locator("#x").select_option("latency_s")
     page.locator("#y").select_option("peak_memory_bytes")
     page.locator("#front tbody tr").first.wait_for()
+
+
+def test_the_atlas_shows_published_times_and_predicts_them(page):
+    page.goto("/atlas?model=resnet101&device=nvidia-rtx-4090")
+    page.locator("#told", has_text="20 measurements, forward").wait_for()
+    assert page.locator("#list tbody tr").count() == 20
+    assert page.locator("#list a").first.get_attribute("href").startswith("https://github.com/huggingface/")
+    page.locator("#predict").check()
+    page.locator("#told", has_text="median error").wait_for(timeout=60_000)
+    assert "Predicted" in page.locator("#list thead").inner_text()
 
 
 def test_a_formula_is_calculated_as_one_types(page):
@@ -343,6 +532,7 @@ def test_no_page_is_wider_than_the_screen(browser, here, width):
         "/sweep",
         "/compare",
         "/live",
+        "/atlas?model=resnet101",
         "/devices/nvidia-h200",
         *(f"/catalog/{name}" for name in TABLES),
         "/catalog/instances/azure-nc-a100-v4",

@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+import sys
 
 import click
 import pytest
 
 from inferometer.cli import COMMANDS
+from inferometer.cli.options import command_line
 from inferometer.cli.run import run as run_command
 from inferometer.cli.storing import print_run_link, recording_from, storing_options
 from inferometer.core.codec import decode
@@ -51,7 +53,8 @@ def ids(place):
 
 
 @pytest.mark.parametrize("words", [["runs"], ["runs", "list"], ["projects"], ["projects", "list"]])
-def test_an_empty_store_teaches(say, words):
+def test_an_empty_store_teaches(say, words, place):
+    open_store(place).close()
     code, out, err = say(*words)
     assert (code, out) == (0, "")
     assert "yet" in err
@@ -206,6 +209,31 @@ def test_projects_are_made_named_and_deleted(say, ids):
 def test_the_store_may_be_named_before_the_subcommand(say, ids, place, capsys):
     assert run_command(["runs", "--store", str(place), "show", "first"]) == 0
     assert "resnet50" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["runs"], ["runs", "show", "last"], ["compare", "a", "b"], ["hub", "--port", "0"]])
+def test_a_typing_error_makes_no_store(say, place, words):
+    code, out, err = say(*words)
+    assert (code, out) == (2, "")
+    assert f"There is no store {place}." in err
+    assert not place.parent.exists()
+
+
+@pytest.mark.parametrize("place", ["postgresql:/ann:p@ss/w0rd@box/runs", "postgresql://ann:p@ss/w0rd@box:x/runs",
+                                   "mysql://ann:p@ss/w0rd@box/runs?password=w0rd"])  # fmt: skip
+def test_a_password_is_never_printed(say, place, tmp_path):
+    code, out, err = say("runs", store=place)
+    assert (code, out) == (2, "")
+    assert "ann" in err
+    assert "w0rd" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_that_is_kept_has_no_secrets(monkeypatch):
+    typed = "inferometer bench --store postgresql://ann:p@ss@box/runs --token ifm_1 --token=ifm_2 -- curl http://a:b@c"
+    monkeypatch.setattr(sys, "argv", typed.split())
+    kept = command_line()
+    assert "--store 'postgresql://ann:***@box/runs' --token '***' '--token=***' -- curl 'http://a:***@c'" in kept
 
 
 def test_a_store_that_cannot_be_opened_is_told(say, place):

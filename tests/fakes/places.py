@@ -3,6 +3,7 @@
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from fakes.adb_server import SERIAL, AdbServerFake
+from fakes.fleet_processes import agent_process, hub_process
 from fakes.sshd import WHY_NOT, start_sshd
 from inferometer.bench.plan import Plan
 from inferometer.importers.detect import import_file
@@ -151,4 +153,27 @@ def adb(tmp_path_factory):
         server.stop()
 
 
-PLACES = {"local": local, "ssh": ssh, "bundle": bundle, "adb": adb}
+class GivenHub(GivenPlace):
+    def left(self, handle) -> list[str]:  # noqa: ARG002 - it is the only one
+        """The agent clears up after it has brought the result, and the hub may say so a moment before that."""
+        for _ in range(50):
+            left = [path.name for path in (self.root / "jobs").glob("*")]
+            if not left:
+                break
+            time.sleep(0.1)
+        return left
+
+
+@contextmanager
+def hub(tmp_path_factory):
+    """A real hub and a real agent, each a process of its own."""
+    root, folder = tmp_path_factory.mktemp("device"), tmp_path_factory.mktemp("hub")
+    with (
+        hub_process(folder) as address,
+        agent_process(address, "box", root),
+        resolve(f"hub:box?url={address}") as place,
+    ):
+        yield GivenHub(place, root)
+
+
+PLACES = {"local": local, "ssh": ssh, "bundle": bundle, "adb": adb, "hub": hub}

@@ -45,7 +45,7 @@ def test_a_third_partys_runtime_is_listed_after_ours(site):
     install(site, "abacus-runtime", GOOD, "abacus = {module}:runtime")
     names = [plugin.name for plugin in plugins.listed("inferometer.runtimes")]
     assert names[-1] == "abacus"
-    assert {*names[:-1], "ideal"} == set(rows_of("engines").by_name)
+    assert {*names[:-1]} < set(rows_of("engines").by_name)  # some are predicted only
     assert plugins.load("inferometer.runtimes", "abacus").probe() == Ready(version="3")
 
 

@@ -92,6 +92,7 @@ def test_listing_runtimes_imports_no_engine():
 EDGES = {
     "hub": {"fastapi"},
     "providers/ssh": {"asyncssh"},
+    "readers/zoo": {"torch"},  # recording and sketches, which only the building of the archive imports
     "store": {"sqlalchemy"},
     "runtimes/onnxruntime": {"onnxruntime"},
     "runtimes/openvino": {"openvino"},

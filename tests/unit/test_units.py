@@ -1,7 +1,7 @@
 import pytest
 
 from inferometer.errors import UnitError
-from inferometer.units import format_quantity, parse_quantity, parse_unit
+from inferometer.units import format_duration, format_quantity, parse_quantity, parse_unit
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,12 @@ def test_a_number_is_written_with_the_prefix_that_fits(value, unit, text):
 def test_binary_and_decimal_prefixes_are_told_apart():
     assert parse_unit("GiB").factor == 2**30
     assert parse_unit("GB").factor == 10**9
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.35, "350 ms"), (9.0, "9 s"), (100.0, "100 s"), (150.0, "2 min"), (5400.0, "90 min"), (12_600.0, "3.5 h"),
+     (400_000.0, "5 days")],
+)  # fmt: skip
+def test_a_duration_is_said_as_people_do(seconds, text):
+    assert format_duration(seconds) == text

@@ -97,7 +97,7 @@ def test_a_what_if_on_this_machine_is_answered_with_its_roof():
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"context": 200_000}, "window"),
+        ({"context": 200_000, "runtime": "torch-compile"}, "window"),
         ({"batch": 0}, "batch"),
         ({"tp": 3}, "does not divide"),
         ({"weights": "fp17"}, "fp17"),

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from inferometer.bench.figures import LATENCY, Figure, Key, op_times, phase_times, scalars
+from inferometer.bench.figures import LATENCY, Figure, Key, op_times, phase_times, scalars, served_times
 from inferometer.bench.measurement import TOOL, turns_of
 from inferometer.bench.ranks import holm
 from inferometer.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
@@ -92,7 +92,9 @@ def compare(
         predictions=a.kind == b.kind == "predicted",
         disturbed=_disturbance(a.environment, names[0]) or _disturbance(b.environment, names[1]),
     )
-    times = _judged(phase_times(a), phase_times(b), terms)
+    # Loads are compared with their equals: a sweep's headline may be another level on either side.
+    is_served = bool(served_times(a).keys() & served_times(b).keys())
+    times = _judged(*((served_times(a), served_times(b)) if is_served else (phase_times(a), phase_times(b))), terms)
     if not times:
         times = [Metric(name=LATENCY, verdict="undecided", reason="the two have no phase in common")]
     known = {metric.name for metric in times}

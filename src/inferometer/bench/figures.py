@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 
+from inferometer.core import statistics
 from inferometer.core.profile import OpTime, Phase, Profile
 
 LATENCY = "latency"
 _LATENCY_PHASES = ("forward", "run")
+_SERVED = ("e2e", "ttft", "tpot")
 
 Key = tuple[str | None, str]  # phase, where it is an op's, and name
 
@@ -36,6 +38,25 @@ def phase_times(profile: Profile) -> dict[Key, Figure]:
     for phase in profile.phases:
         is_latency = phase.name in _LATENCY_PHASES and profile.summary.latency_s is not None
         times[None, LATENCY if is_latency else phase.name] = Figure.of(phase)
+    return times
+
+
+def served_times(profile: Profile) -> dict[Key, Figure]:
+    """Of a service under load, by level: `e2e at 4/s`, `ttft at 4/s`, `tpot at 4/s`; the headline level first."""
+    served = profile.served
+    if served is None:
+        return {}
+    from inferometer.traffic.figures import figures_of, median_of, times_of  # noqa: PLC0415 - numpy, for these alone
+
+    times: dict[Key, Figure] = {}
+    for level in sorted(served.levels, key=lambda level: level is not served.levels[served.headline]):
+        figures = figures_of(level)
+        for metric in _SERVED:
+            samples = times_of(level, metric)
+            stated = median_of(getattr(figures, f"{metric}_s"))
+            if samples or stated is not None:
+                value = statistics.median(samples) if samples else stated or 0.0
+                times[None, f"{metric} at {level.name}"] = Figure(value=value, samples=samples or None)
     return times
 
 

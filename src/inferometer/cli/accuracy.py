@@ -33,6 +33,13 @@ _GROUPS = {
     "op": ("longest op", "runtime", "how"),
 }
 _DEVICES = ("unit", "device", "how")
+_REASONS = 25  # why rows are not predicted, that are listed
+_PUBLISHED = (
+    "What others published, predicted without the device, without the model, or with the device calibrated from ten of "
+    "its models (timm: twenty). A model that was measured elsewhere is predicted with what it took there over what its "
+    "work says. The width of each interval comes from the other half of the models. *Roofline* is the median error of "
+    "every op at the longer of its two peaks."
+)
 
 
 @click.command("accuracy")
@@ -40,8 +47,15 @@ _DEVICES = ("unit", "device", "how")
 @click.option("--runtime", metavar="NAME", help="Only cases of this runtime.")
 @click.option("--by", type=click.Choice(tuple(_GROUPS)), default="phase", help="How to group the cases.")
 @click.option("--priors", is_flag=True, help="Use no calibrations: datasheets and class priors alone.")
-@click.option("--left-out", is_flag=True, help="Like --priors, with each device left out of the priors in turn.")
+@click.option("--left-out", is_flag=True, help="Like --priors, corrected by what other devices' cases are off by.")
 @click.option("--peers", is_flag=True, help="Show the errors of other tools on the same cases.")
+@click.option("--published", is_flag=True, help="What others measured, each device and model left out of the fit.")
+@click.option(
+    "--atlas",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Judge a table of published measurements (.csv, .csv.gz).",
+)
 @click.option("--aims", is_flag=True, help="Show the accuracy aimed for, and whether it is reached.")
 @click.option(
     "--cases", "folder", type=click.Path(path_type=Path), metavar="FOLDER", help="Your own cases (JSON lines)."
@@ -55,6 +69,8 @@ def command(
     priors: bool,
     left_out: bool,
     peers: bool,
+    published: bool,
+    atlas: Path | None,
     aims: bool,
     folder: Path | None,
     chart: Path | None,
@@ -67,9 +83,14 @@ def command(
     inferometer accuracy --runtime torch-compile --by model --chart accuracy.svg
     inferometer accuracy --priors
     inferometer accuracy --left-out
+    inferometer accuracy --published
+    inferometer accuracy --atlas qai_hub_perf.csv.gz
 
     A case that a calibration was fitted to is predicted with one fitted again without its model.
     """
+    if published or atlas is not None:
+        _print_published(atlas, form)
+        return
     from inferometer.accuracy.cases import CASES, read_cases, read_peers
     from inferometer.accuracy.judge import by_group, judge_cases, peer_errors
     from inferometer.accuracy.left_out import device_errors, leave_devices_out, unseen
@@ -104,10 +125,33 @@ def command(
         _save_chart(judged, chart)
 
 
+def _print_published(atlas: Path | None, form: str) -> None:
+    from inferometer.accuracy.published import left_out_results
+    from inferometer.report.accuracy import published_table
+
+    text = form in {"table", "md"}
+    if atlas is None:
+        print_table(published_table(left_out_results(), text=text), form)
+        return
+    from inferometer.atlas.reading import read_atlas
+    from inferometer.calibrate.priors.judged import judge_rows
+
+    reading = read_atlas(atlas)
+    judged = judge_rows(reading.table.rows())
+    if judged.groups or form != "table":
+        print_table(published_table(judged.groups, text=text), form)
+    asked = judged.rows - sum(judged.left.values())
+    aside = f", {len(reading.set_aside)} lines set aside" if reading.set_aside else ""
+    say(f"{judged.rows} rows of {atlas.name}{aside}: {asked} predicted, {judged.rows - asked} not:")
+    for reason, rows in sorted(judged.left.items(), key=lambda each: -each[1])[:_REASONS]:
+        say(f"  {rows:5}  {reason}")
+
+
 def page() -> str:
     """docs/accuracy.md: every shipped case, with the shipped calibrations and with priors alone."""
     from inferometer.accuracy.page import accuracy_findings
-    from inferometer.report.accuracy import accuracy_page, peer_table, standing_table, target_table
+    from inferometer.accuracy.published import left_out_results
+    from inferometer.report.accuracy import accuracy_page, peer_table, published_table, standing_table, target_table
 
     evaluation = accuracy_findings()
     return accuracy_page(
@@ -118,6 +162,7 @@ def page() -> str:
             ("By the kind of op that is longest", "", standing_table(evaluation.by_op, _GROUPS["op"])),
             ("Datasheets and priors alone", _ALONE, standing_table(evaluation.priors_by_phase, _GROUPS["phase"])),
             ("Devices left out", _LEFT_OUT, standing_table(evaluation.devices_left_out, _DEVICES)),
+            ("Published measurements", _PUBLISHED, published_table(left_out_results())),
             ("Other tools", _PEERS, peer_table(evaluation.peers)),
         ]
     )

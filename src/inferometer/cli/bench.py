@@ -1,15 +1,23 @@
 """`inferometer bench`."""
 
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
-from inferometer.cli.elsewhere import PLACES, hand_over, outcome_from, require_place, run_elsewhere, waits
-from inferometer.cli.options import format_option, percentile_option, print_card, print_profiles, say
+from inferometer.cli.elsewhere import (
+    PLACES,
+    for_hub,
+    hand_over,
+    keeps_runs,
+    outcome_from,
+    require_place,
+    run_elsewhere,
+    waits,
+)
+from inferometer.cli.options import command_line, format_option, percentile_option, print_card, print_profiles, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
@@ -181,7 +189,7 @@ def _model_request(model: str, runtime: str | None, plan: "Plan", *, guarded: bo
     from inferometer.measure.run import MeasureRequest
 
     limits = ChildLimits(silence_s=plan.timeout_s or ChildLimits().silence_s, memory_bytes=plan.memory_bytes)
-    line = shlex.join(["inferometer", *sys.argv[1:]])
+    line = command_line()
     return MeasureRequest(
         model=model, runtime=runtime, plan=plan, limits=limits, seed=plan.seed, shape=False, guarded=guarded,
         strict=strict, command=line,
@@ -202,13 +210,14 @@ def _bench_model(
     from inferometer.providers.requests import Judging, pack_measurement
 
     require_place(place)
+    place = for_hub(place, options["project"], options["name"], options["tags"])
     if output is not None:
         require_room(output)
     work = pack_measurement("bench", asked, Judging(predict=False))
     if waits(place):
         hand_over(place, work)
         return
-    recorder = recording_from(options, kind="bench", model=asked.model)
+    recorder = recording_from(options, kind="bench", enabled=not keeps_runs(place), model=asked.model)
     with recorder:
         with progress_recorder(recorder) as progress:
             result = run_elsewhere(place, work, progress)

@@ -1,7 +1,5 @@
 """`inferometer bundle`."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -9,7 +7,7 @@ import click
 
 from inferometer.cli.elsewhere import outcome_from, say_how_to_carry
 from inferometer.cli.measuring import MeasuringOptions, measurement_from, measuring_options, record, require_complete
-from inferometer.cli.options import format_option
+from inferometer.cli.options import command_line, format_option
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.storing import StoringOptions, print_run_link, recording_from, storing_options
 from inferometer.cli.subcommands import ListingGroup
@@ -65,7 +63,7 @@ def create(
     from inferometer.providers.bundle import BundlePlace
     from inferometer.providers.requests import Judging, pack_measurement
 
-    line = shlex.join(["inferometer", *sys.argv[1:]])
+    line = command_line()
     asked = measurement_from(model, options, command=line, words=words)
     work = pack_measurement("profile", asked, Judging(predict=predict, against=reference))
     BundlePlace(out, target=target, leave=leave).submit(work.job, work.files)

@@ -1,29 +1,34 @@
 """`inferometer calibrate`."""
 
-import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from inferometer.cli.elsewhere import hand_over, place_option, require_answer, require_place, run_elsewhere, waits
-from inferometer.cli.options import format_option, print_document, print_table, say
+from inferometer.cli.options import command_line, format_option, print_document, print_table, say
 from inferometer.cli.outputs import OutputFile
 from inferometer.cli.progress import progress_line, step_text
 from inferometer.errors import DomainError, InferometerError
 from inferometer.units import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from inferometer.atlas.measurement import SetAside
     from inferometer.calibrate.job import CalibrationResult, Job
     from inferometer.core.calibration import Calibration
     from inferometer.core.job import JobResult
     from inferometer.providers.requests import PackedJob
 
+_SHOWN = 8  # rows or reasons that are told one by one
 _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU, q8_0 for llamacpp, else f32]"
 
 
 @click.command("calibrate")
+@click.option(
+    "--from", "source", metavar="FILE|atlas", help="Fit published times of whole models instead of measuring."
+)
 @click.option("--runtime", metavar="NAME", help="The engine.  [default: torch-compile on a GPU, else onnxruntime]")
 @click.option("--budget", default="120s", metavar="TIME", help="How long to measure.")
 @click.option(
@@ -43,6 +48,7 @@ _FORMAT = "Number format; for llamacpp, of the weights.  [default: bf16 on a GPU
 @click.option("--resume/--fresh", default=True, help="Continue an earlier run, or measure everything again.")
 @format_option
 def command(
+    source: str | None,
     runtime: str | None,
     budget: str,
     device_name: str,
@@ -62,13 +68,21 @@ def command(
     inferometer calibrate --runtime onnxruntime --budget 120s
     inferometer calibrate --runtime llamacpp --dtype q4_0
     inferometer calibrate --runtime torch-compile --budget 4min --out gpu.json
+    inferometer calibrate --from atlas --device qualcomm-snapdragon-8-elite-npu --runtime qnn
+    inferometer calibrate --from phone.csv --device my-phone --runtime litert --dtype i8
 
     It measures ops and small models through the engine itself, the least certain first, until the budget is spent.
     It starts from the calibration that the device has, if there is one, and corrects it by what it measures. Ctrl-C
     keeps what was measured; the next run continues from there.
+
+    With --from nothing is measured: times that others published, in a CSV file of a form that `inferometer atlas add`
+    reads or in the atlas, are fitted for a device that is not at hand. Three models are needed, ten make it good.
     """
     from inferometer.asking.files import own_folder
 
+    if source is not None:
+        _calibrate_from(source, device_name, runtime, dtype, out, form)
+        return
     if place is not None:
         if folder is not None:
             raise DomainError("--folder is for a calibration here: elsewhere the device keeps its own journals.")
@@ -100,11 +114,44 @@ def command(
         _print_calibration(result.calibration, result.path, form)
 
 
+def _calibrate_from(
+    source: str, device: str, runtime: str | None, dtype: str | None, out: Path | None, form: str
+) -> None:
+    from inferometer.core.device import is_local
+    from inferometer.verbs.calibrating import calibrate_from, save_fit
+
+    if is_local(device) or runtime is None:
+        raise DomainError(
+            "--from fits a device of the catalog with an engine: name both.",
+            remedy="inferometer calibrate --from atlas --device NAME --runtime NAME",
+        )
+    fit = calibrate_from(source, device=device, runtime=runtime, dtype=dtype)
+    path = save_fit(fit, out)
+    _say_set_aside(fit.set_aside)
+    for reason, rows in fit.left.most_common(_SHOWN):
+        say(f"Not used: {counted(rows, 'row')}: {reason}")
+    models, made = len(fit.calibration.fitted_on), fit.calibration
+    say(
+        f"{counted(fit.rows, 'published step')} of {counted(models, 'model')} fitted in {made.dtype}; each model left "
+        f"out, the median error is {fit.median_error:.1%}."
+    )
+    say(f"Saved {path}. `inferometer predict --on {made.device} --runtime {made.runtime}` will use it.")
+    _print_calibration(made, path, form)
+
+
+def _say_set_aside(lines: "Sequence[SetAside]") -> None:
+    if not lines:
+        return
+    say(f"Set aside {counted(len(lines), 'row')}:")
+    for line in lines[:_SHOWN]:
+        say(f"  {line.file}, line {line.line}: {line.reason}")
+
+
 def _packed(runtime: str | None, budget: str, **asked: Any) -> "PackedJob":
     from inferometer.providers.requests import Calibrating, pack_calibration
     from inferometer.units import parse_quantity
 
-    line = shlex.join(["inferometer", *sys.argv[1:]])
+    line = command_line()
     return pack_calibration(runtime, Calibrating(budget_s=parse_quantity(budget, "s"), **asked), command=line)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from inferometer.measure.outcome import MeasuredOutcome
     from inferometer.providers.requests import PackedJob
 
-PLACES = "ssh://USER@HOST, adb:SERIAL, bundle:FILE.zip or local"
+PLACES = "ssh://USER@HOST, hub:NAME, adb:SERIAL, bundle:FILE.zip or local"
 
 
 def place_option(function: click.decorators.FC) -> click.decorators.FC:
@@ -47,12 +47,28 @@ def require_place(place: str) -> None:
     from inferometer.providers.base import is_place
 
     if not is_place(place):
-        raise UnknownNameError("place", place, ("local", "ssh", "adb", "bundle"), listing=f"There is {PLACES}.")
+        raise UnknownNameError("place", place, ("local", "ssh", "hub", "adb", "bundle"), listing=f"There is {PLACES}.")
 
 
 def waits(place: str) -> bool:
     """Whether somebody has to carry the job there: then there is no result, and no run to record."""
     return place.startswith("bundle:")
+
+
+def keeps_runs(place: str | None) -> bool:
+    """Whether the run is stored there: a hub keeps what its devices measure, and one run is enough."""
+    return place is not None and place.startswith("hub:")
+
+
+def for_hub(place: str, project: str, name: str | None, tags: tuple[str, ...]) -> str:
+    """The address with what the run is to be called and where it belongs, if the hub stores it."""
+    if not keeps_runs(place):
+        return place
+    from urllib.parse import quote, urlencode
+
+    given = {"project": project if project != "default" else None, "name": name, "tags": ",".join(tags) or None}
+    more = urlencode({key: value for key, value in given.items() if value is not None}, quote_via=quote)
+    return place + (f"{'&' if '?' in place else '?'}{more}" if more else "")
 
 
 def run_elsewhere(place: str, work: PackedJob, progress: Callable[[Step], None] | None = None) -> JobResult | None:

@@ -43,7 +43,9 @@ def command(run: str, out: Path, chart: str | None, store: str | None) -> None:
 
     RUN is a run as `inferometer runs` lists it, or the file of a saved profile. trace.json, or any name that ends with
     .trace.json, is a trace for Perfetto and Chrome; any other .json is the profile. Charts: layers, kinds, kinds-count,
-    units, units-count, roofline, histogram, tokens, memory.
+    units, units-count, roofline, histogram, tokens, memory; of a load test ttft-load, tpot-load, e2e-load,
+    throughput-load, timeline, in-flight, ttft-histogram, tpot-histogram, e2e-histogram, gap-histogram. The .csv of a
+    load test has a row a request.
     """
     from inferometer.hub.downloads import exported_chart, exported_run
     from inferometer.hub.serving import require_web

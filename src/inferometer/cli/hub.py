@@ -1,7 +1,8 @@
 """`inferometer hub`."""
 
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,7 +13,7 @@ from inferometer.cli.subcommands import ListingGroup
 if TYPE_CHECKING:
     from inferometer.store.values import Token
 
-_SCOPES = ("read", "write", "admin")
+_SCOPES = ("read", "write", "admin", "agent")
 
 
 @click.group("hub", cls=ListingGroup, invoke_without_command=True)
@@ -21,7 +22,21 @@ _SCOPES = ("read", "write", "admin")
 )
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Address to listen on.")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another name the hub is reached by.")
+@click.option(
+    "--url", metavar="URL", help="Address that others open the hub by; links have it.  [default: INFEROMETER_URL]"
+)
 @click.option("--require-token", is_flag=True, help="Require a token on this machine too, for use behind a proxy.")
+@click.option(
+    "--behind-proxy",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address of a proxy that is trusted to say who asks (X-Forwarded-For).",
+)
+@click.option(
+    "--cert", type=click.Path(path_type=Path), metavar="FILE", help="Certificate, to speak https; with --key."
+)
+@click.option("--key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key.")
 @click.option("--open", "opened", is_flag=True, help="Open the hub in a browser.")
 @click.option("--show", "run", metavar="RUN", help="Open the page of this run: an id, a name, or last.")
 @store_option
@@ -32,7 +47,11 @@ def command(
     port: int,
     host: str,
     names: tuple[str, ...],
+    url: str | None,
     require_token: bool,
+    proxies: tuple[str, ...],
+    cert: Path | None,
+    key: Path | None,
     opened: bool,
     run: str | None,
     store: str | None,
@@ -51,17 +70,23 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    from inferometer.hub.serving import listen, require_tokens, require_web, serve
+    from inferometer.hub.serving import listen, require_certificate, require_tokens, require_web, serve
 
     require_web()
     from inferometer.hub.rules import Rules, bracketed, is_loopback
+    from inferometer.settings import value_of
 
     with open_chosen(store) as runs, listen(host, port) as listening:
         actual_port = listening.getsockname()[1]  # differs from --port 0
-        rules = Rules(host=host, port=actual_port, names=names, tokens=require_token or not is_loopback(host))
+        tokens = require_token or not is_loopback(host)
+        rules = Rules(
+            host=host, port=actual_port, names=names, tokens=tokens, proxies=proxies, certificate=cert, key=key,
+            url=url or value_of("INFEROMETER_URL"),
+        )  # fmt: skip
+        require_certificate(rules)
         require_tokens(runs, rules)
         shown = "127.0.0.1" if rules.everywhere else host
-        link = f"http://{bracketed(shown)}:{actual_port}/"
+        link = f"{'http' if cert is None else 'https'}://{bracketed(shown)}:{actual_port}/"
         page = link if run is None else f"{link}runs/{runs.resolve(run)}"
 
         def ready() -> None:
@@ -84,18 +109,25 @@ def token_group() -> None:
 @click.option("--name", default="token", help="What the token is for.")
 @click.option("--scope", "scopes", multiple=True, type=click.Choice(_SCOPES), help="May be repeated.  [default: read]")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days until it expires.  [default: never]")
+@click.option("--project", metavar="NAME", help="For an agent: it gets the jobs of this project only.")
 @store_option
-def create(user: str, name: str, scopes: tuple[str, ...], days: float | None, store: str | None) -> None:
+def create(
+    user: str, name: str, scopes: tuple[str, ...], days: float | None, project: str | None, store: str | None
+) -> None:
     """Create a token for a user.
 
     The user is created too if new. The token is printed once and stored nowhere.
     """
-    with open_chosen(store) as opened:
+    with open_chosen(store, create=True) as opened:
         if user not in {known.name for known in opened.users()}:
             opened.create_user(user)
+        if project is not None and project not in {known.name for known in opened.projects()}:
+            opened.create_project(project)
         lasts_s = None if days is None else days * 86400
-        secret = opened.create_token(user, name=name, scopes=scopes or ("read",), lasts_s=lasts_s)  # type: ignore[arg-type] # click checked them
-    say(f"Token {secret.token.id} of {user}, for {', '.join(secret.token.scopes)}. It will not be shown again:")
+        held: Any = scopes or ("read",)  # click checked them
+        secret = opened.create_token(user, name=name, scopes=held, lasts_s=lasts_s, project=project)
+    limits = "" if project is None else f" in project {project}"
+    say(f"Token {secret.token.id} of {user}, for {', '.join(secret.token.scopes)}{limits}. It will not be shown again:")
     click.echo(secret.text)
 
 
@@ -103,10 +135,10 @@ def create(user: str, name: str, scopes: tuple[str, ...], days: float | None, st
 @store_option
 @format_option
 def list_(store: str | None, form: str) -> None:
-    """List tokens: user, name, scopes and state, never the token itself."""
+    """List tokens: user, name, scopes, state, when each expires and was last used; never the token itself."""
     from dataclasses import asdict
 
-    from inferometer.report.table import ReportTable, columns
+    from inferometer.report.table import Column, ReportTable, columns
 
     with open_chosen(store) as opened:
         tokens = opened.tokens()
@@ -115,16 +147,21 @@ def list_(store: str | None, form: str) -> None:
         return
     rows = tuple(
         {"id": token.id, "user": token.user, "name": token.name, "scopes": ", ".join(token.scopes),
-         "state": _token_state(token)}
+         "state": _token_state(token), "expires": _day(token.expires) or "never", "used": _day(token.used)}
         for token in tokens
     )  # fmt: skip
-    print_table(ReportTable(columns=columns("id", "user", "name", "scopes", "state"), rows=rows), form)
+    shown = columns("id", "user", "name", "scopes", "state", "expires", Column(key="used", heading="last used"))
+    print_table(ReportTable(columns=shown, rows=rows), form)
+
+
+def _day(seconds: float | None) -> str | None:
+    return None if seconds is None else time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def _token_state(token: "Token") -> str:
     if token.revoked is not None:
         return "revoked"
-    return "valid" if token.expires is None or token.expires > time.time() else "expired"
+    return "valid" if token.holds(time.time()) else "expired"
 
 
 @token_group.command("revoke")

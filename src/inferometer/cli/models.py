@@ -24,18 +24,28 @@ def command(context: click.Context, where: tuple[str, ...], form: str) -> None:
     \b
     inferometer models --where family=llama
     inferometer models --where "parameters<=2e9"
+    inferometer models --where family=timm
     inferometer models show llama-3.2-1b
+
+    The catalog's models are listed, and with --where family=timm (torchvision, ncnn, openvino) the networks of that
+    package, or of that benchmark, whose graphs come with Inferometer: `timm:resnet50`. Other networks of timm and
+    torchvision, and other sizes of image, need the package itself.
 
     Fields for --where: name, title, family, year, parameters, active, context, layers, hidden.
     """
     if context.invoked_subcommand is not None:
         return
     from inferometer.catalog import models
+    from inferometer.catalog.networks import PREFIXES
     from inferometer.catalog.where import matching
+    from inferometer.readers.zoo.shipped import network_records
     from inferometer.report.listings import model_table
     from inferometer.report.records import MODEL_FIELDS, model_record
 
-    records = matching(map(model_record, models().values()), where, MODEL_FIELDS)
+    listed = list(map(model_record, models().values()))
+    if any(prefix.rstrip(":") in condition for prefix in PREFIXES for condition in where):
+        listed += [{**dict.fromkeys(MODEL_FIELDS), **record} for record in network_records()]
+    records = matching(listed, where, MODEL_FIELDS)
     print_table(model_table(records), form)
 
 
@@ -65,8 +75,9 @@ def show(
     """Show a model's layers: what each holds, computes and moves.
 
     No weights are loaded. Of a file that leaves sizes open, the parameters and the open sizes are shown, and the work
-    once they are given. MODEL is a catalog name, a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's
-    .xml), or a folder with a config.json.
+    once they are given. MODEL is a catalog name, a package's network (timm:resnet50, or timm:resnet50@288 for images of
+    288 pixels), a file (.onnx, .ort, .gguf, .tflite, .safetensors, .pt2, OpenVINO's .xml), or a folder with a
+    config.json.
 
     \b
     inferometer models show llama-3.1-8b --batch 8 --prompt 1 --context 4096
@@ -81,7 +92,7 @@ def show(
 
     precision = Precision(weights=weights, activations=activations, kv=kv)
     workload = Workload(batch=batch, prompt=prompt, context=context, image=image, precision=precision)
-    graph = read(model)
+    graph = read(model, image=image)
     workload, rest = with_given_sizes(graph, workload, parse_sizes(sizes))
     binding = bind(graph, workload, rest, complete=False)
     counted = inventory(graph, binding)

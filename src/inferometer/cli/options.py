@@ -1,5 +1,6 @@
 """Options that many commands share, and how they print: data on stdout, messages for people on stderr."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +11,7 @@ from inferometer.cli.encoding import is_unicode
 from inferometer.errors import DomainError
 from inferometer.report.render import FORMATS, render
 from inferometer.report.table import ReportTable
+from inferometer.report.terminal import visible
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
@@ -46,12 +48,30 @@ def parse_sizes(assignments: tuple[str, ...]) -> dict[str, int]:
     return sizes
 
 
+def command_line() -> str:
+    """The command as it was typed, to be kept with what it measured: without tokens and passwords."""
+    import shlex
+
+    from inferometer.store.location import without_password
+
+    words = ["inferometer", *sys.argv[1:]]
+    after_token = [before == "--token" for before in ["", *words[:-1]]]
+    kept = ["***" if secret else word for word, secret in zip(words, after_token, strict=True)]
+    return shlex.join(re.sub(r"^(--token=).*", r"\1***", without_password(word)) for word in kept)
+
+
 def print_text(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    """For people: what a model or a file is called cannot move the cursor or set the window's title."""
+    sys.stdout.write(f"{visible(text)}\n")
+
+
+def print_data(text: str) -> None:
+    """For programs, as it is; but what goes to a terminal is read by a person."""
+    sys.stdout.write(f"{visible(text) if sys.stdout.isatty() else text}\n")
 
 
 def print_table(table: ReportTable, form: str) -> None:
-    print_text(render(table, form))
+    (print_data if form in {"json", "csv"} else print_text)(render(table, form))
 
 
 def print_card(card: "Card", form: str) -> None:
@@ -69,7 +89,7 @@ def print_card(card: "Card", form: str) -> None:
 def print_document(plain: Any) -> None:
     import json
 
-    print_text(json.dumps(plain, indent=2, ensure_ascii=not is_unicode(sys.stdout.encoding)))
+    print_data(json.dumps(plain, indent=2, ensure_ascii=not is_unicode(sys.stdout.encoding)))
 
 
 def print_documents(documents: Sequence[Any]) -> None:
@@ -94,4 +114,4 @@ def print_profiles(profiles: "Sequence[Profile]", percentiles: Sequence[float] =
 
 def say(message: str) -> None:
     """Print a message for people on stderr, so that pipes get only data."""
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{visible(message)}\n")

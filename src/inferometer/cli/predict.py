@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,6 @@ from inferometer.cli.options import (
     parse_sizes,
     print_card,
     print_document,
-    print_profiles,
     print_table,
     print_text,
 )
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from inferometer.asking.question import Question
     from inferometer.core.calibration import Calibration
-    from inferometer.core.profile import Profile
 
 Case = tuple[str, str, str | None]  # a model, a device, the format of the weights
 
@@ -58,6 +57,10 @@ Case = tuple[str, str, str | None]  # a model, a device, the format of the weigh
     help="Use this calibration instead of the newest one that fits.",
 )
 @click.option("--prefill-on", metavar="DEVICE", help="Read the prompt on another device, which sends its cache over.")
+@click.option(
+    "--users", type=click.IntRange(min=1), metavar="N", help="Users of a served model, each with a request under way."
+)
+@click.option("--tokens-per-user", type=float, metavar="R", help="With --users: the tokens a second each should see.")
 @prediction_options
 @click.option("--edgeprofiler", is_flag=True, help="Print what EdgeProfiler would say instead, by its own formulas.")
 @click.option("--what-if", "changes", multiple=True, metavar="CHANGE", help="What a change would gain: weights=i4 …")
@@ -82,6 +85,8 @@ def command(
     priors: bool,
     calibration_file: Path | None,
     prefill_on: str | None,
+    users: int | None,
+    tokens_per_user: float | None,
     edgeprofiler: bool,
     changes: tuple[str, ...],
     form: str,
@@ -93,11 +98,12 @@ def command(
     inferometer predict llama-3.2-1b --on nvidia-h200 --prompt 2048 --generate 128
     inferometer predict llama-3.1-8b --on nvidia-l4 --on raspberry-pi-5 --weights bf16 --weights q4_0
     inferometer predict llama-3.1-70b --on nvidia-h200 --tp 4 --draft llama-3.2-1b --acceptance 0.8
+    inferometer predict qwen3-32b --on nvidia-h100-sxm --weights f8e4m3 --users 64 --tokens-per-user 30
     inferometer predict ocr.onnx --on raspberry-pi-5 --size height=48 --size width=320
     inferometer predict resnet50 --on nvidia-t4 --batch 8 --what-if weights=i8 --what-if "memory.bandwidth*=2"
 
-    MODEL is a catalog name, a file, or a folder with a config.json. DEVICE is a catalog name or a TOML file. Several
-    models, devices or formats are compared in one table.
+    MODEL is a catalog name, a package's network (timm:resnet50), a file, or a folder with a config.json. DEVICE is a
+    catalog name or a TOML file. Several models, devices or formats are compared in one table.
     """
     from inferometer.verbs import ask
 
@@ -120,6 +126,13 @@ def command(
         )  # fmt: skip
 
     cases: list[Case] = list(product(models, devices, weights or (None,)))
+    if tokens_per_user is not None and users is None:
+        raise DomainError(
+            "--tokens-per-user is what each of the --users should see.", remedy="Say how many: --users N."
+        )
+    if users is not None:
+        _print_serving([question_of(case) for case in cases], users, tokens_per_user, form)
+        return
     if len(cases) > 1 and changes:
         raise DomainError("--what-if takes one model, one device and one format.", remedy="Ask about one at a time.")
     if len(cases) > 1:
@@ -127,7 +140,7 @@ def command(
     elif changes:
         _print_gains(question_of(cases[0]), changes, form)
     else:
-        _print_prediction(question_of(cases[0]).answer(), form)
+        _print_prediction(question_of(cases[0]), form)
 
 
 def _calibration(file: Path | None, devices: tuple[str, ...], *, priors: bool) -> Calibration | None:
@@ -148,22 +161,57 @@ def _calibration(file: Path | None, devices: tuple[str, ...], *, priors: bool) -
     return calibration
 
 
-def _print_prediction(profile: Profile, form: str) -> None:
-    if form == "json":
-        print_profiles([profile])
-        return
+def _print_prediction(question: Question, form: str) -> None:
+    """The answer, and beside it what others measured under the same conditions."""
     from inferometer.report.predictions import op_table, phase_table, prediction_card, prediction_rows, stream_table
 
+    profile = question.answer()
     if form == "csv":
         print_table(prediction_rows(profile), form)
         return
-    print_card(prediction_card(profile), form)
+    from inferometer.atlas.shipped import source_named
+    from inferometer.report.published import beside_document, beside_fact
+    from inferometer.verbs.published import published_beside
+
+    published = published_beside(question, profile)
+    if form == "json":
+        from inferometer.core.codec import document
+
+        others = [
+            beside_document(
+                each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s
+            )
+            for each in published
+        ]
+        print_document({**document(profile), "published": others})
+        return
+    facts = [
+        beside_fact(each.measured, source_named(each.measured.source), phase=each.phase, predicted_s=each.predicted_s)
+        for each in published
+    ]
+    card = prediction_card(profile)
+    print_card(replace(card, facts=(*card.facts, *facts)), form)
     print_text("")
     print_table(phase_table(profile), form)
     print_text("")
     print_table(stream_table(profile), form)
     print_text("")
     print_table(op_table(profile), form)
+
+
+def _print_serving(questions: list[Question], users: int, tokens_per_user: float | None, form: str) -> None:
+    """The steady state of many users; one card, or one row each where several are compared."""
+    from inferometer.asking.served import serving_answer
+    from inferometer.report.serving import serving_card, serving_table
+
+    answers = [serving_answer(question, users, tokens_per_user) for question in questions]
+    if form == "json":
+        found = [answer.document() for answer in answers]
+        print_document(found[0] if len(found) == 1 else found)
+    elif len(answers) == 1 and form != "csv":
+        print_card(serving_card(answers[0]), form)
+    else:
+        print_table(serving_table(answers), form)
 
 
 def _print_comparison(cases: list[Case], question_of: Callable[[Case], Question], form: str) -> None:

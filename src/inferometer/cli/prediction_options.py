@@ -27,6 +27,7 @@ _SHARE: dict[str, Any] = {"type": click.FloatRange(0, 1), "metavar": "SHARE"}
 _FLAG: dict[str, Any] = {"is_flag": True, "default": None}
 # The flags by name, in the order of the help page.
 FLAGS: dict[str, dict[str, Any]] = {
+    "engine_version": {"metavar": "VERSION", "help": "Of a serving engine.  [default: the newest that is known]"},
     "chunk": {**_WHOLE, "help": "Chunked prefill: read the prompt N tokens at a time."},
     "cached_prefix": {**_WHOLE, "help": "Prompt tokens already in the cache."},
     "draft": {"metavar": "MODEL", "help": "Speculative decoding: the model that drafts tokens."},
@@ -62,6 +63,7 @@ FLAGS: dict[str, dict[str, Any]] = {
 # Flags whose names and values are those of the options.
 _SAME_NAME = frozenset({
     "chunk", "cached_prefix", "micro_batches", "imbalance", "overlap", "sequence_parallel", "steps", "frame_rate",
+    "engine_version",
 })  # fmt: skip
 
 

@@ -1,7 +1,5 @@
 """`inferometer profile`."""
 
-import shlex
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -9,7 +7,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 import click
 
 from inferometer.cli.compare import criteria_from, hold_gates, print_comparisons, verdict_options
-from inferometer.cli.elsewhere import PLACES, hand_over, outcome_from, place_and_device, run_elsewhere, waits
+from inferometer.cli.elsewhere import (
+    PLACES,
+    for_hub,
+    hand_over,
+    keeps_runs,
+    outcome_from,
+    place_and_device,
+    run_elsewhere,
+    waits,
+)
 from inferometer.cli.measuring import (
     MeasuringOptions,
     measurement_from,
@@ -19,6 +26,7 @@ from inferometer.cli.measuring import (
     require_complete,
 )
 from inferometer.cli.options import (
+    command_line,
     format_option,
     percentile_option,
     print_card,
@@ -91,6 +99,7 @@ def command(
     inferometer profile smollm2-135m --runtime llamacpp --prompt 512 --generate 64
     inferometer profile smollm2-135m --prompt 128,512 --depth 0,1024 --generate 32
     inferometer profile model.onnx --on ssh://pi@board
+    inferometer profile model.onnx --on "hub:any?unit=npu"
 
     MODEL is a file, a folder with a config.json, or a catalog name, which runs with random weights in the exact shapes.
     A clean run gives the total times; a second run with the engine's own timers says where they go.
@@ -107,8 +116,10 @@ def command(
         raise DomainError(
             f"--reference is {reference_model!r}, but there is no runtime to run it.", remedy="Add --verify RUNTIME."
         )
-    recorder = recording_from(options, kind="profile", model=model)
-    line = shlex.join(["inferometer", *sys.argv[1:]])
+    if place is not None:
+        place = for_hub(place, options["project"], options["name"], options["tags"])
+    recorder = recording_from(options, kind="profile", enabled=not keeps_runs(place), model=model)
+    line = command_line()
     asked = measurement_from(model, options, command=line, words=words)
     if against is not None:
         verdict = _Verdict(
@@ -128,6 +139,11 @@ def command(
     beside = _Beside(predict=predict, device=device, against=reference, reference_model=reference_model)
     if place is not None and waits(place):
         hand_over(place, _packed(asked, beside))
+        return
+    if place is not None and place.startswith("hub:each"):
+        from inferometer.cli.fleet_each import profile_on_each
+
+        profile_on_each(place, _packed(asked, beside), form)
         return
     with recorder:
         with progress_recorder(recorder) as progress:

@@ -41,7 +41,7 @@ def list_(store: str | None, form: str) -> None:
 @format_option
 def create(name: str, description: str | None, store: str | None, form: str) -> None:
     """Create a project."""
-    with open_chosen(store) as opened:
+    with open_chosen(store, create=True) as opened:
         opened.create_project(name, description=description)
     _print_projects(store, form, only=name.strip())
 

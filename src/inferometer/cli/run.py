@@ -71,16 +71,22 @@ def _noted(message: str, error: BaseException) -> str:
     return "\n".join([message, *getattr(error, "__notes__", ())])
 
 
+def _visible(message: str) -> str:
+    from inferometer.report.terminal import visible
+
+    return visible(message)
+
+
 def _print_error(message: str, code: int, *, debug: bool) -> int:
     if debug:
         traceback.print_exc()
-    sys.stderr.write(f"inferometer: {message}\n")
+    sys.stderr.write(f"inferometer: {_visible(message)}\n")
     return code
 
 
 def _print_notice(message: str) -> None:
     """On stderr, also where nobody watches: a log should say why a prediction took a second."""
-    sys.stderr.write(f"inferometer: {message}\n")
+    sys.stderr.write(f"inferometer: {_visible(message)}\n")
     sys.stderr.flush()
 
 

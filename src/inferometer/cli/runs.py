@@ -60,7 +60,8 @@ def _filter_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--until", metavar="WHEN", help="Only runs before then."),
         click.option("--search", "words", metavar="TEXT", help="Only runs whose names or tags match."),
         click.option("--sort", default="-created", metavar="KEY",
-                     help="created, name, model, device, machine, status, latency, ttft, tpot, tokens, memory; -KEY: "
+                     help="created, name, model, device, machine, author, batch, precision, threads, "
+                     "status, latency, ttft, tpot, tokens, memory; -KEY: "
                      "the other way round."),
         click.option("--limit", default=50, metavar="N", help="Maximum number of runs to list."),
         click.option("--after", metavar="MARK", help="Continue a list; the end of the list prints its MARK."),
@@ -283,7 +284,7 @@ def export(run: str, output: Path | None, force: bool, store: str | None, form: 
 @format_option
 def import_(files: tuple[Path, ...], project: str | None, new_id: bool, store: str | None, form: str) -> None:
     """Import archives from `runs export`, or documents of runs or profiles."""
-    with open_chosen(store) as opened:
+    with open_chosen(store, create=True) as opened:
         _print_rows(opened, [opened.import_(file, project=project, new_id=new_id) for file in files], form)
 
 

@@ -1,5 +1,6 @@
 """Storing runs, for every command that measures: the options, and the line that says where the run is."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
@@ -7,9 +8,11 @@ import click
 
 from inferometer.cli.options import say
 from inferometer.errors import DomainError, InferometerError, MissingDependencyError, UnknownNameError
+from inferometer.units import counted
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
+    from inferometer.providers.hub_client import HubClient
     from inferometer.store.recording import RunRecorder
     from inferometer.store.store import Store
 
@@ -26,6 +29,39 @@ def _or_from_the_group(context: click.Context, parameter: click.Parameter, value
     return above if value is None else value
 
 
+def hub_options(function: click.decorators.FC) -> click.decorators.FC:
+    """`--hub --token --token-file`: what `hub_client` reads."""
+    words = "Its token, better kept out of the command line.  [default: INFEROMETER_TOKEN]"
+    for option in reversed((
+        click.option("--hub", metavar="URL", help="Also send the run to this hub.  [default: INFEROMETER_PUSH]"),
+        click.option("--token", metavar="TOKEN", help=words),
+        click.option(
+            "--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A file with it."
+        ),
+    )):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def hub_client(hub: str | None, token: str | None, token_file: Path | None) -> "HubClient":
+    from inferometer.providers.hub_client import HubClient, hub_address
+    from inferometer.settings import value_of
+
+    client = HubClient(hub_address(hub or value_of("INFEROMETER_PUSH"), token or read_token(token_file)))
+    if client.in_the_clear:
+        say(f"inferometer: the token goes to {client.url} unencrypted; https keeps it from others on the network.")
+    return client
+
+
+def read_token(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        raise DomainError(f"The token in {path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
+
+
 def storing_options(function: click.decorators.FC) -> click.decorators.FC:
     """`--project --tag --name --no-store --store`: what `recording_from` reads."""
     for option in reversed((
@@ -34,6 +70,7 @@ def storing_options(function: click.decorators.FC) -> click.decorators.FC:
         click.option("--name", metavar="NAME", help="Name the run."),
         click.option("--no-store", is_flag=True, help="Do not store the run."),
         store_option,
+        hub_options,
     )):  # fmt: skip
         function = option(function)
     return function
@@ -47,21 +84,55 @@ class StoringOptions(TypedDict):
     name: str | None
     no_store: bool
     store: str | None
+    hub: str | None
+    token: str | None
+    token_file: Path | None
 
 
-def recording_from(options: StoringOptions, *, kind: str, **parameters: str) -> "RunRecorder":
-    """The recorder that the options ask for."""
+def recording_from(
+    options: StoringOptions, *, kind: str, enabled: bool = True, **parameters: str
+) -> "RunRecorder":  # fmt: skip
+    """The recorder that the options ask for; none, unless it is `enabled`: somebody else stores the run."""
+    from inferometer.settings import value_of
     from inferometer.store.recording import recording
 
-    return recording(
+    to_hub = enabled and bool(options["hub"] or value_of("INFEROMETER_PUSH"))
+    if options["hub"] and options["no_store"]:
+        raise DomainError("--hub sends a stored run, and --no-store stores none.", remedy="Leave one of them out.")
+    model = parameters.get("model")
+    subject = {} if not model else {"model": Path(model).name if Path(model).exists() else model}
+    recorder = recording(
         options["project"],
         store=options["store"],
-        enabled=not options["no_store"],
+        enabled=enabled and not options["no_store"],
         name=options["name"],
         tags=options["tags"],
         kind=kind,
         parameters=parameters,
+        subject=subject,
     )
+    if to_hub and not options["no_store"]:
+        client = hub_client(options["hub"], options["token"], options["token_file"])  # a wrong address is told now
+        recorder.then = partial(_push_and_say, client)
+    return recorder
+
+
+def _push_and_say(client: "HubClient", store: "Store", run: str) -> None:
+    """Send the run, and what waited for this hub; that a hub is away is no reason for a measurement to fail."""
+    from inferometer.providers.pushing import push
+
+    try:
+        answers = push(store, client, [run])
+    except InferometerError as error:
+        say(f"inferometer: run {run} was not sent to {client.url}. {error}")
+        return
+    sent = [answer for answer in answers if answer.link is not None]
+    for answer in sent:
+        say(f"Run {answer.run} is at {answer.link}")
+    unsent = [answer for answer in answers if answer.link is None]
+    if unsent:
+        waits = f" {counted(sum(answer.waits for answer in unsent), 'run')} waiting: `inferometer push` sends them."
+        say(f"inferometer: {unsent[-1].reason}{waits if any(answer.waits for answer in unsent) else ''}")
 
 
 def print_run_link(recorder: "RunRecorder") -> None:
@@ -97,10 +168,17 @@ def _no_file(what: str) -> InferometerError:
     return InferometerError(f"There is no file {what}.", remedy="Save one with `inferometer profile MODEL -o FILE`.")
 
 
-def open_chosen(location: str | Path | None) -> "Store":
+def open_chosen(location: str | Path | None, *, create: bool = False) -> "Store":
+    """The store that --store names, or the user's own. A file that is not there is made only to write into it."""
     from inferometer.store.dependency import require_database
 
     require_database()
+    from inferometer.store.location import locate
     from inferometer.store.store import open_store
 
+    file = None if location is None else locate(location).file
+    if file is not None and not create and not file.exists():
+        raise DomainError(
+            f"There is no store {file}.", remedy="Check the name. What measures, imports or creates makes a new one."
+        )
     return open_store(location)

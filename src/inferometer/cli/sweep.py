@@ -60,6 +60,8 @@ def _axis_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option(
     "--cheapest", multiple=True, metavar="CONDITION", help='Show the cheapest row of each device with "tpot_s<=50ms".'
 )
+@click.option("--users", type=click.IntRange(min=1), metavar="N", help="Serve N users: the cheapest plans first.")
+@click.option("--tokens-per-user", type=float, metavar="R", help="With --users: the tokens a second each should see.")
 @click.option("--by", default="usd_per_million_tokens", metavar="COLUMN", help="What --cheapest minimises.")
 @click.option("--heatmap", metavar="X,Y,VALUE", help="Draw a heat map with --chart, instead of --pareto.")
 @click.option("--chart", type=OutputFile(), metavar="FILE", help="Save a chart: .svg, .png, .html or .json.")
@@ -74,6 +76,8 @@ def command(
     out: Path | None,
     engine: str,
     resume: bool,
+    users: int | None,
+    tokens_per_user: float | None,
     form: str,
     **questions: Any,
 ) -> None:
@@ -83,12 +87,18 @@ def command(
     inferometer sweep --models llama-3.1-8b --devices nvidia-l4,nvidia-h200 --batch 1-64*2 --context 1024,8192
     inferometer sweep grid.toml --out rows.parquet --engine local:4
     inferometer sweep rows.parquet --pareto tpot_s,usd_per_million_tokens --chart front.svg
+    inferometer sweep --models qwen3-32b --users 64 --tokens-per-user 30
     inferometer sweep rows.csv --cheapest "tpot_s<=50ms" --cheapest "ttft_s<=1s"
 
     A LIST is separated by commas; numbers may be ranges: 1-8, 0-4096+512, 1-64*2. SPEC.toml has the same names as keys;
     options override it. FILE is what --out wrote. A combination that is impossible is a row that says why.
     """
     axes, flags = {name: questions.pop(name) for name in _AXES}, taken(questions)
+    if users is not None or tokens_per_user is not None:
+        from inferometer.cli.sweep_users import print_cheapest
+
+        print_cheapest(axes, options_from(flags), users, tokens_per_user, form, most=questions["most"])
+        return
     _require_answerable(questions)
     if source is not None and source.suffix.lower() in _FILES:
         _require_alone(source, {**axes, "size": "".join(given_sizes) or None, "prefill-on": prefill_on, **flags}, out)

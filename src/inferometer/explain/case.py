@@ -89,7 +89,7 @@ class Case:
     @property
     def capacity_bytes(self) -> float | None:
         memory = self.device.memory if self.device else None
-        return memory.capacity_bytes.value if memory and memory.capacity_bytes else None
+        return memory.room.value if memory and memory.room else None
 
     def times(self, phase: Phase) -> float:
         return repeats(self.profile).get(phase.name, 1.0)

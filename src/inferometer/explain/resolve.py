@@ -11,6 +11,7 @@ from inferometer.catalog.detect.identity import this_machine
 from inferometer.catalog.files import row_named
 from inferometer.core.device import is_local
 from inferometer.errors import InferometerError
+from inferometer.readers.zoo.shipped import is_shipped
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
@@ -27,7 +28,7 @@ def graph_behind(profile: Profile, *, files: bool) -> tuple[Graph | None, str | 
     """
     name, source = profile.model.name, profile.model.source
     sources = [source] if files and source and Path(source).exists() else []
-    if row_named("models", name) is not None:
+    if row_named("models", name) is not None or is_shipped(name):
         sources.append(name)
     graphs, problems = [], []
     for place in sources:

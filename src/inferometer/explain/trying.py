@@ -6,7 +6,6 @@ gain or a loss. A change that the runtime cannot make on the spot is not tried, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -15,18 +14,19 @@ from inferometer.asking.change import Change, parse_change
 from inferometer.bench.verdict import Criteria, judge
 from inferometer.catalog.files import row_named
 from inferometer.core.frozen import frozen
-from inferometer.core.profile import Profile
 from inferometer.errors import DomainError, InferometerError
 from inferometer.explain.resolve import other_machine
-from inferometer.measure.run import MeasureRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from inferometer.core.finding import Finding
+    from inferometer.core.profile import Profile
+    from inferometer.measure.run import MeasureRequest
     from inferometer.runtimes.base import Capabilities
 
-Measure = Callable[[MeasureRequest], Profile]
+    Measure = Callable[[MeasureRequest], Profile]
+
 OURS = "inferometer profile"
 
 
@@ -72,6 +72,8 @@ def require_ours(profile: Profile) -> None:
 
 def same_request(profile: Profile) -> MeasureRequest:
     """The measurement that led to the profile, as far as the profile says."""
+    from inferometer.measure.run import MeasureRequest  # noqa: PLC0415 - a quarter of explaining, and few try anything
+
     named = row_named("models", profile.model.name) is not None
     model = profile.model.name if named else profile.model.source
     if model is None:
@@ -100,7 +102,7 @@ def try_changes(
         for change in finding.changes:
             wanted.setdefault(change, finding)
     orders: dict[str, MeasureRequest | str] = {change: with_change(request, change, can) for change in wanted}
-    if not any(isinstance(order, MeasureRequest) for order in orders.values()):
+    if all(isinstance(order, str) for order in orders.values()):  # each says why it cannot be tried
         return tuple(_blank(change, wanted[change], why=str(orders[change])) for change in wanted)
     before = measure(replace(request, shape=False))
     after: dict[str, Profile | str] = {}

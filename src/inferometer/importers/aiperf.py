@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.core.profile import ModelFacts, Profile
+from inferometer.core.served import Distribution, LevelFigures
 from inferometer.errors import FormatError
 from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
-from inferometer.importers.fields import mapping, milliseconds, number, optional, positive, text
-from inferometer.importers.serving import Measure, add_requests, add_sizes
+from inferometer.importers.fields import mapping, milliseconds, number, optional, positive, text, whole
+from inferometer.importers.serving import Measure, Offered, add_level, add_requests, add_sizes, distribution
 
 _METRICS = ("request_throughput", "request_latency", "time_to_first_token", "output_token_throughput")
 _DIGITS = {"s": 0, "sec": 0, "seconds": 0, "ms": 3, "us": 6, "µs": 6, "ns": 9}
@@ -50,6 +51,7 @@ class AiPerf:
         failed = _average(export, "error_request_count")
         if failed:
             draft.notes.append(f"{failed:g} requests failed and are not in the times")
+        add_level(draft, _offered(mapping(export.get("input_config"))), _figures(export))
         return (finish(draft, document),)
 
 
@@ -64,6 +66,40 @@ def _measure(export: Mapping[str, Any], name: str) -> Measure | None:
             raise FormatError(f"`{name}` is in {unit!r}; a unit of time is needed: {', '.join(_DIGITS)}.")
         return Measure(value_s=milliseconds(metric[key], what, digits=_DIGITS[unit]), statistic=statistic)
     return None
+
+
+def _offered(config: Mapping[str, Any]) -> Offered:
+    places = mapping(config.get("loadgen")).get("concurrency")
+    return Offered(rate_per_s=_rate(config) or None, concurrency=whole(places, "`concurrency`") or None)
+
+
+def _figures(export: Mapping[str, Any]) -> LevelFigures:
+    good, bad = (round(_average(export, name) or 0) for name in ("request_count", "error_request_count"))
+    return LevelFigures(
+        requests=good + bad,
+        completed=good,
+        errors={"failed": bad} if bad else {},
+        counted=good,
+        window_s=_average(export, "benchmark_duration"),
+        requests_per_s=_average(export, "request_throughput"),
+        output_tokens_per_s=_average(export, "output_token_throughput"),
+        goodput_per_s=_average(export, "goodput"),
+        ttft_s=_stated(export, "time_to_first_token"),
+        tpot_s=_stated(export, "inter_token_latency"),  # its own name for what is TPOT here
+        e2e_s=_stated(export, "request_latency"),
+    )
+
+
+def _stated(export: Mapping[str, Any], name: str) -> Distribution | None:
+    metric = mapping(export.get(name))
+    digits = _DIGITS.get(text(metric.get("unit")) or "")
+    if digits is None:
+        return None
+    keys = {"avg": "mean", "min": "min", "max": "max", **{share: share for share in ("p50", "p90", "p95", "p99")}}
+    return distribution({
+        ours: None if (value := metric.get(key)) is None else milliseconds(value, f"`{key}`", digits=digits) or None
+        for key, ours in keys.items()
+    })  # fmt: skip
 
 
 def _average(export: Mapping[str, Any], name: str) -> float | None:

@@ -15,6 +15,7 @@ from inferometer.core.profile import (
     Profile,
     Provenance,
 )
+from inferometer.core.served import Served
 from inferometer.core.statistics import mean
 from inferometer.core.workload import Workload
 from inferometer.importers.base import Document
@@ -43,6 +44,7 @@ class Draft:
     host: dict[str, Any] = field(default_factory=dict)
     command: str | None = None
     notes: list[str] = field(default_factory=list)
+    served: Served | None = None
 
 
 def finish(draft: Draft, document: Document) -> Profile:
@@ -75,6 +77,7 @@ def finish(draft: Draft, document: Document) -> Profile:
             command=draft.command,
             notes=tuple(draft.notes),
         ),
+        served=draft.served,
     )
 
 

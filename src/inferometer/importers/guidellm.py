@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.core.profile import ModelFacts, Profile
+from inferometer.core.served import Distribution, LevelFigures
 from inferometer.importers.assemble import Draft, finish
 from inferometer.importers.base import Document
-from inferometer.importers.fields import listed, mapping, optional_ms, positive, text
-from inferometer.importers.serving import Measure, add_requests, add_sizes
+from inferometer.importers.fields import listed, mapping, milliseconds, optional_ms, positive, text, whole
+from inferometer.importers.serving import Measure, Offered, add_level, add_requests, add_sizes, distribution
 
 
 class GuideLlm:
@@ -55,7 +56,46 @@ def _draft(benchmark: Mapping[str, Any], args: Mapping[str, Any], version: str |
         generate=_mean(metrics, "output_token_count"),
         arrival=positive(strategy.get("rate"), "`rate`") if isinstance(strategy.get("rate"), int | float) else None,
     )
+    add_level(draft, _offered(strategy), _figures(metrics))
     return draft
+
+
+def _offered(strategy: Mapping[str, Any]) -> Offered:
+    rate = strategy.get("rate")
+    streams = whole(strategy.get("streams") or strategy.get("max_concurrency"), "`streams`")
+    single = text(strategy.get("type_")) == "synchronous"
+    return Offered(
+        rate_per_s=positive(rate, "`rate`") if isinstance(rate, int | float) else None,
+        concurrency=streams or (1 if single else None),
+    )
+
+
+def _figures(metrics: Mapping[str, Any]) -> LevelFigures:
+    totals = mapping(metrics.get("request_totals"))
+    good, bad = (whole(totals.get(name), f"`{name}`") or 0 for name in ("successful", "errored"))
+    return LevelFigures(
+        requests=good + bad,
+        completed=good,
+        errors={"failed": bad} if bad else {},
+        counted=good,
+        requests_per_s=_mean(metrics, "requests_per_second"),
+        output_tokens_per_s=_mean(metrics, "output_tokens_per_second"),
+        in_flight=_mean(metrics, "request_concurrency"),
+        ttft_s=_stated(metrics, "time_to_first_token_ms", 3),
+        itl_s=_stated(metrics, "inter_token_latency_ms", 3),
+        e2e_s=_stated(metrics, "request_latency", 0),
+    )
+
+
+def _stated(metrics: Mapping[str, Any], name: str, digits: int) -> Distribution | None:
+    found = _successful(metrics, name)
+    shares = mapping(found.get("percentiles"))
+    values = {"mean": found.get("mean"), "p50": found.get("median"), "min": found.get("min"), "max": found.get("max")}
+    values |= {ours: shares.get(ours) for ours in ("p90", "p95", "p99")}
+    return distribution({
+        ours: None if value is None else milliseconds(value, f"{ours} of `{name}`", digits=digits) or None
+        for ours, value in values.items()
+    })  # fmt: skip
 
 
 def _add_strategy(draft: Draft, strategy: Mapping[str, Any]) -> None:

@@ -5,10 +5,11 @@ token, (end − first token) / (tokens − 1), becomes one step of the phase dec
 request.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from inferometer.core.profile import Phase
+from inferometer.core.served import Distribution, Level, LevelFigures, Served
 from inferometer.core.workload import Workload
 from inferometer.errors import FormatError
 from inferometer.importers.assemble import Draft, tokens
@@ -51,6 +52,46 @@ def add_sizes(draft: Draft, *, prompt: float | None, generate: float | None, arr
         generate=tokens(generate, "generate", draft.notes),
         arrival_per_s=arrival or None,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offered:
+    """The load that a source says it made: requests a second, or so many at once; None is as fast as possible."""
+
+    rate_per_s: float | None = None
+    concurrency: int | None = None
+
+    @property
+    def name(self) -> str:
+        if self.rate_per_s is not None:
+            return f"{self.rate_per_s:g}/s"
+        return "all at once" if self.concurrency is None else f"{self.concurrency} at once"
+
+
+def add_level(draft: Draft, offered: Offered, figures: LevelFigures) -> None:
+    """The run as one level of load, with the figures that the source states: it is drawn and compared like our own."""
+    level = Level(
+        name=offered.name,
+        rate_per_s=offered.rate_per_s,
+        concurrency=offered.concurrency if offered.rate_per_s is None else None,
+        seconds=figures.window_s,
+        stated=figures,
+    )
+    loop = "open" if offered.rate_per_s is not None else "closed"
+    arrivals = f"as {draft.tool} made it: {offered.name}"
+    draft.served = Served(
+        loop=loop,  # type: ignore[arg-type] # one of two words
+        levels=(level,),
+        streamed=figures.ttft_s is not None,
+        arrivals=arrivals,
+        prompts=f"as {draft.tool} counts them",
+    )
+
+
+def distribution(values: Mapping[str, float | None], *, count: int | None = None) -> Distribution | None:
+    """What a source states of a time, by our names; None where it states nothing."""
+    known = {name: value for name, value in values.items() if value is not None}
+    return Distribution(count=count, **known) if known else None
 
 
 def per_step(gaps: Sequence[float]) -> float | None:

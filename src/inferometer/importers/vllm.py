@@ -10,13 +10,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from inferometer.core.profile import ModelFacts, Profile
+from inferometer.core.served import Distribution, LevelFigures
 from inferometer.importers.assemble import Draft, facts, finish
 from inferometer.importers.base import Document
-from inferometer.importers.fields import listed, number, numbers, optional, optional_ms, positive, text
-from inferometer.importers.serving import Measure, add_requests, add_sizes, per_step
+from inferometer.importers.fields import listed, number, numbers, optional, optional_ms, positive, text, whole
+from inferometer.importers.serving import (
+    Measure,
+    Offered,
+    add_level,
+    add_requests,
+    add_sizes,
+    distribution,
+    per_step,
+)
 
 _HOST = ("backend", "endpoint_type", "label", "num_prompts", "request_rate", "burstiness", "max_concurrency")
 _STATISTICS = ("mean", "median")
+_OURS = {"mean": "mean", "median": "p50", "p90": "p90", "p95": "p95", "p99": "p99"}
+_LATENCIES = (("ttft", "ttft"), ("tpot", "tpot"), ("itl", "itl"))
+SGLANG = frozenset({"mean_e2e_latency_ms", "total_output_tokens_retokenized"})  # what only SGLang's client writes
 
 Result = Mapping[str, Any]
 
@@ -27,7 +39,9 @@ class VllmBench:
 
     def matches(self, document: Document) -> bool:
         return bool(document.records) and all(
-            isinstance(result, dict) and {"duration", "completed", "request_throughput"} <= result.keys()
+            isinstance(result, dict)
+            and {"duration", "completed", "request_throughput"} <= result.keys()
+            and not result.keys() & SGLANG
             for result in document.records
         )
 
@@ -40,28 +54,29 @@ def _draft(result: Result) -> Draft:
     draft = Draft(tool="vllm bench serve", measured_at=text(result.get("date")), host=facts(result, *_HOST))
     if model := text(result.get("model_id")):
         draft.model = ModelFacts(name=model)
-    firsts, steps = _requests(result)
+    firsts, steps = each_request(result)
     add_requests(
         draft,
-        first=_measure(result, "ttft", firsts),
-        step=_measure(result, "tpot", steps) or _measure(result, "itl", None),
-        whole=_measure(result, "e2el", None),
+        first=measured(result, "ttft", firsts),
+        step=measured(result, "tpot", steps) or measured(result, "itl", None),
+        whole=measured(result, "e2el", None),
     )
     draft.headline["tokens_per_s"] = optional(result.get("output_throughput"), "`output_throughput`")
     completed = positive(result.get("completed"), "`completed`")
     add_sizes(
         draft,
-        prompt=_each(result, "total_input_tokens", completed),
-        generate=_each(result, "total_output_tokens", completed),
+        prompt=mean_of(result, "total_input_tokens", completed),
+        generate=mean_of(result, "total_output_tokens", completed),
         arrival=_rate(result.get("request_rate")),
     )
     failed = positive(result.get("failed"), "`failed`")
+    add_level(draft, offered_of(result), figures_of(result, "e2el"))
     if failed:
         draft.notes.append(f"{failed:g} requests failed and are not in the times")
     return draft
 
 
-def _measure(result: Result, name: str, samples: tuple[float, ...] | None) -> Measure | None:
+def measured(result: Result, name: str, samples: tuple[float, ...] | None) -> Measure | None:
     for statistic in _STATISTICS:
         value = optional_ms(result.get(f"{statistic}_{name}_ms"), f"`{statistic}_{name}_ms`")
         if value is not None:
@@ -69,7 +84,7 @@ def _measure(result: Result, name: str, samples: tuple[float, ...] | None) -> Me
     return None
 
 
-def _requests(result: Result) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def each_request(result: Result) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Of each request that succeeded: the time to its first token, and the mean time to each further one."""
     firsts, gaps, errors = result.get("ttfts"), result.get("itls"), result.get("errors")
     each_first = numbers(firsts, "`ttfts`") or ()
@@ -85,7 +100,7 @@ def _requests(result: Result) -> tuple[tuple[float, ...], tuple[float, ...]]:
     )
 
 
-def _each(result: Result, name: str, completed: float | None) -> float | None:
+def mean_of(result: Result, name: str, completed: float | None) -> float | None:
     total = optional(result.get(name), f"`{name}`")
     return None if total is None or completed is None else total / completed
 
@@ -93,6 +108,38 @@ def _each(result: Result, name: str, completed: float | None) -> float | None:
 def _rate(value: Any) -> float | None:
     """As fast as possible is written "inf", and is no rate."""
     return number(value, "`request_rate`") if isinstance(value, int | float) and value != float("inf") else None
+
+
+def offered_of(result: Result) -> Offered:
+    return Offered(
+        rate_per_s=_rate(result.get("request_rate")),
+        concurrency=whole(result.get("max_concurrency"), "`max_concurrency`") or None,
+    )
+
+
+def figures_of(result: Result, latency: str) -> LevelFigures:
+    """What it says of the whole run; `latency` is its name for the time of a request."""
+    completed = whole(result.get("completed"), "`completed`") or 0
+    failed = whole(result.get("failed"), "`failed`") or 0
+    return LevelFigures(
+        requests=completed + failed,
+        completed=completed,
+        errors={"failed": failed} if failed else {},
+        counted=completed,
+        window_s=positive(result.get("duration"), "`duration`"),
+        requests_per_s=positive(result.get("request_throughput"), "`request_throughput`"),
+        output_tokens_per_s=positive(result.get("output_throughput"), "`output_throughput`"),
+        input_tokens_per_s=positive(result.get("input_throughput"), "`input_throughput`"),
+        goodput_per_s=optional(result.get("request_goodput"), "`request_goodput`"),
+        in_flight=positive(result.get("concurrency"), "`concurrency`"),
+        **{f"{name}_s": _stated(result, key) for name, key in (*_LATENCIES, ("e2e", latency))},  # type: ignore[arg-type] # four distributions
+    )
+
+
+def _stated(result: Result, name: str) -> Distribution | None:
+    return distribution({
+        ours: optional_ms(result.get(f"{theirs}_{name}_ms"), f"`{theirs}_{name}_ms`") for theirs, ours in _OURS.items()
+    })  # fmt: skip
 
 
 importer = VllmBench()

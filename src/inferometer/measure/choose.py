@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from inferometer.catalog.engines import ranked_engines
 from inferometer.catalog.local import local_device
+from inferometer.catalog.networks import require_file
 from inferometer.core.graph import is_generative, require_layers
 from inferometer.errors import FormatError, MissingDependencyError
 from inferometer.measure.prepare import can_open
@@ -23,6 +24,7 @@ def choose_runtime(model: str, unit: str | None = None) -> Runtime:
 
     `unit` asks for another unit than the best; one that was not detected ranks as a desktop's.
     """
+    require_file(model)
     graph, device = read(model), local_device()
     require_layers(graph)
     if unit is not None and unit.partition(":")[0] != device.unit:

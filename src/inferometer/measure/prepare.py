@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from inferometer.catalog.files import row_named
+from inferometer.catalog.networks import require_file
 from inferometer.catalog.zoo import model as catalog_model
 from inferometer.core.graph import Graph, is_generative, require_layers
 from inferometer.core.profile import ModelFacts
@@ -71,6 +72,7 @@ def prepare_model(model: str, runtime: Runtime, synthetic: SyntheticWeights) -> 
     """The file that the runtime opens, made first if the model has no weights."""
     if row_named("models", model) is not None:
         return _named(model, runtime, synthetic)
+    require_file(model)
     path = Path(model)
     graph = read(model)
     require_layers(graph)

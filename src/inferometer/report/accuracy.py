@@ -52,6 +52,27 @@ def peer_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> Repor
     return ReportTable(title="Other tools on the same cases", columns=columns, rows=made)
 
 
+def published_table(groups: Sequence[Any], *, text: bool = True) -> ReportTable:
+    """Published steps by dataset, unit, engine, quantity and the way they were left out."""
+    names = ("dataset", "unit", "engine", "quantity", "way", "steps", "devices", "models")
+    shares = {
+        "median": "median error", "p90": "90 % below", "bias": "bias", "coverage": "80 % interval covers",
+        "width": "its width", "roofline": "a roofline's error",
+    }  # fmt: skip
+    counts = {"steps", "devices", "models"}
+    columns = (
+        *(Column(key=name, heading=name, exact=name in counts) for name in names),
+        *(Column(key=name, heading=heading) for name, heading in shares.items()),
+    )
+    rows = []
+    for group in groups:
+        row = {name: getattr(group, name) for name in (*names, *shares)}
+        if text:
+            row |= {name: f"{row[name]:+.1%}" if name == "bias" else f"{row[name]:.1%}" for name in shares}
+        rows.append(row)
+    return ReportTable(title="Published measurements", columns=columns, rows=tuple(rows))
+
+
 def target_table(rows: Sequence[Mapping[str, Any]], *, text: bool = True) -> ReportTable:
     """What is aimed at beside what is reached."""
     columns = (

@@ -51,7 +51,7 @@ def device_card(device: Device) -> Card:
     for end, link in links.items():
         if link is not None:
             facts.append(_link_fact(end, link, sources))
-    facts += _plain_facts(device, sources)
+    facts += [*_plain_facts(device, sources), *_core_facts(device)]
     facts += [*_derived(device), *_words(device.aliases, device.notes)]
     subtitle = " · ".join(filter(None, (device.name, device.vendor, str(device.year or ""))))
     return Card(title=device.title, subtitle=subtitle, facts=tuple(facts), sources=sources.listed())
@@ -63,8 +63,9 @@ def _rate(name: str, peak: Sourced) -> str:
 
 def _memory_facts(memory: Memory, sources: Sources) -> Iterator[Fact]:
     named = f"{memory.level} ({memory.kind})" if memory.kind else memory.level
-    if memory.capacity_bytes:
-        yield f"{named} capacity", format_capacity(memory.capacity_bytes.value), sources.cite(memory.capacity_bytes)
+    for label, size in (("capacity", memory.capacity_bytes), ("usable", memory.usable_bytes)):
+        if size:
+            yield f"{named} {label}", format_capacity(size.value), sources.cite(size)
     for label, sourced, unit in (
         ("bandwidth", memory.bandwidth_bytes_per_s, "B/s"),
         ("latency", memory.latency_s, "s"),
@@ -99,6 +100,14 @@ def _plain_facts(device: Device, sources: Sources) -> Iterator[Fact]:
         share = getattr(device.shares, name)
         if share is not None:
             yield f"{name} utilisation", f"{100 * share.value:.3g} %", sources.cite(share)
+
+
+def _core_facts(device: Device) -> Iterator[Fact]:
+    """The groups of cores, the fastest first, as threads fill them."""
+    for group in device.core_groups:
+        rates = ", ".join(f"{name} {rate:g}" for name, rate in group.ops_per_cycle.items())
+        clock = format_quantity(group.clock_hz, "Hz")
+        yield "core group", f"{group.count} × {group.core} at {clock}", f"operations a cycle: {rates}" if rates else ""
 
 
 def _derived(device: Device) -> Iterator[Fact]:

@@ -34,6 +34,18 @@ def layers_csv(profile: Profile) -> str:
     return out.getvalue()
 
 
+def requests_csv(profile: Profile) -> str:
+    """One line a request of a load test, with the columns of a trace first; empty where not known."""
+    from inferometer.report.load_tests import REQUEST_COLUMNS, request_rows  # noqa: PLC0415 - numpy, for these alone
+
+    out = io.StringIO()
+    writer = csv.DictWriter(out, REQUEST_COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    if profile.served is not None:
+        writer.writerows({name: _cell(value) for name, value in row.items()} for row in request_rows(profile.served))
+    return out.getvalue()
+
+
 def _cell(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(_RISKY) else value
 

@@ -43,6 +43,11 @@ _METRICS = {"tokens_per_s": "tokens/s", "memory": "peak memory", "decode": "each
 _SURELY = 0.01  # a drift less likely by chance than this is shown
 
 
+def verdict_text(verdict: str) -> str:
+    """A verdict as people read it, the same in a terminal and on a page."""
+    return _NO_DIFFERENCE if verdict == "undecided" else verdict
+
+
 def measurement_card(measurement: Measurement, percentiles: Sequence[float] = ()) -> Card:
     """One measurement: its time first, then how it spreads, then how it was taken."""
     asked = (percentile_fact(measurement.samples_s, percent) for percent in percentiles)
@@ -166,7 +171,7 @@ def _row(metric: Metric) -> Mapping[str, Any]:
         "b_text": format_quantity(metric.b, metric.unit),
         "ratio_text": _ratio(metric),
         "p_text": None if metric.p_value is None else f"{metric.p_value:.2g}",
-        "verdict_text": _NO_DIFFERENCE if metric.verdict == "undecided" else metric.verdict,
+        "verdict_text": verdict_text(metric.verdict),
         "why": metric.reason,
     }
 
@@ -183,7 +188,7 @@ def comparison_markdown(comparison: Comparison) -> str:
     """For a pull request: the verdict, the metrics, the ops folded away, the notes."""
     main = comparison.main
     metrics = ReportTable(columns=_COLUMNS, rows=tuple(_row(metric) for metric in comparison.metrics))
-    verdict = _NO_DIFFERENCE if main.verdict == "undecided" else main.verdict
+    verdict = verdict_text(main.verdict)
     parts = [f"### {_MARKS[main.verdict]} {verdict}", "", headline(comparison), "", render(metrics, "md")]
     if comparison.ops:
         changed = [op for op in comparison.ops if op.verdict in {"faster", "slower"}]

@@ -26,13 +26,17 @@ _RUNS = columns(
     "created", "status", "name", "model", "device", "machine", "runtime", "latency_s",
     Column(key="ttft_s", heading="TTFT", unit="s"),
     Column(key="tpot_s", heading="TPOT", unit="s"),
-    "tokens_per_s", "peak_memory_bytes", "disturbed", "verified", "tags", "project", "kind",
+    "tokens_per_s", "peak_memory_bytes", "disturbed", "verified", "tags", "project", "kind", "author", "batch",
+    "precision", "threads", "workload", "note",
     Column(key="profile_kind", heading="profile"),
     "started", "ended", "parent", "reason", "machine_id",
 )  # fmt: skip
 _ALWAYS = {"id", "created", "status", "model"}
 # Too much for a line; `show` has them.
-_NEVER = {"kind", "profile_kind", "started", "ended", "parent", "reason", "machine_id"}
+_NEVER = {
+    "kind", "profile_kind", "started", "ended", "parent", "reason", "machine_id", "author", "batch", "precision",
+    "threads", "workload", "note",
+}  # fmt: skip
 _PROJECTS = columns(
     Column(key="name", heading="project"),
     "runs",
@@ -95,7 +99,8 @@ def _moment(seconds: float | None, form: str) -> str | None:
 def run_document(run: Run, row: RunRow, metrics: Sequence[Metric], link: str) -> dict[str, Any]:
     """The run's document, and how the run went."""
     story = {"kind": row.kind, "started": _moment(row.started, "json"), "ended": _moment(row.ended, "json")}
-    known = {"reason": row.reason, "metrics": [asdict(metric) for metric in metrics], "link": link}
+    people = {"author": row.author, "note": row.note}
+    known = {**people, "reason": row.reason, "metrics": [asdict(metric) for metric in metrics], "link": link}
     return {**document(run), **story, **known}
 
 
@@ -104,6 +109,10 @@ def run_card(run: Run, row: RunRow, metrics: Sequence[Metric], link: str) -> Car
     facts.append(("created", _moment(row.created, "table") or "", ""))
     if row.seconds is not None:
         facts.append(("took", format_quantity(row.seconds, "s"), ""))
+    if row.author:
+        facts.append(("author", row.author, ""))
+    if row.note:
+        facts.append(("note", row.note, ""))
     if run.tags:
         facts.append(("tags", ", ".join(run.tags), ""))
     if run.parent:

@@ -5,6 +5,7 @@ It is laid out by hand: an answer should not wait for a layout engine to be impo
 
 from __future__ import annotations
 
+import re
 import sys
 from itertools import zip_longest
 from typing import TYPE_CHECKING
@@ -20,10 +21,24 @@ if TYPE_CHECKING:
 
 _PLAIN, _BOLD, _DIM, _ITALIC = "0", "1", "2", "3"  # of ANSI terminals, as the colours below
 _VERDICTS = {"good": ("✓", "32"), "warn": ("!", "33"), "bad": ("✗", "1;31"), "unknown": ("·", _DIM)}
+# Control characters, but for line breaks, tabs, and the few styles above.
+_OBEYED = re.compile(
+    r"\x1b(?!\[(?:[0123]|3[23]|1;31)m)|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]"
+)
 _LEAST_WIDTH = 60
 _PIPE_WIDTH = 160
 _LEAST_COLUMN = 24
 _GAP = "  "
+
+
+def visible(text: str) -> str:
+    """Without what a terminal would obey, but for the styles that are ours. Names come from anywhere."""
+    return _OBEYED.sub("", text) if _OBEYED.search(text) else text
+
+
+def _plain(text: str) -> str:
+    """A piece of data, to be styled: without any style of its own either."""
+    return visible(text).replace("\x1b", "") if "\x1b" in text else visible(text)
 
 
 def _on_terminal() -> bool:
@@ -63,7 +78,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def draw_table(table: ReportTable) -> str:
     """Aligned columns under a rule."""
-    cells = [[cell_text(column, row.get(column.key)) for column in table.columns] for row in table.rows]
+    cells = [[_plain(cell_text(column, row.get(column.key))) for column in table.columns] for row in table.rows]
     right = [column.numeric for column in table.columns]
     headings = [column.heading for column in table.columns]
     widths = _fitted([list(texts) for texts in zip(headings, *cells, strict=True)], right)
@@ -110,15 +125,17 @@ def _lines(row: list[str], widths: list[int], right: list[bool]) -> list[str]:
 
 
 def draw_heading(title: str, subtitle: str | None = None) -> str:
+    title, subtitle = _plain(title), _plain(subtitle or "")
     beside = f"{_GAP}{subtitle}" if subtitle else ""
     if len(title) + len(beside) <= _width():
         return _bold(title) + _dim(beside)
-    lines = [*map(_bold, _wrapped(title, _width())), *map(_dim, _wrapped(subtitle or "", _width()))]
+    lines = [*map(_bold, _wrapped(title, _width())), *map(_dim, _wrapped(subtitle, _width()))]
     return "\n".join(filter(None, lines))
 
 
 def draw_fields(rows: Sequence[tuple[str, str, str]]) -> str:
     """Label, value, remark: three columns without rules, for one thing's facts. Labels stay whole."""
+    rows = [(_plain(name), _plain(text), _plain(note)) for name, text, note in rows]
     lengths = [[len(line) for row in rows for line in row[place].split("\n")] for place in range(3)]
     label, value, remark = (max(column, default=0) for column in lengths)
     value, remark = _shared(value, remark, max(_width() - label - 2 * len(_GAP), 2))

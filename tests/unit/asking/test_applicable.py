@@ -74,10 +74,10 @@ def test_blocks_of_gguf_files_run_where_such_files_open(runtime):
 
 
 def test_where_no_engine_is_named_the_format_of_the_weights_chooses_it_in_every_door():
-    for weights, runtime in (("q4_0", "llamacpp"), ("i4", "torch-compile")):
+    for weights, runtime in (("q4_0", "llamacpp"), ("i4", "vllm")):
         assert ask(LANGUAGE, on="nvidia-h200", weights=weights).runtime_name == runtime
     rows = sweep(LANGUAGE, "nvidia-h200", weights=["q4_0", "i4"], calibrated=False)
-    assert [str(name) for name in rows["runtime"]] == ["llamacpp", "torch-compile"]
+    assert [str(name) for name in rows["runtime"]] == ["llamacpp", "vllm"]
 
 
 @pytest.mark.parametrize("size", ["prompt", "generate", "context", "image"])

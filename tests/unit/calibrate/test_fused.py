@@ -59,13 +59,13 @@ def test_an_activation_is_taken_in_by_the_products_that_have_it(first: str, func
     found, _ = works(chain(first, function))
     assert (found["activation"].launches == 0) == inside
     assert (found["activation"].classes[0] == FUSED) == inside
-    assert found["pool"].classes == ("vector.forward", "vector")
+    assert found["pool"].classes == ("vector.pool", "vector.forward", "vector")
 
 
 def test_only_small_ops_have_a_class_for_it():
     product, act, _ = (op for _, op in chain("linear", "gelu").ops())
     assert class_path(act, "forward", fused=True) == (FUSED, "vector.forward", "vector")
-    assert class_path(act, "forward") == ("vector.forward", "vector")
+    assert class_path(act, "forward") == ("vector.activation", "vector.forward", "vector")
     assert class_path(product, "forward", fused=True) == ("linear.forward", "linear")
 
 

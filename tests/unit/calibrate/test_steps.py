@@ -92,7 +92,7 @@ def test_a_phase_that_no_belief_explains_is_left_out_and_does_not_move_the_other
     fitted = whole_fit([*steps({"linear.decode": 1.2}), *moved("indexing.forward", 20.0)], START)
     assert fitted.left == ("forward",)
     assert fitted.factors == pytest.approx(dict(plain.factors))
-    assert "step.forward" not in fitted.residuals
+    assert fitted.residuals["step.forward"] > 1, "and what ops alone say of it is known to be far off"
     bare = Calibration(device="d", runtime="r", dtype="bf16", created="2026-11-15")
     made = fitted.applied_to(bare, source="s", date="2026-11-15")
     assert any("forward" in note for note in made.notes)

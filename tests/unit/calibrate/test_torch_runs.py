@@ -13,8 +13,10 @@ from inferometer.catalog.engines import require_effects
 torch = pytest.importorskip("torch")
 
 SMALL = KernelSizes(
-    rows=(1, 4), weights=((32, 32), (32, 64)), heads=((4, 2, 16),), batches=(1,), queries=(8,), contexts=(8,),
-    elements=(256, 1024), images=(1,), planes=((8, 16, 8),), patches=((2, 16, 9), (2, 16, 60)), lookup=(64, 16),
+    rows=(1, 4), weights=((32, 32), (32, 64)), experts=((32, 16, 4, 2),), heads=((4, 2, 16),), batches=(1,),
+    queries=(8,), contexts=(8,),
+    elements=(256, 1024), images=(1,), planes=((8, 16, 8),), patches=((2, 16, 9), (2, 16, 60)),
+    points=((8, 16),), sides=(6,), stems=((3, 2, 8, 16),), lookup=(64, 16),
     most_bytes=1e8,
 )  # fmt: skip
 
@@ -32,7 +34,7 @@ def test_every_case_runs_and_the_fit_holds_all_classes(tmp_path, runtime):
     assert found.outcome.left == 0
     ways = {"attention.decode", "attention.prefill"} | (set() if runtime == "torch-eager" else {"attention.masked"})
     classes = {table.op_class for table in found.calibration.tables}
-    expected = ways | {"linear", "convolution", "depthwise", "vector", "indexing"}
+    expected = ways | {"linear", "matmul", "experts", "convolution", "depthwise", "vector", "indexing"}
     assert expected <= classes
     assert {name.partition(".")[0] for name in classes} == {name.partition(".")[0] for name in expected}
     assert {"h2d", "d2h"} <= set(found.calibration.bandwidths)

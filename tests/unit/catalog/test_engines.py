@@ -34,7 +34,7 @@ def row(folder, text, name="abacus"):
 def test_an_unknown_runtime_is_an_error_that_names_the_known_ones():
     with pytest.raises(UnknownNameError, match="Did you mean torch-compile") as caught:
         runtime_effects("torch-compiled")
-    assert "Known: ideal, litert, llamacpp, onnxruntime, openvino, torch-compile" in str(caught.value)
+    assert "Known: coreml, deepspeed-mii, executorch, genie" in str(caught.value)
     with pytest.raises(DomainError, match="neither"):
         require_effects(3)
     assert known_engine("torch-compiled") is None
@@ -69,7 +69,7 @@ def test_a_file_without_the_row_says_what_it_has(tmp_path):
 @pytest.mark.parametrize(
     ("on", "makes_tokens", "ranked"),
     [
-        (H200, True, ("torch-compile", "onnxruntime", "llamacpp", "torch-eager", "openvino")),
+        (H200, True, ("vllm", "torch-compile", "onnxruntime", "llamacpp", "torch-eager", "openvino")),
         (PI, True, ("llamacpp", "onnxruntime", "torch-eager", "openvino")),
         (PI, False, ("onnxruntime", "llamacpp", "torch-eager", "openvino")),
         (MAC, True, ("llamacpp", "onnxruntime", "torch-eager", "openvino")),
@@ -97,7 +97,7 @@ def test_engines_that_open_a_file_come_first_and_among_them_those_whose_own_form
 
 
 def test_the_default_runtime_is_the_first_of_them():
-    assert default_runtime(H200) == "torch-compile"
+    assert default_runtime(H200) == "vllm"
     assert default_runtime(PI, LLAMA_3_1_8B) == "llamacpp"
     assert default_runtime(PI, PICTURES) == "onnxruntime"
     assert default_runtime(PI, replace(PICTURES, metadata={"format": "tflite"})) == "litert"

@@ -134,6 +134,6 @@ def test_a_users_folder_that_is_not_there_is_an_error(monkeypatch):
 
 def test_names_are_matched_exactly_and_never_by_a_part():
     with pytest.raises(UnknownNameError, match="Did you mean"):
-        device("nvidia-h20")
+        device("nvidia-h2")
     with pytest.raises(UnknownNameError, match=r"Did you mean .*nvidia-h200"):
         device("nvidia-h2000")

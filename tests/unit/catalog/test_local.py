@@ -56,12 +56,15 @@ GIB = 2**30
     ("said", "gib", "row"),
     [  # as nvidia-smi and rocm-smi name them
         ("NVIDIA H100 80GB HBM3", 79.6, "nvidia-h100-sxm"), ("NVIDIA H100 PCIe", 79.6, "nvidia-h100-pcie"),
-        ("NVIDIA H100 NVL", 93.6, "nvidia-h100-nvl"), ("NVIDIA H200 NVL", 140.4, None),
+        ("NVIDIA H100 NVL", 93.6, "nvidia-h100-nvl"), ("NVIDIA H200 NVL", 140.4, "nvidia-h200-nvl"),
         ("NVIDIA A100-SXM4-80GB", 80, "nvidia-a100-80gb"), ("NVIDIA A100-SXM4-40GB", 40, "nvidia-a100-40gb"),
-        ("NVIDIA A100 80GB PCIe", 80, None), ("Tesla T4", 15, "nvidia-t4"), ("NVIDIA L4", 22.5, "nvidia-l4"),
-        ("NVIDIA L40", 45, None), ("NVIDIA L40S", 45, "nvidia-l40s"), ("Tesla V100-SXM2-16GB", 16, "nvidia-v100-sxm2"),
-        ("Tesla V100-SXM2-32GB", 32, None), ("NVIDIA A10G", 22.5, "nvidia-a10g"),
-        ("NVIDIA GeForce RTX 4070 Ti", 12, None), ("NVIDIA GeForce RTX 4090 Laptop GPU", 16, None),
+        ("NVIDIA A100 80GB PCIe", 80, "nvidia-a100-pcie-80gb"), ("Tesla T4", 15, "nvidia-t4"),
+        ("NVIDIA L4", 22.5, "nvidia-l4"),
+        ("NVIDIA L40", 45, "nvidia-l40"), ("NVIDIA L40S", 45, "nvidia-l40s"),
+        ("Tesla V100-SXM2-16GB", 16, "nvidia-v100-sxm2"),
+        ("Tesla V100-SXM2-32GB", 32, "nvidia-v100-sxm2-32gb"), ("NVIDIA A10G", 22.5, "nvidia-a10g"),
+        ("NVIDIA GeForce RTX 4070 Ti", 12, "nvidia-rtx-4070-ti"), ("NVIDIA GeForce RTX 4070 Ti", 24, None),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", 16, "nvidia-rtx-4090-laptop"), ("NVIDIA GeForce RTX 9999", 16, None),
         ("NVIDIA GeForce RTX 3060", 12, "nvidia-rtx-3060"), ("NVIDIA GeForce RTX 3060", 8, None),
         ("NVIDIA RTX 6000 Ada Generation", 48, "nvidia-rtx-6000-ada"), ("AMD Instinct MI300X", 192, "amd-mi300x"),
         ("AMD Radeon RX 7900 XTX", 24, "amd-radeon-7900-xtx"),
@@ -73,9 +76,9 @@ def test_a_card_is_the_row_of_its_name_and_memory_and_of_no_sibling(said, gib, r
 
 
 def test_a_card_without_a_row_is_a_gpu_without_peaks():
-    gpu = Gpu(name="NVIDIA GB10", vendor="NVIDIA", memory_bytes=120 * GIB, shared_memory=False, source="nvml")
+    gpu = Gpu(name="NVIDIA GB99", vendor="NVIDIA", memory_bytes=120 * GIB, shared_memory=False, source="nvml")
     host = replace(detect_host(load_machine(HOSTS / "cloud-vm-h200")), gpus=(gpu,))
     made = local_device(host=host)
-    assert (made.name, made.title, made.unit, made.peaks) == ("local:gpu", "NVIDIA GB10", "gpu", {})
+    assert (made.name, made.title, made.unit, made.peaks) == ("local:gpu", "NVIDIA GB99", "gpu", {})
     assert is_local(made.name)
     assert not is_local("localhost")

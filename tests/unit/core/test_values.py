@@ -10,6 +10,7 @@ import pytest
 import inferometer.core
 from inferometer.core import (
     Calibration,
+    CoreGroup,
     Device,
     Estimate,
     Memory,
@@ -101,6 +102,27 @@ def test_a_device_without_a_peak_says_which_it_has():
     assert float(device.peak("bfloat16")) == 1e12
     with pytest.raises(DomainError, match=r"has no peak for i8 .*bf16"):
         device.peak("i8")
+
+
+def test_threads_take_the_fastest_cores_first():
+    groups = (
+        CoreGroup(core="big", count=1, clock_hz=3e9, ops_per_cycle={"f32": 32}),
+        CoreGroup(core="little", count=4, clock_hz=2e9, ops_per_cycle={"f32": 8}),
+    )
+    peaks = {"f32": sourced(160e9), "i8": sourced(1e12)}
+    phone = Device(name="d", title="D", vendor="V", unit="cpu", peaks=peaks, cores=sourced(5), core_groups=groups)
+    reached = [phone.peak_of_threads("float32", threads) for threads in (1, 2, 5, 8)]
+    assert reached == [96e9, 112e9, 160e9, 160e9]
+    assert phone.peak_of_threads("i8", 1) == 1e12 / 5  # the groups do not say, so the cores share it
+    bare = dataclasses.replace(phone, core_groups=(), cores=None)
+    assert bare.peak_of_threads("f32", 1) == 160e9
+
+
+def test_the_room_of_a_memory_is_what_is_usable_of_its_label():
+    label = Memory(level="gddr", capacity_bytes=sourced(24.0))
+    assert label.room.value == 24.0
+    assert dataclasses.replace(label, usable_bytes=sourced(22.5)).room.value == 22.5
+    assert Memory(level="gddr").room is None
 
 
 def test_the_first_memory_is_main_memory():

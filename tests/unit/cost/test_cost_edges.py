@@ -117,8 +117,12 @@ def test_only_attention_over_texts_without_a_cache_meets_padding():
 
 def test_shapes_are_of_the_first_input_and_the_first_output():
     two = op("elementwise", [tensor("a", 2, 3, 5), tensor("b", 7)], [tensor("y", 2, 3, 11), tensor("z", 13)])
-    assert dims_of(two) == {"rows": 6, "in_features": 5, "out_features": 11, "elements": 66}
-    convolved = op("convolution", [tensor("a", 1, 4, 6)], [tensor("y", 1, 8, 6)], out_channels=8, kernel=(1,))
+    assert dims_of(two) == {
+        "rows": 6, "in_features": 5, "plane": 5, "aligned": 1, "out_features": 11, "elements": 66,
+    }  # fmt: skip
+    convolved = op(
+        "convolution", [tensor("a", 1, 4, 6)], [tensor("y", 1, 8, 6)], out_channels=8, in_channels=4, kernel=(1,)
+    )
     assert dims_of(convolved)["channels"] == 8
     assert dims_of(op("custom", [tensor("a")], [])) == {}
 

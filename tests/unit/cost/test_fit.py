@@ -31,6 +31,18 @@ def test_the_parts_add_up_and_are_compared_with_what_there_is():
     assert found.free_bytes == 24e9 - found.total_bytes
 
 
+def test_what_the_driver_shows_decides_and_not_the_label():
+    label = BIG.memories[0]
+    shown = machine(memories=(replace(label, usable_bytes=stated(22.5e9)),))
+    found = fit(LLAMA_3_1_8B, shown, workload=Workload(prompt=1000, generate=25, batch=2))
+    assert found.capacity_bytes == 22.5e9
+    assert found.free_bytes == 22.5e9 - found.total_bytes
+    nearly_full = replace(label, usable_bytes=stated(float(found.total_bytes - 1)))
+    assert not fit(
+        LLAMA_3_1_8B, machine(memories=(nearly_full,)), workload=Workload(prompt=1000, generate=25, batch=2)
+    ).fits
+
+
 def test_the_longest_context_fits_and_one_more_does_not():
     found = fit(LLAMA_3_1_8B, BIG, workload=Workload(batch=2))
     assert 24e9 - WEIGHTS > found.longest_context * 2 * TOKEN > 0.99 * (24e9 - WEIGHTS)

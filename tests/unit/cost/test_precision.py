@@ -33,7 +33,8 @@ def test_products_run_in_the_format_of_the_activations():
 def test_a_runtime_may_compute_stored_weights_in_their_own_way():
     on_cpu, llamacpp = replace(peaks("f32", "f16", "i8"), unit="cpu"), runtime_effects("llamacpp")
     assert computed(GEMM, "bf16", on_cpu, llamacpp, Q4).name == "i8"
-    assert computed(GEMM, "bf16", peaks("f32", "f16", "i8"), llamacpp, Q4).name == "f16"  # a rule for GPUs
+    assert computed(GEMM, "bf16", peaks("f32", "f16", "i8"), llamacpp, Q4).name == "i8"
+    assert computed(GEMM, "bf16", peaks("f32", "f16"), llamacpp, Q4).name == "f16"  # Metal has no peak for 8 bits
     found = computed(GEMM, "bf16", peaks("f32"), runtime_effects("llamacpp"), Q4)
     assert found.name == "f32"
     assert "q4_0 are computed in f32 by llamacpp" in found.note

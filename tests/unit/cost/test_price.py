@@ -18,7 +18,7 @@ from inferometer.errors import DomainError
 from unit.cost.decoders import BF16, LLAMA_3_1_8B, at, attend, decoder, project
 from unit.cost.estimates import estimate_op
 from unit.cost.examples import same
-from unit.cost.machines import MACHINE, machine, stated, with_cache
+from unit.cost.machines import MACHINE, machine, stated, with_cache, without_fit  # noqa: F401 - `without_fit` is used by being here
 
 GEMM = project("linear", "x", "y", 4096, 4096)
 WEIGHTS = 4096 * 4096 * 2

@@ -60,7 +60,33 @@ def test_a_run_that_is_deleted_while_somebody_watches_does_not_end_the_stream(he
         assert [row["id"] for row in next(watched)[1]["open"]] == [run]
         store.finish(run)
         store.delete(run)
-        assert next(watched) == ("runs", {"open": [], "ended": []})
+        told = next(value for _, value in watched if value["open"] == value["ended"] == [])
+        assert told == {"open": [], "ended": []}
+
+
+def test_a_page_asks_once_and_is_told_what_ended_meanwhile(here):
+    store, client = here
+    run = store.begin(name="asked about")
+    first = client.get("/api/v1/live?once=1")
+    assert [row["id"] for row in first.json()["open"]] == [run]
+    same = client.get("/api/v1/live?once=1", headers={"if-none-match": first.headers["etag"]})
+    assert same.status_code == 304
+    store.finish(run)
+    later = client.get(f"/api/v1/live?once=1&seen={run},nonsense").json()
+    assert (later["open"], [row["status"] for row in later["ended"]]) == ([], ["finished"])
+    assert client.get(f"/api/v1/runs/{run}/live?once=1").json()["run"]["status"] == "finished"
+
+
+def test_a_stream_ends_when_its_token_does(tmp_path):
+    with hub(tmp_path, tokens=True, poll_s=0.02) as (store, client):
+        store.create_user("ann")
+        secret = store.create_token("ann")
+        headers = {"authorization": f"Bearer {secret.text}"}
+        with client.stream("GET", "/api/v1/live", headers=headers) as stream:
+            watched = events(stream.iter_lines())
+            assert next(watched)[0] == "runs"
+            store.revoke_token(secret.token.id)
+            assert [name for name, _ in watched] == ["end"]
 
 
 def test_a_run_that_is_not_there_is_a_404(here):

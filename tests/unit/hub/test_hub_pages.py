@@ -10,14 +10,17 @@ import pytest
 
 from inferometer.core.codec import decode
 from inferometer.core.machine import MachineFacts
-from inferometer.core.profile import DeviceFacts, Profile
+from inferometer.core.profile import DeviceFacts, Environment, Profile
 from inferometer.errors import MissingDependencyError, UnknownNameError
 from inferometer.hub import assets
+from inferometer.hub.compare_page import compare_values
 from inferometer.hub.explaining import page_explanation
 from inferometer.hub.rendering import data_element
 from inferometer.hub.run_charts import chart_spec, charts_of
 from inferometer.hub.run_page import badges_of, run_values
 from inferometer.hub.run_view import cards_of, layer_columns
+from inferometer.report.charts.runs import run_trend
+from inferometer.store.values import RunRow
 from inferometer.verbs import explanations
 from unit.hub.samples import HOSTILE, decoder, hub, network
 
@@ -175,7 +178,7 @@ def test_the_list_sorts_filters_and_leafs(here):
         )
     first = client.get("/projects/many").text
     assert first.count("data-run=") == 50
-    more = re.search(r'href="\?([^"]+after=[^"]+)"', first)[1].replace("&amp;", "&")
+    more = re.search(r'href="\?([^"]*after=[^"]+)"', first)[1].replace("&amp;", "&")
     assert client.get(f"/projects/many?{more}").text.count("data-run=") == 10
     assert client.get("/projects/many?tag=t1").text.count("data-run=") == 30
     assert client.get("/projects/many?model=model-0&words=run").text.count("data-run=") == 20
@@ -225,14 +228,14 @@ def test_comparing_gives_a_verdict_with_its_reason(here):
     c = store.add(network(seed=1, samples=40, slower=0.5), name="best")
     quiet = [store.add(replace(store.get(x).profile, environment=None), name=f"{x} quiet") for x in (a, b, c)]
     page = client.get("/compare", params={"run": quiet}).text
-    assert page.count("card wide") == 2
+    assert page.count("as baseline") == 2
     assert "slower" in page
     assert "faster" in page
     charts = data(page, "charts")
     assert {"samples", "layers-0", "layers-1"} == set(charts)
     assert client.get(f"/compare?run={','.join(quiet)}").status_code == 200
     assert client.get("/compare", params={"run": ["nope", "neither"]}).status_code == 404
-    assert client.get("/compare", params={"run": [f"x{n}" for n in range(9)]}).status_code == 400
+    assert client.get("/compare", params={"run": [f"x{n}" for n in range(41)]}).status_code == 400
 
 
 def test_runs_without_a_profile_have_a_page(here):
@@ -274,7 +277,8 @@ def test_a_new_name_and_tag_show_at_once_though_profiles_are_kept(here, run):
 
 
 @pytest.mark.parametrize(
-    "path", ["/predict", "/devices", "/devices/nvidia-h200", "/formulas", "/formulas/ridge_point", "/sweep", "/live"]
+    "path",
+    ["/predict", "/devices", "/devices/nvidia-h200", "/formulas", "/formulas/ridge_point", "/sweep", "/atlas", "/live"],
 )
 def test_every_page_answers(here, path):
     found = here[1].get(path)
@@ -322,7 +326,7 @@ def test_run_values_are_the_same_for_page_and_report():
     run = Run(id="x", project="p", status="finished", created="2026-11-15T00:00:00+00:00", profile=network())
     values = run_values(run, network())
     assert values["title"] == "tiny-cnn on NVIDIA T4"
-    assert ("disturbed", "the load rose") in values["environment"]
+    assert ("disturbed", "the load rose") in dict(values["environment"])["While it was measured"]
 
 
 def test_without_vl_convert_the_page_says_what_to_install(monkeypatch, tmp_path):
@@ -374,3 +378,48 @@ def test_every_formula_has_a_page_whose_example_gives_the_answer_it_names(here):
         assert answer == (formula.answer if exact else pytest.approx(formula.answer, rel=1e-3)), name
     page = here[1].get("/formulas/ridge_point").text
     assert 'value="989 TFLOP/s"' in html.unescape(page)
+
+
+def test_a_trend_joins_only_equal_workloads_and_names_what_differs():
+    rows = [
+        RunRow(id=str(n), project="p", status="finished", kind="profile", created=float(n), model="m", runtime="r",
+               latency_s=1.0, workload=f"batch={batch} image=224", precision=precision)
+        for n, (batch, precision) in enumerate([(1, "f32"), (8, "f32"), (1, "f32"), (1, "int8")])
+    ]  # fmt: skip
+    lines = [point["of"] for point in run_trend(rows, "latency_s")["data"]["values"]]
+    assert lines == ["m · r · batch 1, image 224 · f32", "m · r · batch 8, image 224 · f32",
+                     "m · r · batch 1, image 224 · f32", "m · r · batch 1, image 224 · int8"]  # fmt: skip
+    alone = run_trend(rows[:1], "latency_s")["data"]["values"]
+    assert alone[0]["of"] == "m · r"
+
+
+def test_an_empty_project_says_what_to_do(here):
+    here[0].create_project("nothing here")
+    page = here[1].get("/projects/nothing here").text
+    assert "No runs in nothing here yet" in page
+    assert "--project &#39;nothing here&#39;" in page
+    assert "No run matches" in here[1].get("/?model=nope").text
+
+
+def test_a_failed_run_keeps_its_model_and_says_why(here):
+    run = here[0].begin("failing", subject={"model": "mobilenet-v2"}, author="ann")
+    here[0].fail(run, "The engine ended with signal 11.", log="first\nlast words\n")
+    page = here[1].get(f"/runs/{run}").text
+    assert all(text in page for text in ("mobilenet-v2", "The engine ended with signal 11.", "last words", "by ann"))
+    assert "The engine ended with signal 11." in here[1].get("/projects/failing?model=mobilenet-v2").text
+
+
+def test_eight_runs_are_compared_in_one_table_with_what_differs(here):
+    made = [replace(network(2, samples=30, slower=1 + n / 10), environment=Environment(threads=n)) for n in range(8)]
+    runs = [here[0].add(profile, "eight", name=f"run {n}") for n, profile in enumerate(made)]
+    values = compare_values([here[0].get(run) for run in runs])
+    latency = values["matrix"][0]
+    assert (latency["name"], len(latency["cells"])) == ("latency", 7)
+    assert {cell["verdict"] for cell in latency["cells"]} == {"slower"}
+    assert values["differing"] == [("threads", [str(n) for n in range(8)])]
+    load = next(row for row in values["matrix"] if row["name"] == "load")
+    assert load["cells"][0]["verdict"] == "no difference shown"  # the words of the command line
+    page = here[1].get("/compare", params={"run": [*reversed(runs)]}).text
+    assert page.index("run 0") < page.index("run 1")  # the oldest is the baseline, however they were chosen
+    chosen = here[1].get("/compare", params={"run": runs, "baseline": runs[3]}).text
+    assert re.search(r"against <a [^>]*>run 3<", chosen)

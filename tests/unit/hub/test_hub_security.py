@@ -1,9 +1,13 @@
 """Who gets in: names, origins, tokens, sizes, pace. Every refusal is asked of a real hub over a real socket."""
 
+import contextlib
 import io
 import socket
+import sqlite3
 import zipfile
+from types import SimpleNamespace
 
+import httpx
 import pytest
 
 from inferometer.core.codec import encode
@@ -12,7 +16,7 @@ from inferometer.hub.rate_limit import RateLimit
 from inferometer.hub.rules import Rules, is_loopback
 from inferometer.hub.security import COOKIE
 from inferometer.hub.serving import listen, require_tokens
-from inferometer.store import open_store
+from inferometer.store import Store, open_store
 from unit.hub.samples import ENDING, HOSTILE, hostile, hub, network
 
 JSON = {"content-type": "application/json"}
@@ -112,7 +116,7 @@ def test_every_answer_has_the_policy(client, path):
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert found.headers["x-content-type-options"] == "nosniff"
-    assert found.headers["referrer-policy"] == "no-referrer"
+    assert found.headers["referrer-policy"] == "same-origin"  # with none, our forms have the origin `null`
 
 
 def test_pages_have_no_inline_script_style_or_handler(here):
@@ -151,7 +155,7 @@ def test_the_list_escapes_names_and_tags(here):
     assert "&lt;img" in page
 
 
-@pytest.mark.parametrize("words", [HOSTILE, "a" * 5000, "%00", "\U0001f600", "'; drop table runs; --"])
+@pytest.mark.parametrize("words", [HOSTILE, "a" * 5000, "\U0001f600", "'; drop table runs; --"])
 def test_what_is_searched_for_is_only_searched_for(client, words):
     found = client.get("/", params={"words": words})
     assert found.status_code == 200
@@ -208,6 +212,40 @@ def test_a_body_too_large_is_refused_by_its_length_and_by_its_bytes(here):
     assert store.count() == before
 
 
+@pytest.mark.parametrize("path", ["/?words=%00", "/runs/%00", "/api/v1/runs?model=a%00b", "/projects/a%00",
+                                  "/api/v1/runs?after=W10", "/?after=W10", "/api/v1/runs?after=%F0%9F"])  # fmt: skip
+def test_what_no_address_holds_is_refused_and_no_failure(client, path):
+    assert client.get(path).status_code == 400
+
+
+def test_health_tells_the_truth(tmp_path, monkeypatch):
+    with hub(tmp_path, tokens=True) as (_, client):
+        assert client.get("/api/v1/health").json()["status"] == "ok"
+        full = SimpleNamespace(free=1000)
+        monkeypatch.setattr("inferometer.store.engine.shutil.disk_usage", lambda _: full)
+        assert client.get("/api/v1/health").json()["writes"] is False
+        with sqlite3.connect(tmp_path / "runs.db") as plain:
+            plain.execute("DROP TABLE metrics")
+            plain.execute("DROP TABLE runs")
+        sick = client.get("/api/v1/health")
+    assert (sick.status_code, str(tmp_path) in sick.text) == (503, False)
+
+
+def test_a_list_is_made_once_and_again_after_every_write(tmp_path, monkeypatch):
+    made = []
+    listed = Store.list
+    monkeypatch.setattr(Store, "list", lambda *given, **options: made.append(1) or listed(*given, **options))
+    monkeypatch.setattr("inferometer.hub.page_cache._LASTS_S", 1e9)
+    with hub(tmp_path) as (store, client):
+        store.add(network(), name="first")
+        assert [client.get("/").text.count("/runs/") for _ in range(3)] == [1, 1, 1]
+        assert len(made) == 1
+        store.add(network(), name="second")
+        assert [client.get("/").text.count("/runs/") for _ in range(3)] == [2, 2, 2]
+        assert len(made) == 2
+        assert [len(client.get("/api/v1/runs").json()["rows"]) for _ in range(2)] == [2, 2]
+
+
 def test_packed_bodies_are_refused_unopened(client):
     found = client.post("/api/v1/profiles", content=b"x", headers={**JSON, "content-encoding": "gzip"})
     assert found.status_code == 415
@@ -258,6 +296,34 @@ def test_a_run_goes_out_and_comes_back_as_an_archive(here, tmp_path):
     assert store.get(run).name == "travels"
 
 
+def test_half_open_connections_are_let_go_and_keep_nobody_out(tmp_path):
+    with hub(tmp_path, header_s=0.6, waiting=30) as (_, client), contextlib.ExitStack() as opened:
+        place = (client.base_url.host, client.base_url.port)
+        lines = [opened.enter_context(socket.create_connection(place, timeout=10)) for _ in range(60)]
+        for line in lines[::2]:
+            with contextlib.suppress(OSError):
+                line.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        assert client.get("/static/icon.svg").status_code == 200
+        assert all(_closed(line) for line in lines)
+        assert client.get("/static/icon.svg").status_code == 200
+
+
+def _closed(line):
+    try:
+        return line.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_body_that_stops_arriving_is_not_waited_for(tmp_path):
+    with hub(tmp_path, idle_s=0.3) as (store, client):
+        head = b"POST /api/v1/profiles HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        with socket.create_connection((client.base_url.host, client.base_url.port), timeout=10) as line:
+            line.sendall(head + b"Content-Length: 1000\r\n\r\n{")
+            assert b"408" in line.recv(65536)
+        assert store.count() == 0
+
+
 def test_a_client_that_asks_too_often_waits_and_is_told_how_long(tmp_path):
     with hub(tmp_path, per_s=0.5, burst=3) as (_, client):
         found = [client.get("/api/v1/health") for _ in range(5)]
@@ -284,7 +350,10 @@ def test_a_bucket_fills_again_and_forgets_the_oldest():
 def guarded(tmp_path):
     with hub(tmp_path, tokens=True, sign_ins=5) as (store, client):
         store.create_user("ann")
+        store.create_user("bob")
         texts = {scope: store.create_token("ann", scopes=(scope,)).text for scope in ("read", "write")}
+        texts |= {scope: store.create_token("bob", scopes=(scope,)).text for scope in ("admin", "agent")}
+        texts["bob"] = store.create_token("bob", scopes=("write",)).text
         yield store, client, texts
 
 
@@ -298,6 +367,10 @@ def test_with_tokens_nothing_is_shown_without_one(guarded):
         assert client.get(path).status_code == 401, path
     asked = client.get("/", headers={"accept": "text/html"})
     assert (asked.status_code, asked.headers["location"]) == (303, "/sign-in?to=/")
+    narrowed = client.get("/?tag=a%26b&sort=name", headers={"accept": "text/html"}).headers["location"]
+    assert httpx.URL(narrowed).params["to"] == "/?tag=a%26b&sort=name"
+    ended = client.get("/", headers={"accept": "text/html", **bearer("guess")}).headers["location"]
+    assert "signed out" in client.get(ended).text
     assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 200
 
 
@@ -305,9 +378,35 @@ def test_a_token_to_read_does_not_write(guarded):
     store, client, texts = guarded
     body = encode(network())
     refused = client.post("/api/v1/profiles", content=body, headers={**JSON, **bearer(texts["read"])})
-    assert (refused.status_code, store.count()) == (401, 0)
+    assert (refused.status_code, store.count()) == (403, 0)  # it is known, and may not
     taken = client.post("/api/v1/profiles", content=body, headers={**JSON, **bearer(texts["write"])})
     assert (taken.status_code, store.count()) == (201, 1)
+
+
+def test_a_token_to_read_may_ask_what_changes_nothing(guarded):
+    _, client, texts = guarded
+    given = {"inputs": {"peak": "100 TFLOP/s", "bandwidth": "1 TB/s"}}
+    read = bearer(texts["read"])
+    assert client.post("/api/v1/formulas/ridge_point/calculate", json=given, headers=read).status_code == 200
+    asked = {"model": "resnet50", "devices": ["nvidia-t4"]}
+    assert client.post("/api/v1/predict", json=asked, headers=read).status_code == 200
+    assert client.post("/api/v1/sweeps", json={"models": [], "devices": []}, headers=read).status_code == 422
+    assert client.post("/api/v1/predict", json=asked, headers=bearer(texts["agent"])).status_code == 403
+    assert client.post("/api/v1/predict", json=asked, headers=bearer("guess")).status_code == 401
+
+
+def test_only_the_owner_and_an_administrator_delete(guarded):
+    store, client, texts = guarded
+    headers = {**JSON, **bearer(texts["write"])}
+    first, second = (client.post("/api/v1/profiles", content=encode(network()), headers=headers) for _ in range(2))
+    assert store.row(first.json()["id"]).author == "ann"
+    refused = client.delete(f"/api/v1/runs/{first.json()['id']}", headers=bearer(texts["bob"]))
+    assert (refused.status_code, store.count()) == (403, 2)
+    assert "ann's" in refused.json()["error"]
+    assert client.delete(f"/api/v1/runs/{first.json()['id']}", headers=bearer(texts["write"])).status_code == 204
+    assert client.delete(f"/api/v1/runs/{second.json()['id']}", headers=bearer(texts["admin"])).status_code == 204
+    unknown = store.add(network())
+    assert client.delete(f"/api/v1/runs/{unknown}", headers=bearer(texts["write"])).status_code == 403
 
 
 def test_a_revoked_token_ends_at_once(guarded):
@@ -323,6 +422,33 @@ def test_guessing_tokens_ends_soon(guarded):
     seen = [client.get("/api/v1/runs", headers=bearer(f"guess {n}")).status_code for n in range(8)]
     assert seen == [401] * 5 + [429] * 3
     assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 429
+    assert client.post("/sign-in", data={"token": texts["read"]}).status_code == 429
+
+
+def test_a_form_counts_wrong_tokens_and_shuts_nobody_out_who_was_in(guarded):
+    _, client, texts = guarded
+    assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 200
+    seen = [client.post("/sign-in", data={"token": f"guess {n}"}).status_code for n in range(7)]
+    assert seen == [403] * 5 + [429] * 2
+    assert client.get("/api/v1/runs", headers=bearer(texts["read"])).status_code == 200  # the same address
+
+
+def test_each_token_has_its_own_pace_and_made_up_ones_have_none(tmp_path):
+    with hub(tmp_path, tokens=True, per_s=0.01, burst=4, sign_ins=100) as (store, client):
+        store.create_user("ann")
+        one, other = (store.create_token("ann").text for _ in range(2))
+        seen = [client.get("/api/v1/live?once=1", headers=bearer(one)).status_code for _ in range(6)]
+        assert seen == [200] * 5 + [429]
+        assert client.get("/api/v1/live?once=1", headers=bearer(other)).status_code == 200
+        made_up = [client.get("/api/v1/live?once=1", headers=bearer(f"{n}")).status_code for n in range(4)]
+        assert made_up == [401, 401, 429, 429]
+
+
+def test_who_a_proxy_says_is_asking_is_believed_only_when_told(tmp_path):
+    for proxies, codes in (((), [200, 200, 429]), (("127.0.0.1",), [200, 200, 200])):
+        with hub(tmp_path, per_s=0.01, burst=2, proxies=proxies) as (_, client):
+            asked = [client.get("/static/icon.svg", headers={"x-forwarded-for": f"10.0.0.{n}"}) for n in range(3)]
+            assert [each.status_code for each in asked] == codes
 
 
 def test_signing_in_sets_a_cookie_that_scripts_and_other_sites_do_not_get(guarded):
@@ -333,7 +459,7 @@ def test_signing_in_sets_a_cookie_that_scripts_and_other_sites_do_not_get(guarde
     cookie = right.headers["set-cookie"].lower()
     assert (right.status_code, right.headers["location"]) == (303, "/devices")
     assert "httponly" in cookie
-    assert "samesite=strict" in cookie
+    assert "samesite=lax" in cookie  # a link in a chat should open; writes are held by their origin
     assert client.get("/devices").status_code == 200
 
 
@@ -363,6 +489,7 @@ def test_a_hub_for_others_does_not_start_without_a_token(tmp_path):
         secret = store.create_token("ann")
         require_tokens(store, rules)
         store.revoke_token(secret.token.id)
+        store.create_token("ann", lasts_s=-1)  # expired: it opens nothing either
         with pytest.raises(DomainError):
             require_tokens(store, rules)
 

@@ -7,12 +7,13 @@ import pytest
 from inferometer.bench.compare import compare
 from inferometer.catalog import device
 from inferometer.core import statistics
-from inferometer.core.profile import JudgedBy
+from inferometer.core.profile import JudgedBy, Phase
 from inferometer.core.request import op_count, request_s
 from inferometer.errors import DomainError
 from inferometer.hub import run_charts
 from inferometer.report.charts.layers import kind_chart, layer_chart, unit_chart
 from inferometer.report.charts.memory import memory_chart, memory_parts
+from inferometer.report.charts.roofline import roofline
 from inferometer.report.charts.runs import difference_chart, run_trend
 from inferometer.report.charts.samples import histogram, overlaid, percentiles, token_trend
 from inferometer.store.values import RunRow
@@ -147,3 +148,24 @@ def test_a_roofline_has_the_roofs_that_were_kept_with_the_run():
     assert known["roofline-forward"].spec()["layer"]
     bare = JudgedBy(device=replace(kept, peaks={}))
     assert "roofline-forward" not in run_charts.charts_of(replace(here, judged_by=bare))
+
+
+def test_no_dot_is_above_its_roof_and_names_fit_a_phone():
+    roofs = device("nvidia-t4")
+    profile = network(12)
+    quick = replace(profile.phases[1].ops[0], flops=1e9, bytes=1e9, time_s=1e-3)  # its bytes need three times that
+    phase = replace(profile.phases[1], ops=(quick, *profile.phases[1].ops[1:]))
+    bandwidth = max(float(memory.bandwidth_bytes_per_s) for memory in roofs.memories if memory.bandwidth_bytes_per_s)
+    for width in (680, 250):
+        drawn = roofline(replace(profile, phases=(phase,)), roofs, width=width)
+        (dots,) = [layer["data"]["values"] for layer in drawn["layer"] if layer["mark"].get("type") == "circle"]
+        assert all(dot["flops_per_s"] <= 1.02 * dot["intensity"] * bandwidth for dot in dots)
+        (hollow,) = [dot for dot in dots if dot["hollow"]]
+        assert hollow["reach"] == "≥ 3.12 FLOP/B (1 FLOP/B counted)"
+        assert min(layer["mark"].get("fontSize", 11) for layer in drawn["layer"]) >= 11
+        assert max(map(len, drawn["title"]["subtitle"])) * 6 <= max(width, 260)
+
+
+def test_a_command_has_a_histogram_of_its_readings():
+    readings = Phase(name="run", time_s=0.2, samples_s=(0.19, 0.2, 0.21) * 10, statistic="median")
+    assert "histogram" in run_charts.charts_of(replace(network(), phases=(readings,)))

@@ -19,6 +19,9 @@ ENTRIES = {
     "guidellm": "inferometer.importers.guidellm:importer",
     "aiperf": "inferometer.importers.aiperf:importer",
     "vllm": "inferometer.importers.vllm:importer",
+    "sglang": "inferometer.importers.sglang:importer",
+    "inferencex": "inferometer.importers.inferencex:importer",
+    "loadgen": "inferometer.importers.loadgen:importer",
     "hyperfine": "inferometer.importers.hyperfine:importer",
 }
 OURS = {
@@ -47,6 +50,9 @@ SAMPLES = {
     "aiperf.json": ("aiperf", 1),
     "vllm.json": ("vllm", 1),
     "vllm.jsonl": ("vllm", 2),
+    "sglang.jsonl": ("sglang", 2),
+    "inferencex.json": ("inferencex", 2),
+    "loadgen.txt": ("loadgen", 1),
     "hyperfine.json": ("hyperfine", 2),
 }
 

@@ -1,4 +1,4 @@
-"""GuideLLM, AIPerf and vllm bench serve."""
+"""GuideLLM, AIPerf, vllm bench serve, SGLang, InferenceX and LoadGen."""
 
 import pytest
 
@@ -110,3 +110,53 @@ def test_a_result_that_cannot_be_says_why(tmp_path, change, why):
 def test_no_request_that_succeeded_is_no_profile(tmp_path):
     with pytest.raises(FormatError, match="no time of a request"):
         taken(written(tmp_path, {"duration": 2.0, "completed": 0, "request_throughput": 0.0}))
+
+
+def level_of(profile):
+    (level,) = profile.served.levels
+    return level, level.stated
+
+
+def test_a_load_generator_becomes_a_level_of_load():
+    level, figures = level_of(only("vllm.json"))
+    assert level.name == "all at once"
+    assert (figures.requests, figures.completed, figures.errors) == (3, 2, {"failed": 1})
+    assert (figures.ttft_s.mean, figures.ttft_s.p99) == (pytest.approx(0.045), pytest.approx(0.0499))
+    assert figures.e2e_s.p50 == pytest.approx(0.07)
+    level, figures = level_of(sample("guidellm.json")[1])
+    assert (level.name, level.rate_per_s) == ("2.5/s", 2.5)
+    assert figures.ttft_s.mean == pytest.approx(0.12)
+    level, figures = level_of(only("aiperf.json"))
+    assert (level.name, level.concurrency) == ("4 at once", 4)
+    assert figures.ttft_s.p99 == pytest.approx(0.25345)
+
+
+def test_sglang_is_not_taken_for_vllm():
+    open_loop, closed = sample("sglang.jsonl")
+    assert open_loop.provenance.tool == "SGLang bench_serving"
+    assert open_loop.runtime == "sglang"
+    assert (open_loop.summary.ttft_s, open_loop.summary.e2e_s) == (pytest.approx(0.1), pytest.approx(0.4))
+    assert (open_loop.workload.prompt, open_loop.workload.generate) == (128, 16)
+    level, figures = level_of(open_loop)
+    assert (level.name, figures.input_tokens_per_s, figures.in_flight) == ("5/s", 640.0, 2.0)
+    assert level_of(closed)[0].name == "8 at once"
+
+
+def test_inferencex_is_of_all_gpus_and_says_where_it_ran():
+    first, second = sample("inferencex.json")
+    assert (first.device.name, first.device.count, first.runtime) == ("h200", 8, "vllm")
+    assert first.summary.tokens_per_s == pytest.approx(400 * 8)
+    assert (second.summary.ttft_s, second.workload.prompt) == (pytest.approx(2.0), 1024)
+    level, figures = level_of(second)
+    assert level.name == "8 at once"
+    assert figures.tpot_s.p50 == pytest.approx(0.0784)
+
+
+def test_loadgen_is_in_nanoseconds():
+    profile = only("loadgen.txt")
+    assert profile.summary.ttft_s == pytest.approx(0.2)
+    assert profile.summary.tpot_s == pytest.approx(0.03)
+    assert profile.summary.tokens_per_s == 2850
+    level, figures = level_of(profile)
+    assert (level.name, figures.requests_per_s, figures.e2e_s.p99) == ("10/s", 9.5, 15.0)
+    assert "VALID" in profile.provenance.notes[-1]

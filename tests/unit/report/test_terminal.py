@@ -26,6 +26,15 @@ def width(monkeypatch):
     return narrow
 
 
+def test_what_a_terminal_would_obey_is_left_out_of_names():
+    evil = "a\x1b]0;title\x07b\x1b[2Jc\x1b[31md\x9b5ne\u202ef\r"
+    row = ReportTable(columns=(Column(key="name", heading="model"),), rows=({"name": evil},))
+    drawn = [draw_table(row), draw_heading(evil, evil), draw_fields([(evil, evil, evil)])]
+    drawn += [terminal.visible(evil).replace("\x1b[31m", "")]
+    assert not any(letter in "".join(drawn) for letter in "\x1b\x07\x9b\u202e\r")
+    assert terminal.visible("\x1b[1mbold\x1b[0m\n\ttab") == "\x1b[1mbold\x1b[0m\n\ttab"  # ours
+
+
 @pytest.mark.parametrize("columns", [60, 80, 120, 300])
 def test_no_line_is_wider_than_the_terminal(width, columns):
     width(columns)

@@ -18,7 +18,7 @@ GUARDED = "local all guarded scram-sha-256\n"
 
 class Server:
     def __init__(self, folder, run):
-        self.folder, self._run = folder, run
+        self.folder, self.run = folder, run
 
     def url(self, database="postgres", user="postgres", password=""):
         return f"postgresql://{user}:{password}@/{database}?host={quote(str(self.folder))}"

@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from inferometer.core.profile import Phase
 from inferometer.errors import DomainError, MissingDependencyError
-from inferometer.store import Attachment, StoreError, open_store
+from inferometer.store import Attachment, StoreError, engine, open_store
 from unit.store.profiles import profile
 
 
@@ -93,6 +93,7 @@ def test_a_full_disk_loses_nothing_that_was_there(place):
             add_many(store)
         with pytest.raises(StoreError, match="the disk is full"):
             store.finish(run, large)
+        assert {run, kept} <= {row.id for row in store.list(limit=1000).rows}  # and all of it can be seen
         event.remove(store.database.engine, "connect", fill)
         store.database.engine.dispose()
         assert store.get(kept).profile == profile()
@@ -111,13 +112,14 @@ from inferometer.errors import InferometerError
 from inferometer.store import open_store
 place = sys.argv[1]
 with open_store(place) as store:
-    store.delete(store.begin())  # so that all that is needed is loaded
+    store.finish(store.begin())  # so that all that is needed is loaded
 for path, mode in ((place, 0o444), (os.path.dirname(place), 0o555)):
     os.chmod(path, mode)
 if os.geteuid() == 0:
     os.setuid(65534)
 try:
     with open_store(place) as store:
+        print(len(store.list().rows), "run")
         store.begin()
 except InferometerError as error:
     print(error)
@@ -132,6 +134,7 @@ def test_a_file_that_may_not_be_written_is_told():
         )
         Path(folder).chmod(0o700)
     assert "Traceback" not in found.stderr, found.stderr
+    assert found.stdout.startswith("1 run\n")  # what is there can still be seen
     assert "may not be written to" in found.stdout or "cannot be opened" in found.stdout
     assert "INFEROMETER_STORE" in found.stdout
 
@@ -219,3 +222,12 @@ def test_a_file_that_cannot_be_kept_leaves_the_run_open(place, monkeypatch):
         with pytest.raises(DomainError, match="cannot be read"):
             store.finish(run, profile(), attachments=[Attachment(name="f", source=place.with_name("nowhere"))])
         assert (store.row(run).status, store.get(run).profile) == ("running", None)
+
+
+def test_a_store_whose_connections_are_all_in_use_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "_POOL", {"pool_size": 1, "max_overflow": 0, "pool_timeout": 0.01})
+    with open_store(tmp_path / "runs.db") as store, store.database.reading():
+        with pytest.raises(StoreError, match="too much to do at the moment"):
+            store.count()
+        with pytest.raises(StoreError, match="too much to do at the moment"):
+            store.begin()

@@ -37,7 +37,10 @@ def data(tmp_path, monkeypatch):
 
 
 def asked(**more):
-    return {"models": graph(), "devices": [device("nvidia-l4"), device()], "context": [100, 200], **more}
+    return {
+        "models": graph(), "devices": [device("nvidia-l4"), device()], "runtimes": "torch-compile",
+        "context": [100, 200], **more,
+    }  # fmt: skip
 
 
 def test_a_calibration_of_the_users_own_counts_in_every_process(data, tmp_path):
@@ -45,7 +48,7 @@ def test_a_calibration_of_the_users_own_counts_in_every_process(data, tmp_path):
     write_calibration(OWN, own_folder())
     study = study_of(asked(), chunk_rows=2)
     here = run_study(study)
-    expected = predict(graph(), on=device("nvidia-l4"), context=100).summary.tpot_s
+    expected = predict(graph(), on=device("nvidia-l4"), runtime="torch-compile", context=100).summary.tpot_s
     assert here["tpot_s"][0] == pytest.approx(expected, rel=1e-12)
     assert (here["tpot_s"][:2] > 1.5 * plain[:2]).all()
     data("elsewhere")  # where the workers find no calibration
@@ -60,14 +63,14 @@ ENGINES = ("local", "local:2")
 
 
 def test_a_sweep_is_another_one_when_its_calibrations_are(data):
-    before = fingerprint(small(), "csv")
+    before = fingerprint(small(runtimes=["torch-compile"]), "csv")
     write_calibration(OWN, own_folder())
-    after = fingerprint(small(), "csv")
+    after = fingerprint(small(runtimes=["torch-compile"]), "csv")
     assert before != after
     write_calibration(replace(OWN, created="2026-10-02"), own_folder())
-    assert fingerprint(small(), "csv") not in {before, after}
+    assert fingerprint(small(runtimes=["torch-compile"]), "csv") not in {before, after}
     data("elsewhere")
-    assert fingerprint(small(), "csv") == before
+    assert fingerprint(small(runtimes=["torch-compile"]), "csv") == before
 
 
 def test_this_machine_has_the_roof_that_is_kept_for_it(data):
@@ -89,5 +92,5 @@ def test_priors_alone_are_no_ones_choice(data):
     write_calibration(OWN, own_folder())
     study = study_of(asked(), calibrated=False)
     assert study.calibrations == ()
-    expected = predict(graph(), on=device("nvidia-l4"), context=100, calibrated=False).summary.tpot_s
-    assert run_study(study)["tpot_s"][0] == pytest.approx(expected, rel=1e-12)
+    answer = predict(graph(), on=device("nvidia-l4"), runtime="torch-compile", context=100, calibrated=False)
+    assert run_study(study)["tpot_s"][0] == pytest.approx(answer.summary.tpot_s, rel=1e-12)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import atan, degrees, hypot, log10, pi, sqrt
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from inferometer.errors import DomainError, UnknownNameError
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 _LEAST_SHARE = 1e-4  # of the phase's time: less than that is not drawn
 _LABELS, _LEAST_NAMED, _SAME_SPOT = 6, 0.01, 12.0
-_WIDTH, _HEIGHT = 680, 420
+_WIDTH, _LEAST_WIDTH, _MOST_WIDTH = 680, 260, 1200  # of the plane, in pixels
+_NARROW = 480  # from here down the key stands below
+_LETTER = 6.2  # pixels of a letter of a subtitle
+_HOLLOW = "Hollow: fused with its neighbours; not all of its bytes are moved, so its intensity is at least this"
 _LARGEST = 1600  # area of a dot that is all of the time
 _BOUNDS = {
     "compute": COLOURS[0], "memory": COLOURS[1], "link": COLOURS[2], "overhead": QUIET, "storage": COLOURS[3],
@@ -25,12 +29,17 @@ _BOUNDS = {
 }  # fmt: skip
 
 
-def roofline(profile: Profile, device: Device, *, phase: str | None = None, title: str | None = None) -> dict[str, Any]:
+def roofline(
+    profile: Profile, device: Device, *, phase: str | None = None, title: str | None = None, width: int = _WIDTH
+) -> dict[str, Any]:  # fmt: skip
     """The ops of a phase (the last one with ops, unless named): intensity against speed, as large as their time.
 
     The slanted roof is main memory, and each cache whose bandwidth is known; the flat ones are the peaks of the number
-    formats. All of them are of the profile's devices together. Ops that compute or move nothing are left out. An op
-    above the slope is one whose bytes never reach main memory, because it is fused with its neighbours.
+    formats. All of them are of the profile's devices together. Ops that compute or move nothing are left out.
+
+    An op that is faster than its counted bytes can be moved does not move all of them: it is fused with its neighbours,
+    and its true intensity is at least that at which the roof allows its speed. It is drawn there, hollow. `width` is of
+    the plane, in pixels: names are placed for it, and written no smaller in a narrow one.
     """
     chosen = _phase(profile, phase)
     points = [_point(op, chosen) for op in chosen.ops if _drawable(op, chosen)]
@@ -38,17 +47,31 @@ def roofline(profile: Profile, device: Device, *, phase: str | None = None, titl
         raise DomainError(f"No op of {chosen.name} has its work and its bytes known, so there is nothing to draw.")
     if device.memory is None or device.memory.bandwidth_bytes_per_s is None or not device.peaks:
         raise DomainError(f"The roofs of {device.name} are not known: it needs a bandwidth and a peak.")
-    plane = _plane(device, profile.device.count, points)
+    plane = _plane(device, profile.device.count, points, max(_LEAST_WIDTH, min(_MOST_WIDTH, width)))
+    points = [_under_its_roof(point, plane) for point in points]
     count = f"{profile.device.count} × " if profile.device.count > 1 else ""
     heading = f"{chosen.name}, {format_quantity(chosen.time_s, 's')} · {profile.runtime or profile.kind}"
     subtitle = [f"{heading} · batch {profile.workload.batch} · a dot is an op, its size its share of the time"]
-    if any(point["flops_per_s"] > 1.01 * point["intensity"] * plane.fastest for point in points):
-        subtitle.append("Above the slope: fused with its neighbours, so that its bytes never reach memory")
+    if any(point["hollow"] for point in points):
+        subtitle.append(_HOLLOW)
+    subtitle = [part for line in subtitle for part in wrap(line, int(plane.width / _LETTER))]
     return spec(
         title=title or f"{profile.model.name} on {count}{device.title}",
         subtitle=subtitle,
-        body={"width": _WIDTH, "height": _HEIGHT, "encoding": plane.encoding(), "layer": _layers(points, plane)},
+        body={
+            "width": plane.width,
+            "height": plane.height,
+            "encoding": plane.encoding(),
+            "layer": _layers(points, plane),
+        },
     )
+
+
+def _under_its_roof(point: dict[str, Any], plane: _Plane) -> dict[str, Any]:
+    least = point["flops_per_s"] / plane.fastest
+    if point["intensity"] * 1.01 >= least:
+        return {**point, "hollow": False}
+    return {**point, "intensity": least, "reach": f"≥ {least:.3g} FLOP/B ({point['reach']} counted)", "hollow": True}
 
 
 def _phase(profile: Profile, name: str | None) -> Phase:
@@ -89,6 +112,11 @@ class _Plane:
     speed: tuple[float, float]
     memories: dict[str, float]
     peaks: dict[str, float]
+    width: int
+
+    @property
+    def height(self) -> int:
+        return round(max(300, min(440, 0.62 * self.width)))
 
     @property
     def main(self) -> float:
@@ -102,7 +130,7 @@ class _Plane:
     def angle(self) -> float:
         """Of a line along which speed grows as intensity does, in degrees."""
         across, up = (log10(high / low) for low, high in (self.intensity, self.speed))
-        return -degrees(atan(_HEIGHT / up / (_WIDTH / across)))
+        return -degrees(atan(self.height / up / (self.width / across)))
 
     def encoding(self) -> dict[str, Any]:
         speed = "replace(format(datum.value, '.3~s'), /([a-zµ]?)$/i, ' $1FLOP/s')"
@@ -116,13 +144,13 @@ class _Plane:
                 "field": name,
                 "type": "quantitative",
                 "scale": {"type": "log", "domain": list(ends), "nice": False},
-                "axis": {**texts[name], "values": log_ticks(*ends)},
+                "axis": {**texts[name], "values": log_ticks(*ends), "labelOverlap": "greedy"},
             }
             for channel, (name, ends) in limits.items()
         }
 
 
-def _plane(device: Device, count: int, points: list[dict[str, Any]]) -> _Plane:
+def _plane(device: Device, count: int, points: list[dict[str, Any]], width: int) -> _Plane:
     memories = {
         memory.level: count * float(memory.bandwidth_bytes_per_s)
         for memory in device.memories
@@ -138,6 +166,7 @@ def _plane(device: Device, count: int, points: list[dict[str, Any]]) -> _Plane:
         speed=(min(point["flops_per_s"] for point in points) / 3, max(by_peak) * 3),
         memories=memories,
         peaks=peaks,
+        width=width,
     )
 
 
@@ -178,16 +207,23 @@ def _layers(points: list[dict[str, Any]], plane: _Plane) -> list[Any]:
             "reach": "Intensity", "speed": "Speed"}  # fmt: skip
     known = [bound for bound in _BOUNDS if any(point["bound"] == bound for point in points)]
     size = {"field": "share", "type": "quantitative", "legend": None}
-    colour = {"field": "bound", "type": "nominal", "legend": {"title": "Bound by", "symbolOpacity": 1}}
+    key: dict[str, Any] = {"title": "Bound by", "symbolOpacity": 1}
+    if plane.width < _NARROW:
+        key |= {"orient": "bottom", "columns": 3}
+    colour = {"field": "bound", "type": "nominal", "legend": key}
     dots = {
         "data": {"values": sorted(points, key=lambda point: -point["share"])},  # the small ones on top
-        "mark": {"type": "circle", "opacity": 0.85, "stroke": "white", "strokeWidth": 1},
+        "mark": {"type": "circle", "opacity": 0.85, "strokeWidth": 1.5},
         "encoding": {
             "size": {**size, "scale": {"range": [30, _LARGEST], "domain": [0, 1]}},
             "color": {**colour, "scale": {"domain": known, "range": [_BOUNDS[bound] for bound in known]}},
+            "fillOpacity": {"condition": {"test": "datum.hollow", "value": 0.12}, "value": 1},
+            "stroke": {"condition": {"test": "datum.hollow", "field": "bound", "legend": None,
+                                     "scale": {"domain": known, "range": [_BOUNDS[bound] for bound in known]}},
+                       "value": "white"},
             "tooltip": tooltip(tips),
         },
-    }
+    }  # fmt: skip
     return [*_roofs(plane, points), dots, *_names(points, plane)]
 
 
@@ -201,13 +237,15 @@ def _names(points: list[dict[str, Any]], plane: _Plane) -> list[Any]:
         if named and _room(point, named, plane) < _SAME_SPOT:
             continue
         (x, y), radius, name = _pixels(point, plane), sqrt((30 + (_LARGEST - 30) * point["share"]) / pi), _short(point)
-        half = 2.9 * len(name)
+        half = 3.1 * len(name)
         ways = (
             ("left", radius + 5 + half, 0.0), ("right", -radius - 5 - half, 0.0),
             ("center", 0.0, -radius - 9), ("center", 0.0, radius + 9),
         )  # fmt: skip
         for align, aside, down in ways:
             box = _around(x + aside, y - down, half, 6)
+            if box[0] < 0 or box[1] > plane.width:
+                continue
             if len(layers) < _LABELS and not any(_overlap(box, other) for other in boxes):
                 boxes.append(box)
                 named.append(point)
@@ -221,7 +259,7 @@ def _peak_boxes(plane: _Plane) -> list[tuple[float, float, float, float]]:
     boxes: list[tuple[float, float, float, float]] = []
     for name, peak in plane.peaks.items():
         x, y = _pixels(_corner(name, peak / plane.main, peak), plane)
-        boxes += [(x, _WIDTH, y - 1, y + 1), (_WIDTH - 6 * (len(name) + 14), _WIDTH, y, y + 16)]
+        boxes += [(x, plane.width, y - 1, y + 1), (plane.width - 6 * (len(name) + 14), plane.width, y, y + 16)]
     return boxes
 
 
@@ -234,7 +272,7 @@ def _name(point: dict[str, Any], name: str, *, align: str, aside: float, down: f
     moved = {"left": aside, "right": -aside, "center": 0.0}[align]
     return {
         "data": {"values": [{**point, "label": name}]},
-        "mark": {"type": "text", "align": align, "dx": moved, "dy": down, "fontSize": 10.5, "color": INK},
+        "mark": {"type": "text", "align": align, "dx": moved, "dy": down, "fontSize": 11, "color": INK},
         "encoding": {"text": {"field": "label"}},
     }
 
@@ -257,4 +295,4 @@ def _pixels(point: dict[str, Any], plane: _Plane) -> tuple[float, float]:
     (left, right), (low, high) = plane.intensity, plane.speed
     across = log10(point["intensity"] / left) / log10(right / left)
     up = log10(point["flops_per_s"] / low) / log10(high / low)
-    return _WIDTH * across, _HEIGHT * up
+    return plane.width * across, plane.height * up

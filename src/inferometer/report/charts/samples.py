@@ -34,10 +34,15 @@ def histogram(profile: Profile, phase: str | None = None) -> dict[str, Any]:
     A few readings far beyond the others would leave one bar: they are counted in the subtitle and not drawn.
     """
     chosen = _sampled(profile, phase)
-    samples = statistics.ordered(chosen.samples_s or ())
+    subtitle = f"{chosen.statistic or 'time'}: {format_quantity(chosen.time_s, 's')}"
+    return times_histogram(chosen.name, chosen.samples_s or (), subtitle)
+
+
+def times_histogram(name: str, times: Sequence[float], subtitle: str, *, noun: str = "reading") -> dict[str, Any]:
+    """As `histogram`, of any times."""
+    samples = statistics.ordered(times)
     far = statistics.fences(samples, reach=_FAR)[1]
     near = [value for value in samples if value <= far]
-    subtitle = f"{chosen.statistic or 'time'}: {format_quantity(chosen.time_s, 's')}"
     if len(near) < len(samples):
         subtitle += f" · {len(samples) - len(near)} beyond {format_quantity(far, 's')} not drawn"
     known = percentiles(samples)
@@ -54,9 +59,9 @@ def histogram(profile: Profile, phase: str | None = None) -> dict[str, Any]:
         "data": {"values": bins},
         "mark": {"type": "bar", "color": COLOURS[0]},
         "encoding": {"x": x, "x2": {"field": "high"}, "y2": {"datum": 0},
-                     "y": {"field": "count", "type": "quantitative", "title": "Readings",
+                     "y": {"field": "count", "type": "quantitative", "title": f"{noun.capitalize()}s",
                            "scale": {"domain": [0, room]}},
-                     "tooltip": tooltip({"text": "Time", "count": "Runs"})},
+                     "tooltip": tooltip({"text": "Time", "count": f"{noun.capitalize()}s"})},
     }  # fmt: skip
     lines = {
         "data": {"values": marks},
@@ -64,7 +69,7 @@ def histogram(profile: Profile, phase: str | None = None) -> dict[str, Any]:
         "layer": [{"mark": {"type": "rule", "color": INK, "strokeDash": [4, 3]}}, *map(_mark, marks)],
     }
     return spec(
-        title=f"{chosen.name}: {len(samples)} readings",
+        title=f"{name}: {len(samples)} {noun}s",
         subtitle=subtitle,
         body={"width": 520, "height": 220, "layer": [bars, lines] if marks else [bars]},
     )

@@ -1,0 +1,70 @@
+"""`inferometer agent`."""
+
+from pathlib import Path
+
+import click
+
+from inferometer.cli.options import say
+from inferometer.errors import DomainError
+
+
+@click.command("agent")
+@click.option("--hub", "url", metavar="URL", help="The hub.  [default: INFEROMETER_HUB, else the one of this machine]")
+@click.option("--token", metavar="TOKEN", help="A token with the scope agent.  [default: INFEROMETER_TOKEN]")
+@click.option("--token-file", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="A file with it.")
+@click.option("--ca", metavar="FILE", help="Certificate authority of a hub with https.  [default: the system's]")
+@click.option("--name", metavar="NAME", help="What to call this device.  [default: the machine's name]")
+@click.option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="Something to be chosen by; repeatable.")
+@click.option("--root", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER", help="For models and jobs.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Stop after so many.  [default: go on]")
+@click.option("--no-guard", is_flag=True, help="Do not wait until the device is quiet and cool.")
+@click.option("--no-reference", is_flag=True, help="Do not run the reference before and after each job.")
+def command(
+    url: str | None,
+    token: str | None,
+    token_file: Path | None,
+    ca: str | None,
+    name: str | None,
+    labels: tuple[str, ...],
+    root: Path | None,
+    jobs: int | None,
+    no_guard: bool,
+    no_reference: bool,
+) -> None:
+    """Let this device take jobs from a hub, one at a time.
+
+    \b
+    inferometer agent --hub https://bench-box:8077 --token-file token.txt
+    inferometer agent --name jetson-orin-nx --label unit=npu --label room=lab
+
+    It says what the device is (hardware, engines, calibrations), waits for jobs, and runs each in a process of its own.
+    A job is data: what it may ask for is what `profile`, `bench`, `verify` and `calibrate` do. Ctrl-C gives the job
+    back to the hub; one that was killed goes on with its job when it is started again.
+    """
+    from inferometer.agent.facts import device_name, parse_labels
+    from inferometer.agent.holding import Seams
+    from inferometer.agent.reference import measure_reference
+    from inferometer.agent.serving_hub import AgentPlan, HubAgent, serve_hub
+    from inferometer.bench.guard import Guard
+    from inferometer.providers.hub_client import HubClient, hub_address
+    from inferometer.settings import cache_folder
+
+    client = HubClient(hub_address(url, token or _read(token_file), ca))
+    if client.in_the_clear:
+        say(f"inferometer: the token goes to {client.url} unencrypted; https keeps it from others on the network.")
+    seams = Seams(
+        guard=None if no_guard else Guard, reference=None if no_reference else measure_reference
+    )  # fmt: skip
+    plan = AgentPlan(
+        name=device_name(name), root=root or cache_folder() / "places", labels=parse_labels(labels), jobs=jobs
+    )  # fmt: skip
+    serve_hub(HubAgent(client, plan, say=say, seams=seams))
+
+
+def _read(path: Path | None) -> str | None:
+    if path is None:
+        return None
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise DomainError(f"The token in {path} cannot be read: {error.strerror or error}.") from None

@@ -1,0 +1,72 @@
+"""A hub and agents as processes, the way a user starts them."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+
+from inferometer.store.store import open_store
+
+
+class Process:
+    """A command in the background; `lines` is what it has written to stderr."""
+
+    def __init__(self, *arguments, env=None):
+        command = [sys.executable, "-m", "inferometer", *map(str, arguments)]
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
+        self.lines = []
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self._process.stderr:
+            self.lines.append(line.rstrip("\n"))
+
+    def until(self, pattern, seconds=60):
+        """The first line that matches."""
+        for _ in range(int(seconds / 0.05)):
+            for line in list(self.lines):
+                if match := re.search(pattern, line):
+                    return match
+            if self._process.poll() is not None:
+                time.sleep(0.2)
+                if not any(re.search(pattern, line) for line in self.lines):
+                    break
+            time.sleep(0.05)
+        raise AssertionError(f"{pattern!r} is not in {self.lines}")
+
+    def kill(self):
+        self._process.kill()
+        self._process.wait(30)
+
+    def stop(self):
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+        self._process.stderr.close()
+
+
+@contextmanager
+def hub_process(folder, *options):
+    open_store(folder / "runs.db").close()  # a hub makes no store of a name that may be a typing error
+    process = Process("hub", "--port", 0, "--store", folder / "runs.db", *options)
+    try:
+        yield process.until(r"The hub is at (https?://\S+[^/])/ ")[1]
+    finally:
+        process.stop()
+
+
+@contextmanager
+def agent_process(address, name, root, *options):
+    fixed = ("--no-guard", "--no-reference")
+    process = Process("agent", "--hub", address, "--name", name, "--root", root, *fixed, *options)
+    try:
+        process.until("takes jobs from")
+        yield process
+    finally:
+        process.stop()

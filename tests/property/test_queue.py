@@ -1,0 +1,236 @@
+"""The queue as a state machine: whatever devices, users and clocks do, no job is lost, doubled or run twice at once.
+
+Devices behave as agents do: they stop a job whose lease they could not keep (their own clock may go wrong, but not the
+time that passes), and they bring a result again until they hear that it is there. Answers are lost at random.
+"""
+
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+from sqlalchemy import func, select, text
+
+from fakes.fleet import a_job, a_result
+from inferometer.core.job import FINAL
+from inferometer.errors import DomainError
+from inferometer.store import open_store
+from inferometer.store.errors import LeaseLostError
+from inferometer.store.queue.fleet import Fleet
+from inferometer.store.queue.values import HELD, NewDevice, NewJob, Timing, Wanted
+from inferometer.store.tables import fleet_results, metadata, runs
+from unit.store import postgres
+from unit.store.profiles import profile
+
+TIMING = Timing(lease_s=60.0, attempts=3, backoff_s=5.0, failures=3)
+NAMES = ("a", "b", "c")
+PLACES = {}
+
+
+class Clock:
+    now = 1_760_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+class Run:
+    """A job that runs on a device, in the real world: until it is done, or its agent stops it."""
+
+    def __init__(self, lease, until):
+        self.lease, self.until, self.brought = lease, until, False
+
+
+class Queue(RuleBasedStateMachine):
+    kind = "sqlite"
+
+    @initialize()
+    def begin(self):
+        self.clock, self.runs, self.jobs, self.unheard = Clock(), {}, {}, []
+        place = PLACES[self.kind]
+        self.folder = Path(tempfile.mkdtemp(prefix="ifm-queue-"))
+        if self.kind == "sqlite":
+            place = shutil.copy(place, self.folder / "runs.db")
+        self.store = open_store(place, clock=self.clock)
+        if self.kind != "sqlite":
+            every = ", ".join(metadata.tables)
+            self.store.database.write(lambda connection: connection.execute(text(f"TRUNCATE {every}")))
+        self.fleet = Fleet.of(self.store, TIMING)
+        for name in NAMES:
+            self.fleet.register(NewDevice(name=name, labels={"unit": ("gpu" if name == "c" else "cpu",)}))
+
+    def teardown(self):
+        if hasattr(self, "store"):
+            self.left_alone_every_job_ends()
+            self.store.close()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def left_alone_every_job_ends(self):
+        self.runs = {}
+        for _ in range(2 * len(self.jobs) + 1):
+            if not self.fleet.jobs(states=("queued", *HELD)):
+                break
+            self.wait(TIMING.backoff_most_s + TIMING.lease_s)
+            for name in NAMES:
+                self.look_after(name)
+                self.poll(name, heard=True)
+                self.bring(name, "done", heard=True)
+        assert {self.fleet.job(job).state for job in self.jobs} <= FINAL
+
+    # Users
+
+    @rule(seed=st.integers(0, 8), unit=st.sampled_from([None, "cpu", "gpu", "npu"]), priority=st.integers(0, 2))
+    def submit(self, seed, unit, priority):
+        wanted = Wanted(labels={"unit": unit} if unit else {})
+        project = f"p{seed % 3}"
+        new = NewJob(job=a_job(seed, runtime=None), wanted=wanted, priority=priority, project=project)
+        if unit == "npu":
+            with pytest.raises(DomainError):
+                self.fleet.submit(new)
+            return
+        row, fresh = self.fleet.submit(new)
+        assert fresh == (row.id not in self.jobs)
+        self.jobs[row.id] = unit
+
+    @rule(data=st.data())
+    def cancel(self, data):
+        if self.jobs:
+            self.fleet.cancel(data.draw(st.sampled_from(sorted(self.jobs))))
+
+    @rule(name=st.sampled_from(NAMES), state=st.sampled_from(["ready", "maintenance", "quarantined"]))
+    def change(self, name, state):
+        self.fleet.set_state(name, state)
+
+    @rule(name=st.sampled_from(NAMES))
+    def look_after(self, name):
+        self.fleet.set_state(name, "ready")
+
+    # Devices
+
+    @rule(name=st.sampled_from(NAMES), heard=st.booleans())
+    def poll(self, name, heard):
+        """An agent polls when nothing runs; the answer may be lost on its way."""
+        if name in self.runs:
+            return
+        lease = self.fleet.lease(name)
+        if lease is not None and heard:
+            unit = self.jobs[lease.row.id]
+            assert unit is None or (unit == "gpu") == (name == "c")
+            self.runs[name] = Run(lease, self.clock.now + lease.lease_s)
+
+    @rule(name=st.sampled_from(NAMES), heard=st.booleans())
+    def keep(self, name, heard):
+        run = self.runs.get(name)
+        if run is None:
+            return
+        asked = self.clock.now
+        try:
+            row = self.fleet.keep(run.lease.row.id, run.lease.id)
+        except LeaseLostError:
+            self.runs.pop(name)
+            return
+        if heard:
+            run.until = asked + TIMING.lease_s
+            if row.cancelling:
+                self.bring(name, "stopped", heard=True)
+
+    @rule(name=st.sampled_from(NAMES), ended=st.sampled_from(["done", "failed", "lost"]), heard=st.booleans())
+    def bring(self, name, ended, heard):
+        run = self.runs.get(name)
+        if run is None:
+            return
+        result = a_result(run.lease.job, profile(), ended=ended)
+        try:
+            self.fleet.finish(run.lease.row.id, run.lease.id, result)
+        except LeaseLostError:
+            self.runs.pop(name)
+            return
+        self.unheard.append((run.lease, result))
+        if heard:
+            self.runs.pop(name)
+
+    @rule(data=st.data())
+    def bring_again(self, data):
+        """What was delivered is delivered once more, much later."""
+        if not self.unheard:
+            return
+        lease, result = data.draw(st.sampled_from(self.unheard))
+        before = self.fleet.result(lease.row.id)
+        with suppress(LeaseLostError):
+            self.fleet.finish(lease.row.id, lease.id, result)
+        if before is not None:
+            assert self.fleet.result(lease.row.id) == before
+
+    @rule(name=st.sampled_from(NAMES), counts=st.booleans())
+    def give_back(self, name, counts):
+        run = self.runs.pop(name, None)
+        if run is not None:
+            with suppress(LeaseLostError):
+                self.fleet.give_back(run.lease.row.id, run.lease.id, "It is off.", counts=counts)
+
+    @rule(name=st.sampled_from(NAMES))
+    def die(self, name):
+        """Power off: what ran is gone, and the hub hears nothing of it."""
+        self.runs.pop(name, None)
+
+    @rule(seconds=st.sampled_from([1.0, 6.0, 31.0, 61.0]))
+    def wait(self, seconds):
+        self.clock.now += seconds
+        self.runs = {name: run for name, run in self.runs.items() if run.until >= self.clock.now}
+        self.fleet.expire()
+
+    # What always holds
+
+    @invariant()
+    def nothing_is_lost_or_doubled(self):
+        if not hasattr(self, "fleet"):
+            return
+        rows = {row.id: row for row in self.fleet.jobs(limit=1000)}
+        assert rows.keys() == self.jobs.keys()
+        held = [row.device for row in rows.values() if row.state in HELD]
+        assert len(held) == len(set(held))
+        with self.store.database.reading() as connection:
+            results = set(connection.execute(select(fleet_results.c.job_id)).scalars())
+            stored = connection.execute(select(func.count()).select_from(runs)).scalar_one()
+        assert results == {row.id for row in rows.values() if row.state in FINAL}
+        assert stored == sum(row.run is not None for row in rows.values())
+
+    @invariant()
+    def no_job_runs_twice_at_once(self):
+        running = [run.lease.row.id for run in getattr(self, "runs", {}).values()]
+        assert len(running) == len(set(running))
+
+    @invariant()
+    def events_are_numbered_without_a_gap(self):
+        for job in getattr(self, "jobs", {}):
+            events = self.fleet.events(job)
+            assert [event.number for event in events] == list(range(1, len(events) + 1))
+            assert [event.final for event in events[:-1]] == [False] * (len(events) - 1)
+
+
+class OnPostgres(Queue):
+    kind = "postgresql"
+
+
+def settings_of(examples, steps):
+    return settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+    )  # fmt: skip
+
+
+def test_whatever_happens_on_sqlite(tmp_path):
+    PLACES["sqlite"] = tmp_path / "template.db"
+    open_store(PLACES["sqlite"]).close()
+    run_state_machine_as_test(Queue, settings=settings_of(12, 30))
+
+
+@pytest.mark.slow
+def test_whatever_happens_on_postgresql():
+    with postgres.server() as server:
+        PLACES["postgresql"] = server.url(server.database())
+        open_store(PLACES["postgresql"]).close()
+        run_state_machine_as_test(OnPostgres, settings=settings_of(20, 40))

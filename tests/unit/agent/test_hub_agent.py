@@ -1,0 +1,348 @@
+"""An agent and what may befall it, with a real hub and a runner that takes no time."""
+
+import errno
+import hashlib
+import json
+import re
+import shutil
+import threading
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from fakes.dropping_proxy import DroppingProxy
+from fakes.fleet import a_job, a_result
+from inferometer.agent.holding import Holding, Seams
+from inferometer.agent.reference import cool_down, measure_reference
+from inferometer.agent.runner import LEASE, _Watch
+from inferometer.agent.serving_hub import AgentPlan, HubAgent
+from inferometer.cli.fleet_each import profile_on_each
+from inferometer.core.codec import encode
+from inferometer.core.job import JobEvent, JobFile, JobModel
+from inferometer.errors import DomainError, PlaceError
+from inferometer.hub.fleet_desk import FleetDesk
+from inferometer.hub.rules import Rules
+from inferometer.providers import device_side, hub_client
+from inferometer.providers.base import parse_address
+from inferometer.providers.hub import HubPlace
+from inferometer.providers.hub_client import HubAddress, HubClient, HubRefusalError
+from inferometer.providers.requests import PackedJob
+from inferometer.store.queue.fleet import Fleet
+from unit.hub.samples import emptied, hub, network
+
+DATA = bytes(range(256)) * 4096  # a megabyte
+SHA = hashlib.sha256(DATA).hexdigest()
+MODEL = JobModel(name="net", entry="net.onnx", files=(JobFile(path="net.onnx", sha256=SHA, size_bytes=len(DATA)),))
+JOB = a_job(model=MODEL)
+
+
+def facts(name, labels):
+    known = {"runtime": ["onnxruntime"], **{key: list(values) for key, values in labels.items()}}
+    return {"name": name, "protocol": 1, "labels": known, "facts": {}, "version": "1", "now": 0.0}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory):
+    with hub(tmp_path_factory.mktemp("hub")) as found:
+        yield found
+
+
+@pytest.fixture
+def here(shared, tmp_path):
+    """A hub with a job in its queue, and its file."""
+    store, url = emptied(shared[0]), str(shared[1].base_url).rstrip("/")
+    HubClient(HubAddress(url=url)).post(f"{hub_client.API}/agent/register", {**facts("box", {}), "now": 1.0})
+    model = tmp_path / "net.onnx"
+    model.write_bytes(DATA)
+    place = HubPlace(parse_address(f"hub:box?url={url}"))
+    handle = place.submit(JOB, {SHA: model})
+    return SimpleNamespace(
+        store=store, fleet=Fleet.of(store), url=url, place=place, handle=handle, job=handle.folder,
+        root=tmp_path / "device", model=model, said=[],
+    )  # fmt: skip
+
+
+@pytest.fixture
+def runner(monkeypatch):
+    """In place of the process: it tells of itself and leaves a result. `started` are the folders it ran in."""
+    made = SimpleNamespace(started=[], alive=True, result=True)
+
+    def run(folder, paths, settings):
+        del paths
+        made.started.append(folder)
+        made.settings = settings
+        assert (folder / "files" / "net.onnx").read_bytes() == DATA
+        job = json.loads((folder / "job.json").read_bytes())
+        event = JobEvent(job=job["id"], number=1, at=1.0, kind="state", state="running")
+        (folder / "events.jsonl").write_bytes(encode(event) + b"\n")
+        if made.result:
+            (folder / "result.json").write_bytes(encode(a_result(JOB, network())))
+
+    monkeypatch.setattr(device_side, "run_detached", run)
+    monkeypatch.setattr(device_side, "is_alive", lambda folder: made.alive and bool(folder))
+    return made
+
+
+def agent(here, url=None, seams=None, **plan):
+    client = HubClient(HubAddress(url=url or here.url))
+    chosen = AgentPlan(**{"name": "box", "root": here.root, "jobs": 1, "poll_s": 0.5, **plan})
+    quiet = Seams(reference=None, sleep=lambda _seconds: None)
+    return HubAgent(client, chosen, say=here.said.append, seams=seams or quiet, facts=facts)
+
+
+def left(here):
+    return sorted(path.name for path in here.root.rglob("*") if "hub-" in path.name or path.name == "lease.json")
+
+
+def test_a_job_is_carried_out_and_nothing_is_left(here, runner):
+    assert agent(here).run() == 1
+    row = here.fleet.job(here.job)
+    assert (row.state, row.device) == ("done", "box")
+    assert here.store.get(row.run).profile == network()
+    assert here.place.fetch(here.handle).job == JOB
+    assert [event.state for event in here.place.events(here.handle) if event.state] == [
+        "queued", "preparing", "running", "done",
+    ]  # fmt: skip
+    assert (left(here), runner.settings["INFEROMETER_TOKEN"]) == ([], "")
+
+
+class PowerCutError(BaseException):
+    """The agent is gone from one moment to the next."""
+
+
+def test_an_agent_that_was_killed_goes_on_with_its_job(here, runner):
+    def dies(_seconds):
+        raise PowerCutError
+
+    runner.result = False
+    with pytest.raises(PowerCutError):
+        agent(here, seams=Seams(reference=None, sleep=dies)).run()
+    assert here.fleet.job(here.job).state == "running"
+    (runner.started[0] / "result.json").write_bytes(encode(a_result(JOB, network())))  # the runner went on
+    assert agent(here).run() == 1
+    assert (here.fleet.job(here.job).state, len(runner.started), left(here)) == ("done", 1, [])
+    assert "going on with it" in " ".join(here.said)
+
+
+def test_a_result_that_is_there_is_brought_after_its_lease_if_nobody_has_the_job(here, runner):
+    def dies(_seconds):
+        raise PowerCutError
+
+    runner.result = False
+    with pytest.raises(PowerCutError):
+        agent(here, seams=Seams(reference=None, sleep=dies)).run()
+    (runner.started[0] / "result.json").write_bytes(encode(a_result(JOB, network())))
+    here.fleet.give_back(here.job, here.fleet.job(here.job).lease, "as when it runs out", counts=True)
+    agent(here).run()
+    assert (here.fleet.job(here.job).state, len(runner.started), left(here)) == ("done", 1, [])
+
+
+def test_a_device_that_was_rebooted_brings_its_job_back_into_the_queue(here, runner):
+    def dies(_seconds):
+        raise PowerCutError
+
+    runner.result = False
+    with pytest.raises(PowerCutError):
+        agent(here, seams=Seams(reference=None, sleep=dies)).run()
+    runner.alive = False  # no process outlives it
+    agent(here).run()
+    row = here.fleet.job(here.job)
+    assert (row.state, row.attempts) == ("queued", 1)
+    assert "killed, or the device was restarted" in row.reason
+
+
+def test_a_job_that_another_device_has_taken_is_dropped(here, runner):
+    def dies(_seconds):
+        raise PowerCutError
+
+    runner.result = False
+    with pytest.raises(PowerCutError):
+        agent(here, seams=Seams(reference=None, sleep=dies)).run()
+    here.fleet.give_back(here.job, here.fleet.job(here.job).lease, "a test", counts=False)
+    here.fleet.lease("box")
+    holding = Holding.found(HubClient(HubAddress(url=here.url)), "box", here.root, here.root / "agents" / "box",
+                            Seams(reference=None, sleep=lambda _s: setattr(runner, "alive", False)))  # fmt: skip
+    assert holding.carry_out() == "given to another"
+    assert ((runner.started[0] / "cancel").exists(), left(here)) == (False, [])
+
+
+def test_a_full_disk_gives_the_job_back_and_says_so(here, runner, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=1000))
+    agent(here).run()
+    row = here.fleet.job(here.job)
+    assert (row.state, here.fleet.device("box").failures, runner.started) == ("queued", 1, [])
+    assert "disk is full: 1,048,576 bytes are needed, 200,000,000 stay free, and there are 1,000" in row.reason
+
+
+def test_a_disk_that_fills_up_while_it_writes_gives_the_job_back(here, runner, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(device_side, "lay_out", full)
+    agent(here).run()
+    assert "No space left on device" in here.fleet.job(here.job).reason
+    assert left(here) == []
+
+
+def test_a_network_that_is_cut_loses_nothing(here, runner):
+    proxy = DroppingProxy(here.url, cut_after=[1 << 40, 1 << 40, 1 << 40, 300_000, 1 << 40, 300_000])
+    assert agent(here, proxy.address).run() == 1
+    assert proxy.cuts >= 1
+    assert (here.fleet.job(here.job).state, len(runner.started)) == ("done", 1)
+    proxy.close()
+
+
+def test_an_upload_that_is_cut_goes_on_where_it_was(here):
+    FleetDesk(here.store, Rules()).artifacts.path(SHA).unlink()  # it is sent anew
+    proxy = DroppingProxy(here.url, cut_after=[1 << 40, 1 << 40, 500_000, 1 << 40, 500_000])
+    place = HubPlace(parse_address(f"hub:box?url={proxy.address}"), sleep=lambda _seconds: None)
+    assert place.submit(JOB, {SHA: here.model}).folder
+    assert proxy.cuts >= 1
+    proxy.close()
+
+
+def test_a_hub_that_is_restarted_is_waited_for(here, runner, monkeypatch):
+    """It is gone when the result is ready, and comes back on the same port and store."""
+    proxy = DroppingProxy(here.url)
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        if len(waits) > 4:
+            proxy.restore()
+
+    original = Holding._bring_back
+
+    def bring_back(self, result):
+        proxy.cut()
+        original(self, result)
+
+    monkeypatch.setattr(Holding, "_bring_back", bring_back)
+    agent(here, proxy.address, seams=Seams(reference=None, sleep=sleep)).run()
+    assert (here.fleet.job(here.job).state, len(runner.started)) == ("done", 1)
+    assert waits == sorted(waits)  # longer each time
+    proxy.close()
+
+
+def test_a_reference_that_moves_has_the_job_measured_again_and_marked(here, runner):
+    readings = iter([1.0, 1.2, 1.0, 1.01])
+    agent(here, seams=Seams(reference=lambda: next(readings), sleep=lambda _s: None)).run()
+    row = here.fleet.job(here.job)
+    assert (row.state, row.moved, len(runner.started)) == ("done", False, 2)
+    notices = [event.text for event in here.fleet.events(here.job) if event.kind == "notice"]
+    assert "The reference moved by +20.0% meanwhile: it is measured once more." in notices
+    assert here.fleet.checks("box")[0].after_s == 1.01
+
+
+def test_one_that_moves_again_is_kept_and_marked(here, runner):
+    readings = iter([1.0, 1.2, 1.0, 1.3])
+    agent(here, seams=Seams(reference=lambda: next(readings), sleep=lambda _s: None)).run()
+    row = here.fleet.job(here.job)
+    assert (row.state, row.moved, len(runner.started)) == ("done", True, 2)
+
+
+def test_an_agent_that_is_stopped_gives_its_job_back(here, runner):
+    runner.result = False
+    made = agent(here, seams=Seams(reference=None, sleep=lambda _s: made.stop() or setattr(runner, "alive", False)))
+    made.run()
+    row = here.fleet.job(here.job)
+    assert (row.state, row.attempts, left(here)) == ("queued", 0, [])
+    assert here.fleet.device("box").failures == 0
+
+
+def test_one_model_on_each_device_is_one_table_and_one_comparison(here, runner, capsys):
+    here.fleet.cancel(here.job)
+    names, client = ("pi", "jetson", "old"), HubClient(HubAddress(url=here.url))
+    for name in names:
+        said = facts(name, {"unit": ["gpu"], "runtime": ["litert" if name == "old" else "onnxruntime"]})
+        client.post(f"{hub_client.API}/agent/register", {**said, "now": 1.0})
+    agents = [
+        threading.Thread(target=agent(here, name=name, poll_s=5.0, root=here.root / name, labels={"unit": ["gpu"]}).run)
+        for name in names[:2]  # the third lacks the runtime of the job
+    ]
+    for thread in agents:
+        thread.start()
+    profile_on_each(f"hub:each?unit=gpu&url={here.url}", PackedJob(job=JOB, files={SHA: here.model}), "csv")
+    for thread in agents:
+        thread.join(30)
+    written = capsys.readouterr()
+    assert sorted(line.split(",")[0] for line in written.out.splitlines()[1:]) == ["jetson", "pi"]
+    link = re.search(r"Compared: (\S+)", written.err)[1]
+    page = httpx.get(link).text
+    assert "tiny-cnn on jetson" in page
+    assert "tiny-cnn on pi" in page
+
+
+def test_two_agents_of_one_name_are_refused(here):
+    first = agent(here)
+    with first._only_one(), pytest.raises(DomainError, match="runs on this machine already"):
+        agent(here).run()
+
+
+def test_a_device_that_the_hub_has_forgotten_registers_again(here, runner):
+    made = agent(here)
+    made._register(first=True)
+    here.fleet.cancel(here.job)
+    here.fleet.remove("box")
+    assert made._next() is None
+    assert here.fleet.device("box").name == "box"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [("http://127.0.0.1:1", "No hub answers"), ("http://nowhere.invalid", "cannot be found"),
+     ("ftp://x", "not the address of a hub"), ("https://u:p@x", "no user in it")],
+)  # fmt: skip
+def test_a_hub_that_cannot_be_reached_is_said(url, says):
+    with pytest.raises((PlaceError, DomainError), match=says):
+        HubClient(HubAddress(url=url)).get("/api/v1/health")
+
+
+def test_a_token_that_is_wrong_is_said(tmp_path):
+    with hub(tmp_path, tokens=True) as (_, client), pytest.raises(HubRefusalError, match="does not let us in"):
+        HubClient(HubAddress(url=str(client.base_url), token="ifm_wrong")).get("/api/v1/fleet/devices")  # noqa: S106 - wrong
+
+
+# The runner's own lease, and the machine
+
+
+def test_a_runner_whose_lease_nobody_renews_stops_and_is_lost(tmp_path):
+    now = [100.0]
+    watch = _Watch(tmp_path / "cancel", None, clock=lambda: now[0])
+    assert not watch._lease_is_over()
+    (tmp_path / LEASE).write_text("150.0")
+    assert not watch._lease_is_over()
+    now[0] = 151.0
+    assert watch._lease_is_over()
+
+
+def test_a_lease_is_renewed_by_every_sign_of_life(here, runner):
+    runner.result = False
+    clock = [1000.0]
+
+    def later(seconds):
+        clock[0] += 5
+        if clock[0] > 1060:
+            (runner.started[0] / "result.json").write_bytes(encode(a_result(JOB)))
+            until.append(float((runner.started[0] / LEASE).read_text()))
+        del seconds
+
+    until = []
+    agent(here, seams=Seams(reference=None, sleep=later, clock=lambda: clock[0])).run()
+    assert until[0] > 1050 + 0.8 * 300
+
+
+def test_waiting_until_a_device_is_quiet_has_an_end():
+    noisy = SimpleNamespace(before=lambda: SimpleNamespace(disturbances=[SimpleNamespace(code="cpu-busy", found="x")]))
+    calm = SimpleNamespace(before=lambda: SimpleNamespace(disturbances=[]))
+    told, now = [], [0.0]
+    options = {"clock": lambda: now[0], "sleep": lambda seconds: now.__setitem__(0, now[0] + seconds)}
+    assert cool_down(calm, told.append, **options) == 0.0
+    assert cool_down(noisy, told.append, most_s=10.0, **options) == pytest.approx(12.0)
+    assert "Waiting until the device is quiet: x." in told
+    assert "it is measured as it is" in told[-1]
+
+
+def test_the_reference_takes_some_time():
+    assert 0 < measure_reference(seconds=0.0) < 5

@@ -1,0 +1,110 @@
+"""Operator tables of an installed package: read, turned into shares of the floor, and kept."""
+
+import numpy as np
+import pytest
+
+from inferometer.asking.engine_tables import calibrating
+from inferometer.asking.engine_tables.calibrating import engine_calibration, system_of
+from inferometer.asking.engine_tables.reading import read_tables, version_distance, version_key
+from inferometer.catalog import device, devices
+from inferometer.cost.price.kernel_floors import PeakRates, gemm_floor
+
+RATES = PeakRates(peaks={"bf16": 1e15, "f8e4m3": 2e15}, memory=3e12, link=4e11)
+pyarrow = pytest.importorskip("pyarrow")
+
+
+def write(path, columns):
+    from pyarrow import parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+def products(folder, version, milliseconds, names=("bfloat16",)):
+    rows = [(name, m, 1024, 2048) for name in names for m in (1, 64)]
+    write(
+        folder / "gemm" / "vllm" / version / "gemm_perf.parquet",
+        {
+            "gemm_dtype": [name for name, *_ in rows], "m": [m for _, m, *_ in rows], "n": [1024] * len(rows),
+            "k": [2048] * len(rows), "latency": [milliseconds] * len(rows),
+        },
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    products(tmp_path, "0.14.0", 0.02, ("bfloat16", "fp8"))
+    products(tmp_path, "0.24.0", 0.01)
+    write(
+        tmp_path / "comm" / "vllm" / "0.24.0" / "custom_allreduce_perf.parquet",
+        {
+            "kernel_source": ["vLLM_custom_graph", "vLLM_custom_eager"], "num_gpus": [2, 2],
+            "message_size": [1024, 1024], "latency": [0.005, 0.05],
+        },
+    )  # fmt: skip
+    return tmp_path
+
+
+def test_seconds_become_shares_of_the_floor_and_back(folder):
+    table = read_tables(folder, "vllm", None, RATES).kernels["gemm"]
+    chosen = (table.texts["format"] == "bfloat16") & (table.sizes["rows"] == 64)
+    sizes = {"rows": 64, "out_features": 1024, "in_features": 2048}
+    floor = gemm_floor(RATES, sizes, arithmetic="bf16", weight_bytes=2.0)
+    assert floor / table.shares[chosen][0] == pytest.approx(0.01e-3)
+    assert np.all((table.shares > 0) & (table.shares <= 1))
+
+
+def test_the_nearest_version_is_read_and_lends_the_formats_it_lacks_from_the_next(folder):
+    newest = read_tables(folder, "vllm", None, RATES)
+    assert newest.versions["gemm"] == "0.24.0"
+    assert set(newest.kernels["gemm"].texts["format"]) == {"bfloat16", "fp8"}
+    assert read_tables(folder, "vllm", "0.15.1", RATES).versions["gemm"] == "0.14.0"
+
+
+def test_messages_are_those_of_a_captured_step_in_bytes(folder):
+    table = read_tables(folder, "vllm", None, RATES).kernels["all_reduce"]
+    assert table.sizes["bytes"].tolist() == [2048]  # elements of two bytes, and no eager row
+
+
+def test_versions_are_compared_by_their_numbers():
+    assert version_key("1.3.0rc20") > version_key("1.3.0rc9")
+    assert version_distance("0.24.0", "0.19.0") < version_distance("1.0.0", "0.19.0")
+
+
+def test_what_was_read_is_kept_and_a_missing_version_is_named(folder, tmp_path, monkeypatch):
+    root = tmp_path / "tables"
+    (root / "h100_sxm").parent.mkdir()
+    folder_of = root / "h100_sxm"
+    products(folder_of, "0.24.0", 0.01)
+    monkeypatch.setattr(calibrating, "tables_folder", lambda: root)
+    monkeypatch.setattr(calibrating, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(calibrating, "package_version", lambda _: "9")
+    calibrating._calibration.cache_clear()
+    first = engine_calibration(device("nvidia-h100-sxm"), "vllm", "0.11.0")
+    assert any("0.11.0" in note and "0.24.0" in note for note in first.notes)
+    calibrating._calibration.cache_clear()
+    (folder_of / "gemm" / "vllm" / "0.24.0" / "gemm_perf.parquet").unlink()
+    again = engine_calibration(device("nvidia-h100-sxm"), "vllm", "0.11.0")
+    np.testing.assert_allclose(
+        again.calibration.kernels["gemm"].shares, first.calibration.kernels["gemm"].shares, rtol=1e-6
+    )
+    other = engine_calibration(device("nvidia-h100-pcie"), "vllm", "0.11.0")
+    assert any("nvidia-h100-pcie" in note for note in other.notes)
+    assert other.calibration.kernels["gemm"].residual > first.calibration.kernels["gemm"].residual
+    calibrating._calibration.cache_clear()
+
+
+def test_without_the_package_the_priors_answer_and_say_what_would_be_better(monkeypatch):
+    monkeypatch.setattr(calibrating, "tables_folder", lambda: None)
+    found = engine_calibration(device("nvidia-h100-sxm"), "vllm")
+    assert found.calibration is None
+    assert "inferometer[engines]" in found.notes[0]
+
+
+def test_every_device_that_tables_are_lent_to_is_in_the_catalog():
+    systems = calibrating._systems()
+    missing = [name for name in (*systems["systems"].values(), *systems["like"]) if name not in devices()]
+    assert missing == []
+    assert system_of("nvidia-h200") == ("h200_sxm", True)
+    assert system_of("nvidia-gh200-96gb") == ("h100_sxm", False)
+    assert system_of("raspberry-pi-5") is None

@@ -1,0 +1,128 @@
+"""Each published form, read: golden lines worked out by hand, and lines that must be set aside."""
+
+import gzip
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from inferometer.atlas.reading import forms, read_atlas
+from inferometer.errors import FormatError
+
+_SPEC = importlib.util.spec_from_file_location("atlas_lines", Path(__file__).parent / "lines.py")
+_LINES = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_LINES)
+GOLDEN, TIMM = _LINES.GOLDEN, _LINES.TIMM
+TIDY = "device,model,engine,quantity,figure,figure_unit,batch,prompt,weights\n"
+
+
+def _read(tmp_path, text):
+    path = tmp_path / "file.csv"
+    path.write_text(text, encoding="utf-8")
+    return read_atlas(path)
+
+
+@pytest.mark.parametrize("form", GOLDEN)
+def test_a_line_means_what_a_person_makes_of_it(form, tmp_path):
+    text, expected = GOLDEN[form]
+    reading = _read(tmp_path, text)
+    assert reading.form == form
+    assert not reading.set_aside
+    rows = list(reading.table.rows())
+    assert len(rows) == len(expected)
+    for row, facts in zip(rows, expected, strict=True):
+        assert (row.file, row.line) == ("file.csv", 2)
+        for name, value in facts.items():
+            wanted = pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+            assert getattr(row, name) == wanted, name
+
+
+def test_every_form_has_a_golden_line():
+    assert {form.name for form in forms()} == set(GOLDEN)
+
+
+def test_a_gzipped_file_is_read_by_its_content_and_not_its_name(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_bytes(gzip.compress(GOLDEN["rknn"][0].encode()))
+    assert len(read_atlas(path).table) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("pi,resnet50,litert,forward,12,kg,1,,", "'kg' is neither a time nor a rate"),
+        ("pi,resnet50,litert,forward,12,tokens/s,1,,", "A forward cannot be published in tokens/s"),
+        ("pi,resnet50,litert,forward,-3,ms,1,,", "figure is -3, and should be above zero"),
+        ("pi,resnet50,litert,forward,fast,ms,1,,", "figure is 'fast', which is no number"),
+        ("pi,resnet50,litert,forward,nan,ms,1,,", "figure is nan, which is no number"),
+        ("pi,resnet50,litert,forward,9e12,s,1,,", "which cannot be"),
+        ("pi,resnet50,litert,forwrd,12,ms,1,,", "Did you mean forward?"),
+        ("pi,resnet50,litert,prefill,12,tokens/s,1,,", "a prefill needs `prompt`"),
+        ("pi,resnet50,litert,forward,12,ms,1.5,,", "batch is 1.5, which is no whole number"),
+        ("pi,resnet50,litert,forward,12,ms,1,,q4_z", "There is no number format named 'q4_z'"),
+        (",resnet50,litert,forward,12,ms,1,,", "device is empty"),
+    ],
+)
+def test_a_wrong_line_is_set_aside_with_its_reason_and_the_rest_is_taken(line, reason, tmp_path):
+    reading = _read(tmp_path, f"{TIDY}pi,resnet50,litert,forward,11,ms,1,,\n{line}\n")
+    assert len(reading.table) == 1
+    (aside,) = reading.set_aside
+    assert (aside.file, aside.line) == ("file.csv", 3)
+    assert reason in aside.reason
+
+
+def test_the_same_figure_published_twice_counts_once(tmp_path):
+    row = "pi,resnet50,litert,forward,11,ms,1,,\n"
+    reading = _read(tmp_path, f"{TIDY}{row}pi,resnet50,litert,forward,12,ms,1,,\n{row}")
+    assert reading.table["figure"].tolist() == [11, 12]
+    assert str(reading.set_aside[0]) == "file.csv, line 4: the same figures as line 2."
+
+
+def test_a_step_that_contradicts_its_rate_is_set_aside(tmp_path):
+    text = f"{TIMM}x.csv,NVIDIA RTX 3090,amp,nchw,pt113,cu117,eager,resnet50,1024,224,1000,20.77,,\n"
+    assert "take another time" in _read(tmp_path, text).set_aside[0].reason
+
+
+def test_a_model_that_no_card_can_hold_ran_on_the_cpu_too(tmp_path):
+    text = GOLDEN["llamacpp"][0].replace("qwen3moe 30B.A3B Q8_0,30.25,30.53", "deepseek2 671B Q4_K,376.65,671.03")
+    (row,) = _read(tmp_path, text).table.rows()
+    assert (row.unit, row.device, row.model) == ("cpu+gpu", None, "deepseek-v3")
+    text = GOLDEN["llamacpp"][0].replace("NVIDIA RTX 4090", "Tesla P100-PCIE-16GB")
+    (row,) = _read(tmp_path, text).table.rows()
+    assert (row.unit, row.device) == ("cpu+gpu", None)  # 30 GiB on a card of 16
+
+
+@pytest.mark.parametrize(
+    ("form", "old", "new", "facts"),
+    [
+        ("geerling", "Intel 13900K (Nvidia 5090),GPU", "Raspberry Pi CM5 Cluster (10x 16GB),CPU", {"count": 10}),
+        ("geerling", "DeepSeek R1 14b", "gpt-oss 20b", {"weights": "mxfp4", "model": "gpt-oss-20b"}),
+        ("llamacpp-batched", "gpt-oss-20b", "gemma-3-4b-it-qat", {"weights": "q4_0", "model": "gemma-3-4b"}),
+        ("llamacpp-batched", "gpt-oss-20b", "Qwen3-8B", {"weights": "q4_k"}),
+        ("argonne", "128,16,2.330946,109.826672", "128,1,4,64", {"settings": {"chunk": "1"}, "batch": 1}),
+        ("jetson", "orin", "thor", {"weights": "nvfp4", "device": "nvidia-jetson-agx-thor"}),
+        ("phones", "executorch README.md", "LiteRT-LM README (pp1024/tg256)", {"prompt": 1024, "engine": "litert-lm"}),
+    ],
+)
+def test_what_a_source_leaves_unsaid_is_known_from_how_it_measures(form, old, new, facts, tmp_path):
+    row = next(iter(_read(tmp_path, GOLDEN[form][0].replace(old, new)).table.rows()))
+    assert {name: getattr(row, name) for name in facts} == facts
+
+
+def test_a_file_of_no_form_says_what_our_own_would_need(tmp_path):
+    with pytest.raises(FormatError, match=r"its columns are a, b.*lacks device, figure, figure_unit, model, quantity"):
+        _read(tmp_path, "a,b\n1,2\n")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8b\x08broken", b"\xff\xfe\x00"])
+def test_a_broken_file_is_an_error_and_no_traceback(content, tmp_path):
+    path = tmp_path / "broken.csv"
+    path.write_bytes(content)
+    with pytest.raises(FormatError):
+        read_atlas(path)
+
+
+def test_a_missing_file_and_a_folder_are_errors(tmp_path):
+    for path in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(FormatError):
+            read_atlas(path)

@@ -1,0 +1,288 @@
+"""The load generator on real sockets: what a network does to it, and the stream that stalled others."""
+
+import asyncio
+import socket
+import ssl
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fakes.scripted_server import HEAD, Reset, ScriptedServer, Send, Wait, chunk, ending, event, speak, whole
+from inferometer.core.codec import decode, encode
+from inferometer.core.profile import Profile
+from inferometer.serving.load.plan import LoadPlan, LoadStep
+from inferometer.serving.load.pool import Security
+from inferometer.serving.load.run import load
+from inferometer.serving.load.sse import SseReader
+from inferometer.serving.load.wire import Connection
+from inferometer.traffic.arrivals import Arrivals
+from inferometer.traffic.figures import figures_of
+from inferometer.traffic.lengths import Lengths
+
+
+def fixed(tokens):
+    return Lengths(kind="fixed", mean=tokens)
+
+
+def quick(asked):
+    if not asked.body.get("stream"):
+        return whole(asked)
+    return speak(asked, first_s=0.02, step_s=0.002)
+
+
+def plan(url, **more):
+    given = {"requests": 12, "prompt": fixed(16), "generate": fixed(4), "warmup": 0, "timeout_s": 5.0}
+    return LoadPlan(url=url, **{**given, **more})
+
+
+def only(profile):
+    return profile.served.levels[0], figures_of(profile.served.levels[0])
+
+
+def closed_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_real_server_is_asked_what_it_is_and_measured():
+    pages = {
+        "/v1/models": {"data": [{"id": "tiny", "owned_by": "vllm"}]},
+        "/version": {"version": "0.19.0"},
+        "/tokenize": lambda body: {"tokens": body["prompt"].split(), "count": len(body["prompt"].split())},
+        "/metrics": '# HELP\nvllm:generation_tokens_total{a="b"} 5.0\nvllm:num_requests_running 1\n',
+    }
+    with ScriptedServer(quick, pages=pages) as server:
+        profile = load(plan(server.url, steps=(LoadStep(concurrency=2),)))
+    level, figures = only(profile)
+    assert (profile.model.name, profile.runtime) == ("tiny", "vllm")
+    assert profile.environment.versions["vllm"] == "0.19.0"
+    assert profile.served.prompts.startswith("by the server's tokenizer and usage: 1 tokens a word")
+    assert set(level.requests.input_tokens) == {16}
+    assert figures.completed == 12
+    assert level.server.counters["generated_tokens"] == 0  # the page is always the same
+    assert level.server.gauges["running"] == (1.0, 1.0)
+    assert server.asked[-1].body["stream_options"]["continuous_usage_stats"] is True
+    assert decode(encode(profile), Profile) == profile
+
+
+def test_several_processes_share_a_load():
+    with ScriptedServer(quick) as server:
+        profile = load(plan(server.url, steps=(LoadStep(concurrency=4),), processes=2))
+    level, figures = only(profile)
+    assert figures.completed == 12
+    assert level.client.processes == 2
+    assert len(set(level.requests.session)) == 12
+
+
+def test_nothing_listens_and_the_test_completes():
+    level, figures = only(load(plan(f"http://127.0.0.1:{closed_port()}", steps=(LoadStep(concurrency=3),))))
+    assert figures.errors == {"refused": 12}
+    assert level.messages["refused"] == "connection refused"
+
+
+def test_a_name_that_is_not_known():
+    _, figures = only(load(plan("http://no-such-host.invalid", steps=(LoadStep(concurrency=3),), requests=2)))
+    assert figures.errors == {"dns": 2}
+
+
+def test_a_reset_in_the_middle_of_a_stream():
+    def breaking(asked):
+        if not asked.body.get("stream"):
+            return whole(asked)
+        if asked.index % 2:
+            return quick(asked)
+        return iter([(Send, HEAD + chunk(event("t"))), (Wait, 0.01), (Reset, None)])
+
+    with ScriptedServer(breaking) as server:
+        _, figures = only(load(plan(server.url, steps=(LoadStep(arrivals=Arrivals(rate_per_s=200)),))))
+    assert figures.errors.keys() == {"reset"}
+    assert figures.completed + figures.errors["reset"] == 12
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate of our own for 127.0.0.1, which no authority has signed."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from ipaddress import ip_address
+
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "scripted")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    file = tmp_path_factory.mktemp("tls") / "both.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+def test_certificates_are_checked(certificate):
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    step = (LoadStep(concurrency=2),)
+    with ScriptedServer(quick, tls=context) as server:
+        level, figures = only(load(plan(server.url, steps=step, requests=2)))
+        assert figures.errors == {"tls": 2}
+        assert "self-signed" in level.messages["tls"]
+        for security in (Security(authorities=certificate), Security(insecure=True)):
+            assert only(load(plan(server.url, steps=step, security=security)))[1].completed == 12
+
+
+def test_a_clock_that_steps_changes_nothing(monkeypatch):
+    """Somebody sets the machine's clock back an hour in the middle: no time here comes from it, and a note says so."""
+    real, begun = time.time, time.monotonic()
+    monkeypatch.setattr(time, "time", lambda: real() - (3600 if time.monotonic() - begun > 0.2 else 0))
+    with ScriptedServer(quick) as server:
+        profile = load(plan(server.url, steps=(LoadStep(arrivals=Arrivals(rate_per_s=30, process="constant")),)))
+    _, figures = only(profile)
+    assert 0.02 < figures.ttft_s.min <= figures.e2e_s.max < 1
+    assert "clock was set by -3.6e+03 s" in profile.provenance.notes[0]
+
+
+# The stream that stalled others: 50,000 tokens
+
+LONG = 50_000
+
+
+def test_a_long_stream_does_not_delay_the_first_token_of_another():
+    """All 50,000 tokens of four streams stand ready at once, in one write each; the first token came at 0.1 s.
+
+    A client that stops reading when its buffer is full, or joins what it has anew at each piece, reports seconds.
+    """
+    body = b"".join(chunk(event(" word")) for _ in range(LONG - 1))
+
+    def flood(asked):
+        if not asked.body.get("stream"):
+            yield from whole(asked)
+            return
+        yield Send, HEAD
+        yield Wait, 0.1
+        yield Send, chunk(event("word"))
+        yield Wait, 0.1
+        yield Send, body + chunk(ending(16, LONG)) + b"0\r\n\r\n"
+
+    with ScriptedServer(flood) as server:
+        profile = load(
+            plan(server.url, steps=(LoadStep(concurrency=4),), requests=4, generate=fixed(LONG), timeout_s=60)
+        )
+        truth = [asked.sent[1] - asked.at for asked in server.asked if asked.body.get("stream")]
+    level, figures = only(profile)
+    assert level.requests.output_tokens == (LONG,) * 4
+    assert figures.ttft_s.max < max(truth) + 0.05
+    assert figures.ttft_s.min > 0.1
+
+
+def test_reading_is_linear_however_small_the_pieces_are():
+    """Ten times the bytes take about ten times as long, also where an event of a megabyte comes in small pieces."""
+
+    def seconds(size):
+        reader = SseReader()
+        begin = time.process_time()
+        for _ in range(size // 100):
+            reader.feed(b"x" * 100)
+        assert len(reader.feed(b"\n\ndata: y\n\n")) == 1
+        return time.process_time() - begin
+
+    seconds(100_000)
+    assert seconds(10_000_000) < 1.0  # copying the rest at each piece would move half a terabyte
+
+
+def test_an_event_keeps_its_lines_and_comments_carry_nothing():
+    reader = SseReader()
+    assert reader.feed(b": ping\r\n\r\nevent: x\r\ndata: a\r\ndata: b\r\n\r\nid: 3\ndata:c") == [b"a\r\nb"]
+    assert reader.feed(b"\n\n") == [b"c"]
+
+
+class _Sink:
+    # ruff: noqa: ARG002 - the exchange's signature
+    def __init__(self):
+        self.body, self.ended, self.fault = b"", False, None
+
+    def on_head(self, status, headers, now):
+        self.status = status
+
+    def on_body(self, data, now):
+        self.body += data
+
+    def on_end(self, now):
+        self.ended = True
+
+    def on_fault(self, fault, now):
+        self.fault = fault.kind
+
+
+class _Silent(asyncio.Transport):
+    def __init__(self):
+        self.shut = False
+
+    def write(self, data): ...
+
+    def is_closing(self):
+        return self.shut
+
+    def close(self):
+        self.shut = True
+
+    abort = close
+
+
+ANSWERS = {
+    b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello": (b"hello", True),
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;x=y\r\nhe\r\n3\r\nllo\r\n0\r\nTrailer: a\r\n\r\n": (
+        b"hello",
+        True,
+    ),
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 No\r\n\r\n": (b"", True),
+    b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi": (b"hi", False),
+    b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi": (b"hi", False),
+}
+
+
+@pytest.mark.parametrize("step", [1, 3, 10_000])
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_bodies_of_every_kind_in_pieces_of_any_size(answer, step):
+    connection, sink, kept = Connection(), _Sink(), []
+    connection.connection_made(_Silent())
+    connection.released = lambda _, usable: kept.append(usable)
+    connection.send(b"", sink)
+    for at in range(0, len(answer), step):
+        connection.data_received(answer[at : at + step])
+    assert (sink.body, sink.ended, kept) == (ANSWERS[answer][0], True, [ANSWERS[answer][1]])
+
+
+BROKEN = [
+    b"SSH-2.0-OpenSSH\r\n\r\n",
+    b"HTTP/2 200\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n",
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhello",
+    b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 20_000,
+]
+
+
+@pytest.mark.parametrize("answer", BROKEN, ids=range(len(BROKEN)))
+def test_what_is_no_http_is_malformed(answer):
+    connection, sink = Connection(), _Sink()
+    connection.connection_made(_Silent())
+    connection.send(b"", sink)
+    connection.data_received(answer)
+    assert sink.fault == "malformed"
