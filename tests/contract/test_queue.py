@@ -231,6 +231,27 @@ def test_priorities_come_first_and_projects_take_turns(fleet, clock):
     assert [row.project for row in served[2:]] == ["many", "many"]
 
 
+def test_many_are_served_at_once_in_the_order_in_which_one_after_the_other_would_be(fleet):
+    names = [f"d{number}" for number in range(12)]
+    for name in names:
+        fleet.register(NewDevice(name=name, labels={"runtime": ("onnxruntime",)}))
+    fleet.register(NewDevice(name="other", labels={"runtime": ("openvino",)}))
+    for number in range(9):
+        # Of one project few are urgent and many are not: the rest of them comes before what another has.
+        project, priority = (("a", 2), ("a", 1), ("b", 1), ("c", 0))[number % 4]
+        submitted(fleet, seed=number, project=project, priority=priority)
+    first = fleet.lease_all(dict.fromkeys(["other", *names, "nobody"]))
+    assert list(first) == names[:9]
+    assert fleet.lease_all(dict.fromkeys(names[:2])).keys() == first.keys() & set(names[:2])  # again what they have
+    given = [(lease.row.project, lease.row.priority, lease.job.id) for lease in first.values()]
+    for name, lease in first.items():
+        assert (fleet.device(name).job, len(fleet.events(lease.row.id))) == (lease.row.id, 2)
+        fleet.give_back(lease.row.id, lease.id, "The device is switched off.", counts=False)
+    fleet.database.write(lambda connection: connection.execute(text("UPDATE fleet_jobs SET not_before_us = 0")))
+    leases = [fleet.lease(name) for name in names[:9]]
+    assert [(lease.row.project, lease.row.priority, lease.job.id) for lease in leases] == given
+
+
 def test_what_waits_is_counted_by_what_it_wants(fleet, clock):
     for number in range(3):
         submitted(fleet, seed=number)

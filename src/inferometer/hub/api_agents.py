@@ -150,7 +150,7 @@ def _add_presence(api: APIRouter, desk: FleetDesk) -> None:
     async def poll(request: Request, asked: Poll) -> Response:
         """The next job for a device: waits for one, and has none (`job` is null) when the time is over."""
         token = token_of(request)
-        device = await to_thread.run_sync(desk.owned, request, asked.device)
+        device = await to_thread.run_sync(desk.waiting, request, asked.device)
         wait_s = min(asked.wait_s, desk.rules.poll_most_s)
         lease = await desk.dispatcher.wait(device, None if token is None else token.project, wait_s)
         return answer(request, {"job": None} if lease is None else _lease_document(lease))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from inferometer.errors import InferometerError
 from inferometer.store.queue.wanted import fits, read
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     from inferometer.store.queue.fleet import Fleet
     from inferometer.store.queue.values import FleetDevice, Lease, Wanted
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _TICK_S = 1.0  # so often it looks by itself: another hub on the same store may have taken a job, or a pause is over
 _EXPIRE_S = 5.0
-_AT_ONCE = 20  # leases: half of the hub's threads
+_AT_ONCE = 32  # leases in one transaction: more would let the first of them wait for the last
 _BEAT_S = 20.0  # a sign of life that is younger need not be written down again
+_REMEMBERED_S = 60.0
 _TIDY_S = 3600.0
 
 
@@ -51,6 +53,8 @@ class Dispatcher:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._waiters: dict[str, _Waiter] = {}
+        self._unheard: set[str] = set()  # devices that were given a job while they were not listening
+        self._idle: dict[str, FleetDevice] = {}  # those that waited in vain, and will ask again at once
         self._loop: asyncio.AbstractEventLoop | None = None
         self._bell: asyncio.Event | None = None
         self._task: asyncio.Task[None] | None = None
@@ -65,7 +69,8 @@ class Dispatcher:
     async def wait(self, device: FleetDevice, project: str | None, seconds: float) -> Lease | None:
         """A job for the device, or None when the time is over. One that it has already is given again at once."""
         self.start()
-        if seconds <= 0 or device.job is not None or device.state != "ready":
+        if seconds <= 0 or device.job is not None or device.state != "ready" or device.name in self._unheard:
+            self._unheard.discard(device.name)
             lease = await to_thread.run_sync(partial(self._fleet.lease, device.name, project=project))
             if lease is None and seconds > 0:
                 await asyncio.sleep(min(seconds, _TICK_S))  # in maintenance: it shall not ask again at once
@@ -79,12 +84,23 @@ class Dispatcher:
         try:
             if self._fleet.now() - device.heartbeat > _BEAT_S:
                 await to_thread.run_sync(self._fleet.beat, device.name)
+                device = replace(device, heartbeat=self._fleet.now())
             return await asyncio.wait_for(waiter.answer, seconds)
         except TimeoutError:
+            self._idle[device.name] = device
             return None
         finally:
             if self._waiters.get(device.name) is waiter:
                 del self._waiters[device.name]
+
+    def idle(self, name: str) -> FleetDevice | None:
+        """The device, if it has just waited in vain: it has nothing, and need not be looked up again.
+
+        Whether it is ready, or there at all, is looked at when it is given a job.
+        """
+        device = self._idle.pop(name, None)
+        fresh = device is not None and self._fleet.now() - device.heartbeat < _REMEMBERED_S
+        return device if fresh and name not in self._unheard else None
 
     def start(self) -> None:
         """From the event loop; where it runs already, nothing is done."""
@@ -123,28 +139,17 @@ class Dispatcher:
         wishes = [_Wish(count, read(wish)) for count, wish in waiting]
         if not wishes:
             return
-        waiters = iter(list(self._waiters.values()))
-        async with asyncio.TaskGroup() as group:
-            for _ in range(_AT_ONCE):
-                group.create_task(self._serve(waiters, wishes))
-
-    async def _serve(self, waiters: Iterator[_Waiter], wishes: list[_Wish]) -> None:
-        """Serve one after the other; several of these share the waiters, since a lease is mostly waiting for the disk.
-
-        What is counted down is given back where there was no job: those that fit may be of projects that the agent
-        does not serve.
-        """
-        for waiter in waiters:
-            fitting = (wish for wish in wishes if wish.count and fits(wish.wanted, waiter.device, waiter.labels))
-            wish = next(fitting, None)
-            if wish is None or waiter.answer.done():
-                continue
-            wish.count -= 1
-            lease = await to_thread.run_sync(partial(self._fleet.lease, waiter.device, project=waiter.project))
-            if lease is None:
-                wish.count += 1
-            else:
-                self._answer(waiter, lease)
+        untried = dict(self._waiters)
+        while batch := _batch(untried, wishes):
+            for waiter, _ in batch:
+                del untried[waiter.device]
+            asking = {waiter.device: waiter.project for waiter, _ in batch}
+            leases = await to_thread.run_sync(self._fleet.lease_all, asking)
+            for waiter, wish in batch:
+                if waiter.device in leases:
+                    self._answer(waiter, leases[waiter.device])
+                else:
+                    wish.count += 1  # the jobs may be of projects that this agent does not serve
 
     def _answer(self, waiter: _Waiter, lease: Lease) -> None:
         """The agent may have come back by another connection meanwhile; if it is gone, it hears when it asks again."""
@@ -152,3 +157,19 @@ class Dispatcher:
             if asking is not None and not asking.answer.done():
                 asking.answer.set_result(lease)
                 return
+        self._unheard.add(waiter.device)
+
+
+def _batch(waiters: Mapping[str, _Waiter], wishes: list[_Wish]) -> list[tuple[_Waiter, _Wish]]:
+    """Some of those that a wish fits, no more than there are jobs, who has waited longest first; it is counted down."""
+    batch: list[tuple[_Waiter, _Wish]] = []
+    for waiter in waiters.values():
+        fitting = (wish for wish in wishes if wish.count and fits(wish.wanted, waiter.device, waiter.labels))
+        wish = next(fitting, None)
+        if wish is None or waiter.answer.done():
+            continue
+        wish.count -= 1
+        batch.append((waiter, wish))
+        if len(batch) == _AT_ONCE:
+            break
+    return batch

@@ -69,7 +69,15 @@ class FleetDesk:
 
     def owned(self, request: Request, name: str) -> FleetDevice:
         """The device that an agent speaks for: one of its own user, and with no job of a project it may not see."""
-        device, token = self.fleet.device(name, facts=False), token_of(request)
+        return self._allowed(request, self.fleet.device(name, facts=False))
+
+    def waiting(self, request: Request, name: str) -> FleetDevice:
+        """The same for one that asks for work; most of them have asked just before."""
+        device = self.dispatcher.idle(name)
+        return self.owned(request, name) if device is None else self._allowed(request, device)
+
+    def _allowed(self, request: Request, device: FleetDevice) -> FleetDevice:
+        name, token = device.name, token_of(request)
         if token is None or "admin" in token.scopes:
             return device
         if token.user != device.user:

@@ -4,6 +4,7 @@ SQLite runs in WAL mode, so that readers never wait for a writer, with synchrono
 last commits to a power cut, and a run is promised to be there once its link is printed. It costs one fsync a commit.
 """
 
+import math
 import random
 import shutil
 import sqlite3
@@ -29,6 +30,7 @@ T = TypeVar("T")
 _BUSY_S = 20.0  # how long one statement waits for another writer
 _PATIENCE_S = 120.0  # how long a transaction is tried again
 _CONNECT_S = 10
+_JUST_USED_S = 0.5
 _LEAST_FREE = 10_000_000  # bytes of a disk that is not full
 # A hub works in forty threads, and each may want a connection. Those to PostgreSQL are kept, since opening one costs
 # more than what is done with it; of SQLite's, what is over the first few is closed again after use.
@@ -70,14 +72,21 @@ class Database:
     def _answering(self) -> Connection:
         """A connection to read by. PostgreSQL's may be lost since it was used last: then all are made anew.
 
+        One that was used a moment ago is not asked whether it is still there.
+
         At its usual isolation a transaction of reads sees what comes between them all the same, so that it would only
         cost two more trips to the server.
         """
         plain = self.engine.connect()
         if not self.postgres:
             return plain
+        plain.execution_options(isolation_level="AUTOCOMMIT")
+        used, now = plain.info.get("used_s", -math.inf), time.monotonic()
+        plain.info["used_s"] = now
+        if now - used < _JUST_USED_S:
+            return plain
         try:
-            plain.execution_options(isolation_level="AUTOCOMMIT").exec_driver_sql("SELECT 1")
+            plain.exec_driver_sql("SELECT 1")
         except DBAPIError as error:
             plain.close()
             if not error.connection_invalidated:

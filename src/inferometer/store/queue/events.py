@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection, insert, select
 
@@ -20,13 +21,23 @@ def told(job: str, number: int, now_us: int, state: JobState, text: str | None =
 
 def add(connection: Connection, job_id: str, have: int, events: Iterable[JobEvent]) -> int:
     """Write events after the `have` that there are; gives how many there are then."""
+    rows = numbered(job_id, have, events)
+    write(connection, rows)
+    return have + len(rows)
+
+
+def numbered(job_id: str, have: int, events: Iterable[JobEvent]) -> list[dict[str, Any]]:
+    """Rows of events after the `have` that there are."""
     rows = []
     for number, event in enumerate(events, start=have + 1):
-        numbered = replace(event, number=number, text=names.clean(event.text, most=_TEXT))
-        rows.append({"job_id": job_id, "number": number, "document": event_text(numbered)})
+        cleaned = replace(event, number=number, text=names.clean(event.text, most=_TEXT))
+        rows.append({"job_id": job_id, "number": number, "document": event_text(cleaned)})
+    return rows
+
+
+def write(connection: Connection, rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(insert(fleet_events), rows)
-    return have + len(rows)
 
 
 def after(connection: Connection, job_id: str, number: int, *, most: int = _PAGE) -> tuple[JobEvent, ...]:

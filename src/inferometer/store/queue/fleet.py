@@ -155,11 +155,18 @@ class Fleet(Opened):
 
     def lease(self, device: str, *, project: str | None = None) -> Lease | None:
         """The next job for a device, or again the one that it has. `project` limits it to that one."""
+        leases = self.lease_all({device: project})
+        if device not in leases:
+            self.device(device, facts=False)  # says so if there is no such device
+        return leases.get(device)
+
+    def lease_all(self, asking: Mapping[str, str | None]) -> dict[str, Lease]:
+        """The same for several devices, each with the project that it is limited to; in the order of their turns."""
         moment = self._moment()
 
-        def work(connection: Connection) -> Lease | None:
-            limited = leasing.project_of(connection, project)
-            return leasing.lease(connection, device, moment, project=limited)
+        def work(connection: Connection) -> dict[str, Lease]:
+            limits = {name: leasing.project_of(connection, name) for name in set(asking.values())}
+            return leasing.lease(connection, {device: limits[name] for device, name in asking.items()}, moment)
 
         return self._write(work)
 

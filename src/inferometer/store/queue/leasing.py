@@ -1,10 +1,10 @@
 """Into the queue, and out of it: submit, lease, and the signs of life that keep a lease."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, insert, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, bindparam, insert, literal_column, select, update
 
 from inferometer.core.job import Job
 from inferometer.errors import DomainError
@@ -18,7 +18,6 @@ from inferometer.store.queue.rows import (
     job_row,
     jobs_query,
     labels_of,
-    no_device,
     no_job,
     packed_job,
     unpacked_job,
@@ -115,32 +114,35 @@ def _same(connection: Connection, key: str, asked: tuple[int, int, str], now_us:
     return str(row.id) if row.ended_us is None or now_us - row.ended_us < _FRESH_US else None
 
 
-def lease(connection: Connection, name: str, moment: Moment, *, project: int | None = None) -> Lease | None:
-    """The next job for a device; None if there is none for it. `project` limits it to that one.
+def lease(connection: Connection, asking: Mapping[str, int | None], moment: Moment) -> dict[str, Lease]:
+    """The next jobs for these devices, as far as there are any; each device with the one project it works for, or None.
 
-    A device that has a job is given the same one again: the answer that named it may have been lost. Each statement is
-    a trip to the database, and this is what a fleet does most: hence as few as there are.
+    Who comes first is served first. A device that has a job is given the same one again: the answer that named it may
+    have been lost. Each statement is a trip to the database, and this is what a fleet does most: hence many at once.
     """
     timing, now_us = moment.timing, moment.now_us
-    beat = update(fleet_devices).where(fleet_devices.c.name == name).values(heartbeat_us=now_us)
-    # What is not asked for here are the facts, which may be long. The row is locked until the end.
-    device = connection.execute(beat.returning(fleet_devices.c.state, fleet_devices.c.labels)).first()
-    if device is None:
-        raise no_device(connection, name)
-    until = now_us + round(timing.lease_s * 1e6)
-    held = connection.execute(leased_query().where(fleet_jobs.c.device == name, literal_column(HELD_ONLY))).mappings()
-    if (row := held.first()) is not None:
-        connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == row["id"]).values(lease_until_us=until))
-        return _leased({**row, "lease_until_us": until}, timing)
-    if device.state != "ready":
-        return None
-    wants = _fitting(connection, name, labels_of(device.labels))
-    found = _next(connection, wants, now_us, project) if wants else None
-    if found is None:
-        return None
-    changes = {"device": name, "lease_until_us": until, **_given(connection, found, name, now_us)}
-    connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == found["id"]).values(changes))
-    return _leased({**found, **changes}, timing)
+    beat = update(fleet_devices).where(fleet_devices.c.name.in_(asking)).values(heartbeat_us=now_us)
+    # What is not asked for here are the facts, which may be long. The rows are locked until the end.
+    columns = (fleet_devices.c.name, fleet_devices.c.state, fleet_devices.c.labels)
+    known = {row.name: row for row in connection.execute(beat.returning(*columns))}
+    leases = _held(connection, known, now_us + round(timing.lease_s * 1e6), timing)
+    free = [name for name in asking if name in known and name not in leases and known[name].state == "ready"]
+    alike: dict[tuple[tuple[int, ...], int | None], list[str]] = {}
+    for name, wants in _fitting(connection, {name: labels_of(known[name].labels) for name in free}).items():
+        alike.setdefault((wants, asking[name]), []).append(name)
+    for (wants, project), names_ in alike.items():
+        leases |= _give(connection, names_, ready(wants, now_us), project, moment)
+    return leases
+
+
+def _held(connection: Connection, devices_: Collection[str], until: int, timing: Timing) -> dict[str, Lease]:
+    """What these devices have already, which they keep until then."""
+    query = leased_query().where(fleet_jobs.c.device.in_(devices_), literal_column(HELD_ONLY))
+    rows = connection.execute(query).mappings().all()
+    if rows:
+        mine = fleet_jobs.c.id.in_([row["id"] for row in rows])
+        connection.execute(update(fleet_jobs).where(mine).values(lease_until_us=until))
+    return {row["device"]: _leased({**row, "lease_until_us": until}, timing) for row in rows}
 
 
 def leased_query() -> Select[Any]:
@@ -148,44 +150,98 @@ def leased_query() -> Select[Any]:
     return jobs_query().add_columns(fleet_jobs.c.document)
 
 
-def _fitting(connection: Connection, name: str, labels: Mapping[str, tuple[str, ...]]) -> list[int]:
+def _fitting(
+    connection: Connection, devices_: Mapping[str, Mapping[str, tuple[str, ...]]]
+) -> dict[str, tuple[int, ...]]:
+    """For each device, given with its labels, the wishes that it fits; a device that fits none is left out."""
+    if not devices_:
+        return {}
     query = select(fleet_wants.c.id, fleet_wants.c.document)
-    rows = connection.execute(query.where((fleet_wants.c.device == name) | fleet_wants.c.device.is_(None)))
-    return [row.id for row in rows if fits(read(row.document), name, labels)]
+    rows = connection.execute(query.where(fleet_wants.c.device.in_(devices_) | fleet_wants.c.device.is_(None)))
+    wishes = [(row.id, read(row.document)) for row in rows]
+    found = {
+        name: tuple(number for number, wanted in wishes if fits(wanted, name, labels))
+        for name, labels in devices_.items()
+    }
+    return {name: wants for name, wants in found.items() if wants}
 
 
-def ready(wants: list[int] | None, now_us: int) -> list[ColumnElement[bool]]:
+def ready(wants: Sequence[int] | None, now_us: int) -> list[ColumnElement[bool]]:
     """Jobs that may be given away now. The condition is word for word the index's."""
     conditions: list[ColumnElement[bool]] = [literal_column(QUEUED_ONLY), fleet_jobs.c.not_before_us <= now_us]
     return conditions if wants is None else [*conditions, fleet_jobs.c.wants_id.in_(wants)]
 
 
-def _next(connection: Connection, wants: list[int], now_us: int, project: int | None) -> RowMapping | None:
-    """The highest priority first; in it the project that uses least, and the job that has waited longest.
+def _give(
+    connection: Connection,
+    devices_: Sequence[str],
+    conditions: Sequence[ColumnElement[bool]],
+    project: int | None,
+    moment: Moment,
+) -> dict[str, Lease]:
+    """Give jobs under these conditions to devices that are alike."""
+    given: dict[str, Lease] = {}
+    while len(given) < len(devices_):
+        waiting = devices_[len(given) :]
+        chosen = _chosen(connection, conditions, len(waiting), project, moment.now_us)
+        if not chosen:
+            break
+        rows = connection.execute(leased_query().where(fleet_jobs.c.id.in_(chosen))).mappings()
+        found = {row["id"]: row for row in rows}
+        pairs = [(device, found[job]) for device, job in zip(waiting, chosen, strict=False)]
+        given |= _handed_out(connection, pairs, moment)
+    return given
 
-    A job that another hub is giving away at this moment is skipped.
+
+def _chosen(
+    connection: Connection, conditions: Sequence[ColumnElement[bool]], most: int, project: int | None, now_us: int
+) -> list[str]:
+    """Jobs in their order, locked: the highest priority first; in it the project that uses least, and its oldest job.
+
+    A job that another hub is giving away at this moment is skipped. It ends early where a project has no more of its
+    highest priority: its next may come before what the others have.
     """
-    conditions = ready(wants, now_us)
-    for turn in shares.turns(connection, conditions, now_us, project):
-        query = (
-            leased_query()
-            .where(*conditions, fleet_jobs.c.project_id == turn.project, fleet_jobs.c.priority == turn.priority)
-            .order_by(fleet_jobs.c.created_us, fleet_jobs.c.id)
-            .limit(1)
-            .with_for_update(skip_locked=True, of=fleet_jobs)
-        )
-        row = connection.execute(query).mappings().first()
-        if row is not None:
-            return row
-    return None
+    chosen: list[str] = []
+    turns = shares.turns(connection, conditions, now_us, project)
+    queues: dict[int, list[str]] = {}
+    while turns and len(chosen) < most:
+        turn = min(turns, key=shares.rank)
+        turns.remove(turn)
+        if turn.project not in queues:
+            query = (
+                select(fleet_jobs.c.id)
+                .where(*conditions, fleet_jobs.c.project_id == turn.project, fleet_jobs.c.priority == turn.priority)
+                .order_by(fleet_jobs.c.created_us, fleet_jobs.c.id)
+                .limit(most - len(chosen))
+                .with_for_update(skip_locked=True)
+            )
+            queues[turn.project] = list(connection.execute(query).scalars())
+            if not queues[turn.project]:
+                continue
+        elif not queues[turn.project]:
+            break
+        chosen.append(queues[turn.project].pop(0))
+        turns.append(replace(turn, held=turn.held + 1))
+    return chosen
 
 
-def _given(connection: Connection, row: RowMapping, device: str, now_us: int) -> dict[str, Any]:
-    said = events.told(row["key"], 0, now_us, "preparing", f"{device} takes it.")
-    return {
-        "state": "preparing", "lease": ids.new_id(now_us / 1e6), "attempts": row["attempts"] + 1, "leased_us": now_us,
-        "sequence": 0, "reason": None, "events": events.add(connection, row["id"], row["events"], [said]),
-    }  # fmt: skip
+def _handed_out(connection: Connection, pairs: Sequence[tuple[str, RowMapping]], moment: Moment) -> dict[str, Lease]:
+    """Write down which device has which job now."""
+    now_us, until = moment.now_us, moment.now_us + round(moment.timing.lease_s * 1e6)
+    told, changed, leases = [], [], {}
+    for device, row in pairs:
+        said = events.told(row["key"], 0, now_us, "preparing", f"{device} takes it.")
+        told += events.numbered(row["id"], row["events"], [said])
+        changes = {
+            "device": device, "state": "preparing", "lease": ids.new_id(now_us / 1e6), "lease_until_us": until,
+            "leased_us": now_us, "attempts": row["attempts"] + 1, "sequence": 0, "reason": None,
+            "events": row["events"] + 1,
+        }  # fmt: skip
+        changed.append({"job": row["id"], **changes})
+        leases[device] = _leased({**row, **changes}, moment.timing)
+    events.write(connection, told)
+    connection.execute(update(fleet_jobs).where(fleet_jobs.c.id == bindparam("job")), changed)
+    return leases
 
 
 def _leased(row: Mapping[str, Any], timing: Timing) -> Lease:

@@ -13,19 +13,21 @@ _HALVED_US = 3_600_000_000  # what was used counts half after an hour
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A project whose turn it is, with a job of this priority."""
+    """A project that waits: its highest priority, the devices it has now, and the time it has used lately."""
 
     project: int
     priority: int
+    held: int
+    used_s: float
 
 
 def turns(
     connection: Connection, conditions: Sequence[ColumnElement[bool]], now_us: int, only: int | None
 ) -> list[Turn]:
-    """The projects with a job under these conditions, each at its highest priority, in the order of their turns.
+    """The projects with a job under these conditions, each at its highest priority. `only` limits it to one project.
 
     Where a project's jobs of that priority are all being given away at this moment, its lower ones wait for the next
-    look. `only` limits it to one project.
+    look.
     """
     mine = [fleet_jobs.c.project_id == projects.c.id, *conditions]
     top = select(func.max(fleet_jobs.c.priority)).where(*mine).correlate(projects).scalar_subquery()
@@ -42,9 +44,19 @@ def turns(
     )
     if only is not None:
         query = query.where(projects.c.id == only)
-    rows = [row for row in connection.execute(query) if row.top is not None]
-    rows.sort(key=lambda row: (-row.top, row.jobs or 0, _now(row.used_s or 0.0, row.at_us or 0, now_us), row.id))
-    return [Turn(project=row.id, priority=row.top) for row in rows]
+    return [
+        Turn(
+            project=row.id, priority=row.top, held=row.jobs or 0,
+            used_s=_now(row.used_s or 0.0, row.at_us or 0, now_us),
+        )
+        for row in connection.execute(query)
+        if row.top is not None
+    ]  # fmt: skip
+
+
+def rank(turn: Turn) -> tuple[float, ...]:
+    """The lowest has its turn."""
+    return (-turn.priority, turn.held, turn.used_s, turn.project)
 
 
 def charge(connection: Connection, project: int, seconds: float, now_us: int) -> None:
