@@ -2,4 +2,8 @@
 import { byId, dataOf } from "./dom.js";
 import { edit } from "./edit.js";
 
-byId("change")?.addEventListener("click", () => edit([dataOf("run-row")]));
+const button = byId("change");
+if (button) {
+  button.addEventListener("click", () => edit([dataOf("run-row")]));
+  button.disabled = false; // until now nobody would have heard the click
+}
