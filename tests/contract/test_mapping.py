@@ -91,5 +91,9 @@ def misfits(kernels, graph, binding):
 
 
 def fits(given, shape):
-    """Engines give channels before the image's sides, and may round them up to what they compute at once."""
-    return not Counter(given[2:]) - Counter(shape) and prod(given) >= prod(shape)
+    """Engines give channels before the image's sides, and may round them up to what they compute at once.
+
+    Some give a row of one dimension a second side of one.
+    """
+    sides = [side for side in given[2:] if side > 1]
+    return not Counter(sides) - Counter(shape) and prod(given) >= prod(shape)
