@@ -5,15 +5,13 @@ import threading
 from contextlib import suppress
 
 
-class DroppingProxy:
-    """`cut_after` are the bytes that each of the next connections may carry; when they are used up, all pass."""
+class _Proxy:
+    """Listens on a port of its own; `_meet` has each connection that comes."""
 
-    def __init__(self, address, cut_after=()):
+    def __init__(self, address):
         host, port = address.rpartition("//")[2].split(":")
         self._to = (host, int(port))
-        self.cut_after, self.down, self.cuts = list(cut_after), False, 0
         self._listening = socket.create_server(("127.0.0.1", 0))
-        self._open = set()
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -26,19 +24,33 @@ class DroppingProxy:
                 client, _ = self._listening.accept()
             except OSError:
                 return
-            if self.down:
-                client.close()
-                continue
-            try:
-                server = socket.create_connection(self._to)
-            except OSError:  # nobody is there at the moment
-                client.close()
-                continue
-            limit = self.cut_after.pop(0) if self.cut_after else None
-            self._open |= {client, server}
-            left = [limit]
-            for source, target in ((client, server), (server, client)):
-                threading.Thread(target=self._pass_on, args=(source, target, left), daemon=True).start()
+            self._meet(client)
+
+    def close(self):
+        self._listening.close()
+
+
+class DroppingProxy(_Proxy):
+    """`cut_after` are the bytes that each of the next connections may carry; when they are used up, all pass."""
+
+    def __init__(self, address, cut_after=()):
+        self.cut_after, self.down, self.cuts, self._open = list(cut_after), False, 0, set()
+        super().__init__(address)
+
+    def _meet(self, client):
+        if self.down:
+            client.close()
+            return
+        try:
+            server = socket.create_connection(self._to)
+        except OSError:  # nobody is there at the moment
+            client.close()
+            return
+        limit = self.cut_after.pop(0) if self.cut_after else None
+        self._open |= {client, server}
+        left = [limit]
+        for source, target in ((client, server), (server, client)):
+            threading.Thread(target=self._pass_on, args=(source, target, left), daemon=True).start()
 
     def _pass_on(self, source, target, left):
         with suppress(OSError):
@@ -66,30 +78,19 @@ class DroppingProxy:
         self.down = False
 
     def close(self):
-        self._listening.close()
+        super().close()
         self.cut()
 
 
-class RepeatingProxy:
+class RepeatingProxy(_Proxy):
     """Delivers every request twice, as a network does whose answers are lost: the sender hears the second answer."""
 
     def __init__(self, address):
-        host, port = address.rpartition("//")[2].split(":")
-        self._to, self.repeated = (host, int(port)), 0
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.repeated = 0
+        super().__init__(address)
 
-    @property
-    def address(self):
-        return f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+    def _meet(self, client):
+        threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client):
         with client, suppress(OSError):
@@ -112,6 +113,3 @@ class RepeatingProxy:
             while data := server.recv(65_536):
                 answer += data
             return answer
-
-    def close(self):
-        self._listening.close()

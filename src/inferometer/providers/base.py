@@ -21,7 +21,18 @@ if TYPE_CHECKING:
 
     from inferometer.core.job import Job, JobEvent, JobResult
 
-__all__ = ["GROUP", "Handle", "LocalFiles", "Missing", "Place", "PlaceAddress", "Provider", "Ready", "resolve"]
+__all__ = [
+    "GROUP",
+    "Closing",
+    "Handle",
+    "LocalFiles",
+    "Missing",
+    "Place",
+    "PlaceAddress",
+    "Provider",
+    "Ready",
+    "resolve",
+]
 
 GROUP = "inferometer.providers"
 LocalFiles = Mapping[str, Path]  # the files of a job on this machine, by their SHA-256
@@ -86,6 +97,19 @@ class Place(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None: ...
+
+
+class Closing:
+    """A place that has nothing to close, or closes it by a `close` of its own."""
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @runtime_checkable

@@ -17,14 +17,14 @@ import time
 import zipfile
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from inferometer import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.job import JobEvent, JobResult
 from inferometer.errors import DomainError, FormatError, PlaceError, SchemaError
 from inferometer.providers import device_side
-from inferometer.providers.base import Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.requirements import needs_of
 from inferometer.providers.wheels import download_wheels, our_wheel, parse_target
 from inferometer.units import format_quantity
@@ -51,7 +51,7 @@ sys.exit(device_side.run_bundle(Path(sys.argv[0]), sys.argv[1:]))
 """
 
 
-class BundlePlace:
+class BundlePlace(Closing):
     """A file to be carried to a device. The job is queued until its result lies beside the file."""
 
     resumes = False
@@ -142,15 +142,6 @@ class BundlePlace:
             return None
         result = read_result(path)
         return result if result.job.id == handle.job else None
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def read_result(path: Path) -> JobResult:

@@ -10,16 +10,17 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from inferometer import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.job import JobEvent, JobResult
-from inferometer.errors import DomainError, PlaceError
-from inferometer.providers.base import Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.errors import DomainError
+from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.hub_client import API, HubAwayError, HubClient, hub_address, upload
+from inferometer.providers.patience import Patience
 from inferometer.units import format_duration, format_quantity, parse_quantity
 from inferometer.version import __version__
 
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
     from inferometer.core.job import Job
 
 _OPTIONS = frozenset({"url", "ca", "project", "priority", "name", "tags", "patience"})  # all others are labels
+T = TypeVar("T")
+
 _PATIENCE = "10 min"
 _WAIT_S = 20.0
-_WAITS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 _SLOW_BYTES = 50_000_000
 ANY, EACH = "any", "each"
 
@@ -48,7 +50,7 @@ class _Asked:
     tags: tuple[str, ...]
 
 
-class HubPlace:
+class HubPlace(Closing):
     resumes = True
     waits = False
 
@@ -64,9 +66,10 @@ class HubPlace:
                 "hub:each means several devices, and here one is needed.",
                 remedy="`inferometer profile` takes it; elsewhere name a device, or hub:any.",
             )
-        self._address, self._sleep = address, sleep
+        self._address = address
         self._client = HubClient(hub_address(options.get("url"), ca=options.get("ca")))
-        self._patience_s = parse_quantity(options.get("patience", _PATIENCE), "s")
+        patience_s = parse_quantity(options.get("patience", _PATIENCE), "s")
+        self._patience = Patience(title="The hub", seconds=patience_s, sleep=sleep)
         self._asked = _asked(address)
 
     @property
@@ -155,32 +158,9 @@ class HubPlace:
     def url(self) -> str:
         return self._client.url
 
-    def patiently(self, ask: Callable[[], Any]) -> Any:
+    def patiently(self, ask: Callable[[], T]) -> T:
         """Ask, and while the hub is away ask again until the patience is at its end."""
-        waited, waits = 0.0, iter(_WAITS_S)
-        while True:
-            try:
-                return ask()
-            except HubAwayError as away:
-                if waited == 0.0:
-                    notices.tell(f"{away.message} Trying again …")
-                if waited >= self._patience_s:
-                    raise PlaceError(
-                        f"The hub did not come back within {self._patience_s:g} s. {away.message}",
-                        remedy="The job goes on there: the same command picks it up.",
-                    ) from None
-                pause = next(waits, _WAITS_S[-1])
-                self._sleep(pause)
-                waited += pause
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        return self._patience.ask(ask, away=HubAwayError, says=lambda away: f"{away.message} Trying again …")
 
 
 def _asked(address: PlaceAddress) -> _Asked:

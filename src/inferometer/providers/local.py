@@ -7,13 +7,13 @@ import uuid
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job
 from inferometer.errors import InferometerError
 from inferometer.providers import device_side
-from inferometer.providers.base import Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.following import JOB, follow, result_in
 from inferometer.settings import cache_folder
 from inferometer.version import __version__
@@ -45,7 +45,7 @@ class FolderHere:
         return device_side.is_alive(str(self.folder))
 
 
-class LocalPlace:
+class LocalPlace(Closing):
     resumes = False  # nothing is lost here that would have to be found again
     waits = False
     title = "this machine"
@@ -91,15 +91,6 @@ class LocalPlace:
         result = result_in(folder, decode(data, Job))
         shutil.rmtree(handle.folder, ignore_errors=True)
         return result
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _encoded(job: Job) -> bytes:

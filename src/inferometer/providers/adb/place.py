@@ -12,7 +12,7 @@ import tempfile
 import time
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from inferometer import notices
 from inferometer.core.codec import decode, document
@@ -22,7 +22,7 @@ from inferometer.importers.detect import import_file
 from inferometer.measure.run import MeasureRequest
 from inferometer.providers.adb.protocol import PORT, AdbServer
 from inferometer.providers.artifacts import FileHashes, chunks_from
-from inferometer.providers.base import Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.requests import request_of
 from inferometer.units import format_quantity
 from inferometer.version import __version__
@@ -81,7 +81,7 @@ BENCHMARKS = (
 )
 
 
-class AdbPlace:
+class AdbPlace(Closing):
     resumes = True
     waits = False
 
@@ -290,15 +290,6 @@ class AdbPlace:
                 )  # fmt: skip
         named = tuple(replace(profile, runtime=self._benchmark.runtime) for profile in profiles)
         return JobResult(job=job, ended="done", profiles=named, log=log)
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _stem(name: str | None) -> str | None:

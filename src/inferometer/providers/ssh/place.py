@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from importlib.util import find_spec
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from inferometer import notices
 from inferometer.core.codec import decode, document
 from inferometer.core.job import Job
 from inferometer.errors import DomainError, PlaceError
-from inferometer.providers.base import Handle, LocalFiles, Missing, PlaceAddress, Ready
+from inferometer.providers.base import Closing, Handle, LocalFiles, Missing, PlaceAddress, Ready
 from inferometer.providers.following import JOB, follow, result_in
+from inferometer.providers.patience import Patience
 from inferometer.providers.ssh.setup import DeviceSetup, set_up
 from inferometer.units import parse_quantity
 
@@ -30,12 +31,13 @@ _OPTIONS = ("python", "root", "key", "jump", "known_hosts", "config", "patience"
 _ROOT = "~/.cache/inferometer/places"
 _LOOK_S = 0.5  # between two looks at the events: reading them takes the device a little time
 _ALIVE_S = 10.0  # between two looks at whether the runner lives, which takes it more
+T = TypeVar("T")
+
 _PATIENCE = "10 min"  # that a lost connection is waited for
-_WAITS_S = (0.5, 1.0, 2.0, 5.0, 10.0)
 _QUOTA, _AGE_S = "50 GB", 30 * 86_400.0  # of files kept on the device for later jobs
 
 
-class SshPlace:
+class SshPlace(Closing):
     resumes = True
     waits = False
 
@@ -98,38 +100,18 @@ class SshPlace:
         self.connection.call("collect_garbage", root=root, older_s=_AGE_S, quota_bytes=self._quota, keep=keep)
         return result
 
-    def patiently(self, ask: Callable[[], Any]) -> Any:
+    def patiently(self, ask: Callable[[], T]) -> T:
         """Ask, and if the connection is lost meanwhile, connect and ask again until the patience is at its end."""
         from inferometer.providers.ssh.connection import LostConnectionError  # noqa: PLC0415 - brings asyncssh
 
-        waited, waits = 0.0, iter(_WAITS_S)
-        pause = _WAITS_S[-1]
-        while True:
-            try:
-                return ask()
-            except LostConnectionError as lost:
-                if waited == 0.0:
-                    notices.tell(f"The connection to {self.title} is lost; the job goes on there. Connecting again …")
-                if waited >= self._patience_s:
-                    raise PlaceError(
-                        f"{self.title} did not come back within {self._patience_s:g} s. {lost.message}",
-                        remedy="The job goes on there: the same command picks it up.",
-                    ) from None
-                self.close()
-                pause = next(waits, _WAITS_S[-1])
-                self._sleep(pause)
-                waited += pause
+        says = f"The connection to {self.title} is lost; the job goes on there. Connecting again …"
+        patience = Patience(title=self.title, seconds=self._patience_s, sleep=self._sleep)
+        return patience.ask(ask, away=LostConnectionError, says=lambda _: says, again=self.close)
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _FolderThere:
