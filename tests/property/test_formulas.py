@@ -350,7 +350,8 @@ def test_any_arguments_give_a_finite_result_or_a_domain_error(data, name):
         result = formula.function(**arguments)
     except DomainError:
         return
-    assert isinstance(result, str | bool) or np.asarray(result).dtype.kind in "Ub" or np.all(np.isfinite(result))
+    exact = isinstance(result, str | int)  # whole numbers of Python have no end
+    assert exact or np.asarray(result).dtype.kind in "Ub" or np.all(np.isfinite(result))
 
 
 @given(data=st.data(), name=st.sampled_from(sorted(all_formulas())))

@@ -122,7 +122,7 @@ function drawAgainst() {
   const across = (value) => LEFT + (wide - LEFT - 16) * Math.log(value / ends[0]) / Math.log(ends[1] / ends[0]);
   const up = (value) => 10 + (high - BOTTOM - 10) * (1 - Math.log(value / ends[0]) / Math.log(ends[1] / ends[0]));
   const errors = shown.map((index) => Math.abs(rows.predicted_s[index] / rows.seconds[index] - 1)).sort((a, b) => a - b);
-  byId("told").textContent = `${count(shown.length)} of ${count(rows.rows)} can be predicted; median error ${(100 * errors[Math.floor(errors.length / 2)]).toFixed(0)} %`;
+  byId("told").textContent = `${count(shown.length)} of ${count(rows.tried)} rows can be predicted${rows.tried < rows.rows ? " (there was no time for more)" : ""}; median error ${(100 * errors[Math.floor(errors.length / 2)]).toFixed(0)} %`;
   ticks(pen, ends, across, high);
   pen.textAlign = "right";
   pen.fillStyle = colour("soft");
