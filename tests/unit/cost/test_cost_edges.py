@@ -124,7 +124,10 @@ def test_shapes_are_of_the_first_input_and_the_first_output():
         "convolution", [tensor("a", 1, 4, 6)], [tensor("y", 1, 8, 6)], out_channels=8, in_channels=4, kernel=(1,)
     )
     assert dims_of(convolved)["channels"] == 8
-    assert dims_of(op("custom", [tensor("a")], [])) == {}
+    one = {"rows": 1, "in_features": 1, "plane": 1, "aligned": 1}
+    assert dims_of(op("custom", [tensor("a")], [])) == one  # a scalar is one number
+    assert dims_of(op("copy", [], [tensor("y")])) == {**one, "out_features": 1, "elements": 1}
+    assert dims_of(op("copy", [], [tensor("y", 2, 6)]))["plane"] == 6  # what reads nothing is as large as it writes
 
 
 # Tables outside of their grids, for arrays as for numbers.

@@ -115,16 +115,17 @@ def _filled(channels: int) -> int:
 def dims_of(op: Op) -> dict[str, Dim]:
     """The axes that the op itself gives, to be bound later; flops and bytes come from its work."""
     dims: dict[str, Dim] = {}
-    if op.inputs and op.inputs[0].shape:
-        dims["rows"] = product(op.inputs[0].shape[:-1])
-        dims["in_features"] = op.inputs[0].shape[-1]
-        dims["plane"] = (
-            product(op.inputs[0].shape[2:]) if len(op.inputs[0].shape) == _IMAGE_AXES else dims["in_features"]
-        )
+    # What reads nothing is as large as what it writes; a scalar is one number.
+    if op.inputs or op.outputs:
+        read = (op.inputs or op.outputs)[0].shape or (1,)
+        dims["rows"] = product(read[:-1])
+        dims["in_features"] = read[-1]
+        dims["plane"] = product(read[2:]) if len(read) == _IMAGE_AXES else dims["in_features"]
         dims["aligned"] = _alignment(dims["plane"])
-    if op.outputs and op.outputs[0].shape:
-        dims["out_features"] = op.outputs[0].shape[-1]
-        dims["elements"] = product((op.inputs if op.kind in _SHRINKING and op.inputs else op.outputs)[0].shape)
+    if op.outputs:
+        written = op.outputs[0].shape or (1,)
+        dims["out_features"] = written[-1]
+        dims["elements"] = product((op.inputs[0].shape or (1,)) if op.kind in _SHRINKING and op.inputs else written)
     if op.kind == "attention":
         query, context = op["query"], op.get("context", 0)
         dims |= {
