@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import click
+from click.testing import CliRunner
 
 import inferometer
 from inferometer import predict, settings
@@ -54,6 +55,70 @@ def pages() -> dict[str, str]:
         "field/intensities.md": intensities_page(),
         **{f"field/{file.stem}.md": field_page(file) for file in sorted((FOLDER / "tables").glob("*.toml"))},
     }
+
+
+# What the README shows of commands: none depends on what else is installed, or on the machine.
+_SHOWN = {
+    "predict": ("predict llama-3.2-3b --on nvidia-h200 --runtime torch-compile --prompt 2048 --generate 128", 7),
+    "fit": ("fit llama-3.3-70b --on nvidia-h100-sxm --weights f8e4m3 --tp 2", 9),
+}
+# Its table of accuracy: rows of docs/accuracy.md, by their first cells.
+_STANDING = {
+    "H200, a token, PyTorch in a CUDA graph": ("nvidia-h200", "torch-graph", "decode", "bf16", "held out"),
+    "H200, a prompt, PyTorch in a CUDA graph": ("nvidia-h200", "torch-graph", "prefill", "bf16", "held out"),
+    "CPU, ONNX Runtime": ("intel-emerald-rapids-1-vcpu", "onnxruntime", "forward", "f32", "held out"),
+    "CPU, OpenVINO": ("intel-emerald-rapids-1-vcpu", "openvino", "forward", "f32", "held out"),
+}
+_PUBLISHED = {
+    "timm's own table, GPUs never seen": ("timm", "gpu", "torch-eager", "forward", "device left out"),
+    "OpenVINO's, GPUs never seen": ("openvino", "gpu", "openvino", "forward", "device left out"),
+    "Qualcomm AI Hub's, phones never seen": ("qai-hub", "npu", "qnn", "forward", "device left out"),
+    "ncnn's, CPUs never seen": ("ncnn", "cpu", "ncnn", "forward", "device left out"),
+    "Hailo's, chips never seen": ("hailo", "npu", "hailort", "stream", "device left out"),
+}
+
+
+def readme(accuracy: str) -> str:
+    """The README with what commands print and how true predictions are, as both are today."""
+    text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    filled = {name: _shown(line, most) for name, (line, most) in _SHOWN.items()}
+    filled["accuracy"] = _accuracy_in_short(accuracy)
+    for name, content in filled.items():
+        start, end = f"<!-- {name}: written by `make docs` -->\n", f"<!-- /{name} -->"
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}\n{content}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def _shown(line: str, most: int) -> str:
+    printed = CliRunner().invoke(cli, line.split(), catch_exceptions=False).stdout
+    lines = [text.rstrip() for text in printed.splitlines()]
+    more = ["…"] if len(lines) > most else []
+    return "\n".join(["```console", f"$ inferometer {line}", *lines[:most], *more, "```"])
+
+
+def _accuracy_in_short(page: str) -> str:
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in page.splitlines() if "|" in line]
+    rows = []
+    for title, key in _STANDING.items():
+        row = next((row for row in cells if row[:5] == key), None)
+        if row is not None:
+            rows.append((title, row[5], row[6], _best_peer(cells, key[1], key[2]) if "h200" in key[0] else "–"))
+    for title, key in _PUBLISHED.items():
+        row = next((row for row in cells if row[:5] == key), None)
+        if row is not None:
+            rows.append((title, row[5], row[8], f"{row[13]} (a roofline)"))
+    return _rows(("what is predicted", "times", "median error", "beside it"), rows)
+
+
+def _best_peer(cells: list[tuple[str, ...]], runtime: str, phase: str) -> str:
+    """The tool that errs least where tools were asked most, with our error on the same cases."""
+    theirs = [row for row in cells if len(row) == 7 and row[1:3] == (phase, runtime)]
+    if not theirs:
+        return "–"
+    most = max(int(row[3]) for row in theirs)
+    best = min((row for row in theirs if int(row[3]) == most), key=lambda row: float(row[4].rstrip("%")))
+    return f"{best[4]} ({best[0]}, on {most} of them; ours there {best[6]})"
 
 
 def formulas_page() -> str:
@@ -401,9 +466,13 @@ def _page(parts: list[str]) -> str:
 
 
 def main() -> int:
-    for name, text in pages().items():
+    written = pages()
+    for name, text in written.items():
+        (FOLDER / name).parent.mkdir(exist_ok=True)
         (FOLDER / name).write_text(text, encoding="utf-8")
         sys.stdout.write(f"docs/{name}\n")
+    (FOLDER.parent / "README.md").write_text(readme(written["accuracy.md"]), encoding="utf-8")
+    sys.stdout.write("README.md\n")
     return 0
 
 

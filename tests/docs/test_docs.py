@@ -47,12 +47,12 @@ def generated():
 def test_the_generated_pages_are_what_the_code_says_today(generated):
     for name, text in generated.items():
         assert text_of(f"docs/{name}") == text, f"docs/{name} is stale: run `make docs`"
+    assert text_of("README.md") == generator().readme(generated["accuracy.md"]), "README.md is stale: run `make docs`"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_documented(command):
     assert f"## `inferometer {command}`" in text_of("docs/commands.md")
-    assert f"inferometer {command}" in text_of("README.md")
 
 
 @pytest.mark.parametrize("group", GROUPS)
@@ -151,7 +151,7 @@ def test_every_command_in_the_readme_runs(line):
 
 SHOWN = [
     (page.name, line, expected)
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    for page in sorted((ROOT / "docs").glob("*.md"))  # the README's are written by `make docs`
     for language, block in BLOCK.findall(page.read_text(encoding="utf-8"))
     if language == "console"
     for line, _, rest in (shown.partition("\n") for shown in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:])
@@ -191,7 +191,7 @@ LINKS = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 
 @pytest.mark.parametrize(
     "page",
-    sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "design").glob("*.md")]),
+    sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "design").glob("*.md")]),
     ids=lambda p: p.name,
 )
 def test_no_link_leads_nowhere(page):
