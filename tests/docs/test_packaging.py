@@ -59,7 +59,9 @@ def test_an_installed_wheel_runs_the_demo_in_an_empty_environment(built, tmp_pat
 
     (wheel,) = built.glob("*.whl")
     python = binaries / "python"
-    printed(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", wheel)
+    printed(
+        sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel
+    )
     site = Path(printed(python, "-c", SITE))
     (site / "lent.pth").write_text(printed(sys.executable, "-c", SITE) + "\n")
     assert printed(python, "-c", "import inferometer; print(inferometer.__file__)").startswith(str(site))

@@ -46,14 +46,17 @@ def profile_html(profile: Profile) -> str:
     else:
         from inferometer.report import profiles  # noqa: PLC0415 - as above
 
-        card, table = profiles.profile_card(profile), profiles.phase_table(profile)
-    layers = [_layers(phase) for phase in profile.phases if phase.ops]
+        card, table = profiles.profile_card(profile), profiles.measured_phase_table(profile)
+    layers = [_layers(phase, profile.kind) for phase in profile.phases if phase.ops]
     return _block(_card(card), _table(table), *layers)
 
 
-def _layers(phase: Phase) -> str:
-    """The slowest layers of a phase."""
-    top = sorted(phase.ops, key=lambda op: -op.time_s)[:_LAYERS]
+def _layers(phase: Phase, kind: str) -> str:
+    """The slowest layers of a phase; those that a model repeats are one row, as they are in a prediction."""
+    from inferometer.report.profiles import fold_layers  # noqa: PLC0415 - profiles alone
+
+    ops = fold_layers(phase.ops) if kind == "measured" else phase.ops
+    top = sorted(ops, key=lambda op: -op.time_s)[:_LAYERS]
     most = max((value for op in top for value in (op.time_s, op.predicted_s or 0.0)), default=0.0) or 1.0
     columns = tuple(
         Column(key=key, heading=heading, unit=unit, share=key == "share")
@@ -64,7 +67,7 @@ def _layers(phase: Phase) -> str:
     )  # fmt: skip
     shown = [{**_fields(op), "share": op.time_s / phase.time_s if phase.time_s > 0 else None} for op in top]
     used = tuple(column for column in columns if any(row[column.key] is not None for row in shown))
-    left = len(phase.ops) - len(top)
+    left = len(ops) - len(top)
     predicted = " the line is the prediction," if any(op.predicted_s is not None for op in top) else ""
     more = f" {counted(left, 'more layer')}: to_pandas() has all of them." if left > 0 else ""
     note = f"Bars are times;{predicted} the dot is the floor that no run can beat.{more}"

@@ -13,14 +13,30 @@ LLAMA = im.predict("llama-3.2-1b", on="nvidia-h200", prompt=512, generate=32)
 SLOWER = im.predict("llama-3.2-1b", on="nvidia-l4", prompt=512, generate=32)
 COMPARED = im.compare(LLAMA, SLOWER, names=("h200", "l4"))
 ROWS = im.sweep("llama-3.2-1b", ["nvidia-h200", "nvidia-l4"], batch=[1, 8], context=1024)
+BENCH = im.bench(lambda: None, im.bench.Plan(runs=3, seconds=0), guard=im.bench.NoGuard())
+MEASURED = replace(
+    LLAMA,
+    kind="measured",
+    phases=tuple(
+        replace(
+            phase,
+            statistic="median",
+            samples_s=(phase.time_s,) * 3,
+            ops=tuple(replace(op, predicted_s=op.time_s / 2) for op in phase.ops),
+        )
+        for phase in LLAMA.phases
+    ),
+)
 SHOWN = {
     "profile": LLAMA,
+    "measured": MEASURED,
+    "benchmark": BENCH.profile,
     "comparison": COMPARED,
     "device": im.device("raspberry-pi-5"),
     "sweep": ROWS,
     "explanation": im.explain(LLAMA),
     "fit": im.fit("llama-3.2-1b", on="nvidia-l4"),
-    "measurement": im.bench(lambda: None, im.bench.Plan(runs=3, seconds=0), guard=im.bench.NoGuard()),
+    "measurement": BENCH,
 }
 
 
@@ -55,6 +71,13 @@ def test_a_value_shows_itself_as_a_whole_page_that_needs_nothing(value):
 def test_a_repr_is_one_short_line(value):
     assert len(repr(value)) < 500
     assert "\n" not in repr(value)
+
+
+def test_a_measured_layer_stands_beside_its_prediction():
+    page = MEASURED._repr_html_()
+    assert "the line is the prediction" in page
+    assert page.count("background:currentColor") > 5
+    assert "the line is the prediction" not in LLAMA._repr_html_()
 
 
 def test_names_out_of_a_file_stay_text():
