@@ -1,11 +1,13 @@
 """The tutorials, recipes and the workflow run as they stand."""
 
+import json
 import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -51,9 +53,7 @@ def test_a_page_runs_from_top_to_bottom(page, folder):
 
 def enter(line):
     """A command of ours is run in this process, which has the catalog already; anything else in one of its own."""
-    words, to = shlex.split(line), None
-    if ">" in words:
-        words, to = words[: words.index(">")], words[words.index(">") + 1]
+    words = shlex.split(line)
     if words[0] == "pytest":
         done = subprocess.run([sys.executable, "-m", *words, "--inferometer-no-guard"], check=False)
         assert done.returncode == 0, line
@@ -62,8 +62,6 @@ def enter(line):
     quick = [*QUICK, "--no-shape"] if "--against" in words else QUICK
     code = run([*words[1:], *(quick if words[1] == "profile" else [])])
     assert code == 0, line
-    if to is not None:
-        Path(to).write_text("")  # what it prints goes to the test's own output
 
 
 def python(text):
@@ -120,8 +118,7 @@ def test_the_workflow_fails_a_slower_model_and_passes_the_same(runner, folder):
     assert runner("Fetch the reference").returncode == 0
     same = runner("Fail if it is slower")
     assert same.returncode == 0, same.stdout + same.stderr
-    for name in ("Build the model", "Measure"):  # five times the work: no noise hides it
-        assert (done := runner(name, MODEL="resnet18")).returncode == 0, done.stderr
+    slow_down(folder / "result.json")
     slower = runner("Fail if it is slower")
     assert slower.returncode == 1, slower.stdout + slower.stderr
     assert "slower" in (folder / "summary.md").read_text()
@@ -129,9 +126,16 @@ def test_the_workflow_fails_a_slower_model_and_passes_the_same(runner, folder):
     assert (folder / "report.html").stat().st_size > 1000
 
 
-def test_the_workflow_installs_extras_that_there_are_and_stops_where_a_line_fails():
-    import tomllib
+def slow_down(path):
+    """Every time of a result twice as long, as a change would make it; noise between two measurements is none."""
+    plain = json.loads(path.read_text())
+    for phase in plain["phases"]:
+        phase["time_s"] *= 2
+        phase["samples_s"] = [2 * seconds for seconds in phase.get("samples_s") or []] or None
+    path.write_text(json.dumps(plain))
 
+
+def test_the_workflow_installs_extras_that_there_are_and_stops_where_a_line_fails():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     asked = re.search(r"inferometer\[([\w,]+)\]", STEPS["Install"]["run"])[1].split(",")
     assert set(asked) <= set(extras)
