@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= auto
 
-.PHONY: help demo test lint types imports unit bench mutants docs clean
+.PHONY: help demo test lint types imports unit bench mutants docs notebooks site clean
 help:
 	@echo "make demo   set up and show what works    make test   set up and run every check"
 	@echo "make lint   style, types, layers          make bench  run the benchmarks"
-	@echo "make docs   write the generated pages     make mutants  how many planted mistakes the tests notice"
+	@echo "make docs   write the generated pages     make site   build the documentation into build/site"
+	@echo "make mutants  how many planted mistakes the tests notice"
 	@echo "make clean  remove what make made"
 
 $(VENV)/.created:
@@ -66,5 +67,13 @@ mutants: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/generate.py
 
+# Executes the notebooks of the tutorials in place, so that the site shows what they print.
+notebooks: $(VENV)/.dev
+	$(BIN)/python docs/execute_notebook.py
+
+site: $(VENV)/.dev
+	$(BIN)/python -m sphinx -W --keep-going -q -b html -d build/site-trees docs build/site
+	@echo "build/site/index.html"
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutation
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .mutation build

@@ -6,12 +6,18 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import click
+from click.testing import CliRunner
 
-from inferometer import settings
+import inferometer
+from inferometer import predict, settings
 from inferometer.catalog import devices, grids, instances, links, memory_levels, models, pues
 from inferometer.catalog.health import CHECKS
 from inferometer.cli import COMMANDS
@@ -40,12 +46,79 @@ def pages() -> dict[str, str]:
         "models.md": models_page(),
         "reference.md": reference_page(),
         "commands.md": commands_page(),
+        "api.md": api_page(),
         "settings.md": settings_page(),
         "checks.md": checks_page(),
         "plugins.md": plugins_page(),
         "findings.md": findings_page(),
         "accuracy.md": accuracy_page(),
+        "field/intensities.md": intensities_page(),
+        **{f"field/{file.stem}.md": field_page(file) for file in sorted((FOLDER / "tables").glob("*.toml"))},
     }
+
+
+# What the README shows of commands: none depends on what else is installed, or on the machine.
+_SHOWN = {
+    "predict": ("predict llama-3.2-3b --on nvidia-h200 --runtime torch-compile --prompt 2048 --generate 128", 7),
+    "fit": ("fit llama-3.3-70b --on nvidia-h100-sxm --weights f8e4m3 --tp 2", 9),
+}
+# Its table of accuracy: rows of docs/accuracy.md, by their first cells.
+_STANDING = {
+    "H200, a token, PyTorch in a CUDA graph": ("nvidia-h200", "torch-graph", "decode", "bf16", "held out"),
+    "H200, a prompt, PyTorch in a CUDA graph": ("nvidia-h200", "torch-graph", "prefill", "bf16", "held out"),
+    "CPU, ONNX Runtime": ("intel-emerald-rapids-1-vcpu", "onnxruntime", "forward", "f32", "held out"),
+    "CPU, OpenVINO": ("intel-emerald-rapids-1-vcpu", "openvino", "forward", "f32", "held out"),
+}
+_PUBLISHED = {
+    "timm's own table, GPUs never seen": ("timm", "gpu", "torch-eager", "forward", "device left out"),
+    "OpenVINO's, GPUs never seen": ("openvino", "gpu", "openvino", "forward", "device left out"),
+    "Qualcomm AI Hub's, phones never seen": ("qai-hub", "npu", "qnn", "forward", "device left out"),
+    "ncnn's, CPUs never seen": ("ncnn", "cpu", "ncnn", "forward", "device left out"),
+    "Hailo's, chips never seen": ("hailo", "npu", "hailort", "stream", "device left out"),
+}
+
+
+def readme(accuracy: str) -> str:
+    """The README with what commands print and how true predictions are, as both are today."""
+    text = (FOLDER.parent / "README.md").read_text(encoding="utf-8")
+    filled = {name: _shown(line, most) for name, (line, most) in _SHOWN.items()}
+    filled["accuracy"] = _accuracy_in_short(accuracy)
+    for name, content in filled.items():
+        start, end = f"<!-- {name}: written by `make docs` -->\n", f"<!-- /{name} -->"
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}\n{content}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def _shown(line: str, most: int) -> str:
+    printed = CliRunner().invoke(cli, line.split(), catch_exceptions=False).stdout
+    lines = [text.rstrip() for text in printed.splitlines()]
+    more = ["…"] if len(lines) > most else []
+    return "\n".join(["```console", f"$ inferometer {line}", *lines[:most], *more, "```"])
+
+
+def _accuracy_in_short(page: str) -> str:
+    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in page.splitlines() if "|" in line]
+    rows = []
+    for title, key in _STANDING.items():
+        row = next((row for row in cells if row[:5] == key), None)
+        if row is not None:
+            rows.append((title, row[5], row[6], _best_peer(cells, key[1], key[2]) if "h200" in key[0] else "–"))
+    for title, key in _PUBLISHED.items():
+        row = next((row for row in cells if row[:5] == key), None)
+        if row is not None:
+            rows.append((title, row[5], row[8], f"{row[13]} (a roofline)"))
+    return _rows(("what is predicted", "times", "median error", "beside it"), rows)
+
+
+def _best_peer(cells: list[tuple[str, ...]], runtime: str, phase: str) -> str:
+    """The tool that errs least where tools were asked most, with our error on the same cases."""
+    theirs = [row for row in cells if len(row) == 7 and row[1:3] == (phase, runtime)]
+    if not theirs:
+        return "–"
+    most = max(int(row[3]) for row in theirs)
+    best = min((row for row in theirs if int(row[3]) == most), key=lambda row: float(row[4].rstrip("%")))
+    return f"{best[4]} ({best[0]}, on {most} of them; ours there {best[6]})"
 
 
 def formulas_page() -> str:
@@ -120,6 +193,143 @@ def reference_page() -> str:
             (name, row.title, f"{row.pue.value:g}", row.pue.date) for name, row in pues().items()
         )),
     ])  # fmt: skip
+
+
+_CASES = {
+    "resnet50, batch 1": ("resnet50", "forward", {"batch": 1}),
+    "resnet50, batch 32": ("resnet50", "forward", {"batch": 32}),
+    "bert-base, 512 tokens": ("bert-base", "forward", {"prompt": 512}),
+    "llama-3.1-8b, prompt of 2048": ("llama-3.1-8b", "prefill", {"prompt": 2048, "generate": 2}),
+    "llama-3.1-8b, a token": ("llama-3.1-8b", "decode", {"context": 2048}),
+    "llama-3.1-8b, 32 tokens at once": ("llama-3.1-8b", "decode", {"context": 2048, "batch": 32}),
+}
+_RIDGES = ("raspberry-pi-5", "nvidia-jetson-orin-nano-super", "apple-m4-gpu", "nvidia-l4", "nvidia-h200")
+
+
+def intensities_page() -> str:
+    """Operations a byte of real models, op by op, from the same work rules that predictions are priced by."""
+    cases = {title: _intensities(*case) for title, case in _CASES.items()}
+    kinds = dict.fromkeys(kind for found in cases.values() for kind in found)
+    ridges = ((name, *_ridge(name)) for name in _RIDGES)
+    return _page([
+        "# Arithmetic intensities",
+        """Operations for each byte moved, of the ops of real models in bf16, each byte counted once. Where an intensity
+is below a device's ridge (its peak over its bandwidth), memory bounds the op; above it, arithmetic does.""",
+        "## By kind of op",
+        _rows(("kind", *cases), ((kind, *(cases[case].get(kind, "–") for case in cases)) for kind in kinds)),
+        "## Ridges",
+        _rows(("device", "arithmetic", "peak", "bandwidth", "ridge"), ridges),
+        """So an elementwise op is bound by memory everywhere, a decoded token nearly everywhere, a prompt or a large
+convolution by arithmetic. `inferometer models show MODEL` has the work of every layer, `inferometer explain RUN` where
+each of yours stands, and `inferometer formulas show ridge_point` the formula.""",
+    ])  # fmt: skip
+
+
+def _intensities(model: str, phase_name: str, sizes: dict[str, int]) -> dict[str, str]:
+    profile = predict(model, on="nvidia-h200", runtime="ideal", weights="bf16", **sizes)
+    phase = profile.phase(phase_name)
+    work: dict[str, tuple[float, float]] = {}
+    for op in phase.ops if phase is not None else ():
+        flops, moved = work.get(op.kind, (0.0, 0.0))
+        work[op.kind] = (flops + (op.flops or 0.0), moved + (op.bytes or 0.0))
+    return {kind: f"{flops / moved:.3g}" for kind, (flops, moved) in work.items() if moved}
+
+
+def _ridge(name: str) -> tuple[str, ...]:
+    device = devices()[name]
+    arithmetic = next(name for name in ("bf16", "f16", "f32") if name in device.peaks)
+    peak, bandwidth = device.peaks[arithmetic], device.memory.bandwidth_bytes_per_s if device.memory else None
+    ridge = "–" if bandwidth is None else f"{peak.value / bandwidth.value:.3g} FLOP/B"
+    return arithmetic, _text(peak, "FLOP/s"), _text(bandwidth, "B/s"), ridge
+
+
+def field_page(file: Path) -> str:
+    """A page of `tables/*.toml`: what the field knows, with its sources, and what answers it here."""
+    page = tomllib.loads(file.read_text(encoding="utf-8"))
+    parts = [f"# {page['title']}", page["about"]]
+    for table in page["tables"]:
+        parts += [f"## {table['title']}", _field_table(table)]
+    if file.stem == "edge":
+        parts += ["## Accelerators by operations a joule", _EDGE_CHIPS, _edge_chips()]
+    return _page(parts)
+
+
+def _field_table(table: dict[str, Any]) -> str:
+    """Cells are Markdown as they stand: they have links and code."""
+    columns: dict[str, str] = table["columns"]
+    lines = [f"| {' | '.join(columns.values())} |", f"|{'---|' * len(columns)}"]
+    lines += [f"| {' | '.join(row[key].replace('|', chr(92) + '|') for key in columns)} |" for row in table["rows"]]
+    return "\n".join(lines)
+
+
+_EDGE_CHIPS = """Dense 8-bit peaks of the catalog's accelerators of up to 60 W whose power is their own, best first.
+`inferometer devices show NAME` has the source of each."""
+
+
+def _edge_chips() -> str:
+    chips = [
+        (device, peak.value / device.power_w.value)
+        for device in devices().values()
+        if device.unit != "cpu" and (peak := device.peaks.get("i8")) and device.power_w and not device.shares_power
+        and 0 < device.power_w.value <= 60
+    ]  # fmt: skip
+    chips.sort(key=lambda chip: -chip[1])
+    return _rows(("device", "8-bit peak", "power", "operations a joule"), (
+        (device.name, _text(device.peaks["i8"], "OP/s"), _text(device.power_w, "W"), format_quantity(ratio, "OP/J"))
+        for device, ratio in chips
+    ))  # fmt: skip
+
+
+# The Python interface by what it is for. Every public name stands here once; a test holds that.
+_API = {
+    "Predict": ("predict", "fit", "sweep", "atlas"),
+    "Measure": ("profile", "verify", "bench", "Profiler", "calibrate_from"),
+    "Understand": ("explain", "compare", "chart", "export"),
+    "Look up": ("device", "devices", "model", "models", "read", "detect_host", "dtype"),
+    "Values": ("Profile", "Device", "Graph", "Work", "Workload"),
+    "Text and files": ("encode", "decode", "format_quantity", "parse_quantity", "InferometerError"),
+}
+# What the verbs return or take, and lives deeper.
+_FURTHER = (
+    "inferometer.core.profile.Phase", "inferometer.core.profile.OpTime", "inferometer.core.profile.Headline",
+    "inferometer.bench.compare.Comparison", "inferometer.bench.compare.Metric",
+    "inferometer.bench.measurement.Measurement", "inferometer.bench.plan.Plan",
+    "inferometer.explain.explanation.Explanation", "inferometer.core.finding.Finding",
+    "inferometer.sweep.rows.Rows", "inferometer.cost.memory.fit.Fit", "inferometer.cost.options.Options",
+    "inferometer.hub.exporting.DrawnChart",
+)  # fmt: skip
+
+
+def api_page() -> str:
+    """Directives that the site's generator turns into signatures and docstrings."""
+    parts = [
+        "# Python",
+        """`import inferometer as im`: these are names of `im`, loaded when they are first used. Values are frozen,
+numbers are in SI base units. Notebooks show profiles, comparisons, devices, sweeps and explanations as tables.""",
+    ]
+    for title, names in _API.items():
+        parts += [f"## {title}", *(_directive(_home(name)) for name in names)]
+    return _page([*parts, "## What they return and take", *(_directive(path) for path in _FURTHER)])
+
+
+def _home(name: str) -> str:
+    """Where a public name is defined: a package that is a verb too is documented by its function."""
+    value = getattr(inferometer, name)
+    if isinstance(value, ModuleType):
+        return f"{_verb_home(name)}.{name}"
+    return f"{value.__module__}.{value.__qualname__}"
+
+
+def _verb_home(name: str) -> str:
+    homes = {"bench": "bench.run", "sweep": "sweep.run", "atlas": "atlas.looking", "explain": "verbs.explanations"}
+    return f"inferometer.{homes[name]}"
+
+
+def _directive(path: str) -> str:
+    module, _, name = path.rpartition(".")
+    what = getattr(import_module(module), name)
+    kind, options = ("class", "   :members:\n") if isinstance(what, type) else ("function", "")
+    return f"```{{eval-rst}}\n.. auto{kind}:: {path}\n{options}```"
 
 
 def commands_page() -> str:
@@ -256,9 +466,13 @@ def _page(parts: list[str]) -> str:
 
 
 def main() -> int:
-    for name, text in pages().items():
+    written = pages()
+    for name, text in written.items():
+        (FOLDER / name).parent.mkdir(exist_ok=True)
         (FOLDER / name).write_text(text, encoding="utf-8")
         sys.stdout.write(f"docs/{name}\n")
+    (FOLDER.parent / "README.md").write_text(readme(written["accuracy.md"]), encoding="utf-8")
+    sys.stdout.write("README.md\n")
     return 0
 
 

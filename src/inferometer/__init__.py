@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from inferometer.core import Device, Graph, Profile, Work, Workload, dtype
     from inferometer.core.codec import decode, encode
     from inferometer.errors import InferometerError
+    from inferometer.hub.exporting import chart, export
     from inferometer.profiler import Profiler
     from inferometer.readers.resolve import read
     from inferometer.sweep.run import sweep
     from inferometer.units import format_quantity, parse_quantity
     from inferometer.verbs.calibrating import calibrate_from
+    from inferometer.verbs.comparing import compare
+    from inferometer.verbs.explanations import explain
     from inferometer.verbs.measurements import profile, verify
     from inferometer.verbs.questions import fit, predict
 
@@ -32,9 +35,12 @@ _HOMES = {
     "inferometer.core": ("Device", "Graph", "Profile", "Work", "Workload", "dtype"),
     "inferometer.core.codec": ("decode", "encode"),
     "inferometer.errors": ("InferometerError",),
+    "inferometer.explain": ("explain",),
+    "inferometer.hub.exporting": ("chart", "export"),
     "inferometer.profiler": ("Profiler",),
     "inferometer.readers.resolve": ("read",),
     "inferometer.verbs.calibrating": ("calibrate_from",),
+    "inferometer.verbs.comparing": ("compare",),
     "inferometer.verbs.measurements": ("profile", "verify"),
     "inferometer.verbs.questions": ("fit", "predict"),
     "inferometer.sweep": ("sweep",),
@@ -53,12 +59,16 @@ __all__ = [
     "atlas",
     "bench",
     "calibrate_from",
+    "chart",
+    "compare",
     "decode",
     "detect_host",
     "device",
     "devices",
     "dtype",
     "encode",
+    "explain",
+    "export",
     "fit",
     "format_quantity",
     "model",

@@ -21,8 +21,13 @@ def attributes(package: str, homes: Mapping[str, tuple[str, ...]]) -> Callable[[
     return load
 
 
+def late(module: str, name: str) -> Any:
+    """What a module defines, loaded now. For methods by which a value is shown: how it is drawn is decided above it."""
+    return getattr(import_module(module), name)
+
+
 def callable_package(package: str, home: str) -> None:
-    """Make a package the verb of its own name, which the module `home` defines.
+    """Make a package the verb of its own name, which the module `home` defines; it may stand above the package.
 
     Importing any module of a package sets the package's name in its parent, in place of a function of that name. So
     the package itself is called.

@@ -213,6 +213,16 @@ def styled_terminal() -> bool:
     return not variables.get("NO_COLOR") and variables.get("TERM") != "dumb"
 
 
+def completing() -> bool:
+    """Whether a shell asks what may follow on a command line: click's own variable, which its scripts set."""
+    return "_INFEROMETER_COMPLETE" in os.environ  # noqa: TID251 - the one place that reads it
+
+
+def login_shell() -> str | None:
+    """The name of the user's shell, such as `zsh`; None where the system does not say."""
+    return Path(os.environ.get("SHELL") or "").name or None  # noqa: TID251 - as above
+
+
 def visible_gpus() -> tuple[str, ...] | None:
     """The GPUs that CUDA shows to programs, in their order; None where it shows all."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")  # noqa: TID251 - the one place that reads it

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
@@ -112,3 +113,14 @@ def test_heavy_libraries_are_imported_at_their_edge_only_when_used():
                 assert (tops - allowed).isdisjoint(HEAVY), (
                     f"{file.relative_to(source)} imports {tops} when it is imported"
                 )
+
+
+def test_every_verb_says_what_it_takes_and_gives():
+    """What editors and notebooks complete from, packages that are verbs too included."""
+    for name in inferometer.__all__:
+        value = getattr(inferometer, name)
+        if callable(value) and not isinstance(value, type):
+            signature = inspect.signature(value)
+            assert signature.return_annotation is not inspect.Signature.empty, name
+            for parameter in signature.parameters.values():
+                assert parameter.annotation is not inspect.Parameter.empty, f"{name}({parameter.name})"

@@ -14,6 +14,7 @@ from inferometer.bench.measurement import TOOL, turns_of
 from inferometer.bench.ranks import holm
 from inferometer.bench.verdict import Call, Criteria, Evidence, Judgement, decide, weigh, weigh_intervals
 from inferometer.core.profile import Environment, Profile
+from inferometer.lazy import late
 
 _PRIMARY = (LATENCY, "decode", "prefill")  # what the verdict on the whole is of: the first that both have
 _COVERAGE = 0.95  # of the intervals that profiles carry
@@ -68,6 +69,26 @@ class Comparison:
     @property
     def main(self) -> Metric:
         return next(metric for metric in self.metrics if metric.name == self.metric)
+
+    def __repr__(self) -> str:
+        ratio = f", {self.main.ratio:.3f} of the time" if self.main.ratio is not None else ""
+        return f"<comparison of {self.b} with {self.a}: {self.main.verdict} ({self.metric}{ratio})>"
+
+    def to_columns(self) -> dict[str, Any]:
+        """One row a metric, then one an op: lists by name, times in seconds, `ratio` is B over A."""
+        columns: dict[str, Any] = late("inferometer.report.frames", "comparison_columns")(self)
+        return columns
+
+    def to_pandas(self) -> Any:
+        """The same columns as a `pandas.DataFrame`."""
+        return late("inferometer.report.frames", "pandas_frame")(self)
+
+    def to_polars(self) -> Any:
+        """The same columns as a `polars.DataFrame`."""
+        return late("inferometer.report.frames", "polars_frame")(self)
+
+    def _repr_html_(self) -> str:
+        return str(late("inferometer.report.notebook", "comparison_html")(self))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

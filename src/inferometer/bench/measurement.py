@@ -14,7 +14,8 @@ from inferometer.core.profile import DeviceFacts, Environment, Headline, ModelFa
 from inferometer.core.sample import Summary
 from inferometer.core.workload import Workload
 from inferometer.errors import InferometerError
-from inferometer.units import counted
+from inferometer.lazy import late
+from inferometer.units import counted, format_quantity
 from inferometer.version import __version__
 
 TOOL = "inferometer bench"  # of a profile whose model's name is that of a function or a command line
@@ -37,6 +38,12 @@ class Measurement(Collected):
     command: str | None = None
     turns: str | None = None
     energy_j: float | None = None  # of one call
+
+    def __repr__(self) -> str:
+        return f"<measurement of {self.name}: median {format_quantity(self.summary.median, 's')} of {self.runs} runs>"
+
+    def _repr_html_(self) -> str:
+        return str(late("inferometer.report.notebook", "measurement_html")(self))
 
     @property
     def success_rate(self) -> float:

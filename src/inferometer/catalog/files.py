@@ -1,5 +1,6 @@
 """Where catalog rows come from: the built-in files, then the folders the user names."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -65,6 +66,13 @@ def rows_with(kind: str, word: str) -> CatalogRows:
 def own_texts(kind: str) -> list[str]:
     """The text of the built-in files of a kind, for those who need a few of its lines and no parser."""
     return [_text(file) for file in _own(kind)]
+
+
+def names_of(kind: str) -> list[str]:
+    """The names of a kind's rows, found without a parser: shells that complete them wait for it."""
+    heading = re.compile(rf'^\[{kind}\.(?:"([^"]+)"|([\w-]+))\]\s*$', re.MULTILINE)
+    own = [quoted or bare for text in own_texts(kind) for quoted, bare in heading.findall(text)]
+    return [*own, *(row.name for row in rows_of_users(kind))]
 
 
 def rows_of_users(kind: str) -> Iterable[CatalogRow]:

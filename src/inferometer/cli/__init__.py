@@ -17,6 +17,7 @@ COMMANDS: dict[str, str] = {
     "calibrate": "Measure what this machine reaches, so that predictions for it come true.",
     "catalog": "List links, cloud instances, grids, PUE, the memory hierarchy or number formats.",
     "compare": "Compare stored runs or saved results: faster, slower, same, or no difference shown, with the reason.",
+    "completion": "Let bash, zsh or fish complete commands, and the names of devices, models and runs.",
     "demo": "Measure a real architecture on this machine, with its prediction beside it.",
     "devices": "List devices, or show one: peaks, memory, power, price, each with its source.",
     "doctor": "Check in one minute whether this machine is fit to measure on.",
@@ -62,10 +63,11 @@ Options:
 def main() -> None:
     """The entry point. It prints the bare front page itself and leaves everything else to click."""
     from inferometer.cli.encoding import print_readably
+    from inferometer.settings import completing
 
     print_readably()
     arguments = sys.argv[1:]
-    if arguments in ([], ["--help"], ["-h"]):
+    if arguments in ([], ["--help"], ["-h"]) and not completing():
         sys.stdout.write(front_page())
         return
     from inferometer.cli.run import run

@@ -13,7 +13,8 @@ from inferometer.cli.options import format_option, print_document, print_documen
 from inferometer.cli.progress import said_if_slow
 from inferometer.cli.storing import profile_named, store_option
 from inferometer.core.finding import CODES
-from inferometer.errors import DomainError, InferometerError, SchemaError
+from inferometer.errors import DomainError, InferometerError
+from inferometer.verbs.naming import profiles_in
 
 if TYPE_CHECKING:
     from inferometer.core.profile import Profile
@@ -81,19 +82,7 @@ def _print_finding_page(code: str, form: str) -> None:
 def _profiles(what: str, store: str | None) -> tuple[Profile, ...]:
     """From the file of that name if there is one, else from the stored run."""
     path = Path(what)
-    return _from_file(path) if path.is_file() else (profile_named(what, store),)
-
-
-def _from_file(path: Path) -> tuple[Profile, ...]:
-    from inferometer.bench.files import load_profile
-    from inferometer.importers.detect import import_file
-
-    try:
-        return (load_profile(path),)
-    except SchemaError:
-        if b'"inferometer.' in path.read_bytes()[:200]:
-            raise  # it is ours but invalid: that error says more than "no importer knows this file"
-    return import_file(path)
+    return profiles_in(path) if path.is_file() else (profile_named(what, store),)
 
 
 def _measured_trials(explanation: Explanation) -> tuple[Trial, ...]:

@@ -4,10 +4,11 @@ import importlib
 import keyword
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from inferometer import notices, settings
 from inferometer.cli import COMMANDS, front_page
@@ -28,7 +29,16 @@ class _Commands(click.Group):
             raise UnknownNameError("command", cmd_name, COMMANDS, listing="`inferometer --help` lists them.")
         module = f"{cmd_name}_" if keyword.iskeyword(cmd_name) else cmd_name
         command: click.Command = importlib.import_module(f"inferometer.cli.{module}").command
+        if settings.completing():
+            from inferometer.cli.completing import offer_names
+
+            offer_names(command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands with their summaries, none of which is imported for it."""
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*_items(COMMANDS, incomplete), *options]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         formatter.write(front_page())
@@ -58,6 +68,10 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return _close_quietly()
     return result if isinstance(result, int) else 0
+
+
+def _items(names: Mapping[str, str], incomplete: str) -> list[CompletionItem]:
+    return [CompletionItem(name, help=summary) for name, summary in names.items() if name.startswith(incomplete)]
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str], list[str]]:

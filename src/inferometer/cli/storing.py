@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, TypedDict
 import click
 
 from inferometer.cli.options import say
-from inferometer.errors import DomainError, InferometerError, MissingDependencyError, UnknownNameError
+from inferometer.errors import DomainError, InferometerError
 from inferometer.units import counted
+from inferometer.verbs.naming import open_chosen, profile_named
 
 if TYPE_CHECKING:
-    from inferometer.core.profile import Profile
     from inferometer.providers.hub_client import HubClient
     from inferometer.store.recording import RunRecorder
     from inferometer.store.store import Store
+
+__all__ = [
+    "StoringOptions", "hub_client", "hub_options", "open_chosen", "print_run_link", "profile_named", "read_token",
+    "recording_from", "store_option", "storing_options",
+]  # fmt: skip
 
 
 def store_option(function: click.decorators.FC) -> click.decorators.FC:
@@ -141,44 +146,3 @@ def print_run_link(recorder: "RunRecorder") -> None:
         say(f"Run {recorder.id}: {recorder.link}")
     elif recorder.skipped is not None:
         say(f"inferometer: the run was not stored. {recorder.skipped}")
-
-
-def profile_named(what: str, store: str | None) -> "Profile":
-    """The profile in the file of that name if there is one, else that of the stored run."""
-    from inferometer.bench.files import load_profile
-
-    path = Path(what)
-    if path.is_file():
-        return load_profile(path)
-    if "/" in what or "\\" in what:
-        raise _no_file(what)
-    try:
-        with open_chosen(store) as runs:
-            run = runs.get(what)
-    except (MissingDependencyError, UnknownNameError):
-        if path.suffix:
-            raise _no_file(what) from None
-        raise
-    if run.profile is None:
-        raise DomainError(f"Run {run.id} is {run.status} and has no profile.", remedy="Measure it again.")
-    return run.profile
-
-
-def _no_file(what: str) -> InferometerError:
-    return InferometerError(f"There is no file {what}.", remedy="Save one with `inferometer profile MODEL -o FILE`.")
-
-
-def open_chosen(location: str | Path | None, *, create: bool = False) -> "Store":
-    """The store that --store names, or the user's own. A file that is not there is made only to write into it."""
-    from inferometer.store.dependency import require_database
-
-    require_database()
-    from inferometer.store.location import locate
-    from inferometer.store.store import open_store
-
-    file = None if location is None else locate(location).file
-    if file is not None and not create and not file.exists():
-        raise DomainError(
-            f"There is no store {file}.", remedy="Check the name. What measures, imports or creates makes a new one."
-        )
-    return open_store(location)

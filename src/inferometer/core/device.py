@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError, UnknownNameError
+from inferometer.lazy import late
 
 Origin = Literal["datasheet", "prior", "calibrated", "measured"]
 ORIGINS: tuple[Origin, ...] = get_args(Origin)
@@ -165,6 +166,12 @@ class Device:
         if reached:
             return min(reached, whole)
         return whole * min(1.0, threads / self.cores.value) if self.cores and self.cores.value else whole
+
+    def __repr__(self) -> str:
+        return f"<device {self.name}: {self.title}>"
+
+    def _repr_html_(self) -> str:
+        return str(late("inferometer.report.notebook", "device_html")(self))
 
     def level(self, name: str) -> Memory:
         for memory in self.memories:

@@ -125,6 +125,9 @@ class Graph:
     context_limit: int | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<graph {self.name}: {sum(len(block.ops) for block in self.blocks)} ops in {len(self.blocks)} blocks>"
+
     def ops(self) -> Iterator[tuple[Block, Op]]:
         """Each op once, with the block it stands in; the ops inside a loop or a branch stand inside their op."""
         return ((block, op) for block in self.blocks for op in block.ops)

@@ -14,6 +14,8 @@ from inferometer.core.frozen import frozen
 from inferometer.core.machine import MachineFacts
 from inferometer.core.served import Served
 from inferometer.core.workload import Workload
+from inferometer.lazy import late
+from inferometer.units import format_quantity
 
 ONCE = frozenset({"import", "load", "warm_load", "compile", "capture", "context", "first_run"})  # paid in no request
 STEADY = ("decode", "forward", "run", "prefill")  # phases that repeat; the first that is there counts
@@ -257,8 +259,16 @@ class JudgedBy:
     reached: Mapping[str, Sourced] = field(default_factory=dict)
 
 
+_SHOWN = {"tpot_s": "a token", "latency_s": "a pass", "e2e_s": "a request"}
+
+
 @frozen
 class Profile:
+    """A prediction or a measurement, in the same shape: phases with their ops, a summary, the environment.
+
+    In a notebook it shows itself as tables with bars; `to_pandas` and `to_polars` have a row an op.
+    """
+
     kind: Kind
     model: ModelFacts
     device: DeviceFacts
@@ -283,3 +293,25 @@ class Profile:
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
+
+    def __repr__(self) -> str:
+        runtime = f" with {self.runtime}" if self.runtime else ""
+        times = ((getattr(self.summary, key), words) for key, words in _SHOWN.items())
+        time = next((f": {format_quantity(value, 's')} {words}" for value, words in times if value is not None), "")
+        return f"<{self.kind} profile of {self.model.name} on {self.device.name}{runtime}{time}>"
+
+    def to_columns(self) -> dict[str, Any]:
+        """One row an op, in the order of execution, its phase first: lists by name, None where nothing is known."""
+        columns: dict[str, Any] = late("inferometer.report.frames", "profile_columns")(self)
+        return columns
+
+    def to_pandas(self) -> Any:
+        """The same columns as a `pandas.DataFrame`."""
+        return late("inferometer.report.frames", "pandas_frame")(self)
+
+    def to_polars(self) -> Any:
+        """The same columns as a `polars.DataFrame`."""
+        return late("inferometer.report.frames", "polars_frame")(self)
+
+    def _repr_html_(self) -> str:
+        return str(late("inferometer.report.notebook", "profile_html")(self))

@@ -13,6 +13,7 @@ from inferometer.core.profile import COUNTED, Profile
 from inferometer.explain.attribution import Breakdown, attribution, one_time
 from inferometer.explain.case import Case, case_of
 from inferometer.explain.roofline import Roofline
+from inferometer.lazy import late
 from inferometer.units import format_quantity
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ class Explanation:
     findings: tuple[Finding, ...]
     next: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        return f"<explanation of {self.profile.model.name}: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return str(late("inferometer.report.notebook", "explanation_html")(explanation_document(self)))
 
 
 def explain(profile: Profile, *, notes: tuple[str, ...] = (), name: str | None = None) -> Explanation:

@@ -64,7 +64,7 @@ _PERCENT = ("share", "utilisation", "waste", "variation")
 def explanation_page(plain: Mapping[str, Any], form: str = "table") -> str:
     """The whole page, for a terminal or as Markdown."""
     parts = [_title(plain, form), plain["headline"], ""]
-    for table in _tables(plain):
+    for table in shown_tables(plain):
         parts += [*_headed(share_table(table), form), ""]
     parts += [*_section("Roofline", form), *_listed(roofline_lines(plain["roofline"]), form), ""]
     parts += _section("What was noticed", form)
@@ -120,7 +120,7 @@ def _listed(lines: Sequence[str], form: str) -> list[str]:
     return [f"- {line}" if form == "md" else line for line in lines]
 
 
-def _tables(plain: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def shown_tables(plain: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The request, if it has several phases; then the longest phase, split in each way that has several rows."""
     tables = plain["attribution"]
     request = next((table for table in tables if table["by"] == "phase"), None)

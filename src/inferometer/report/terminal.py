@@ -36,6 +36,11 @@ def visible(text: str) -> str:
     return _OBEYED.sub("", text) if _OBEYED.search(text) else text
 
 
+def without_styles(text: str) -> str:
+    """Text for a page: what is ours of a terminal's styles goes too."""
+    return visible(re.sub(r"\x1b\[[0-9;]*m", "", text))
+
+
 def _plain(text: str) -> str:
     """A piece of data, to be styled: without any style of its own either."""
     return visible(text).replace("\x1b", "") if "\x1b" in text else visible(text)

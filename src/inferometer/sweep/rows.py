@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from inferometer.errors import DomainError
+from inferometer.lazy import late
 from inferometer.sweep import choose
 from inferometer.sweep.columns import COLUMNS, Column, Kind, column_named
 from inferometer.sweep.table import SweepTable, is_none
@@ -77,6 +78,22 @@ class Rows:
 
     def __contains__(self, name: object) -> bool:
         return name in self._columns
+
+    def to_columns(self) -> dict[str, Any]:
+        """Every column as a numpy array."""
+        columns: dict[str, Any] = late("inferometer.report.frames", "rows_columns")(self)
+        return columns
+
+    def to_pandas(self) -> Any:
+        """The same columns as a `pandas.DataFrame`."""
+        return late("inferometer.report.frames", "pandas_frame")(self)
+
+    def to_polars(self) -> Any:
+        """The same columns as a `polars.DataFrame`."""
+        return late("inferometer.report.frames", "polars_frame")(self)
+
+    def _repr_html_(self) -> str:
+        return str(late("inferometer.report.notebook", "rows_html")(self))
 
     def __getitem__(self, name: str) -> Any:
         kind = column_named(name).kind

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from inferometer.explain.explanation import Explanation, explain
+from inferometer.explain import explanation
 from inferometer.explain.judging import judge_profile
 from inferometer.explain.resolve import device_behind, graph_behind, other_machine
+from inferometer.verbs.naming import name_of_result, profile_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from inferometer.bench.measurement import Measurement
     from inferometer.core.profile import Profile
+    from inferometer.explain.explanation import Explanation
+
+
+def explain(
+    what: Profile | Measurement | str | Path, *, on: str | None = None, store: str | Path | None = None
+) -> Explanation:
+    """Where the time goes, what bounds it, what to change and what that would gain: `explain("last")`.
+
+    `what` is a profile, a measurement, a file (another tool's, too), or a stored run: its id, its name, or `last`. `on`
+    is the catalog device it ran on, if that is not the one it was judged by; `store` another store than your own.
+    """
+    return explained(profile_of(what, store), on=on, name=name_of_result(what))
 
 
 def explained(profile: Profile, *, on: str | None = None, name: str | None = None) -> Explanation:
@@ -27,11 +43,11 @@ def explained(profile: Profile, *, on: str | None = None, name: str | None = Non
 
 def _explained(profile: Profile, *, on: str | None, name: str, notes: tuple[str, ...] = ()) -> Explanation:
     if profile.kind == "measured" and profile.judged_by is not None and on is None:
-        return explain(profile, notes=notes, name=name)
+        return explanation.explain(profile, notes=notes, name=name)
     from inferometer.asking.roof import roof_for  # noqa: PLC0415 - a judged profile needs none
 
     device, unknown = device_behind(profile, on)
     graph, unread = graph_behind(profile, files=on is not None)
     roof = roof_for(device) if device is not None and on is not None else None
     judged, more = judge_profile(profile, device, graph=graph, roof=roof)
-    return explain(judged, notes=tuple(filter(None, (*notes, unknown, unread, *more))), name=name)
+    return explanation.explain(judged, notes=tuple(filter(None, (*notes, unknown, unread, *more))), name=name)

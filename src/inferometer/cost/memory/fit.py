@@ -14,6 +14,7 @@ from inferometer.cost.parallel import replica_batch
 from inferometer.cost.ready import make_ready
 from inferometer.cost.request import completed, last_tokens, prefill_steps, start_tokens
 from inferometer.errors import DomainError
+from inferometer.lazy import late
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,6 +52,9 @@ class Fit:
     largest_batch: int | None
     devices: int
     devices_at_least: int | None
+
+    def _repr_html_(self) -> str:
+        return str(late("inferometer.report.notebook", "fit_html")(self))
 
 
 def fit(

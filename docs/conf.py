@@ -1,0 +1,55 @@
+"""The documentation site: `make site` builds it into build/site, and `make test` fails on a warning or a dead link."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from inferometer.version import __version__
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+
+project = "Inferometer"
+author = "The Inferometer authors"
+version = release = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
+exclude_patterns = ["screenshots", "tables"]
+
+# Pages are Markdown that GitHub shows too. A heading is reached by its words, as GitHub does it.
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"  # tests execute the notebook; the site shows what it printed
+nb_output_stderr = "remove"
+nb_merge_streams = True
+
+# The reference of the Python interface is written from docstrings: plain sentences, with code in single backticks.
+default_role = "code"
+autodoc_typehints_format = "short"
+autodoc_member_order = "bysource"
+maximum_signature_line_length = 88
+add_module_names = False
+toc_object_entries_show_parents = "hide"
+
+smartquotes = False  # code and commands are full of quotes, and a tenth of the time goes there
+
+html_theme = "furo"  # light and dark, searchable without a server, nothing from elsewhere
+html_title = f"Inferometer {version}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_show_sphinx = False
+html_show_copyright = False
+html_copy_source = False
+copybutton_prompt_text = "$ "
+
+_OUTSIDE = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+(?:src|design|examples|tests|benchmarks)/[^)\s]*)\)")
+
+
+def _name_files_outside(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Files that are not pages are links on GitHub, and paths here."""
+    source[0] = _OUTSIDE.sub(lambda link: f"`{link[2].replace('../', '')}`", source[0])
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("source-read", _name_files_outside)

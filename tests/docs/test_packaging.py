@@ -1,0 +1,68 @@
+"""The wheel and the sdist build, and what the wheel installs runs by itself, away from this folder."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SITE = "import sysconfig; print(sysconfig.get_path('purelib'))"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Both files, made in this environment: nothing is downloaded."""
+    if find_spec("hatchling") is None:
+        pytest.skip("needs hatchling")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "hatchling", "build", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_files_have_what_they_need_and_nothing_else(built):
+    (wheel,), (sdist,) = built.glob("*.whl"), built.glob("*.tar.gz")
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = {name for name in names if not name.startswith("inferometer-")}
+    ours = {
+        path.relative_to(ROOT / "src").as_posix()
+        for path in (ROOT / "src" / "inferometer").rglob("*")
+        if path.is_file()
+    }
+    assert shipped == {name for name in ours if "__pycache__" not in name}
+    with tarfile.open(sdist) as archive:
+        tops = {name.split("/")[1] for name in archive.getnames() if "/" in name}
+    assert {"src", "tests", "docs", "examples", "README.md", "LICENSE", "pyproject.toml"} <= tops
+    assert wheel.stat().st_size < 30e6
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_runs_the_demo_in_an_empty_environment(built, tmp_path):
+    """The environment has the wheel alone; what it depends on is lent by this one, since nothing is downloaded."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    binaries = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    outside = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}  # noqa: TID251 - the child's
+    outside |= {"INFEROMETER_DATA": str(tmp_path / "data"), "INFEROMETER_CACHE": str(tmp_path / "cache")}
+
+    def printed(*command):
+        done = subprocess.run(command, cwd=tmp_path, env=outside, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout.strip()
+
+    (wheel,) = built.glob("*.whl")
+    python = binaries / "python"
+    printed(
+        sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--no-compile", wheel
+    )
+    site = Path(printed(python, "-c", SITE))
+    (site / "lent.pth").write_text(printed(sys.executable, "-c", SITE) + "\n")
+    assert printed(python, "-c", "import inferometer; print(inferometer.__file__)").startswith(str(site))
+    assert "measured" in printed(binaries / "inferometer", "demo", "--no-guard")

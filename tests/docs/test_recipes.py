@@ -1,0 +1,161 @@
+"""The tutorials, recipes and the workflow run as they stand."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+from inferometer.cli.run import run
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([*(ROOT / "docs" / "recipes").glob("*.md"), *(ROOT / "docs" / "tutorials").glob("*.md")])
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+QUICK = ["--no-guard", "--runs", "3", "--seconds", "10ms", "--no-predict"]  # while tests run no machine is quiet
+NEEDS = {"spans": "torch"}
+posix = pytest.mark.skipif(sys.platform == "win32" or shutil.which("bash") is None, reason="needs bash")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("INFEROMETER_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
+    return tmp_path
+
+
+def blocks(page):
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_runs_from_top_to_bottom(page, folder):
+    if page.stem in NEEDS and find_spec(NEEDS[page.stem]) is None:
+        pytest.skip(f"needs {NEEDS[page.stem]}")
+    for language, text in blocks(page):
+        if language == "console":
+            for line in re.findall(r"^\$ (.*)$", text, re.MULTILINE):
+                enter(line)
+        elif (name := re.match(r"# (test_\w+\.py)\n", text)) is not None:
+            Path(name[1]).write_text(text)
+        else:
+            python(text)
+
+
+def enter(line):
+    """A command of ours is run in this process, which has the catalog already; anything else in one of its own."""
+    words = shlex.split(line)
+    if words[0] == "pytest":
+        done = subprocess.run([sys.executable, "-m", *words, "--inferometer-no-guard"], check=False)
+        assert done.returncode == 0, line
+        return
+    assert words[0] == "inferometer", line
+    quick = [*QUICK, "--no-shape"] if "--against" in words else QUICK
+    code = run([*words[1:], *(quick if words[1] == "profile" else [])])
+    assert code == 0, line
+
+
+def python(text):
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+WORKFLOW = yaml.safe_load((ROOT / "examples" / "ci" / "performance.yml").read_text(encoding="utf-8"))
+STEPS = {step["name"]: step for step in WORKFLOW["jobs"]["speed"]["steps"] if "run" in step}
+GH = """#!/bin/sh
+case "$1 $2" in
+  "run list") echo 42 ;;
+  "run download") test "$3" = 42 && mkdir -p "$7" && cp "$ARTIFACTS/$5"/* "$7" ;;
+esac
+"""
+
+
+@pytest.fixture
+def runner(folder):
+    """Runs the lines of a step as GitHub would, with the artifacts in a folder."""
+    programs = {"inferometer": f'#!/bin/sh\nexec "{sys.executable}" -m inferometer "$@"\n', "gh": GH}
+    for name, text in programs.items():
+        (folder / "bin").mkdir(exist_ok=True)
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    variables = {
+        **os.environ,  # noqa: TID251 - the child's
+        **WORKFLOW["env"],
+        "OPTIONS": "--no-guard --no-predict --no-shape --runs 8 --seconds 10ms",
+        "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}",  # noqa: TID251 - as above
+        "ARTIFACTS": str(folder / "artifacts"),
+        "GITHUB_STEP_SUMMARY": str(folder / "summary.md"),
+    }
+
+    def step(name, **more):
+        command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", STEPS[name]["run"]]
+        return subprocess.run(
+            command, cwd=folder, env={**variables, **more}, capture_output=True, text=True, check=False
+        )
+
+    return step
+
+
+@posix
+@pytest.mark.slow
+def test_the_workflow_fails_a_slower_model_and_passes_the_same(runner, folder):
+    for name in ("Build the model", "Measure"):
+        assert (done := runner(name)).returncode == 0, done.stderr
+    uploaded = next(
+        s["with"] for s in WORKFLOW["jobs"]["speed"]["steps"] if s.get("with", {}).get("name") == "reference"
+    )
+    (folder / "artifacts" / uploaded["name"]).mkdir(parents=True)
+    shutil.copy(folder / uploaded["path"], folder / "artifacts" / uploaded["name"])
+    assert runner("Fetch the reference").returncode == 0
+    same = runner("Fail if it is slower")
+    assert same.returncode == 0, same.stdout + same.stderr
+    slow_down(folder / "result.json")
+    slower = runner("Fail if it is slower")
+    assert slower.returncode == 1, slower.stdout + slower.stderr
+    assert "slower" in (folder / "summary.md").read_text()
+    assert runner("Write the report").returncode == 0
+    assert (folder / "report.html").stat().st_size > 1000
+
+
+def slow_down(path):
+    """Every time of a result twice as long, as a change would make it; noise between two measurements is none."""
+    plain = json.loads(path.read_text())
+    for phase in plain["phases"]:
+        phase["time_s"] *= 2
+        phase["samples_s"] = [2 * seconds for seconds in phase.get("samples_s") or []] or None
+    path.write_text(json.dumps(plain))
+
+
+def test_the_workflow_installs_extras_that_there_are_and_stops_where_a_line_fails():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    asked = re.search(r"inferometer\[([\w,]+)\]", STEPS["Install"]["run"])[1].split(",")
+    assert set(asked) <= set(extras)
+    assert WORKFLOW["defaults"]["run"]["shell"] == "bash"  # GitHub then adds -e and pipefail, which `| tee` needs
+
+
+@pytest.mark.slow
+def test_the_notebook_runs_and_shows_tables_and_charts(folder):
+    nbformat = pytest.importorskip("nbformat")
+    script = ROOT / "docs" / "execute_notebook.py"
+    done = subprocess.run([sys.executable, str(script), str(folder)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    (path,) = folder.glob("*.ipynb")
+    shown = [
+        output["data"]
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if "data" in output
+    ]
+    assert sum("<table" in data.get("text/html", "") for data in shown) >= 5
+    assert any("<svg" in data.get("image/svg+xml", "") for data in shown)
+    assert all(len(data["text/plain"]) < 2000 for data in shown)
