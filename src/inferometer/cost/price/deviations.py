@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.cost.work.classes import FREE, class_of
+from inferometer.cost.work.classes import FREE, class_of, form_of
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
@@ -31,8 +31,8 @@ TOKENS_FILE = Path(__file__).with_name("token_deviations.json")  # language mode
 
 SHARED = ("compute", "memory", "kernel", "step", "host", "unpack")  # for all classes of ops together
 FITTED = (
-    "convolution", "convolution.pointwise", "convolution.thin", "convolution.grouped", "depthwise", "linear", "matmul",
-    "attention", "vector", "vector.norm", "vector.copy", "indexing", "linear.prefill", "linear.decode",
+    "convolution.window", "convolution.pointwise", "convolution.strided", "convolution.first", "convolution.grouped",
+    "depthwise", "linear", "matmul", "attention", "vector", "vector.norm", "vector.copy", "indexing", "linear.prefill", "linear.decode",
     "attention.prefill", "attention.decode", "experts.prefill", "experts.decode", "vector.prefill", "vector.decode",
 )  # fmt: skip
 STREAMS = ("compute", "memory", "kernel")
@@ -45,7 +45,6 @@ UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
 ANY_MODEL = "*"  # the usual effect of an engine's models
 WORTH_SAYING = 0.02
-_THIN = 8  # channels a group that leave the lanes of a unit empty: the three of a picture
 _GENERATING = frozenset({"prefill", "decode"})
 
 
@@ -57,18 +56,10 @@ def fitted_class(op: Op, phase: str) -> str | None:
     if phase in _GENERATING:
         name = f"{'vector' if name == 'indexing' else name}.{phase}"
     elif name == "convolution":
-        name += _convolution(op)
+        name = form_of(op) or name
     elif name == "vector":
         name += {"norm": ".norm", "softmax": ".norm", "copy": ".copy", "cast": ".copy"}.get(op.kind, "")
     return name if name in PLACE else None
-
-
-def _convolution(op: Op) -> str:
-    if op.get("groups", 1) > 1:
-        return ".grouped"
-    if op["in_channels"] <= _THIN:
-        return ".thin"
-    return ".pointwise" if all(size == 1 for size in op["kernel"]) else ""
 
 
 @frozen
