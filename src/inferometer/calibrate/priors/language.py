@@ -108,6 +108,8 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
     engine = None if row.engine is None else known_engine(row.engine)
     if engine is None:
         return f"the engine {row.engine or row.engine_published} is not described"
+    if engine.serving is not None:
+        return f"{engine.name} serves many users: its own rules predict it, and not these priors"
     if row.count != 1 and not (engine.opens == ("gguf",) and row.quantity in _ONE_BY_ONE):
         return "more than one device"
     if row.weights is None:
