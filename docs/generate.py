@@ -11,6 +11,10 @@ from pathlib import Path
 
 import click
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import elsewhere
+
 from inferometer import settings
 from inferometer.catalog import devices, grids, instances, links, memory_levels, models, pues
 from inferometer.catalog.health import CHECKS
@@ -45,6 +49,7 @@ def pages() -> dict[str, str]:
         "plugins.md": plugins_page(),
         "findings.md": findings_page(),
         "accuracy.md": accuracy_page(),
+        "elsewhere.md": _page(elsewhere.page_parts()),
     }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _ALONE = (
     "No calibration: what a device that nobody measured gets. The priors were made from measurements on an H200 and "
-    "from published speeds of some of these devices, so these cases are no blind test; *Published measurements* has one."
+    "from published speeds of some of these devices, so these are no blind test; *Published measurements* has one."
 )
 _PEERS = (
     "Their predictions for the same models and sizes on an H200. They do not model the runtime, so each is compared "

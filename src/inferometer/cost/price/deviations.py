@@ -11,6 +11,7 @@ Log-odds keep every share below 1: no sum is faster than the peak. design/0009-p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
@@ -49,6 +50,12 @@ UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
 WORTH_SAYING = 0.02
 _GENERATING = frozenset({"prefill", "decode"})
+_INSTRUCTION_SETS = {
+    "x86": re.compile(r"zen|lake|cove|mont|rapids|haswell|broadwell|knights"),
+    "apple": re.compile(r"apple|firestorm"),
+    "risc-v": re.compile(r"sifive|spacemit|xuantie"),
+    "loongarch": re.compile(r"^la\d|gs464"),
+}  # by the names of cores; the others are Arm's
 
 
 def fitted_class(op: Op, phase: str) -> str | None:
@@ -109,12 +116,13 @@ def standing_of(device: Device, engine: str, precision: Precision, variants: tup
     weights = precision.weights or "f32"
     # Beside weights in fewer bits, both halves of a float are the engine's own choice, and no question's.
     activations = precision.activations or weights
+    vendor, family = _made_by(device)
     weights = activations if is_autocast(weights, activations) else weights  # it computes as if they were stored so
     return Standing(
         device=device.name,
         unit=device.unit,
-        vendor=device.vendor,
-        family=device.family,
+        vendor=vendor,
+        family=family,
         kind=device.kind,
         memory=None if device.memory is None else device.memory.level,
         engine=engine,
@@ -122,6 +130,15 @@ def standing_of(device: Device, engine: str, precision: Precision, variants: tup
         activations="f16" if activations == "bf16" != weights else activations,
         variants=variants,
     )
+
+
+def _made_by(device: Device) -> tuple[str, str | None]:
+    """The vendor and the generation. Of a CPU they are its instruction set and cores: who sells a chip says little."""
+    if device.unit != "cpu":
+        return device.vendor, device.family
+    core = device.core_groups[0].core if device.core_groups else device.family
+    known = (name for name, pattern in _INSTRUCTION_SETS.items() if core and pattern.search(core))
+    return next(known, "arm" if core else device.vendor), core
 
 
 # what stands in the file
