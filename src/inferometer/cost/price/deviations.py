@@ -367,7 +367,7 @@ NO_EFFECT = ModelEffect()
 
 
 def model_effect(
-    model: str, standing: Standing, phase: str = "forward", features: Callable[[], tuple[int, ...]] | None = None
+    model: str, standing: Standing, phase: str = "forward", features: Callable[[], tuple[int, ...] | None] | None = None
 ) -> ModelEffect:
     """`model` is its `effect_key`; `features` say which measured models it is like, and are asked for when needed.
 
