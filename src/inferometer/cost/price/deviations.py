@@ -146,11 +146,11 @@ def _made_by(device: Device) -> tuple[str, str | None]:
 
 @frozen
 class LevelRow:
-    """One level: how many devices and rows stand behind it, and each parameter's deviation and standard deviation."""
+    """One level: how many devices and rows stand behind it, and each parameter's deviation."""
 
     devices: int
     rows: int
-    values: Mapping[str, tuple[float, float]]
+    values: Mapping[str, float]
 
 
 @frozen
@@ -258,7 +258,7 @@ def sums_of(standing: Standing, *, without: frozenset[str] = frozenset(), tokens
     sums = dict(known.base[standing.unit])
     for level in standing.levels():
         row = None if level.partition(":")[0] in without else known.levels.get(level)
-        for name, (value, _) in () if row is None else row.values.items():
+        for name, value in () if row is None else row.values.items():
             sums[name] = sums.get(name, 0.0) + value
     return sums
 
