@@ -102,10 +102,15 @@ def _not_asked(row: PublishedMeasurement) -> str | None:
         (row.count != 1, "more than one device"),
         (row.model is None, f"the model {row.model_published} has no graph here"),
         (row.device is None, f"the device {row.device_published} is not in the catalog"),
-        (not is_described(row.engine), f"the engine {row.engine or row.engine_published} is not described"),
+        (not is_described(row.engine), no_engine(row)),
         (not (row.weights or row.activations), "no number format is stated"),
     )
     return next((reason for holds, reason in reasons if holds), None)
+
+
+def no_engine(row: PublishedMeasurement) -> str:
+    named = row.engine or row.engine_published
+    return f"the engine {named} is not described" if named else "no engine is stated"
 
 
 def is_described(engine: str | None) -> bool:
