@@ -16,6 +16,10 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
+sys.path.insert(0, str(Path(__file__).parent))
+
+import elsewhere
+
 import inferometer
 from inferometer import predict, settings
 from inferometer.catalog import devices, grids, instances, links, memory_levels, models, pues
@@ -52,6 +56,7 @@ def pages() -> dict[str, str]:
         "plugins.md": plugins_page(),
         "findings.md": findings_page(),
         "accuracy.md": accuracy_page(),
+        "elsewhere.md": _page(elsewhere.page_parts()),
         "field/intensities.md": intensities_page(),
         **{f"field/{file.stem}.md": field_page(file) for file in sorted((FOLDER / "tables").glob("*.toml"))},
     }

@@ -2,7 +2,8 @@
 
 torch.export with open sizes takes four times as long as with fixed ones, and some networks fix them anyway. The batch
 is traced at a prime; a side of the image at `step` times another prime, so that a plane at stride `step` has it as its
-side. A size that one of them divides is that many of it; a side that a pool without padding cut is one less.
+side. A size that one of them divides is that many of it; a side that a pool without padding cut is a little less, and
+one that was padded before its convolution a little more.
 """
 
 from dataclasses import replace
@@ -11,7 +12,8 @@ from inferometer.core.dims import Symbol
 from inferometer.core.graph import Graph, Op, Tensor
 
 BATCH, CELLS = 10_007, 1_009
-_CUT = 2  # what a window without padding takes from a side, at most
+_CUT, _PADDED = 2, 8  # what a window without padding takes from a side, and what padding adds to it, at most
+_NEAR = (0, *range(-1, -_CUT - 1, -1), *range(1, _PADDED + 1))
 
 
 class Opening:
@@ -64,11 +66,11 @@ class Opening:
             total, rest = total * Symbol("batch"), rest // BATCH
         if self.cells is None:
             return total * rest
-        cut = -next((less for less in range(1, _CUT + 1) if (rest + less) % CELLS == 0), 0) if rest % CELLS else 0
-        rest -= cut
+        more = next((more for more in _NEAR if (rest - more) % CELLS == 0), 0)
+        rest -= more
         while rest % CELLS == 0:
             if rest // CELLS % self.step == 0:
                 total, rest = total * Symbol("image"), rest // CELLS // self.step
             else:
                 total, rest = total * self.cells, rest // CELLS
-        return total * rest + cut
+        return total * rest + more

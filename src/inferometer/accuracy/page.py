@@ -7,7 +7,6 @@ from typing import Any
 
 from inferometer.accuracy.cases import read_cases, read_peers
 from inferometer.accuracy.judge import Judged, by_group, groups_of, judge_cases, peer_errors
-from inferometer.accuracy.left_out import device_errors, leave_devices_out, unseen
 from inferometer.accuracy.targets import against_aims
 
 
@@ -22,7 +21,6 @@ class AccuracyFindings:
     by_family: dict[tuple[str, ...], dict[str, Any]]
     by_op: dict[tuple[str, ...], dict[str, Any]]
     priors_by_phase: dict[tuple[str, ...], dict[str, Any]]
-    devices_left_out: dict[tuple[str, ...], dict[str, Any]]
     peers: list[dict[str, Any]]
 
 
@@ -31,7 +29,6 @@ def accuracy_findings() -> AccuracyFindings:
     cases = read_cases()
     judged, _ = judge_cases(cases)
     alone, _ = judge_cases(cases, priors=True)
-    devices, _ = leave_devices_out(cases)
 
     def grouped(what: str, cases_judged: tuple[Judged, ...]) -> dict[tuple[str, ...], dict[str, Any]]:
         names = groups_of(what)
@@ -40,11 +37,10 @@ def accuracy_findings() -> AccuracyFindings:
     return AccuracyFindings(
         judged=judged,
         priors=alone,
-        aims=against_aims(judged, unseen(devices)),
+        aims=against_aims(judged),
         by_phase=grouped("phase", judged),
         by_family=grouped("family", judged),
         by_op=grouped("op", judged),
         priors_by_phase=grouped("phase", alone),
-        devices_left_out=device_errors(devices),
         peers=peer_errors(judged, read_peers()),
     )

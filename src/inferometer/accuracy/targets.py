@@ -43,14 +43,12 @@ AIMS = (
     Aim(what="CPU, ONNX Runtime", median=0.08, p90=0.20, holds=_cpu("onnxruntime")),
     Aim(what="CPU, llama.cpp", median=0.08, p90=0.20, holds=_cpu("llamacpp")),
 )
-PRIORS_AIM = Aim(what="datasheet and priors alone, each device left out", median=0.25, p90=None, holds=lambda _: True)
 
 
-def against_aims(judged: Sequence[Judged], priors: Sequence[Judged]) -> list[dict[str, Any]]:
+def against_aims(judged: Sequence[Judged]) -> list[dict[str, Any]]:
     """Each aim that has cases, with what is reached. Cases that a fit or a prior has seen do not count."""
-    unseen, alone = ([prediction for prediction in cases if prediction.how != "seen"] for cases in (judged, priors))
+    unseen = [prediction for prediction in judged if prediction.how != "seen"]
     rows = [_row(aim, [prediction for prediction in unseen if aim.holds(prediction)]) for aim in AIMS]
-    rows.append(_row(PRIORS_AIM, alone))
     return [row for row in rows if row["n"]]
 
 

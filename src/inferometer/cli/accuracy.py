@@ -15,12 +15,8 @@ if TYPE_CHECKING:
     from inferometer.accuracy.judge import Judged
 
 _ALONE = (
-    "No calibration: what a device that nobody measured gets. The class priors were made from measurements on an H200 "
-    "and with published speeds in sight, so these cases are no blind test."
-)
-_LEFT_OUT = (
-    "The same with each device left out: the priors are corrected by the cases of all other devices before it is "
-    "predicted, so its prediction uses nothing measured on it. The width of the intervals was chosen over all devices."
+    "No calibration: what a device that nobody measured gets. The priors were made from measurements on an H200 and "
+    "from published speeds of some of these devices, so these are no blind test; *Published measurements* has one."
 )
 _PEERS = (
     "Their predictions for the same models and sizes on an H200. They do not model the runtime, so each is compared "
@@ -32,7 +28,6 @@ _GROUPS = {
     "model": ("model", "runtime", "how"),
     "op": ("longest op", "runtime", "how"),
 }
-_DEVICES = ("unit", "device", "how")
 _REASONS = 25  # why rows are not predicted, that are listed
 _PUBLISHED = (
     "What others published, predicted without the device, without the model, or with the device calibrated from ten of "
@@ -47,7 +42,6 @@ _PUBLISHED = (
 @click.option("--runtime", metavar="NAME", help="Only cases of this runtime.")
 @click.option("--by", type=click.Choice(tuple(_GROUPS)), default="phase", help="How to group the cases.")
 @click.option("--priors", is_flag=True, help="Use no calibrations: datasheets and class priors alone.")
-@click.option("--left-out", is_flag=True, help="Like --priors, corrected by what other devices' cases are off by.")
 @click.option("--peers", is_flag=True, help="Show the errors of other tools on the same cases.")
 @click.option("--published", is_flag=True, help="What others measured, each device and model left out of the fit.")
 @click.option(
@@ -67,7 +61,6 @@ def command(
     runtime: str | None,
     by: str,
     priors: bool,
-    left_out: bool,
     peers: bool,
     published: bool,
     atlas: Path | None,
@@ -82,7 +75,6 @@ def command(
     inferometer accuracy --device nvidia-h200
     inferometer accuracy --runtime torch-compile --by model --chart accuracy.svg
     inferometer accuracy --priors
-    inferometer accuracy --left-out
     inferometer accuracy --published
     inferometer accuracy --atlas qai_hub_perf.csv.gz
 
@@ -93,7 +85,6 @@ def command(
         return
     from inferometer.accuracy.cases import CASES, read_cases, read_peers
     from inferometer.accuracy.judge import by_group, judge_cases, peer_errors
-    from inferometer.accuracy.left_out import device_errors, leave_devices_out, unseen
     from inferometer.asking.files import own_folder
     from inferometer.report.accuracy import peer_table, standing_table, target_table
 
@@ -102,20 +93,14 @@ def command(
 
         require_form(chart)
     cases = _select_cases(read_cases(folder or CASES), device, runtime)
-    if left_out:
-        devices, refused = leave_devices_out(cases)
-        judged = unseen(devices)
-    else:
-        judged, refused = judge_cases(cases, priors=priors, folders=(own_folder(),))
+    judged, refused = judge_cases(cases, priors=priors, folders=(own_folder(),))
     for reason in refused:
         say(f"inferometer: left out {reason}")
     text = form in {"table", "md"}
     if aims:
         from inferometer.accuracy.targets import against_aims
 
-        print_table(target_table(against_aims(judged, unseen(leave_devices_out(cases)[0])), text=text), form)
-    elif left_out:
-        print_table(standing_table(device_errors(devices), _DEVICES, text=text), form)
+        print_table(target_table(against_aims(judged), text=text), form)
     elif peers:
         print_table(peer_table(peer_errors(judged, read_peers(folder or CASES)), text=text), form)
     else:
@@ -161,7 +146,6 @@ def page() -> str:
             ("By family", "", standing_table(evaluation.by_family, _GROUPS["family"])),
             ("By the kind of op that is longest", "", standing_table(evaluation.by_op, _GROUPS["op"])),
             ("Datasheets and priors alone", _ALONE, standing_table(evaluation.priors_by_phase, _GROUPS["phase"])),
-            ("Devices left out", _LEFT_OUT, standing_table(evaluation.devices_left_out, _DEVICES)),
             ("Published measurements", _PUBLISHED, published_table(left_out_results())),
             ("Other tools", _PEERS, peer_table(evaluation.peers)),
         ]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from inferometer.core.engine import RuntimeEffects
     from inferometer.core.graph import Graph, Op, Tensor
 
+_HALVES = frozenset({"f16", "bf16"})
 UNSTATED = "f32"  # of a model that names no format
 
 
@@ -48,14 +49,15 @@ _WHOLE = {
 def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: RuntimeEffects) -> Arithmetic:
     """`key` is the format that the op's work is counted in.
 
-    Matrix products run in the format of the activations, or as the runtime says of the weights' format. Everything else
-    runs on the vector units, at the device's f32 peak where it has one.
+    Matrix products run in the format of the activations, or as the runtime says of the weights' format. Weights in a
+    wider float are cast to the activations' format first, which is what autocast does. Everything else runs on the
+    vector units, at the device's f32 peak where it has one.
     """
     if class_of(op) not in MATRIX:
         known = ("f32", key, *device.peaks)
         return Arithmetic(name=next((name for name in known if name in device.peaks), None))
     stored = binding.format(op.weights[0]).name if op.weights else key
-    wanted = stored if _has_rule(effects, op.kind, stored) else key
+    wanted = stored if _has_rule(effects, op.kind, stored) and not is_autocast(stored, key) else key
     where = device.unit if f"{device.unit}:{wanted}" in effects.arithmetic else op.kind
     candidates = (*effects.candidates(where, wanted), *_WHOLE.get(wanted, ()))
     computed_in = next((name for name in candidates if name in device.peaks), None)
@@ -70,6 +72,11 @@ def arithmetic_for(op: Op, key: str, binding: Binding, device: Device, effects: 
     return Arithmetic(
         name=computed_in, note=f"{op.kind} ops of {wanted} are computed in {computed_in} by {effects.name}."
     )
+
+
+def is_autocast(weights: str, activations: str) -> bool:
+    """Whether single-precision weights are multiplied with halves."""
+    return weights == "f32" and activations in _HALVES
 
 
 def _no_peak(device: Device, effects: RuntimeEffects, wanted: str, candidates: tuple[str, ...]) -> DomainError:

@@ -126,3 +126,13 @@ def test_a_missing_file_and_a_folder_are_errors(tmp_path):
     for path in (tmp_path / "none.csv", tmp_path):
         with pytest.raises(FormatError):
             read_atlas(path)
+
+
+def test_a_quantised_net_of_ncnn_ran_on_the_cpu_whatever_adapter_was_asked_for(tmp_path):
+    """ncnn's Vulkan has no layers of whole numbers: `mobilenet_int8` takes as long with an adapter as without."""
+    header = "device,num_threads,powersave,gpu_device,loop_count,model,min_ms,max_ms,avg_ms\n"
+    board = '"Raspberry Pi 5 Broadcom BCM2712, Cortex-A76 (ARMv8) (2.4GHz x 4)",4,0,0,10,'
+    reading = _read(tmp_path, f"{header}{board}mobilenet_int8,10.2,10.5,10.4\n{board}mobilenet,147.6,147.7,147.7\n")
+    quantised, float_ = reading.table.rows()
+    assert (quantised.unit, quantised.device) == ("cpu", "raspberry-pi-5")
+    assert (float_.unit, float_.device) == ("gpu", "raspberry-pi-5-gpu")

@@ -106,6 +106,13 @@ def test_what_maps_to_nothing_is_counted_by_its_reason():
     assert judged.left == {"the model nonesuch has no graph here": 2}
 
 
+def test_a_row_with_other_parameters_than_the_graph_is_of_another_network():
+    row = next(load(["timm"]).where(model="timm:resnet18", device="nvidia-rtx-4090").rows())
+    reading = cases_of([row, replace(row, parameters=row.parameters * 1.1)])
+    assert len(reading.cases) == 1
+    assert dict(reading.left) == {"timm:resnet18 has a graph with another number of parameters": 1}
+
+
 def test_a_device_that_nobody_published_is_judged_apart_and_from_a_few_of_its_models():
     table = load(["timm"]).where(device="nvidia-rtx-4090", engine="torch-eager", quantity="forward")
     rows = [replace(row, device="nvidia-rtx-4080") for row in table.rows() if row.model in _TIMM and row.image == 224]

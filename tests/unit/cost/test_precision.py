@@ -73,6 +73,15 @@ def test_a_rule_may_be_for_one_kind_of_op():
     assert computed(CONV, "f32", peaks("f32"), torch).name == "f32"
 
 
+def test_autocast_multiplies_in_the_format_of_the_activations():
+    weight = replace(CONV, weights=GEMM.weights)
+    cast = at(precision=Precision(weights="f32", activations="f16"))
+    device = peaks("f32", "tf32", "f16")
+    assert computed(weight, "f16", device, runtime_effects("torch-eager"), cast).name == "f16"
+    single = at(precision=Precision(weights="f32", activations="f32"))
+    assert computed(weight, "f32", device, runtime_effects("torch-eager"), single).name == "tf32"
+
+
 def test_everything_else_runs_on_the_vector_units():
     assert computed(same("softmax"), "bf16", peaks("bf16", "f32")).name == "f32"
     assert computed(same("softmax"), "bf16", peaks("bf16")).name == "bf16"

@@ -1,7 +1,8 @@
 """ncnn's benchmark/README.md: the shortest, longest and mean time of a net, on the CPU or through Vulkan.
 
 Nets whose name ends in `_int8` are quantised. The others are computed in f16 where the unit can, which benchncnn
-switches on by itself: on every GPU, and on CPUs since Arm's v8.2; elsewhere in f32.
+switches on by itself: on every GPU, and on CPUs since Arm's v8.2; elsewhere in f32. Vulkan has no layers of whole
+numbers in ncnn, so a quantised net runs on the CPU whatever adapter is asked for, and is a row of the CPU.
 """
 
 import re
@@ -20,8 +21,8 @@ _DEFAULT_SIDE = 224
 
 def read(line: CsvLine) -> Iterator[PublishedMeasurement]:
     device, name = line.required("device"), line.required("model")
-    gpu = line.signed("gpu_device", -1) >= 0
     net = name.removesuffix("_int8")
+    gpu = line.signed("gpu_device", -1) >= 0 and net == name
     computed = "i8" if net != name else "f16" if gpu or _HALF.search(device) else "f32"
     yield published(
         line,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import pickle
 import sys
 from itertools import chain
 from pathlib import Path
@@ -13,13 +14,13 @@ import msgspec
 from inferometer.atlas.reading import read_atlas
 from inferometer.atlas.shipped import load, shipped_datasets, sources
 from inferometer.calibrate.priors.build import document, fitted, validated, write
-from inferometer.calibrate.priors.cases import cases_of
+from inferometer.calibrate.priors.cases import Reading, cases_of
 from inferometer.calibrate.priors.judged import judge_validation
 from inferometer.calibrate.priors.language import language_cases
 from inferometer.cost.price.deviations import FILE, TOKENS_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from inferometer.atlas.measurement import PublishedMeasurement
 
@@ -33,6 +34,22 @@ def _not_shipped(path: Path) -> Iterator[PublishedMeasurement]:
     return (row for row in read_atlas(path).table.rows() if row.source in known and not known[row.source].shipped)
 
 
+def _counted(also: Sequence[Path], *, tokens: bool) -> Reading:
+    rows = chain(load(shipped_datasets()).rows(), *(_not_shipped(path) for path in also))
+    return language_cases(rows) if tokens else cases_of(rows)
+
+
+def _kept(path: Path | None, count: Callable[[], Reading]) -> Reading:
+    """Counting takes longer than fitting: what was counted can serve again while only the fit is changed."""
+    if path is not None and path.is_file():
+        reading: Reading = pickle.loads(path.read_bytes())  # noqa: S301 - our own cache
+        return reading
+    reading = count()
+    if path is not None:
+        path.write_bytes(pickle.dumps(reading))
+    return reading
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tokens", action="store_true", help="fit language models, instead of forward passes")
@@ -41,14 +58,14 @@ def main() -> None:
     parser.add_argument(
         "--also", type=Path, nargs="*", default=[], help="files in any form of the atlas that may not be shipped"
     )
+    parser.add_argument("--cases", type=Path, help="where counted cases are kept, and read from when they are there")
     parser.add_argument("--made", required=True, help="the date that it states, as 2026-11-16")
     asked = parser.parse_args()
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)  # noqa: T201 - a script that a developer watches
 
-    rows = chain(load(shipped_datasets()).rows(), *(_not_shipped(path) for path in asked.also))
-    reading = language_cases(rows) if asked.tokens else cases_of(rows)
+    reading = _kept(asked.cases, lambda: _counted(asked.also, tokens=asked.tokens))
     say(f"{len(reading.cases)} steps to fit; {sum(reading.left.values())} rows are of something else")
     for reason, count in reading.left.most_common(20):
         say(f"  {count:6}  {reason}")

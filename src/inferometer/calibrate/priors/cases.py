@@ -27,6 +27,7 @@ from inferometer.core.workload import Precision, Workload
 from inferometer.cost.options import Options
 from inferometer.cost.price.class_figures import with_class_figures
 from inferometer.cost.price.deviations import PLACE, effect_key, fitted_class, standing_of
+from inferometer.cost.price.likeness import features_of
 from inferometer.cost.price.plan import plan_of
 from inferometer.cost.ready import make_prepared
 from inferometer.cost.request import completed
@@ -45,6 +46,10 @@ if TYPE_CHECKING:
 
 _VARIANTS = ("layout", "form", "powersave", "provider", "delegate", "backend")
 _USUAL = frozenset({"layout=nchw", "form=dlc", "powersave=0", "provider=qnn", "delegate=qnn", "backend=vulkan"})
+
+# How far a published count may be off: a share, less where it is of the network as its package has it, and more where a
+# compiler counts what it took; and what rounding hides.
+_OTHER_PARAMETERS, _OF_PACKAGES, _LAST_DIGIT = 0.2, {"timm": 0.03}, 6e3
 
 _LENGTHS = Path(__file__).with_name("text_lengths.toml")
 _TOKENS = re.compile(r"1x(\d+)")
@@ -82,7 +87,7 @@ def cases_of(rows: Iterable[PublishedMeasurement]) -> Reading:
     cases: list[Case] = []
     for asked, members in groups.items():
         try:
-            cases += _counted(asked, members)
+            cases += _counted(asked, members, left)
         except (InferometerError, OverflowError, ValueError) as error:
             left[f"{asked.model}: {error}".partition("\n")[0]] += len(members)
     return Reading(cases=tuple(cases), left=left)
@@ -97,10 +102,15 @@ def _not_asked(row: PublishedMeasurement) -> str | None:
         (row.count != 1, "more than one device"),
         (row.model is None, f"the model {row.model_published} has no graph here"),
         (row.device is None, f"the device {row.device_published} is not in the catalog"),
-        (not is_described(row.engine), f"the engine {row.engine or row.engine_published} is not described"),
+        (not is_described(row.engine), no_engine(row)),
         (not (row.weights or row.activations), "no number format is stated"),
     )
     return next((reason for holds, reason in reasons if holds), None)
+
+
+def no_engine(row: PublishedMeasurement) -> str:
+    named = row.engine or row.engine_published
+    return f"the engine {named} is not described" if named else "no engine is stated"
 
 
 def is_described(engine: str | None) -> bool:
@@ -151,12 +161,27 @@ def graph_of(model: str, image: int | None) -> Graph:
         return model_graph(ours)
 
 
-def _counted(asked: _Asked, rows: Sequence[PublishedMeasurement]) -> Iterable[Case]:
+def has_parameters(row: PublishedMeasurement, counted: int) -> bool:
+    """Whether a graph has as many parameters as were published with the row, in millions with two digits.
+
+    A name stays while its network changes, and some tables count only what they could export.
+    """
+    if row.parameters is None:
+        return True
+    share = _OF_PACKAGES.get(row.dataset, _OTHER_PARAMETERS)
+    return abs(counted - row.parameters) <= max(share * row.parameters, _LAST_DIGIT)
+
+
+def _counted(asked: _Asked, members: Sequence[PublishedMeasurement], left: Counter[str]) -> Iterable[Case]:
     graph = graph_of(asked.model, asked.image)
     if is_generative(graph):
         raise ValueError("it makes tokens; a forward pass is no phase of it")
     engine = known_engine(asked.engine)
-    if engine is None:
+    counted_parameters = graph.parameters
+    rows = [row for row in members if has_parameters(row, counted_parameters)]
+    if len(rows) < len(members):
+        left[f"{asked.model} has a graph with another number of parameters"] += len(members) - len(rows)
+    if engine is None or not rows:
         return
     workload = completed(graph, Workload(image=asked.image, prompt=asked.prompt, precision=asked.precision), Options())
     prepared = make_prepared(graph, effects=engine.effects, workload=workload)
@@ -164,7 +189,8 @@ def _counted(asked: _Asked, rows: Sequence[PublishedMeasurement]) -> Iterable[Ca
     distinct, place = np.unique(batches, return_inverse=True)
     sizes = {"batch": distinct, "query": workload.prompt or 1, "context": 0, "logits": 1}
     quantities = prepared.quantities(sizes)
-    counted = _Ops(prepared, effect_key(graph, asked.image))
+    features = features_of(prepared, asked.precision.activations or "f32")
+    counted = _Ops(prepared, effect_key(graph, asked.image), features)
     plans: dict[Any, tuple[Any, Any, Any]] = {}
     for row, at in zip(rows, place.tolist(), strict=True):
         device = device_as_run(row)
@@ -187,7 +213,7 @@ def _column(values: Any, at: int) -> Any:
 class _Ops:
     """The ops of a graph that cost anything, in the form that cases have them."""
 
-    def __init__(self, prepared: Prepared, model: str) -> None:
+    def __init__(self, prepared: Prepared, model: str, features: tuple[int, ...]) -> None:
         rows, repeats = prepared.rows, prepared.counts(once=False)
         names = [fitted_class(row.op, "forward") for row in rows]
         self.kept = np.array([name is not None and repeats[at] > 0 for at, name in enumerate(names)])
@@ -196,6 +222,7 @@ class _Ops:
         self.kernels, self.repeats = np.array(launches, dtype=float)[self.kept], repeats[self.kept]
         self.hosted = prepared.effects.on("gpu").host_s is not None
         self.model = model
+        self.features = features
 
     def case(self, row: PublishedMeasurement, asked: _Asked, device: Device, ideals: tuple[Any, Any]) -> Case:
         return Case(
@@ -210,6 +237,7 @@ class _Ops:
             classes=self.classes,
             hosted=self.hosted and device.unit == "gpu",
             line=row.line or 0,
+            features=self.features,
         )
 
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from inferometer.calibrate.priors.effects import ModelEffects, effects_of
 from inferometer.calibrate.priors.stack import CLASSES, FIRST, Case, Stack, log_times, odds, stack_of
 from inferometer.cost.price.deviations import PARAMETERS
 
 FREEDOM = 4.0  # of Student's distribution: one row in ten that is twice off moves little
-SHRINK = 1.0  # devices that must agree before half of a model's residual counts as its own
-ENOUGH_MODELS = 5  # that say what is usual
 FULL_ROWS = 60.0  # rows of one leaf err together (its clock, its power): more of them say less each
 _SPREADS = {
     "compute": 0.4,
@@ -51,61 +50,6 @@ class Level:
     @property
     def kind(self) -> str:
         return self.name.partition(":")[0]
-
-
-@dataclass(slots=True)
-class ModelEffects:
-    """Which cases are of one model on one kind of unit with one engine, and on which device each is."""
-
-    group: Any  # of each case
-    device: Any  # of each case: the place of its (group, device)
-    device_group: Any  # of each (group, device)
-    engine: Any  # of each group: the place of its unit and engine
-    engines: tuple[str, ...]
-    shrink: float = SHRINK
-    most: float = 1.5
-
-    def of_rows(self, residuals: Any, kept: Any) -> Any:
-        """Of each case the mean over devices of its group's residuals, shrunk; else the usual one of its engine."""
-        means, counts = self.means(residuals, kept)
-        shrunk = means * counts / (counts + self.shrink)
-        return np.where(counts > 0, shrunk, self.usual(shrunk, counts)[self.engine])[self.group]
-
-    def usual(self, effects: Any, counts: Any) -> Any:
-        """Of each engine the median of its models' effects: what a model that nobody measured is expected to have."""
-        told = [effects[(self.engine == place) & (counts > 0)] for place in range(len(self.engines))]
-        return np.array([float(np.median(values)) if len(values) >= ENOUGH_MODELS else 0.0 for values in told])
-
-    def means(self, residuals: Any, kept: Any) -> tuple[Any, Any]:
-        """Of each group the mean over its devices, and how many there are. A wild row counts as a bounded one."""
-        weight, bounded = kept.astype(float), np.clip(residuals, -self.most, self.most)
-        rows = np.bincount(self.device, weights=weight, minlength=len(self.device_group))
-        sums = np.bincount(self.device, weights=weight * bounded, minlength=len(self.device_group))
-        there = rows > 0
-        size = int(self.device_group.max()) + 1
-        counts = np.bincount(self.device_group, weights=there.astype(float), minlength=size)
-        total = np.bincount(self.device_group, weights=np.where(there, sums / np.maximum(rows, 1), 0.0), minlength=size)
-        return total / np.maximum(counts, 1), counts
-
-
-def effects_of(cases: list[Case]) -> ModelEffects:
-    groups: dict[tuple[str, str], int] = {}
-    pairs: dict[tuple[int, str], int] = {}
-    group, device = [], []
-    for case in cases:
-        place = groups.setdefault((case.model, case.runs_on), len(groups))
-        group.append(place)
-        device.append(pairs.setdefault((place, case.standing.device), len(pairs)))
-    engines = tuple(dict.fromkeys(engine for _, engine in groups))
-    return ModelEffects(
-        group=np.array(group),
-        device=np.array(device),
-        device_group=np.array([place for place, _ in pairs]),
-        engine=np.array([engines.index(engine) for _, engine in groups]),
-        engines=engines,
-        # Language models are few and their devices unlike: one that ran out of memory should not speak for the model.
-        **({"shrink": 2 * SHRINK, "most": 0.5} if cases[0].tokens else {}),
-    )
 
 
 @dataclass(slots=True)

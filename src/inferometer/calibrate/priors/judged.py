@@ -108,7 +108,8 @@ def _judge(cases: list[Case]) -> list[JudgedSteps]:
 
 def effect_on(case: Case) -> ModelEffect:
     """What its model takes over what its work says."""
-    return model_effect(case.model, known_unit(case.standing, tokens=case.tokens), case.quantity)
+    standing = known_unit(case.standing, tokens=case.tokens)
+    return model_effect(case.model, standing, case.quantity, lambda: case.features)
 
 
 def _answers(cases: Sequence[Case], effects: Sequence[Any], seen: Any) -> tuple[Any, Any]:

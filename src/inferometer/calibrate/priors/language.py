@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from inferometer.asking.ask import model_graph
-from inferometer.calibrate.priors.cases import Reading, device_as_run
+from inferometer.calibrate.priors.cases import Reading, device_as_run, no_engine
 from inferometer.calibrate.priors.stack import Case
 from inferometer.catalog.engines import known_engine
 from inferometer.core.frozen import frozen
@@ -107,7 +107,9 @@ def _not_asked(row: PublishedMeasurement) -> str | None:  # noqa: PLR0911 - one 
         return f"the device {row.device_published} is not in the catalog"
     engine = None if row.engine is None else known_engine(row.engine)
     if engine is None:
-        return f"the engine {row.engine or row.engine_published} is not described"
+        return no_engine(row)
+    if engine.serving is not None:
+        return f"{engine.name} serves many users: its own rules predict it, and not these priors"
     if row.count != 1 and not (engine.opens == ("gguf",) and row.quantity in _ONE_BY_ONE):
         return "more than one device"
     if row.weights is None:

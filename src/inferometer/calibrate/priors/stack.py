@@ -36,7 +36,7 @@ class Case:
     steps: float = 1.0
     hosted: bool = False  # kernels are started one by one by a host
     line: int = 0
-    floor_s: float = 0.0
+    features: tuple[int, ...] | None = None  # that say which models are alike
 
     @property
     def tokens(self) -> bool:
@@ -52,9 +52,15 @@ class Case:
 
     @property
     def runs_on(self) -> str:
-        """Whose model effects it shares: of a kind of unit, an engine, and of a phase where there are several."""
+        """Whose usual effect it has: a kind of unit, an engine, and a phase where there are several."""
         of = f"{self.standing.unit}:{self.standing.engine}"
         return of if not self.tokens else f"{of}:{self.quantity}"
+
+    @property
+    def way(self) -> str:
+        """How its model ran, as the effects of models know it: formats beside what it ran on."""
+        standing = self.standing
+        return self.runs_on if self.tokens else f"{self.runs_on}:{standing.weights}/{standing.activations}"
 
 
 @dataclass(slots=True)

@@ -11,7 +11,8 @@ Log-odds keep every share below 1: no sum is faster than the peak. design/0009-p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
 from functools import cache, lru_cache
 from math import exp, log, sqrt
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferometer.core.frozen import frozen
-from inferometer.cost.work.classes import FREE, class_of
+from inferometer.cost.precision import is_autocast
+from inferometer.cost.work.classes import FREE, class_of, form_of
 
 if TYPE_CHECKING:
     from inferometer.core.device import Device
@@ -30,10 +32,13 @@ FILE = Path(__file__).with_name("deviations.json")
 TOKENS_FILE = Path(__file__).with_name("token_deviations.json")  # language models: other engines, other kernels
 
 SHARED = ("compute", "memory", "kernel", "step", "host", "unpack")  # for all classes of ops together
+FORWARD = (
+    "convolution.window", "convolution.pointwise", "convolution.strided", "convolution.first", "convolution.grouped",
+    "depthwise", "linear", "matmul", "attention", "vector", "vector.norm", "vector.copy", "indexing",
+)  # fmt: skip
 FITTED = (
-    "convolution", "convolution.pointwise", "convolution.thin", "convolution.grouped", "depthwise", "linear", "matmul",
-    "attention", "vector", "vector.norm", "vector.copy", "indexing", "linear.prefill", "linear.decode",
-    "attention.prefill", "attention.decode", "experts.prefill", "experts.decode", "vector.prefill", "vector.decode",
+    *FORWARD, "linear.prefill", "linear.decode", "attention.prefill", "attention.decode", "experts.prefill",
+    "experts.decode", "vector.prefill", "vector.decode",
 )  # fmt: skip
 STREAMS = ("compute", "memory", "kernel")
 PARAMETERS = (*SHARED, *(f"{stream}:{name}" for stream in STREAMS for name in FITTED))
@@ -43,10 +48,14 @@ ODDS = 9.0  # where log-odds end: a share of 0.9999
 EIGHT_IN_TEN = 1.2816  # standard deviations on each side that hold so many readings
 UNKNOWN_SPREAD = log(3.0)  # where nothing was left out to see
 ALIKE = {"tpu": "npu"}  # kinds of units that a fit of another stands in for
-ANY_MODEL = "*"  # the usual effect of an engine's models
 WORTH_SAYING = 0.02
-_THIN = 8  # channels a group that leave the lanes of a unit empty: the three of a picture
 _GENERATING = frozenset({"prefill", "decode"})
+_INSTRUCTION_SETS = {
+    "x86": re.compile(r"zen|lake|cove|mont|rapids|haswell|broadwell|knights"),
+    "apple": re.compile(r"apple|firestorm"),
+    "risc-v": re.compile(r"sifive|spacemit|xuantie"),
+    "loongarch": re.compile(r"^la\d|gs464"),
+}  # by the names of cores; the others are Arm's
 
 
 def fitted_class(op: Op, phase: str) -> str | None:
@@ -57,18 +66,10 @@ def fitted_class(op: Op, phase: str) -> str | None:
     if phase in _GENERATING:
         name = f"{'vector' if name == 'indexing' else name}.{phase}"
     elif name == "convolution":
-        name += _convolution(op)
+        name = form_of(op) or name
     elif name == "vector":
         name += {"norm": ".norm", "softmax": ".norm", "copy": ".copy", "cast": ".copy"}.get(op.kind, "")
     return name if name in PLACE else None
-
-
-def _convolution(op: Op) -> str:
-    if op.get("groups", 1) > 1:
-        return ".grouped"
-    if op["in_channels"] <= _THIN:
-        return ".thin"
-    return ".pointwise" if all(size == 1 for size in op["kernel"]) else ""
 
 
 @frozen
@@ -115,11 +116,13 @@ def standing_of(device: Device, engine: str, precision: Precision, variants: tup
     weights = precision.weights or "f32"
     # Beside weights in fewer bits, both halves of a float are the engine's own choice, and no question's.
     activations = precision.activations or weights
+    vendor, family = _made_by(device)
+    weights = activations if is_autocast(weights, activations) else weights  # it computes as if they were stored so
     return Standing(
         device=device.name,
         unit=device.unit,
-        vendor=device.vendor,
-        family=device.family,
+        vendor=vendor,
+        family=family,
         kind=device.kind,
         memory=None if device.memory is None else device.memory.level,
         engine=engine,
@@ -129,16 +132,25 @@ def standing_of(device: Device, engine: str, precision: Precision, variants: tup
     )
 
 
+def _made_by(device: Device) -> tuple[str, str | None]:
+    """The vendor and the generation. Of a CPU they are its instruction set and cores: who sells a chip says little."""
+    if device.unit != "cpu":
+        return device.vendor, device.family
+    core = device.core_groups[0].core if device.core_groups else device.family
+    known = (name for name, pattern in _INSTRUCTION_SETS.items() if core and pattern.search(core))
+    return next(known, "arm" if core else device.vendor), core
+
+
 # what stands in the file
 
 
 @frozen
 class LevelRow:
-    """One level: how many devices and rows stand behind it, and each parameter's deviation and standard deviation."""
+    """One level: how many devices and rows stand behind it, and each parameter's deviation."""
 
     devices: int
     rows: int
-    values: Mapping[str, tuple[float, float]]
+    values: Mapping[str, float]
 
 
 @frozen
@@ -147,8 +159,9 @@ class Deviations:
 
     `spreads` are half-widths of eight in ten left-out residuals, as logarithms, by `UNIT:ENGINE:QUANTITY:SEEN:KNOWN`
     (whether the device was seen, and the model is known from others), where tokens are after a device or a vendor with
-    enough of them; the nearest name that is there counts. `effects` are what models take over what their work says, by
-    unit and engine (and phase, of tokens), with the number of devices that say so.
+    enough of them; the nearest name that is there counts. What models take over what their work says is `usual` by
+    unit and engine (and phase, of tokens), and the sum of `pulls` towards models that were measured, by unit, engine
+    and formats (or phase): by model the pull, and the number of devices that say so. `features` say which are alike.
     """
 
     made: str
@@ -157,7 +170,9 @@ class Deviations:
     levels: Mapping[str, LevelRow]
     variances: Mapping[str, Mapping[str, float]]
     spreads: Mapping[str, float] = field(default_factory=dict)
-    effects: Mapping[str, Mapping[str, tuple[float, int]]] = field(default_factory=dict)
+    usual: Mapping[str, float] = field(default_factory=dict)
+    pulls: Mapping[str, Mapping[str, tuple[float, int]]] = field(default_factory=dict)
+    features: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     datasets: Mapping[str, int] = field(default_factory=dict)  # rows that entered
 
 
@@ -243,7 +258,7 @@ def sums_of(standing: Standing, *, without: frozenset[str] = frozenset(), tokens
     sums = dict(known.base[standing.unit])
     for level in standing.levels():
         row = None if level.partition(":")[0] in without else known.levels.get(level)
-        for name, (value, _) in () if row is None else row.values.items():
+        for name, value in () if row is None else row.values.items():
             sums[name] = sums.get(name, 0.0) + value
     return sums
 
@@ -330,35 +345,60 @@ def _source(standing: Standing, own: LevelRow | None, known: Mapping[str, LevelR
 
 @frozen
 class ModelEffect:
-    """What a model takes over what its work says, as others measured it with this engine on this kind of unit."""
+    """What a model takes over what its work says, as others measured it with this engine on this kind of unit.
+
+    `devices` is how many say so of this very model; 0 where only models like it, or the engine's usual ones, do.
+    """
 
     times: float = 1.0
     devices: int = 0
 
     def note(self, what: str = "run") -> str | None:
-        if not self.devices or abs(self.times - 1) < WORTH_SAYING:
+        if abs(self.times - 1) < WORTH_SAYING:
             return None
         way = "slower" if self.times > 1 else "faster"
         devices = f"{self.devices} devices" if self.devices > 1 else "one device"
-        return (
-            f"Others' measurements of this model on {devices} {what} {100 * abs(self.times - 1):.0f} % {way} than its "
-            "work says, which is in the answer."
-        )
+        whose = f"Others' measurements of this model on {devices}" if self.devices else "Measured models like this one"
+        says = "its work says" if self.devices else "their work says"
+        return f"{whose} {what} {100 * abs(self.times - 1):.0f} % {way} than {says}, which is in the answer."
 
 
 NO_EFFECT = ModelEffect()
 
 
-def model_effect(model: str, standing: Standing, phase: str = "forward") -> ModelEffect:
-    """`model` is its `effect_key`. One that nobody measured is expected to have the usual effect of its engine.
+def model_effect(
+    model: str, standing: Standing, phase: str = "forward", features: Callable[[], tuple[int, ...] | None] | None = None
+) -> ModelEffect:
+    """`model` is its `effect_key`; `features` say which measured models it is like, and are asked for when needed.
 
-    Reading and making tokens have effects of their own.
+    Reading and making tokens have effects of their own, and know nothing of likeness.
     """
     tokens = phase in _GENERATING
-    effects, engine = known_deviations(tokens=tokens).effects, f"{standing.unit}:{standing.engine}"
-    where = f"{engine}:{phase}" if tokens else engine
-    stated = effects.get(model, {}).get(where) or effects.get(ANY_MODEL, {}).get(where)
-    return NO_EFFECT if stated is None else ModelEffect(times=exp(stated[0]), devices=stated[1])
+    known, engine = known_deviations(tokens=tokens), f"{standing.unit}:{standing.engine}"
+    if tokens:
+        where = f"{engine}:{phase}"
+        pull, devices = known.pulls.get(where, {}).get(model, (0.0, 0))
+        return ModelEffect(times=exp(known.usual.get(where, 0.0) + pull), devices=devices)
+    formats = f"{standing.weights}/{standing.activations}"
+    seen = [models[model][1] for models in _pulls_with(engine) if model in models]
+    if standing.unit not in known.base:
+        return NO_EFFECT
+    own = known.features.get(model) or (None if features is None else features())
+    return ModelEffect(times=exp(_expected(model, own, engine, formats)), devices=max(seen, default=0))
+
+
+def _pulls_with(engine: str) -> Iterator[Mapping[str, tuple[float, int]]]:
+    """By formats, what pulls on models with one engine on one kind of unit."""
+    return (models for where, models in known_deviations().pulls.items() if where.rpartition(":")[0] == engine)
+
+
+@lru_cache(maxsize=4096)
+def _expected(model: str, features: tuple[int, ...] | None, engine: str, formats: str) -> float:
+    from inferometer.cost.price.likeness import expected_effect  # noqa: PLC0415 - it needs the classes of this module
+
+    known, unit = known_deviations(), engine.partition(":")[0]
+    pulls = {where: models for where, models in known.pulls.items() if where.startswith(f"{unit}:")}
+    return known.usual.get(engine, 0.0) + expected_effect(model, features, (engine, formats), pulls, known.features)
 
 
 def effect_key(graph: Graph, image: int | None) -> str:

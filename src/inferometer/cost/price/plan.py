@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -29,6 +29,7 @@ from inferometer.cost.price.deviations import (
 )
 from inferometer.cost.price.kernel_floors import peak_rates
 from inferometer.cost.price.kernels import kernel_sizes
+from inferometer.cost.price.likeness import features_of
 from inferometer.cost.price.price import Levels, levels_of, require_rate
 from inferometer.cost.price.priors import prior_for
 from inferometer.cost.price.rates import Rates, rates_of
@@ -273,7 +274,8 @@ def plan_of(  # noqa: PLR0913 - what a plan is made of
     if calibration is None or calibration.parameters:
         standing = standing_in(prepared, device)
         phases = ("prefill", "decode") if is_generative(prepared.graph) else ("forward",)
-        effects = {phase: model_effect(model or prepared.graph.name, standing, phase) for phase in phases}
+        features = cache(partial(features_of, prepared, standing.activations))
+        effects = {phase: model_effect(model or prepared.graph.name, standing, phase, features) for phase in phases}
         notes = (*notes, *_fitted_by(standing, prepared, effects, calibration))
     if calibration is not None:
         notes = (*notes, _calibrated_by(calibration), *calibration.notes)
