@@ -68,7 +68,8 @@ class Replica:
         self._is_blocked = False
         # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
         self._seen_s, self._is_late = inf, False
-        self._reserves = rules.admission == "whole"
+        self._reserves = rules.admission in {"whole", "slot"}
+        self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
         self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
         self._ratio = rules.estimate_start
         self._fall = (
@@ -87,6 +88,8 @@ class Replica:
     def submit(self, request: Request) -> None:
         if self.now < request.sent and not self.running and not self.waiting:
             self.now = self._seen_s = request.sent
+        if not self.limits.prefix_cache:
+            request.pieces = ()
         if self.limits.by_priority:
             self._insert(request)
         else:
@@ -128,7 +131,7 @@ class Replica:
             for _ in range(2):  # steps grow longer on the way: look again from the middle
                 seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
                 steps = min(steps, max(1, ceil((until - self.now) / seconds)))
-        need = self._need(steps)
+        need = 0 if self._reserves else self._need(steps)
         if need > self.pool.free:
             steps, need = self._held_steps(steps)
             if not steps:
@@ -246,6 +249,9 @@ class Replica:
         blocks = victim.blocks
         if victim.end:
             before = victim.end
+            if self._taken is not None and self._is_full(victim):
+                self.pool.give(1)
+                self._taken -= 1
             self._stop_decoding(victim)
             made = (before - self._tick) * self.limits.kept
             victim.made = max(1, min(victim.output_tokens - 1, victim.output_tokens - ceil(made)))
@@ -255,14 +261,20 @@ class Replica:
         victim.target = victim.input_tokens + victim.made
         swap_s = self.limits.swap_s_per_block
         if swap_s is not None and victim.made:
-            victim.ready = True
+            victim.ready = True  # with all of its blocks, those that others had too
             self._extra_s += blocks * swap_s
         else:
             victim.done = 0
         can_find = self.limits.prefix_cache and not victim.ready
         self._release(victim, ("own", victim.number) if can_find else None)
+        if victim.ready:
+            victim.pieces = ()
         self.waiting.appendleft(victim)
         return victim
+
+    def _is_full(self, request: Request) -> bool:
+        """Whether one that decodes needs another block in this tick."""
+        return not self._reserves and (self._tick + request.turn) % self._period == 0
 
     def _victim(self) -> Request:
         if self.rules.victim == "shortest":
@@ -282,14 +294,16 @@ class Replica:
                 self._preempt()
             if need:
                 self.pool.take(need)
+            self._taken = need
         chunks = self._chunks(
             self.limits.tokens - (self._decoding * self.limits.per_sequence if decodes else 0),
             can_admit=not (self.rules.waits_after_preemption and self.preempted > preempted or self._is_late),
         )
+        taken, self._taken = self._taken, None
         is_late, self._is_late = self._is_late or self._is_unseen(), False
         if not chunks:
-            if decodes and need:
-                self.pool.give(need)  # the run below counts it itself
+            if taken:
+                self.pool.give(taken)  # the run below counts it itself
             self._is_blocked = bool(self.waiting) and not is_late
             return self._run(until, 1 if is_late else _MOST_STEPS) if self._decoding else False
         sizes = [(size, request.done) for request, size in chunks]
@@ -392,7 +406,7 @@ class Replica:
         match self.rules.admission:
             case "prompt":
                 return request.target
-            case "whole":
+            case "whole" | "slot":
                 return request.input_tokens + request.output_tokens
             case "estimate":
                 return request.target + min(_CLIP, request.output_tokens - request.made)
@@ -408,9 +422,9 @@ class Replica:
     def _admit_ready(self, request: Request) -> bool:
         """One that brings its cache along: it needs the room, and decodes from this step on."""
         block = self.limits.block_tokens
-        reached = request.input_tokens + request.output_tokens if self._reserves else request.done + 1
+        reached = request.input_tokens + request.output_tokens if self._reserves else request.done
         need = -(-reached // block)
-        if need > self.pool.free:
+        if need + 1 > self.pool.free:
             return False
         self.waiting.popleft()
         self.pool.take(need)
@@ -420,6 +434,9 @@ class Replica:
         request.ready = False
         self.running[request] = None
         self._start_decoding(request)
+        if self._taken is not None and self._is_full(request):
+            self.pool.take(1)
+            self._taken += 1
         return True
 
     def _read(self, chunks: list[tuple[Request, int]]) -> bool:

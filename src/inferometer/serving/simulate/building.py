@@ -1,0 +1,124 @@
+"""From a question to what the simulator runs: an engine's times, rules and limits on its devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from inferometer.asking.served import Served, served
+from inferometer.catalog.schedulers import scheduler_of
+from inferometer.core.workload import Parallel
+from inferometer.cost.price.collectives import message_seconds
+from inferometer.errors import DomainError
+from inferometer.serving.simulate.replica import EngineLimits
+from inferometer.serving.simulate.service import Pool, Service
+from inferometer.serving.simulate.times import Speculation, StepTimes
+
+if TYPE_CHECKING:
+    from inferometer.asking.question import Question
+    from inferometer.serving.simulate.plan import SimulationPlan
+
+_ENDLESS = 1 << 40  # blocks where the memory is not known
+
+
+def alone(question: Question) -> Question:
+    """The same about one replica."""
+    workload = question.workload
+    if workload.parallel.dp == 1:
+        return question
+    parallel = replace(workload.parallel, dp=1)
+    return replace(question, workload=replace(workload, parallel=parallel, batch=1))
+
+
+def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
+    """The service, and notes on what it is based on."""
+    pool, notes = _pool(plan, alone(plan.question), plan.replicas)
+    service = Service(pool=pool, routing=plan.routing, scaling=plan.scaling)
+    if plan.readers is None:
+        return service, notes
+    reading, more = _pool(plan, alone(plan.readers), plan.reader_replicas)
+    handover_s = _handover_s(plan, alone(plan.question))
+    both = tuple(dict.fromkeys((*notes, *more)))
+    return replace(service, reading=reading, handover_s=handover_s), both
+
+
+def _pool(plan: SimulationPlan, question: Question, replicas: int) -> tuple[Pool, tuple[str, ...]]:
+    what = served(question)
+    rules = scheduler_of(question.runtime_name, question.options.engine_version)
+    limits = _limits(plan, what, question)
+    speculation = _speculation(plan, what)
+    times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
+    if not rules.prefix_cache or not plan.prefix_cache:
+        limits = replace(limits, prefix_cache=False)
+    words = f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."
+    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, words)
+
+
+def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLimits:
+    memory = what.memory
+    block_tokens = plan.block_tokens or (what.rules.block_tokens if memory is None else memory.block_tokens)
+    blocks = plan.blocks
+    if blocks is None and memory is not None:
+        blocks = memory.kv_tokens // block_tokens
+        if not blocks:
+            raise DomainError(
+                f"{question.graph.name} does not fit on {question.device.name} with room for a cache.",
+                remedy="Use more devices (--tp), fewer bits a weight (--weights), or a larger device.",
+            )
+    drafted = 0 if plan.speculation is None else plan.speculation[0]
+    swap_s = _swap_s(what, question, block_tokens) if plan.swap else None
+    return EngineLimits(
+        tokens=plan.tokens or what.limits.tokens,
+        sequences=plan.sequences or what.limits.sequences,
+        blocks=blocks or _ENDLESS,
+        block_tokens=block_tokens,
+        kept=1.0 if plan.speculation is None else kept_tokens(*plan.speculation),
+        per_sequence=1 + drafted,
+        swap_s_per_block=swap_s,
+        by_priority=bool(plan.priorities),
+    )
+
+
+def kept_tokens(length: int, acceptance: float) -> float:
+    """Tokens that a step with a draft makes on average: 1 + a + a² + … + aⁿ, of n drafted with acceptance a each."""
+    return sum(acceptance**place for place in range(length + 1))
+
+
+def _speculation(plan: SimulationPlan, what: Served) -> Speculation | None:
+    if plan.speculation is None:
+        return None
+    length, acceptance = plan.speculation
+    draft = plan.question.options.speculative
+    step = None
+    if draft is not None:
+        step = served(replace(alone(plan.question), graph=draft.draft)).step
+        step = replace(step, costs=what.step.costs)
+    return Speculation(length=length, kept=kept_tokens(length, acceptance), draft=step)
+
+
+def _swap_s(what: Served, question: Question, block_tokens: int) -> float:
+    link = question.device.host_link
+    if what.memory is None or link is None or link.bandwidth_bytes_per_s is None:
+        raise DomainError(
+            f"The link between {question.device.name} and its host is not known, so blocks cannot be swapped.",
+            remedy="Leave --preemption swap out: preempted requests are then computed anew.",
+        )
+    return what.memory.kv_bytes_per_token * block_tokens / float(link.bandwidth_bytes_per_s)
+
+
+def _handover_s(plan: SimulationPlan, question: Question) -> float:
+    """Seconds a token of the prompt, to send its cache from one pool to the other. The devices send their shares."""
+    device, memory = question.device, served(question).memory
+    link = plan.question.options.link or device.network_link or device.peer_link or device.host_link
+    if link is None or memory is None:
+        raise DomainError(
+            f"The link between the pools of {device.name} is not known.", remedy="Name one: --link infiniband-ndr."
+        )
+    tokens = 1024
+    sent = memory.kv_bytes_per_token * tokens
+    return float(message_seconds("send", 2, sent, link)) / tokens
+
+
+def parallel_words(parallel: Parallel) -> str:
+    named = (("TP", parallel.tp), ("PP", parallel.pp), ("EP", parallel.ep))
+    return " ".join(f"{name} {count}" for name, count in named if count > 1) or "one device each"
