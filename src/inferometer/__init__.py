@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from inferometer.verbs.calibrating import calibrate_from
     from inferometer.verbs.measurements import profile, verify
     from inferometer.verbs.questions import fit, predict
+    from inferometer.verbs.services import load, plan, simulate
 
 _HOMES = {
     "inferometer.atlas": ("atlas",),
@@ -37,6 +38,7 @@ _HOMES = {
     "inferometer.verbs.calibrating": ("calibrate_from",),
     "inferometer.verbs.measurements": ("profile", "verify"),
     "inferometer.verbs.questions": ("fit", "predict"),
+    "inferometer.verbs.services": ("load", "plan", "simulate"),
     "inferometer.sweep": ("sweep",),
     "inferometer.units": ("format_quantity", "parse_quantity"),
 }
@@ -61,12 +63,15 @@ __all__ = [
     "encode",
     "fit",
     "format_quantity",
+    "load",
     "model",
     "models",
     "parse_quantity",
+    "plan",
     "predict",
     "profile",
     "read",
+    "simulate",
     "sweep",
     "verify",
 ]

@@ -28,6 +28,7 @@ COMMANDS: dict[str, str] = {
     "import": "Turn another tool's results into profiles.",
     "load": "Load a service with requests and measure what its users would see.",
     "models": "List models, or show the layers, work and memory of one.",
+    "plan": "Find the cheapest, greenest or smallest way to serve a model within objectives.",
     "predict": "Predict how fast a model will run on a device, without running anything.",
     "profile": "Measure how fast a model runs here: every layer and every token, on the real runtime.",
     "projects": "List the projects that runs belong to; create, rename or delete one.",

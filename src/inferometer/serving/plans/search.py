@@ -14,6 +14,7 @@ from inferometer.asking.served import Served, served
 from inferometer.catalog import device as device_named
 from inferometer.catalog import devices as all_devices
 from inferometer.catalog.places import instances_with
+from inferometer.core.dtype import dtype
 from inferometer.core.frozen import frozen
 from inferometer.cost.energy import power_model
 from inferometer.cost.money import carbon_grams, hourly_price
@@ -30,12 +31,14 @@ from inferometer.traffic.figures import figures_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from inferometer.asking.question import Question
     from inferometer.core.served import Distribution, Level, LevelFigures
 
 _TP = (1, 2, 4, 8)
 _WEIGHTS = (None, "f8e4m3", "i4")
 _SIMULATED_REPLICAS = 2
-_LEAST_REQUESTS, _MOST_REQUESTS = 400, 2400
+_LEAST_REQUESTS, _MOST_REQUESTS = 600, 4000
+_KEPT_UP = 0.97  # of the offered rate
 _MOST_SIMULATIONS = 24
 _GROWTH = 0.08  # more replicas after a simulation that missed an objective
 _IDLE = "A device that waits draws its idle power, one that works a share of its limit (docs/predicting.md)."
@@ -54,12 +57,10 @@ class Configuration:
     curve: LoadCurve
 
 
-def plan(
-    search: PlanSearch, *, progress: Callable[[str], None] | None = None, configurations: Configurations | None = None
-) -> PlanAnswer:
+def plan(search: PlanSearch, *, progress: Callable[[str], None] | None = None) -> PlanAnswer:
     """Plans within the objectives, the best first; or why there is none."""
     model_graph(search.model)  # an unknown name is told before anything is searched
-    found, refused = (configurations or all_configurations)(search)
+    found, refused = all_configurations(search)
     candidates = list(_candidates(search, found))
     count = sum(_tried(search, configuration) for configuration in found) + len(refused)
     fitting = [each for each in candidates if each.count <= search.most_devices]
@@ -98,9 +99,6 @@ def plan(
     )
 
 
-Configurations = "Callable[[PlanSearch], tuple[list[Configuration], list[str]]]"
-
-
 def all_configurations(search: PlanSearch) -> tuple[list[Configuration], list[str]]:
     found: list[Configuration] = []
     refused: list[str] = []
@@ -132,6 +130,7 @@ def _configurations(  # noqa: PLR0913, PLR0917 - the axes
         search.model, on=device, runtime=runtime, weights=weights, prompt=traffic.prompt, generate=traffic.generate,
         tp=tp, options=search.options,
     )  # fmt: skip
+    _require_room(question, tp)
     what = served(question)
     if what.memory is not None and what.memory.sequences_of(traffic.prompt + traffic.generate) < 1:
         raise DomainError(f"{question.graph.name} does not fit beside a cache on {device}.")
@@ -144,6 +143,17 @@ def _configurations(  # noqa: PLR0913, PLR0917 - the axes
             device=question.device.name, runtime=runtime, weights=weights, tp=tp, sequences=limit, what=what,
             curve=curve,
         )  # fmt: skip
+
+
+def _require_room(question: Question, tp: int) -> None:
+    """Weights that alone are more than the memory need no pricing."""
+    graph, memory = question.graph, question.device.memory
+    stored = question.workload.precision.weights or graph.precision
+    if memory is None or memory.room is None or not stored:
+        return
+    needed = graph.parameters * dtype(stored).bits / 8 / tp
+    if needed > float(memory.room):
+        raise DomainError(f"{graph.name} does not fit: {needed / 1e9:.0f} GB of weights on {question.device.name}.")
 
 
 def _key(of: Configuration | Candidate) -> tuple[object, ...]:
@@ -221,7 +231,7 @@ def _simulated(search: PlanSearch, candidate: Candidate, configuration: Configur
     replicas = min(candidate.replicas, _SIMULATED_REPLICAS)
     rate = search.cloud_rate_per_s * replicas / candidate.replicas
     stay_s = candidate.ttft_s + search.generate.mean * candidate.tpot_s
-    count = int(min(_MOST_REQUESTS, max(_LEAST_REQUESTS, 6 * rate * stay_s)))
+    count = int(min(_MOST_REQUESTS, max(_LEAST_REQUESTS, 10 * rate * stay_s)))
     question = ask(
         search.model, on=candidate.device, runtime=candidate.runtime, weights=candidate.weights, tp=candidate.tp,
         options=search.options,
@@ -241,7 +251,8 @@ def _simulated(search: PlanSearch, candidate: Candidate, configuration: Configur
 
 def _missed(search: PlanSearch, figures: LevelFigures) -> str | None:
     """Which objective the simulation missed, in words; None where all hold."""
-    if figures.growing:
+    offered, answered = figures.offered_per_s or 0.0, figures.requests_per_s or 0.0
+    if figures.growing and answered < _KEPT_UP * offered:
         return "requests pile up"
     for goal in search.objectives:
         value = _value(figures, goal.metric, goal.share)
