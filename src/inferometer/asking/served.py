@@ -17,11 +17,13 @@ from inferometer.cost.ready import make_ready
 from inferometer.cost.request import completed, window_notes
 from inferometer.cost.serving.memory import ServingMemory, StepLimits, limits_on, serving_memory
 from inferometer.cost.serving.steady import Steady, Traffic, batch_seconds, saturated_tokens_per_s, steady_state
-from inferometer.cost.serving.step import EngineStep, engine_step
+from inferometer.cost.serving.step import EngineStep, Grid, engine_step, expert_seconds
 from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
-    from inferometer.asking.question import Question
+    from inferometer.asking.question import Basis, Question
+    from inferometer.core.workload import Workload
+    from inferometer.cost.ready import ReadyGraph
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
 _steps = Kept(512)
@@ -68,12 +70,7 @@ def served(question: Question) -> Served:
             remedy="Ask for --runtime vllm, sglang or trtllm.",
         )
     basis = question.basis()
-    workload = replace(question.workload, precision=basis.precision, batch=question.workload.parallel.dp)
-    workload = completed(question.graph, workload, question.options, beyond=True)
-    ready = make_ready(
-        question.graph, basis.device, effects=descriptor.effects, workload=workload, options=question.options,
-        calibration=None if basis.calibration is None else kernels_alone(basis.calibration),
-    )  # fmt: skip
+    workload, ready = _made_ready(question, basis)
     if not ready.generative:
         raise DomainError(
             f"{question.graph.name} makes no tokens, and serving engines are for models that do.",
@@ -96,6 +93,22 @@ def served(question: Question) -> Served:
         replicas=parallel.dp,
         notes=(*ready.notes, *basis.notes),
     )
+
+
+def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]:
+    workload = replace(question.workload, precision=basis.precision, batch=question.workload.parallel.dp)
+    workload = completed(question.graph, workload, question.options, beyond=True)
+    ready = make_ready(
+        question.graph, basis.device, effects=engine(question.runtime_name).effects, workload=workload,
+        options=question.options,
+        calibration=None if basis.calibration is None else kernels_alone(basis.calibration),
+    )  # fmt: skip
+    return workload, ready
+
+
+def experts_of(question: Question) -> tuple[Grid, Grid]:
+    """Seconds of a step's experts and of the messages between its devices, over its tokens."""
+    return expert_seconds(_made_ready(question, question.basis())[1])
 
 
 def _spread_of(*, measured: bool, own: bool) -> float:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from inferometer.catalog.load import CatalogRow
 
 _KEYS = (
-    "title", "engine", "since", "order", "admission", "victim", "prefix_cache", "ahead", "waits_after_preemption",
+    "title", "engine", "since", "order", "admission", "victim", "prefix_cache", "ahead", "gang", "waits_after_preemption",
     "estimate_start", "estimate_least", "estimate_steps", "slots", "step_tokens", "source",
 )  # fmt: skip
 
@@ -51,6 +51,7 @@ def _rules(row: CatalogRow) -> SchedulerRules:
         victim=_one_of(row, "victim", Victim),
         prefix_cache=row.text("prefix_cache") == "yes",
         ahead=row.text("ahead") == "yes",
+        gang=row.text("gang") == "yes",
         waits_after_preemption=row.text("waits_after_preemption") != "no",
         estimate_start=_number(row, "estimate_start"),
         estimate_least=_number(row, "estimate_least"),

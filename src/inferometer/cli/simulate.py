@@ -72,7 +72,8 @@ def _service_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--tp", default=1, metavar="N", help="Tensor parallelism: devices that share each layer."),
         option("--pp", default=1, metavar="N", help="Pipeline parallelism: devices that split the layers."),
         option("--ep", default=1, metavar="N", help="Expert parallelism: devices that split the experts."),
-        option("--dp", "--replicas", "replicas", type=_POSITIVE, default=1, metavar="N", help="Replicas."),
+        option("--dp", "ranks", type=_POSITIVE, default=1, metavar="N", help="Data-parallel ranks of a replica."),
+        option("--replicas", type=_POSITIVE, default=1, metavar="N", help="Engines behind the router."),
         option("--routing", type=click.Choice(_ROUTINGS), default="least-loaded", help="Which replica gets a request."),
         option("--autoscale", metavar="A:B:LOAD", help="From A to B replicas, with LOAD requests each."),
         option("--cold-start", default="60s", metavar="TIME", help="With --autoscale: until a replica is there."),
@@ -108,7 +109,7 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
 
     \b
     inferometer simulate llama-3.1-8b --on nvidia-h100-sxm --rate 5,10,20,40 --requests 2000 --slo "ttft_p95<=500ms"
-    inferometer simulate llama-3.3-70b --on nvidia-h200 --tp 2 --dp 4 --trace mooncake.jsonl.gz --routing prefix-aware
+    inferometer simulate llama-3.3-70b --on nvidia-h200 --tp 2 --replicas 4 --trace mooncake.jsonl.gz --routing prefix-aware
     inferometer simulate llama-3.1-8b --on nvidia-l4 --runtime vllm --requests requests.csv --out result.csv
     inferometer simulate qwen3-32b --on nvidia-h200 --rate 8 --prefill-on nvidia-h100-sxm --prefill-replicas 2
     inferometer simulate qwen3-8b --on nvidia-h100-sxm --ramp 5:60 --duration 10m --autoscale 1:8:48
@@ -146,6 +147,7 @@ def plan_from(model: str, device: str, options: dict[str, Any], *, command: str 
         question=question,
         traffic=traffic,
         replicas=options["replicas"],
+        ranks=options["ranks"],
         routing=options["routing"],
         tokens=options["tokens"],
         sequences=options["sequences"],

@@ -32,6 +32,7 @@ class SchedulerRules:
     victim: Victim
     prefix_cache: bool
     ahead: bool = False  # whether a step is planned while the one before it runs
+    gang: bool = False  # whether data-parallel ranks of a mixture of experts step together and share the experts
     waits_after_preemption: bool = True  # whether a step that preempted admits nobody
     estimate_start: float = 0.0
     estimate_least: float = 0.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.asking.served import Served, served
+from inferometer.asking.served import Served, experts_of, served
 from inferometer.catalog.schedulers import scheduler_of
 from inferometer.core.workload import Parallel
 from inferometer.cost.price.collectives import message_seconds
 from inferometer.errors import DomainError
 from inferometer.serving.simulate.replica import EngineLimits
 from inferometer.serving.simulate.service import Pool, Service
-from inferometer.serving.simulate.times import Speculation, StepTimes
+from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question
@@ -33,6 +33,9 @@ def alone(question: Question) -> Question:
 def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
     """The service, and notes on what it is based on."""
     pool, notes = _pool(plan, alone(plan.question), plan.replicas)
+    if plan.ranks > 1:
+        pool, more = _with_ranks(plan, pool, alone(plan.question))
+        notes = (*notes, *more)
     service = Service(pool=pool, routing=plan.routing, scaling=plan.scaling)
     if plan.readers is None:
         return service, notes
@@ -52,6 +55,28 @@ def _pool(plan: SimulationPlan, question: Question, replicas: int) -> tuple[Pool
         limits = replace(limits, prefix_cache=False)
     words = f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."
     return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, words)
+
+
+def _with_ranks(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, tuple[str, ...]]:
+    """Data-parallel ranks: replicas of their own, unless they share experts and step together."""
+    graph, parallel = question.graph, question.workload.parallel
+    if graph.active_parameters == graph.parameters or not pool.rules.gang or parallel.ep > 1:
+        return replace(pool, replicas=pool.replicas * plan.ranks), ()
+    ranks, limits = plan.ranks, pool.limits
+    split = replace(question, workload=replace(question.workload, parallel=replace(parallel, tp=parallel.tp * ranks)))
+    own, _ = experts_of(question)
+    shared, messages = experts_of(split)
+    rank = StepTimes(served(question).step, ranks * limits.tokens, limits.sequences)
+    times = GangTimes(rank, ranks, own, shared, messages, limits.tokens + limits.sequences)
+    spread = replace(question.workload, parallel=replace(parallel, dp=ranks, ep=ranks), batch=ranks)
+    memory = served(replace(question, workload=spread)).memory
+    blocks = plan.blocks or (limits.blocks if memory is None else memory.kv_tokens // limits.block_tokens)
+    together = replace(
+        limits, tokens=ranks * limits.tokens, sequences=ranks * limits.sequences, blocks=ranks * blocks,
+        chunk=limits.tokens,
+    )  # fmt: skip
+    words = f"The {ranks} data-parallel ranks share the experts and step together, as one with {ranks} times the limits."
+    return replace(pool, times=times, limits=together), (words,)
 
 
 def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLimits:

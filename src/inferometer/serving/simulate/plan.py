@@ -21,6 +21,7 @@ class SimulationPlan:
     question: Question
     traffic: LoadPlan
     replicas: int = 1
+    ranks: int = 1  # data-parallel ranks of each replica: more replicas, but where they share experts
     routing: Routing = "least-loaded"
     tokens: int | None = None
     sequences: int | None = None
@@ -37,7 +38,7 @@ class SimulationPlan:
 
     def __post_init__(self) -> None:
         for name, value in (
-            ("replicas", self.replicas), ("--max-num-batched-tokens", self.tokens),
+            ("--replicas", self.replicas), ("--dp", self.ranks), ("--max-num-batched-tokens", self.tokens),
             ("--max-num-seqs", self.sequences), ("--kv-blocks", self.blocks), ("--block-size", self.block_tokens),
             ("--prefill-replicas", self.reader_replicas),
         ):  # fmt: skip

@@ -40,6 +40,7 @@ class EngineLimits:
     prefix_cache: bool = True
     swap_s_per_block: float | None = None  # preemption moves blocks to the host and back; None: they are computed anew
     by_priority: bool = False
+    chunk: int | None = None  # tokens of one prompt in a step at most; None: all of the step's
 
 
 class Replica:
@@ -69,6 +70,7 @@ class Replica:
         # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
         self._seen_s, self._is_late = inf, False
         self._reserves = rules.admission in {"whole", "slot"}
+        self._chunk = limits.chunk or limits.tokens
         self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
         self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
         self._ratio = rules.estimate_start
@@ -339,7 +341,7 @@ class Replica:
         for request in list(self.reading):
             if budget <= 0:
                 return chunks
-            size = min(budget, request.target - request.done)
+            size = min(budget, request.target - request.done, self._chunk)
             if request in self.running and self._has_room(request, size):
                 chunks.append((request, size))
                 budget -= size
@@ -383,7 +385,7 @@ class Replica:
         hit = pool.found(request.pieces) if finds else 0
         shared = pool.blocks_of(request.pieces) if finds else 0
         done = min((hit + (held if hit == shared else 0)) * block, request.target - 1)
-        size = min(budget, request.target - done)
+        size = min(budget, request.target - done, self._chunk)
         need = max(-(-self._asked(request, done + size) // block) - shared, 0) + (
             pool.needed(request.pieces) if finds else 0
         )

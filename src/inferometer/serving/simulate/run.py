@@ -268,7 +268,7 @@ def _profile(
     question, traffic = plan.question, plan.traffic
     headline = headline_of(figures)
     parallel = question.workload.parallel
-    per_replica = parallel.tp * parallel.pp
+    per_replica = parallel.tp * parallel.pp * plan.ranks
     devices = per_replica * (plan.scaling.most if plan.scaling else plan.replicas)
     if plan.readers is not None:
         readers = plan.readers.workload.parallel

@@ -15,7 +15,7 @@ from inferometer.core.frozen import frozen
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.cost.serving.step import EngineStep
+    from inferometer.cost.serving.step import EngineStep, Grid
 
 _EVERY = 64  # tokens of context between two entries of a row
 _ENTRIES = 513  # beyond the last one the grids themselves are asked
@@ -55,7 +55,7 @@ class StepTimes:
         self._rows: dict[int, list[float]] = {}
         self._beside: dict[int, list[float]] = {}
         costs = step.costs
-        self._kernels, self._kernels_prompt = costs.kernels.value, costs.kernels_prompt.value
+        self.kernels, self.kernels_prompt = costs.kernels.value, costs.kernels_prompt.value
         self._step_s, self._sequence_s = costs.step_s.value, costs.sequence_s.value
 
     def decode(self, sequences: int, context: float) -> float:
@@ -78,14 +78,14 @@ class StepTimes:
         if sequences:
             kernels += self._attention(sequences, context)
         drafting = self._drafting(sequences, context) if sequences and self._speculation is not None else 0.0
-        return self._kernels_prompt * kernels + self._step_s + (sequences + count) * self._sequence_s + drafting
+        return self.kernels_prompt * kernels + self._step_s + (sequences + count) * self._sequence_s + drafting
 
     def _row(self, sequences: int) -> list[float]:
         """Whole steps of decoding, and their attention alone, over the contexts of a row."""
         contexts = np.maximum(1.0, np.arange(_ENTRIES) * float(_EVERY))
         attention = self._step.decode(float(sequences), contexts)
         products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
-        row = self._kernels * (products + attention) + self._step_s + sequences * self._sequence_s
+        row = self.kernels * (products + attention) + self._step_s + sequences * self._sequence_s
         if self._speculation is not None:
             row = row + self._drafting(sequences, contexts)
         self._rows[sequences] = row.tolist()
@@ -105,7 +105,7 @@ class StepTimes:
     def _whole(self, sequences: int, context: float) -> float:
         products = self._dense[sequences * self._per] + self._logits[sequences * self._per]
         kernels = products + self._step.decode.at(float(sequences), context)
-        seconds = self._kernels * kernels + self._step_s + sequences * self._sequence_s
+        seconds = self.kernels * kernels + self._step_s + sequences * self._sequence_s
         return seconds + (float(self._drafting(sequences, context)) if self._speculation is not None else 0.0)
 
     def _drafting(self, sequences: int, context: object) -> float:
@@ -113,3 +113,37 @@ class StepTimes:
         if speculation is None or speculation.draft is None:
             return 0.0
         return speculation.length * speculation.draft.decode_seconds(sequences, context)  # type: ignore[no-any-return] # one number or an array
+
+
+class GangTimes:
+    """Ranks that step together, as vLLM's data-parallel ranks of a mixture of experts: each attends to its own sequences
+    and all of them share the experts of every layer, whose weights are split over the ranks.
+
+    `own` are a rank's times with all experts by itself; instead of those, each rank computes its part of the experts for
+    the tokens of all ranks (`shared`, after they were gathered: `messages`). The rank with the most tokens sets the time.
+    """
+
+    def __init__(self, own: StepTimes, ranks: int, alone: Grid, shared: Grid, messages: Grid, most: int) -> None:  # noqa: PLR0913, PLR0917 - its parts
+        self._own, self._ranks = own, ranks
+        sizes = np.arange(1, ranks * most + 2)
+        self._alone = np.append(0.0, alone(sizes)).tolist()
+        # Two exchanges a layer of tensor parallelism; here one: gathering tokens and scattering sums is one all-reduce.
+        self._together = np.append(0.0, shared(sizes) + messages(sizes) / 2).tolist()
+
+    def decode(self, sequences: int, context: float) -> float:
+        own = -(-sequences // self._ranks)
+        return self._own.decode(own, context) + self._own.kernels * (self._together[sequences] - self._alone[own])
+
+    def mixed(self, chunks: Sequence[tuple[int, int]], sequences: int, context: float) -> float:
+        loads: list[list[tuple[int, int]]] = [[] for _ in range(self._ranks)]
+        for chunk in sorted(chunks, reverse=True):
+            min(loads, key=_tokens).append(chunk)
+        heaviest = max(loads, key=_tokens)
+        own = -(-sequences // self._ranks)
+        tokens, whole = _tokens(heaviest) + own, _tokens(chunks) + sequences
+        seconds = self._own.mixed(heaviest, own, context)
+        return seconds + self._own.kernels_prompt * (self._together[whole] - self._alone[tokens])
+
+
+def _tokens(chunks: Sequence[tuple[int, int]]) -> int:
+    return sum(size for size, _ in chunks)
