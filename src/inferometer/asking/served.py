@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from inferometer.asking.engine_tables.calibrating import kernels_alone
 from inferometer.catalog.engines import costs_of, engine
-from inferometer.core.engine import ServingRules
+from inferometer.core.device import Sourced
+from inferometer.core.engine import ServingRules, StepCosts
 from inferometer.core.frozen import frozen
 from inferometer.core.kept import Kept
 from inferometer.cost.memory.fit import capacity_of
@@ -27,6 +28,17 @@ if TYPE_CHECKING:
 
 _UNMEASURED = 0.35  # standard deviation of the logarithm of a step's time by priors alone
 _steps = Kept(512)
+
+
+def _none(value: float) -> Sourced:
+    return Sourced(value=value, origin="prior", source="nothing is known beside the kernels", date="2026")
+
+
+_NO_COSTS = StepCosts(
+    since="0", devices=(), step_s=_none(0.0), sequence_s=_none(0.0), prompt_s=_none(0.0), kernels=_none(1.0),
+    kernels_prompt=_none(1.0), together=_none(0.0), ttft_spread=_none(_UNMEASURED), tpot_spread=_none(_UNMEASURED),
+    batch_spread=_none(_UNMEASURED),
+)  # fmt: skip
 
 
 @frozen
@@ -93,6 +105,20 @@ def served(question: Question) -> Served:
         replicas=parallel.dp,
         notes=(*ready.notes, *basis.notes),
     )
+
+
+def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
+    """The step of an engine that has no serving rules of its own, as llama.cpp: its kernels, and no costs beside them."""
+    basis = question.basis()
+    workload = completed(question.graph, replace(question.workload, precision=basis.precision), question.options, beyond=True)
+    ready = make_ready(
+        question.graph, basis.device, effects=engine(question.runtime_name).effects, workload=workload,
+        options=question.options, calibration=basis.calibration,
+    )  # fmt: skip
+    if not ready.generative:
+        raise DomainError(f"{question.graph.name} makes no tokens: there is nothing to simulate.")
+    spread = _spread_of(measured=basis.calibration is not None, own=basis.calibration is not None)
+    return engine_step(ready, _NO_COSTS, spread), (*ready.notes, *basis.notes)
 
 
 def _made_ready(question: Question, basis: Basis) -> tuple[Workload, ReadyGraph]:

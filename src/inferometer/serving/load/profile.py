@@ -23,7 +23,7 @@ from inferometer.serving.load.apis import Endpoint
 from inferometer.serving.load.prompts import PromptMaker
 from inferometer.serving.load.server import ServerFacts
 from inferometer.traffic.figures import figures_of, median_of, times_of
-from inferometer.traffic.knee import knee_of
+from inferometer.traffic.knee import headline_of
 from inferometer.version import __version__
 
 if TYPE_CHECKING:
@@ -82,14 +82,6 @@ def profile_of(plan: LoadPlan, facts: Facts, levels: tuple[Level, ...], *, notes
 def _model_name(served: str) -> str:
     """Of a model that a server names by its file, as llama.cpp does, the file's name."""
     return PurePath(served).stem if served.endswith(".gguf") else served
-
-
-def headline_of(figures: list[LevelFigures]) -> int:
-    """The highest load within the objectives; without any, the knee; of one or two levels, the last that answered."""
-    found = knee_of(figures)
-    answered = [index for index, each in enumerate(figures) if each.completed]
-    last = answered[-1] if answered else 0
-    return found.within if found.within is not None else found.knee if found.knee is not None else last
 
 
 def workload_of(plan: LoadPlan, figures: LevelFigures) -> Workload:

@@ -55,8 +55,8 @@ class EdgePlan:
     why: str
 
     def score(self, goal: Goal) -> tuple[bool, float]:
-        by = {"cheapest": self.usd, "greenest": self.watts, "smallest": None}[goal]
-        return (not self.meets, float(self.count) if by is None else by * (self.count if goal == "cheapest" else 1))
+        by = {"cheapest": self.usd, "greenest": self.watts, "smallest": 1.0}[goal]
+        return (not self.meets, float("inf") if by is None else by * self.count)
 
 
 @frozen
@@ -85,7 +85,7 @@ def edge_plans(search: EdgeSearch) -> EdgeAnswer:
 
 
 def _small() -> tuple[str, ...]:
-    return tuple(name for name, device in all_devices().items() if device.kind in {"edge", "board"} and device.price_usd)
+    return tuple(name for name, device in all_devices().items() if device.kind in {"embedded", "board"} and device.price_usd)
 
 
 def _one(search: EdgeSearch, name: str, runtime: str | None, weights: str | None) -> EdgePlan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from inferometer.asking.served import Served, experts_of, served
+from inferometer.asking.served import Served, experts_of, plain_step, served
 from inferometer.catalog.schedulers import scheduler_of
 from inferometer.core.workload import Parallel
 from inferometer.cost.price.collectives import message_seconds
@@ -16,6 +16,7 @@ from inferometer.serving.simulate.times import GangTimes, Speculation, StepTimes
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question
+    from inferometer.core.scheduler import SchedulerRules
     from inferometer.serving.simulate.plan import SimulationPlan
 
 _ENDLESS = 1 << 40  # blocks where the memory is not known
@@ -46,8 +47,10 @@ def service_of(plan: SimulationPlan) -> tuple[Service, tuple[str, ...]]:
 
 
 def _pool(plan: SimulationPlan, question: Question, replicas: int) -> tuple[Pool, tuple[str, ...]]:
-    what = served(question)
     rules = scheduler_of(question.runtime_name, question.options.engine_version)
+    if rules.slots is not None:
+        return _slots(plan, question, rules, replicas)
+    what = served(question)
     limits = _limits(plan, what, question)
     speculation = _speculation(plan, what)
     times = StepTimes(what.step, limits.tokens, limits.sequences, speculation)
@@ -55,6 +58,24 @@ def _pool(plan: SimulationPlan, question: Question, replicas: int) -> tuple[Pool
         limits = replace(limits, prefix_cache=False)
     words = f"Steps are made as by {rules.title} ({rules.engine} {rules.since} and newer): {rules.url}."
     return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*what.notes, words)
+
+
+def _slots(
+    plan: SimulationPlan, question: Question, rules: SchedulerRules, replicas: int
+) -> tuple[Pool, tuple[str, ...]]:
+    """An engine with a fixed number of slots, each with its own part of the cache."""
+    step, notes = plain_step(question)
+    limits = EngineLimits(
+        tokens=plan.tokens or rules.step_tokens or 2048,
+        sequences=plan.sequences or rules.slots or 1,
+        blocks=plan.blocks or _ENDLESS,
+        block_tokens=plan.block_tokens or 1,
+        prefix_cache=False,
+        by_priority=bool(plan.priorities),
+    )
+    words = f"Steps are made as by {rules.title}, {limits.sequences} slots: {rules.url}."
+    times = StepTimes(step, limits.tokens, limits.sequences)
+    return Pool(times=times, rules=rules, limits=limits, replicas=replicas), (*notes, words)
 
 
 def _with_ranks(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[Pool, tuple[str, ...]]:

@@ -12,13 +12,14 @@ from inferometer.core.profile import DeviceFacts, ModelFacts, Profile, Provenanc
 from inferometer.core.served import Level, LevelFigures, ServerReadings, Spread, Window
 from inferometer.core.served import Served as ServedLevels
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
-from inferometer.serving.load.profile import headline_of, phases_of, summary_of, workload_of
+from inferometer.serving.load.profile import phases_of, summary_of, workload_of
 from inferometer.serving.load.saturate import next_step
 from inferometer.serving.simulate.building import service_of
 from inferometer.serving.simulate.service import Cluster, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
 from inferometer.serving.simulate.source import Source, class_of
 from inferometer.traffic.figures import figures_of
+from inferometer.traffic.knee import headline_of
 from inferometer.traffic.requests import Requests
 from inferometer.traffic.spreads import merged, spread_of
 from inferometer.traffic.windows import closed_window, open_window
