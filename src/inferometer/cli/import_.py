@@ -87,6 +87,11 @@ def _print_imported(profiles: "Sequence[Profile]", form: str) -> None:
 
 
 def _print_one(profile: "Profile", form: str) -> None:
+    if profile.served is not None and len(profile.served.levels) > 1:
+        from inferometer.cli.load import print_load
+
+        print_load(profile, form)
+        return
     print_card(_card(profile), form)
     print_text("")
     print_table(ReportTable(columns=_PHASES, rows=tuple(_phase_row(phase) for phase in profile.phases)), form)

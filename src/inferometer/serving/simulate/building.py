@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from inferometer.core.scheduler import SchedulerRules
     from inferometer.serving.simulate.plan import SimulationPlan
 
-_ENDLESS = 1 << 40  # blocks where the memory is not known
+ENDLESS = 1 << 40  # blocks where the memory is not known
 
 
 def alone(question: Question) -> Question:
@@ -68,7 +68,7 @@ def _slots(
     limits = EngineLimits(
         tokens=plan.tokens or rules.step_tokens or 2048,
         sequences=plan.sequences or rules.slots or 1,
-        blocks=plan.blocks or _ENDLESS,
+        blocks=plan.blocks or ENDLESS,
         block_tokens=plan.block_tokens or 1,
         prefix_cache=False,
         by_priority=bool(plan.priorities),
@@ -116,7 +116,7 @@ def _limits(plan: SimulationPlan, what: Served, question: Question) -> EngineLim
     return EngineLimits(
         tokens=plan.tokens or what.limits.tokens,
         sequences=plan.sequences or what.limits.sequences,
-        blocks=blocks or _ENDLESS,
+        blocks=blocks or ENDLESS,
         block_tokens=block_tokens,
         kept=1.0 if plan.speculation is None else kept_tokens(*plan.speculation),
         per_sequence=1 + drafted,

@@ -12,18 +12,23 @@ from heapq import heappop, heappush
 from math import ceil, inf
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from inferometer.core.frozen import frozen
 from inferometer.serving.simulate.cache import BlockPool
+from inferometer.traffic.spreads import merged, weighted_spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inferometer.core.scheduler import SchedulerRules
+    from inferometer.core.served import Spread
     from inferometer.serving.simulate.request import Request
     from inferometer.serving.simulate.times import Times
 
 _MOST_STEPS = 4096  # of a run
 _WATCHED = 32  # steps of a run while an estimate that falls from step to step keeps a request waiting
+_GAPS = 65_536  # of which are kept before they are folded
 _CLIP = 4096  # tokens of an answer that an estimate counts at most, as SGLang does
 
 
@@ -59,6 +64,7 @@ class Replica:
         self.busy_s = self.sequence_s = self.block_s = 0.0
         self.most_blocks = self.most_running = self.most_waiting = 0
         self.gaps: list[tuple[float, int]] = []  # seconds between tokens, and of how many tokens
+        self.folded: Spread | None = None
         self.pause = False  # whether `advance` comes back after every end
         self.from_s, self.until_s = 0.0, inf  # when it can be given requests
         self._ends: list[tuple[int, int, Request]] = []
@@ -70,7 +76,7 @@ class Replica:
         # Where steps are planned one ahead, a plan knows what came, and who ended, before the last step began.
         self._seen_s, self._is_late = inf, False
         self._reserves = rules.admission in {"whole", "slot"}
-        self._chunk = limits.chunk or limits.tokens
+        self._chunk, self._kept = limits.chunk or limits.tokens, limits.kept
         self._taken: int | None = None  # blocks that the step being planned has taken for those that decode
         self._extra_s = self._delay_s = 0.0  # of moving blocks, for the next step; of prompts read while others waited
         self._ratio = rules.estimate_start
@@ -109,56 +115,55 @@ class Replica:
 
     def advance(self, until: float = inf) -> None:
         """Take every step that begins before `until`. With `pause`, come back when a request has ended."""
-        while self.now < until and (self.running or self.waiting):
-            ended = self._run(until) if self._is_decoding_only() else self._step(until)
+        running, waiting, reading, most = self.running, self.waiting, self.reading, self.limits.sequences
+        while self.now < until and (running or waiting):
+            is_plain = self._decoding and not reading and (not waiting or self._is_blocked or len(running) >= most)
+            ended = self._run(until) if is_plain else self._step(until)
             if ended and self.pause:
                 return
-
-    def _is_decoding_only(self) -> bool:
-        if self.reading or not self._decoding:
-            return False
-        return not self.waiting or self._is_blocked or len(self.running) >= self.limits.sequences
 
     # steps that only decode
 
     def _run(self, until: float, most: int = _MOST_STEPS) -> bool:
         """As many steps of decoding as there are before something else happens."""
-        steps = self._next_end() - self._tick
-        if self._fall and self.waiting:
-            steps = min(steps, _WATCHED)
-        steps = min(steps, most)
-        count, kept = self._decoding, self.limits.kept
-        context = self._base / count + kept * self._tick
-        if until is not inf and steps > 1:
-            for _ in range(2):  # steps grow longer on the way: look again from the middle
-                seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
-                steps = min(steps, max(1, ceil((until - self.now) / seconds)))
-        need = 0 if self._reserves else self._need(steps)
-        if need > self.pool.free:
-            steps, need = self._held_steps(steps)
-            if not steps:
-                self._preempt()
-                return False
-        if need:
-            self.pool.take(need)
-        seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
-        self._pass(steps, seconds)
-        return self._finish()
-
-    def _next_end(self) -> int:
-        ends = self._ends
+        ends, tick, count, kept = self._ends, self._tick, self._decoding, self._kept
         while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
             heappop(ends)
-        return ends[0][0]
+        steps = ends[0][0] - tick
+        if steps > most:
+            steps = most
+        if self._fall and self.waiting and steps > _WATCHED:
+            steps = _WATCHED
+        context = self._base / count + kept * tick
+        seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
+        if steps * seconds > until - self.now:
+            steps, seconds = self._steps_until(until - self.now, steps, seconds, context)
+        need = 0 if self._reserves else self._need(steps)
+        if need:
+            if need > self.pool.free:
+                steps, need = self._held_steps(steps)
+                if not steps:
+                    self._preempt()
+                    return False
+                seconds = self.times.decode(count, context + kept * (steps - 1) / 2)
+            self.pool.take(need)
+        self._pass(steps, seconds)
+        return self._finish() if ends[0][0] <= self._tick else False
+
+    def _steps_until(self, left_s: float, steps: int, seconds: float, context: float) -> tuple[int, float]:
+        """The steps that begin within a time. They grow longer on the way, so look again from the middle of them."""
+        for _ in range(2):
+            steps = min(steps, max(1, ceil(left_s / seconds)))
+            seconds = self.times.decode(self._decoding, context + self._kept * (steps - 1) / 2)
+        return steps, seconds
 
     def _need(self, steps: int) -> int:
         """Blocks that the sequences take in so many steps."""
         period, turns, tick = self._period, self._turns, self._tick
         whole, rest = divmod(steps, period)
-        need = whole * self._decoding
-        for step in range(rest):
-            need += turns[-(tick + step) % period]
-        return need
+        first = -(tick + rest - 1) % period  # the turns of the rest stand side by side, but for where they wrap round
+        some = sum(turns[first : first + rest])
+        return whole * self._decoding + some + (sum(turns[: first + rest - period]) if first + rest > period else 0)
 
     def _held_steps(self, steps: int) -> tuple[int, int]:
         """How many steps the free blocks last, and how many they take."""
@@ -172,19 +177,20 @@ class Replica:
 
     def _pass(self, steps: int, seconds: float) -> None:
         """Time passes: so many steps, each so long."""
-        whole = steps * seconds
+        whole, pool, running = steps * seconds, self.pool, len(self.running)
         self._seen_s = self.now + whole - seconds
         self.now += whole
         self.steps += steps
         self._tick += steps
         self.busy_s += whole
-        count, used = self._decoding, self.pool.blocks - self.pool.free
-        self.sequence_s += len(self.running) * whole
+        used = pool.blocks - pool.free
+        self.sequence_s += running * whole
         self.block_s += used * whole
         if used > self.most_blocks:
             self.most_blocks = used
-        if len(self.running) > self.most_running:
-            self.most_running = len(self.running)
+        if running > self.most_running:
+            self.most_running = running
+        count = self._decoding
         if count:
             if self._delay_s:
                 self.gaps.append((seconds + self._delay_s, count))
@@ -192,6 +198,15 @@ class Replica:
             self.gaps.append((seconds, count * steps))
             if self._fall:
                 self._ratio = max(self.rules.estimate_least, self._ratio - steps * self._fall)
+            if len(self.gaps) > _GAPS:
+                self.fold_gaps()
+
+    def fold_gaps(self) -> None:
+        """Waits between tokens as a spread, so that they take the same memory however many there are."""
+        seconds, counts = (np.array(column) for column in zip(*self.gaps, strict=True))
+        self.gaps.clear()
+        part = weighted_spread(seconds, counts)
+        self.folded = merged(spread for spread in (self.folded, part) if spread is not None)
 
     def _finish(self) -> bool:
         """End the requests whose last token this tick has made."""

@@ -14,14 +14,14 @@ from inferometer.core.served import Served as ServedLevels
 from inferometer.serving.load.plan import LoadPlan, LoadStep, demand_of
 from inferometer.serving.load.profile import phases_of, summary_of, workload_of
 from inferometer.serving.load.saturate import next_step
-from inferometer.serving.simulate.building import service_of
+from inferometer.serving.simulate.building import ENDLESS, service_of
 from inferometer.serving.simulate.service import Cluster, Service
 from inferometer.serving.simulate.sinks import Columns, Streamed
 from inferometer.serving.simulate.source import Source, class_of
 from inferometer.traffic.figures import figures_of
 from inferometer.traffic.knee import headline_of
 from inferometer.traffic.requests import Requests
-from inferometer.traffic.spreads import merged, spread_of
+from inferometer.traffic.spreads import merged
 from inferometer.traffic.windows import closed_window, open_window
 from inferometer.version import __version__
 
@@ -202,26 +202,10 @@ def _bare_level(step: LoadStep, clusters: Sequence[Cluster]) -> Level:
 
 def _gaps(replicas: Sequence[Replica]) -> Spread | None:
     """Waits between tokens, by the steps that made them. A run of equal steps counts with the one in its middle."""
-    parts = []
     for replica in replicas:
         if replica.gaps:
-            seconds, counts = (np.array(column) for column in zip(*replica.gaps, strict=True))
-            parts.append(_weighted(seconds, counts.astype(int)))
-    return merged(parts)
-
-
-def _weighted(seconds: np.ndarray, counts: np.ndarray) -> Spread:
-    """The spread of times that came so many times each."""
-    known = counts > 0
-    seconds, counts = seconds[known], counts[known]
-    once = spread_of(seconds)
-    assert once is not None  # noqa: S101 - of at least one time
-    places = np.floor(np.log(seconds) / np.log(once.ratio)).astype(int)
-    bins = np.array(once.bins)
-    totals = np.bincount(np.searchsorted(bins, places), weights=counts, minlength=len(bins)).astype(int)
-    return replace(
-        once, count=int(counts.sum()), total_s=float((seconds * counts).sum()), counts=tuple(totals.tolist())
-    )
+            replica.fold_gaps()
+    return merged([replica.folded for replica in replicas if replica.folded is not None])
 
 
 def _readings(clusters: Sequence[Cluster], end_s: float) -> ServerReadings:
@@ -240,14 +224,13 @@ def _readings(clusters: Sequence[Cluster], end_s: float) -> ServerReadings:
         counters |= {"cached_tokens": float(hit), "cache_hit_share": hit / (hit + read)}
     whole = max(end_s, 1e-9)
     blocks = sum(replica.limits.blocks for replica in replicas)
-    gauges = {
+    gauges: dict[str, tuple[float, float]] = {
         "running": (sum(r.sequence_s for r in replicas) / whole, float(sum(r.most_running for r in replicas))),
-        "waiting_at_most": (float(max(r.most_waiting for r in replicas)),) * 2,
-        "kv_share": (
-            sum(r.block_s for r in replicas) / whole / blocks,
-            max(r.most_blocks / r.limits.blocks for r in replicas),
-        ),
     }
+    counters["waiting_at_most"] = float(max(replica.most_waiting for replica in replicas))
+    if blocks < ENDLESS:
+        mean = sum(replica.block_s for replica in replicas) / whole / blocks
+        gauges["kv_share"] = (mean, max(replica.most_blocks / replica.limits.blocks for replica in replicas))
     return ServerReadings(counters=counters, gauges=gauges)
 
 
