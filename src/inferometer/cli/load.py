@@ -124,7 +124,7 @@ def command(url: str, out: Path | None, form: str, **options: Unpack[CommandOpti
     inferometer load http://localhost:8000 --rate 4 --duration 60s --slo "ttft_p95<=500ms"
     inferometer load http://localhost:8000 --concurrency 1,2,4,8,16 --requests 200
     inferometer load http://localhost:8000 --rate 1 --saturate --prompt lognormal:1024,800
-    inferometer load http://localhost:8000 --trace mooncake.jsonl --speed 2 --duration 5m
+    inferometer load http://localhost:8000 --trace mooncake.jsonl --speed 2 --duration 5min
     inferometer load http://host/infer --api template --template body.json --concurrency 4
 
     URL is an OpenAI-compatible server (vLLM, SGLang, llama.cpp, TensorRT-LLM and others), or any endpoint with --api

@@ -112,7 +112,7 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
     inferometer simulate llama-3.3-70b --on nvidia-h200 --tp 2 --replicas 4 --trace mooncake.jsonl.gz --routing prefix-aware
     inferometer simulate llama-3.1-8b --on nvidia-l4 --runtime vllm --requests requests.csv --out result.csv
     inferometer simulate qwen3-32b --on nvidia-h200 --rate 8 --prefill-on nvidia-h100-sxm --prefill-replicas 2
-    inferometer simulate qwen3-8b --on nvidia-h100-sxm --ramp 5:60 --duration 10m --autoscale 1:8:48
+    inferometer simulate qwen3-8b --on nvidia-h100-sxm --ramp 5:60 --duration 10min --autoscale 1:8:48
 
     Arrivals, lengths, traces and figures are those of `inferometer load`, and so is the result: `compare` compares a
     simulation with a load test. Step times are those of `predict --users`. docs/serving.md has worked cases.

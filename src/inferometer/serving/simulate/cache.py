@@ -23,8 +23,8 @@ class BlockPool:
 
     def __init__(self, blocks: int, block_tokens: int) -> None:
         self.blocks, self.block_tokens, self.free = blocks, block_tokens, blocks
-        self.kept: OrderedDict[Hashable, int] = OrderedDict({0: blocks})  # the oldest first; a number: no content
-        self._nameless = 0
+        self.kept: OrderedDict[Hashable, int] = OrderedDict({("free", 0): blocks})  # the oldest first
+        self._nameless = ("free", 0)  # the last that was given back without a name
         self._used: dict[Hashable, list[int]] = {}  # pieces in use: by how many requests, and their blocks
 
     def take(self, count: int) -> None:
@@ -48,8 +48,7 @@ class BlockPool:
             if self._nameless in self.kept and next(reversed(self.kept)) == self._nameless:
                 self.kept[self._nameless] += count
                 return
-            self._nameless += 1
-            name = self._nameless
+            name = self._nameless = ("free", self._nameless[1] + 1)
         self.kept[name] = self.kept.pop(name, 0) + count
 
     def found(self, pieces: Sequence[Piece]) -> int:

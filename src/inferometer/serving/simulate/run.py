@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -113,16 +115,29 @@ def _run(  # noqa: PLR0913, PLR0917 - what runs, and who hears of it
 ) -> list[Cluster]:
     source = Source(demands, concurrency=concurrency, priorities=plan.priorities)
     if service.reading is None:
-        cluster: Cluster
 
         def on_end(request: Request) -> None:
             ended(request)
             source.ended(request)
 
         cluster = Cluster(service.pool, on_end, refused, routing=service.routing, scaling=service.scaling)
-        cluster.run(source)
+        with _without_collecting():
+            cluster.run(source)
         return [cluster]
-    return _run_apart(service, source, ended, refused)
+    with _without_collecting():
+        return _run_apart(service, source, ended, refused)
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Requests are made by the million and hold no circles: looking for some takes a tenth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _run_apart(

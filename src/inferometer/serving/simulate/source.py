@@ -113,9 +113,8 @@ def class_of(shares: tuple[float, ...], number: int) -> int:
 def _pieces(demand: Demand, index: int, number: int, tokens: int) -> tuple[Piece, ...]:
     """What a prompt has in common with others, from its first token on."""
     if demand.blocks:
-        names = demand.blocks[index]
-        sizes = [min(BLOCK_TOKENS, tokens - place * BLOCK_TOKENS) for place in range(len(names))]
-        return tuple((name, size) for name, size in zip(names, sizes, strict=True) if size > 0)
+        whole = tokens // BLOCK_TOKENS  # the last block may be a part: its name says nothing of how long a part
+        return tuple((name, BLOCK_TOKENS) for name in demand.blocks[index][:whole])
     sharing = demand.sharing
     pieces: list[Piece] = []
     if sharing.prefix_tokens:

@@ -157,7 +157,7 @@ def test_a_step_planned_ahead_takes_a_request_one_step_later():
 
 
 def test_prompts_that_begin_alike_are_read_once():
-    blocks = ((1, 2, 3), (1, 2, 4), (1, 2, 3))
+    blocks = ((0, 1, 2), (0, 1, 3), (0, 1, 2))
     given = demand([0.0, 5.0, 10.0], [5, 5, 5], [1536, 1536, 1536], blocks=blocks)
     rules = scheduler_of("vllm")
     _, cluster = run(given, servers=8, rules=rules, prefix_cache=True)
