@@ -117,8 +117,14 @@ class Replica:
         """Take every step that begins before `until`. With `pause`, come back when a request has ended."""
         running, waiting, reading, most = self.running, self.waiting, self.reading, self.limits.sequences
         while self.now < until and (running or waiting):
-            is_plain = self._decoding and not reading and (not waiting or self._is_blocked or len(running) >= most)
-            ended = self._run(until) if is_plain else self._step(until)
+            if not self._decoding or reading:
+                ended = self._step(until)
+            elif len(running) >= most or (waiting and self._is_blocked and not self.limits.by_priority):
+                ended = self._run(inf)  # whoever comes meanwhile waits behind others until one ends
+            elif waiting and not self._is_blocked:
+                ended = self._step(until)
+            else:
+                ended = self._run(until)
             if ended and self.pause:
                 return
 
@@ -153,7 +159,7 @@ class Replica:
     def _steps_until(self, left_s: float, steps: int, seconds: float, context: float) -> tuple[int, float]:
         """The steps that begin within a time. They grow longer on the way, so look again from the middle of them."""
         for _ in range(2):
-            steps = min(steps, max(1, ceil(left_s / seconds)))
+            steps = min(steps, max(1, ceil(left_s / seconds)) + self.rules.ahead)  # planned before anybody came
             seconds = self.times.decode(self._decoding, context + self._kept * (steps - 1) / 2)
         return steps, seconds
 
@@ -178,7 +184,7 @@ class Replica:
     def _pass(self, steps: int, seconds: float) -> None:
         """Time passes: so many steps, each so long."""
         whole, pool, running = steps * seconds, self.pool, len(self.running)
-        self._seen_s = self.now + whole - seconds
+        self._seen_s, self._is_late = self.now + whole - seconds, False
         self.now += whole
         self.steps += steps
         self._tick += steps
@@ -220,10 +226,12 @@ class Replica:
         return is_any
 
     def _end(self, request: Request) -> None:
+        if self.rules.ahead and (self._is_blocked or len(self.running) >= self.limits.sequences):
+            self._is_late = True  # the next step is planned already, without what becomes free now
         del self.running[request]
         self._release(request, None)
         request.last = self.now
-        self._is_blocked, self._is_late = False, self.rules.ahead
+        self._is_blocked = False
         self.on_end(request)
 
     def _start_decoding(self, request: Request) -> None:
