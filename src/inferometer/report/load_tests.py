@@ -248,7 +248,9 @@ def remarks_of(result: LoadResult) -> Iterator[str]:
         held = [level.tokens_per_chunk for level in served.levels if level.tokens_per_chunk]
         per = f"; {max(held):.3g} tokens an arrival" if held and max(held) > 1.005 else ""
         yield f"Tokens in an event: {', '.join(sorted(counting))}{per}."
-    if served.loop != "closed" and any(level.requests is not None and level.client is not None for level in served.levels):
+    if served.loop != "closed" and any(
+        level.requests is not None and level.client is not None for level in served.levels
+    ):
         yield "Latencies count from when a request was due: waiting in the client is in them (no coordinated omission)."
 
 

@@ -39,7 +39,7 @@ _EDGE = (
     Column(key="streams", heading="streams each", exact=True),
     Column(key="busy", heading="busy", share=True),
     Column(key="watts", heading="power", unit="W"),
-    Column(key="battery_s", heading="battery", unit="s"),
+    Column(key="battery_h", heading="battery h", unit="1"),
     Column(key="usd", heading="USD each", unit="1"),
     Column(key="why", heading="why"),
 )
@@ -50,7 +50,10 @@ def plan_table(document: Mapping[str, Any]) -> ReportTable:
 
 
 def edge_table(document: Mapping[str, Any]) -> ReportTable:
-    return _table(_EDGE, document)
+    def shown(plan: Mapping[str, Any]) -> dict[str, Any]:
+        return {**plan, "battery_h": None if plan["battery_s"] is None else plan["battery_s"] / 3600}
+
+    return _table(_EDGE, {"plans": [shown(plan) for plan in document["plans"]]})
 
 
 def _table(columns: tuple[Column, ...], document: Mapping[str, Any]) -> ReportTable:
@@ -85,5 +88,9 @@ def _facts(plan: Mapping[str, Any]) -> Iterator[Fact]:
     for label, mean, high in (("TTFT p95", "ttft_s", "ttft_p95_s"), ("TPOT p95", "tpot_s", "tpot_p95_s")):
         if plan[high] is not None:
             average = format_quantity(plan[mean], "s", digits=3)
-            yield label, format_quantity(plan[high], "s", digits=3), f"{average} on average, {plan['requests']:,} requests"
+            yield (
+                label,
+                format_quantity(plan[high], "s", digits=3),
+                f"{average} on average, {plan['requests']:,} requests",
+            )
     yield "cache", f"{plan['kv_share']:.0%}", "of the blocks at most"

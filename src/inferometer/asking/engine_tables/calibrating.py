@@ -147,7 +147,9 @@ def _calibration(system: str, engine: str, version: str | None, folder: Path) ->
     with suppress(PackageNotFoundError):
         release = package_version(PACKAGE)
     rates = peak_rates(measured)
-    shares_of = crc32(repr((sorted(rates.peaks.items()), rates.memory, rates.link)).encode())  # other peaks, other shares
+    shares_of = crc32(
+        repr((sorted(rates.peaks.items()), rates.memory, rates.link)).encode()
+    )  # other peaks, other shares
     name = f"{system}-{engine}-{version or 'newest'}-{release}-{_FORM}-{shares_of:08x}.npz"
     file = cache_folder() / "engine-tables" / name
     tables = _kept(file)

@@ -55,7 +55,9 @@ class LoadCurve:
     def at(self, rate_per_s: float) -> tuple[float, float, float]:
         """TTFT, TPOT and sequences under way at a load."""
         rates = np.maximum.accumulate(self.rate_per_s)
-        return tuple(float(np.interp(rate_per_s, rates, values)) for values in (self.ttft_s, self.tpot_s, self.sequences))  # type: ignore[return-value] # three of them
+        return tuple(
+            float(np.interp(rate_per_s, rates, values)) for values in (self.ttft_s, self.tpot_s, self.sequences)
+        )  # type: ignore[return-value] # three of them
 
 
 def load_curve(what: Served, traffic: Traffic, most: int) -> LoadCurve:

@@ -85,7 +85,9 @@ def edge_plans(search: EdgeSearch) -> EdgeAnswer:
 
 
 def _small() -> tuple[str, ...]:
-    return tuple(name for name, device in all_devices().items() if device.kind in {"embedded", "board"} and device.price_usd)
+    return tuple(
+        name for name, device in all_devices().items() if device.kind in {"embedded", "board"} and device.price_usd
+    )
 
 
 def _one(search: EdgeSearch, name: str, runtime: str | None, weights: str | None) -> EdgePlan:
@@ -95,7 +97,9 @@ def _one(search: EdgeSearch, name: str, runtime: str | None, weights: str | None
     profile = question.answer()
     latency = profile.summary.latency_s
     if latency is None:
-        raise DomainError(f"{question.graph.name} makes tokens, and frames are for models of images.", remedy="Use --rate.")
+        raise DomainError(
+            f"{question.graph.name} makes tokens, and frames are for models of images.", remedy="Use --rate."
+        )
     rate = 1 / latency
     streams = floor(rate / search.frames_per_s)
     count = ceil(search.streams / streams) if streams else 0

@@ -40,6 +40,7 @@ _SIMULATED_REPLICAS = 2
 _LEAST_REQUESTS, _MOST_REQUESTS = 600, 4000
 _KEPT_UP = 0.97  # of the offered rate
 _MOST_SIMULATIONS = 24
+_SAME = 5e-4
 _GROWTH = 0.08  # more replicas after a simulation that missed an objective
 _IDLE = "A device that waits draws its idle power, one that works a share of its limit (docs/predicting.md)."
 
@@ -301,7 +302,9 @@ def _plan(
         tpot_s=figures.tpot_s.mean if figures.tpot_s is not None else None,
         kv_share=gauges.get("kv_share", (0.0, 0.0))[1],
         requests=figures.requests,
-        notes=(f"busy {busy:.0%} of the time in the simulation of {min(candidate.replicas, _SIMULATED_REPLICAS)} replicas",),
+        notes=(
+            f"busy {busy:.0%} of the time in the simulation of {min(candidate.replicas, _SIMULATED_REPLICAS)} replicas",
+        ),
     )
 
 
@@ -319,7 +322,8 @@ def _explained(search: PlanSearch, plans: list[ServingPlan]) -> Iterator[Serving
             more = mine / best - 1
             devices = f"{each.count} devices instead of {plans[0].count}"
             gain = _better_at(each, plans[0])
-            yield replace(each, why=f"{words} {more:.1%} more: {devices}{gain}" if more > 5e-4 else f"as good; {devices}{gain}")
+            lost = f"{words} {more:.1%} more: {devices}" if more > _SAME else f"{words} the same and came second"
+            yield replace(each, why=f"{lost}{gain}")
 
 
 def _better_at(each: ServingPlan, best: ServingPlan) -> str:

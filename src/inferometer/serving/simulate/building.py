@@ -96,7 +96,9 @@ def _with_ranks(plan: SimulationPlan, pool: Pool, question: Question) -> tuple[P
         limits, tokens=ranks * limits.tokens, sequences=ranks * limits.sequences, blocks=ranks * blocks,
         chunk=limits.tokens,
     )  # fmt: skip
-    words = f"The {ranks} data-parallel ranks share the experts and step together, as one with {ranks} times the limits."
+    words = (
+        f"The {ranks} data-parallel ranks share the experts and step together, as one with {ranks} times the limits."
+    )
     return replace(pool, times=times, limits=together), (words,)
 
 

@@ -111,4 +111,8 @@ class BlockPool:
     @property
     def is_whole(self) -> bool:
         """Whether the books balance: every free block is listed once and nothing is negative."""
-        return self.free == sum(self.kept.values()) and 0 <= self.free <= self.blocks and min(self.kept.values(), default=1) > 0
+        return (
+            self.free == sum(self.kept.values())
+            and 0 <= self.free <= self.blocks
+            and min(self.kept.values(), default=1) > 0
+        )

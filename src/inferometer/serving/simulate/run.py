@@ -167,7 +167,9 @@ def _run_apart(
 class _Shortened:
     """Requests that end with their first token: what a pool of readers makes of them."""
 
-    follows = False
+    @property
+    def follows(self) -> bool:
+        return False
 
     def __init__(self, source: Source, wanted: dict[int, int]) -> None:
         self._source, self._wanted = source, wanted
@@ -186,7 +188,9 @@ class _Shortened:
 class _Handed:
     """Requests whose prompts are read, in the order in which their cache arrives."""
 
-    follows = False
+    @property
+    def follows(self) -> bool:
+        return False
 
     def __init__(self, read: list[Request]) -> None:
         self._read = sorted(read, key=lambda request: -request.sent)

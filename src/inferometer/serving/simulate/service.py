@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import ceil, inf
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.serving.simulate.request import Request
-    from inferometer.serving.simulate.source import Source
     from inferometer.serving.simulate.times import Times
 
 Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
@@ -67,6 +66,16 @@ class Service:
     handover_s: float = 0.0
 
 
+class Coming(Protocol):
+    """Where requests come from: when the next one does, and the request itself."""
+
+    @property
+    def follows(self) -> bool: ...
+    @property
+    def next_s(self) -> float: ...
+    def take(self) -> Request: ...
+
+
 class Cluster:
     """The replicas of a pool while they work. `on_end` gets every request that ends, `on_refused` what never fits."""
 
@@ -95,7 +104,7 @@ class Cluster:
         self.under_way -= 1
         self._on_end(request)
 
-    def run(self, source: Source) -> None:
+    def run(self, source: Coming) -> None:
         """Until nothing comes any more and everything has ended."""
         if len(self.replicas) == 1 and self._scaling is None and not source.follows:
             self._run_alone(source)
@@ -104,7 +113,7 @@ class Cluster:
         else:
             self._run_timed(source)
 
-    def _run_alone(self, source: Source) -> None:
+    def _run_alone(self, source: Coming) -> None:
         replica, most = self.replicas[0], self._most_tokens
         while (due := source.next_s) != inf:
             if replica.now < due:
@@ -117,7 +126,7 @@ class Cluster:
                 replica.submit(request)
         replica.advance()
 
-    def _run_timed(self, source: Source) -> None:
+    def _run_timed(self, source: Coming) -> None:
         """Arrivals by the clock: every replica works until the next one, and then it is known where it goes."""
         while (due := source.next_s) != inf:
             for replica in self.replicas:
@@ -129,7 +138,7 @@ class Cluster:
         for replica in self.replicas:
             replica.advance()
 
-    def _run_following(self, source: Source) -> None:
+    def _run_following(self, source: Coming) -> None:
         """Requests that come because others end: the replica that is furthest behind works, until one of its ends."""
         for replica in self.replicas:
             replica.pause = True

@@ -49,13 +49,16 @@ class StepTimes:
         self._step, self._speculation = step, speculation
         per = 1 if speculation is None else speculation.length + 1
         self._per = per  # tokens of a sequence in a step of decoding
-        self._dense = np.append(0.0, step.dense(np.arange(1, tokens + per * sequences + 2))).tolist()
-        self._logits = np.append(0.0, step.logits(np.arange(1, (per + 1) * sequences + tokens // 8 + 2))).tolist()
-        self._first = np.append(0.0, step.prompt(np.arange(1.0, tokens + 2), 1.0)).tolist()
+        self._dense: list[float] = np.append(0.0, step.dense(np.arange(1, tokens + per * sequences + 2))).tolist()
+        self._logits: list[float] = np.append(
+            0.0, step.logits(np.arange(1, (per + 1) * sequences + tokens // 8 + 2))
+        ).tolist()
+        self._first: list[float] = np.append(0.0, step.prompt(np.arange(1.0, tokens + 2), 1.0)).tolist()
         self._rows: dict[int, list[float]] = {}
         self._beside: dict[int, list[float]] = {}
         costs = step.costs
-        self.kernels, self.kernels_prompt = costs.kernels.value, costs.kernels_prompt.value
+        self.kernels: float = costs.kernels.value
+        self.kernels_prompt: float = costs.kernels_prompt.value
         self._step_s, self._sequence_s = costs.step_s.value, costs.sequence_s.value
 
     def decode(self, sequences: int, context: float) -> float:
@@ -98,7 +101,7 @@ class StepTimes:
         place = context / _EVERY
         index = int(place)
         if index >= _ENTRIES - 1:
-            return self._step.decode.at(float(sequences), context)
+            return float(self._step.decode.at(float(sequences), context))
         row = self._beside[sequences]
         return row[index] + (place - index) * (row[index + 1] - row[index])
 
@@ -126,9 +129,9 @@ class GangTimes:
     def __init__(self, own: StepTimes, ranks: int, alone: Grid, shared: Grid, messages: Grid, most: int) -> None:  # noqa: PLR0913, PLR0917 - its parts
         self._own, self._ranks = own, ranks
         sizes = np.arange(1, ranks * most + 2)
-        self._alone = np.append(0.0, alone(sizes)).tolist()
+        self._alone: list[float] = np.append(0.0, alone(sizes)).tolist()
         # Two exchanges a layer of tensor parallelism; here one: gathering tokens and scattering sums is one all-reduce.
-        self._together = np.append(0.0, shared(sizes) + messages(sizes) / 2).tolist()
+        self._together: list[float] = np.append(0.0, shared(sizes) + messages(sizes) / 2).tolist()
 
     def decode(self, sequences: int, context: float) -> float:
         own = -(-sequences // self._ranks)

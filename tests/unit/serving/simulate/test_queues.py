@@ -112,9 +112,12 @@ def test_every_request_ends_once_and_every_block_comes_back(name, swap):
         swap_s_per_block=swap,
     )  # fmt: skip
     replica = cluster.replicas[0]
-    assert len(requests) == len(given) and requests.ok.all()
-    assert np.all(requests.first_s >= requests.due_s) and np.all(requests.last_s >= requests.first_s)
-    assert replica.pool.is_whole and replica.pool.free == 150
+    assert len(requests) == len(given)
+    assert requests.ok.all()
+    assert np.all(requests.first_s >= requests.due_s)
+    assert np.all(requests.last_s >= requests.first_s)
+    assert replica.pool.is_whole
+    assert replica.pool.free == 150
     assert cluster.under_way == 0
     if schedulers()[name].victim == "none":
         assert replica.preempted == 0
@@ -169,9 +172,8 @@ def test_prompts_that_begin_alike_are_read_once():
 def test_a_router_that_follows_prefixes_reads_less_than_one_that_takes_turns():
     rng = np.random.default_rng(7)
     groups = rng.integers(0, 8, 200)
-    given = demand(
-        np.arange(200) * 0.2, np.full(200, 5), np.full(200, 1024), blocks=tuple((int(g), 100 + i) for i, g in enumerate(groups))
-    )
+    blocks = tuple((int(group), 100 + index) for index, group in enumerate(groups))
+    given = demand(np.arange(200) * 0.2, np.full(200, 5), np.full(200, 1024), blocks=blocks)
     hits = {}
     for routing in ("round-robin", "prefix-aware"):
         _, cluster = run(given, servers=8, rules=scheduler_of("vllm"), replicas=4, routing=routing, prefix_cache=True)
