@@ -1,16 +1,15 @@
 """The simulator against real vLLM, request by request, and how quick it is.
 
 `recorded/vllm_serving_requests.csv.gz`: 600 requests with their arrivals, TTFT and TPOT, vLLM 0.19, Llama-3.1-8B on an
-RTX 4090 and an RTX PRO 6000 (LLMServingSim, bench/examples, MIT). Each is replayed with its own arrivals and limits. The
-step costs of those two devices are fitted to these very rows (`catalog/data/engines/vllm.toml`, source `requests`), so
-they say how well rules and kernels explain them and not how well others are predicted.
+RTX 4090 and an RTX PRO 6000 (LLMServingSim, bench/examples, MIT). Each is replayed with its own arrivals and limits.
+The step costs of those two devices are fitted to these very rows (`catalog/data/engines/vllm.toml`, source
+`requests`), so they say how well rules and kernels explain them and not how well others are predicted.
 
 The speed is per second of CPU time of one core. A plan is timed with the operator tables read before.
 """
 
 import csv
 import gzip
-import os
 import resource
 import time
 from pathlib import Path
@@ -32,7 +31,7 @@ from inferometer.traffic.traces import RequestTrace
 
 RECORDED = Path(__file__).parent / "recorded" / "vllm_serving_requests.csv.gz"
 DEVICES = {"NVIDIA GeForce RTX 4090": "nvidia-rtx-4090", "RTXPRO6000": "nvidia-rtx-pro-6000-blackwell"}
-REQUESTS = int(os.environ.get("SIMULATED_REQUESTS", "300000"))
+REQUESTS = 300_000
 
 
 def _column(rows, name):
@@ -42,9 +41,12 @@ def _column(rows, name):
 def replayed(rows, device):
     """Measured and simulated TTFT and TPOT of one setting, request by request."""
     trace = RequestTrace(
-        name="requests", form="requests", arrival_s=_column(rows, "arrival_s"),
-        input_tokens=_column(rows, "input_tokens").astype(int), output_tokens=_column(rows, "output_tokens").astype(int),
-    )  # fmt: skip
+        name="requests",
+        form="requests",
+        arrival_s=_column(rows, "arrival_s"),
+        input_tokens=_column(rows, "input_tokens").astype(int),
+        output_tokens=_column(rows, "output_tokens").astype(int),
+    )
     first = rows[0]
     question = ask("llama-3.1-8b", on=device, runtime="vllm", options=Options(engine_version=first["vllm"]))
     profile = simulate(
@@ -79,7 +81,8 @@ def speed():
     question = ask("llama-3.1-8b", on="nvidia-h100-sxm", runtime="vllm")
     traffic = LoadPlan(
         url="simulated", steps=(LoadStep(arrivals=Arrivals(rate_per_s=40)),), requests=REQUESTS,
-        prompt=Lengths(kind="lognormal", mean=512, deviation=256), generate=Lengths(kind="lognormal", mean=128, deviation=64),
+        prompt=Lengths(kind="lognormal", mean=512, deviation=256),
+        generate=Lengths(kind="lognormal", mean=128, deviation=64),
     )  # fmt: skip
     asked = SimulationPlan(question=question, traffic=traffic)
     simulate(SimulationPlan(question=question, traffic=LoadPlan(url="simulated", steps=traffic.steps, requests=50)))

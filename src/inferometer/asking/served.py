@@ -108,7 +108,7 @@ def served(question: Question) -> Served:
 
 
 def plain_step(question: Question) -> tuple[EngineStep, tuple[str, ...]]:
-    """The step of an engine that has no serving rules of its own, as llama.cpp: its kernels, and no costs beside them."""
+    """The step of an engine without serving rules of its own, as llama.cpp: its kernels, and no costs beside them."""
     basis = question.basis()
     workload = completed(
         question.graph, replace(question.workload, precision=basis.precision), question.options, beyond=True

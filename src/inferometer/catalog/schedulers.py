@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from inferometer.catalog.load import CatalogRow
 
 _KEYS = (
-    "title", "engine", "since", "order", "admission", "victim", "prefix_cache", "ahead", "gang", "waits_after_preemption",
-    "estimate_start", "estimate_least", "estimate_steps", "slots", "step_tokens", "source",
+    "title", "engine", "since", "order", "admission", "victim", "prefix_cache", "ahead", "gang",
+    "waits_after_preemption", "estimate_start", "estimate_least", "estimate_steps", "slots", "step_tokens", "source",
 )  # fmt: skip
 
 

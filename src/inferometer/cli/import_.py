@@ -40,7 +40,7 @@ _EVERY_PHASE = columns("model", "phase", *_PHASES[1:])
 @click.option("--sweep", is_flag=True, help="Join load tests of one service into one profile with a level for each.")
 @click.option("-o", "--out", metavar="FILE", type=OutputFile(), help="Also save the profile as a file.")
 @format_option
-def command(  # noqa: PLR0913, PLR0917 - its options
+def command(
     file: Path, source: str | None, model: str | None, device: str | None, sweep: bool, out: Path | None, form: str
 ) -> None:
     """Turn another tool's results into profiles that can be compared and explained.
@@ -68,7 +68,7 @@ def command(  # noqa: PLR0913, PLR0917 - its options
     if sweep:
         from inferometer.importers.serving import as_sweep
 
-        profiles = [as_sweep(profiles)]
+        profiles = (as_sweep(profiles),)
     _print_imported(profiles, form)
     if out is not None:
         _save(profiles, out)

@@ -28,12 +28,12 @@ def _served_options(function: click.decorators.FC) -> click.decorators.FC:
         option("--generate", "--output", "generate", default="256", metavar="LENGTH", help="Tokens to generate."),
         option("--slo", "objectives", multiple=True, metavar="GOALS", help=_SLO),
         option("--tp", metavar="N,…", help="Tensor parallelism to try.  [default: 1,2,4,8]"),
-        option("--max-num-seqs", "sequences", metavar="N,…", help="Limits of a step to try.  [default: engine's,64,256]"),
+        option("--max-num-seqs", "sequences", metavar="N,…", help="Limits to try.  [default: engine's,64,256]"),
         option("--max-devices", "most_devices", default=256, metavar="N", help="Devices that may be used."),
         option("--availability", type=float, metavar="SHARE", help="Of the time: spare replicas for it, as 0.999."),
         option("--replica-up", default=0.99, metavar="SHARE", help="Of the time that one replica is up."),
         option("--headroom", default=0.0, metavar="SHARE", help="Of the capacity that stays free."),
-        option("--fallback", type=float, metavar="SHARE", help="Only so much of the rate comes: the edge does the rest."),
+        option("--fallback", type=float, metavar="SHARE", help="Of the rate: the edge does the rest itself."),
     )):  # fmt: skip
         function = made(function)
     return function
@@ -169,7 +169,8 @@ def _plan_edge(model: str, options: dict[str, Any], form: str) -> None:
 
     answer = edge_plans(
         EdgeSearch(
-            model=model, frames_per_s=options["frames"], streams=options["streams"], devices=_listed(options["devices"]),
+            model=model, frames_per_s=options["frames"], streams=options["streams"],
+            devices=_listed(options["devices"]),
             runtimes=_listed(options["runtimes"]), image=options["image"], max_watts=options["max_watts"],
             weights=tuple(None if name == "own" else name for name in _listed(options["weights"])),
             goal=options["goal"], options=_options(options),

@@ -24,6 +24,7 @@ from inferometer.errors import DomainError
 
 if TYPE_CHECKING:
     from inferometer.asking.question import Question
+    from inferometer.core.device import Link
     from inferometer.serving.load.plan import LoadPlan
     from inferometer.serving.simulate.plan import SimulationPlan
     from inferometer.serving.simulate.service import Scaling
@@ -109,7 +110,7 @@ def command(model: str, device: str, out: Path | None, form: str, **options: Any
 
     \b
     inferometer simulate llama-3.1-8b --on nvidia-h100-sxm --rate 5,10,20,40 --requests 2000 --slo "ttft_p95<=500ms"
-    inferometer simulate llama-3.3-70b --on nvidia-h200 --tp 2 --replicas 4 --trace mooncake.jsonl.gz --routing prefix-aware
+    inferometer simulate llama-3.3-70b --on nvidia-h200 --tp 2 --replicas 4 --trace mooncake.jsonl.gz
     inferometer simulate llama-3.1-8b --on nvidia-l4 --runtime vllm --requests requests.csv --out result.csv
     inferometer simulate qwen3-32b --on nvidia-h200 --rate 8 --prefill-on nvidia-h100-sxm --prefill-replicas 2
     inferometer simulate qwen3-8b --on nvidia-h100-sxm --ramp 5:60 --duration 10min --autoscale 1:8:48
@@ -159,6 +160,7 @@ def plan_from(model: str, device: str, options: dict[str, Any], *, command: str 
         scaling=_scaling(options),
         readers=readers,
         reader_replicas=options["prefill_replicas"],
+        link=_link(options),
         speculation=_speculation(options),
         whole=whole,
     )
@@ -168,12 +170,20 @@ def _question(model: str, device: str, options: dict[str, Any], tp: int) -> Ques
     from inferometer.verbs import ask
 
     flags = {name: options[name] for name in ("engine_version", "link", "draft") if options[name] is not None}
+    if tp * options["pp"] * options["ep"] == 1:
+        flags.pop("link", None)  # it is between pools, and not between devices that share layers
     if "draft" in flags:
         flags |= {"draft_length": options["draft_length"] or 4, "acceptance": options["acceptance"] or 0.7}
     return ask(
         model, on=device, runtime=options["runtime"] or "vllm", weights=options["weights"], kv=options["kv"], tp=tp,
         pp=options["pp"], ep=options["ep"], options=options_from(flags),
     )  # fmt: skip
+
+
+def _link(options: dict[str, Any]) -> Link | None:
+    from inferometer.catalog import link
+
+    return None if options["link"] is None else link(options["link"])
 
 
 def _speculation(options: dict[str, Any]) -> tuple[int, float] | None:

@@ -355,8 +355,8 @@ def _why_not(
         )
         if least > goal.limit_s:
             worst.append(
-                f"{goal} binds: the least that any of them reaches is {least:.3g} s, {least / goal.limit_s:.2g} times as "
-                f"much, on {where.tp} × {where.device} with nobody else there."
+                f"{goal} binds: the least that any of them reaches is {least:.3g} s, {least / goal.limit_s:.2g} times "
+                f"as much, on {where.tp} × {where.device} with nobody else there."
             )
     if worst:
         return " ".join(worst)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from inferometer.asking.served import Served, experts_of, plain_step, served
 from inferometer.catalog.schedulers import scheduler_of
-from inferometer.core.workload import Parallel
 from inferometer.cost.price.collectives import message_seconds
 from inferometer.errors import DomainError
 from inferometer.serving.simulate.replica import EngineLimits
@@ -157,7 +156,7 @@ def _swap_s(what: Served, question: Question, block_tokens: int) -> float:
 def _handover_s(plan: SimulationPlan, question: Question) -> float:
     """Seconds a token of the prompt, to send its cache from one pool to the other. The devices send their shares."""
     device, memory = question.device, served(question).memory
-    link = plan.question.options.link or device.network_link or device.peer_link or device.host_link
+    link = plan.link or plan.question.options.link or device.network_link or device.peer_link or device.host_link
     if link is None or memory is None:
         raise DomainError(
             f"The link between the pools of {device.name} is not known.", remedy="Name one: --link infiniband-ndr."
@@ -165,8 +164,3 @@ def _handover_s(plan: SimulationPlan, question: Question) -> float:
     tokens = 1024
     sent = memory.kv_bytes_per_token * tokens
     return float(message_seconds("send", 2, sent, link)) / tokens
-
-
-def parallel_words(parallel: Parallel) -> str:
-    named = (("TP", parallel.tp), ("PP", parallel.pp), ("EP", parallel.ep))
-    return " ".join(f"{name} {count}" for name, count in named if count > 1) or "one device each"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inferometer.asking.question import Question
+from inferometer.core.device import Link
 from inferometer.core.frozen import frozen
 from inferometer.errors import DomainError
 from inferometer.serving.load.plan import LoadPlan
@@ -33,6 +34,7 @@ class SimulationPlan:
     scaling: Scaling | None = None
     readers: Question | None = None
     reader_replicas: int = 1
+    link: Link | None = None  # between the pools
     speculation: tuple[int, float] | None = None
     whole: bool = False
 

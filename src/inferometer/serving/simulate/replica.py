@@ -104,8 +104,7 @@ class Replica:
             self.waiting.append(request)
         if self.limits.by_priority or len(self.waiting) == 1:
             self._is_blocked = False
-        if len(self.waiting) > self.most_waiting:
-            self.most_waiting = len(self.waiting)
+        self.most_waiting = max(self.most_waiting, len(self.waiting))
 
     def _insert(self, request: Request) -> None:
         place = len(self.waiting)
@@ -136,8 +135,7 @@ class Replica:
         while ends[0][2].end != ends[0][0]:  # it was preempted meanwhile
             heappop(ends)
         steps = ends[0][0] - tick
-        if steps > most:
-            steps = most
+        steps = min(steps, most)
         if self._fall and self.waiting and steps > _WATCHED:
             steps = _WATCHED
         context = self._base / count + kept * tick
@@ -192,10 +190,8 @@ class Replica:
         used = pool.blocks - pool.free
         self.sequence_s += running * whole
         self.block_s += used * whole
-        if used > self.most_blocks:
-            self.most_blocks = used
-        if running > self.most_running:
-            self.most_running = running
+        self.most_blocks = max(self.most_blocks, used)
+        self.most_running = max(self.most_running, running)
         count = self._decoding
         if count:
             if self._delay_s:
@@ -322,7 +318,7 @@ class Replica:
             self._taken = need
         chunks = self._chunks(
             self.limits.tokens - (self._decoding * self.limits.per_sequence if decodes else 0),
-            can_admit=not (self.rules.waits_after_preemption and self.preempted > preempted or self._is_late),
+            can_admit=not ((self.rules.waits_after_preemption and self.preempted > preempted) or self._is_late),
         )
         taken, self._taken = self._taken, None
         is_late, self._is_late = self._is_late or self._is_unseen(), False

@@ -15,8 +15,8 @@ class Request:
     `target` is how many tokens must be read before its next token: the prompt, and after a preemption also what it had
     made. `done` counts those that are read. A request that is `ready` brings them along (from another pool, or from
     the host's memory) and only needs the room. While it decodes, `base` is its context less
-    the engine's tick, `end` the tick of its last token (0: it does not decode), and `turn` tells in which ticks it takes
-    one more block, beside the `blocks` it had before.
+    the engine's tick, `end` the tick of its last token (0: it does not decode), and `turn` tells in which ticks it
+    takes one more block, beside the `blocks` it had before.
     """
 
     __slots__ = (

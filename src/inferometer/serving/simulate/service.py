@@ -9,12 +9,12 @@ from inferometer.core.frozen import frozen
 from inferometer.core.scheduler import SchedulerRules
 from inferometer.errors import DomainError
 from inferometer.serving.simulate.replica import EngineLimits, Replica
+from inferometer.serving.simulate.times import Times
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from inferometer.serving.simulate.request import Request
-    from inferometer.serving.simulate.times import Times
 
 Routing = Literal["round-robin", "least-loaded", "prefix-aware"]
 ROUTINGS: tuple[Routing, ...] = ("round-robin", "least-loaded", "prefix-aware")

@@ -89,10 +89,10 @@ class Source:
                 number += turns
             start += due[-1] if due else 0.0
 
-    def _turn(self, demand: Demand, index: int, number: int, due: float, said: int) -> Request:  # noqa: PLR0913, PLR0917 - one request
+    def _turn(self, demand: Demand, index: int, number: int, due: float, said: int) -> Request:
         new, output = int(demand.input_tokens[index]), int(demand.output_tokens[index])
         request = Request(number, due, said + new, output)
-        request.pieces = _pieces(demand, index, number, said + new)
+        request.pieces = _pieces(demand, index, said + new)
         if self._priorities:
             request.priority = class_of(self._priorities, number)
         if demand.sharing.turns > 1:
@@ -110,7 +110,7 @@ def class_of(shares: tuple[float, ...], number: int) -> int:
     return len(shares) - 1
 
 
-def _pieces(demand: Demand, index: int, number: int, tokens: int) -> tuple[Piece, ...]:
+def _pieces(demand: Demand, index: int, tokens: int) -> tuple[Piece, ...]:
     """What a prompt has in common with others, from its first token on."""
     if demand.blocks:
         whole = tokens // BLOCK_TOKENS  # the last block may be a part: its name says nothing of how long a part

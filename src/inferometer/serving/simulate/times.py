@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from inferometer.core.frozen import frozen
+from inferometer.cost.serving.step import EngineStep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from inferometer.cost.serving.step import EngineStep, Grid
+    from inferometer.cost.serving.step import Grid
 
 _EVERY = 64  # tokens of context between two entries of a row
 _ENTRIES = 513  # beyond the last one the grids themselves are asked
@@ -119,11 +120,12 @@ class StepTimes:
 
 
 class GangTimes:
-    """Ranks that step together, as vLLM's data-parallel ranks of a mixture of experts: each attends to its own sequences
-    and all of them share the experts of every layer, whose weights are split over the ranks.
+    """Ranks that step together, as vLLM's data-parallel ranks of a mixture of experts.
 
-    `own` are a rank's times with all experts by itself; instead of those, each rank computes its part of the experts for
-    the tokens of all ranks (`shared`, after they were gathered: `messages`). The rank with the most tokens sets the time.
+    Each attends to its own sequences, and all of them share the experts of every layer, whose weights are split over
+    the ranks. `own` are a rank's times with all experts by itself; instead of those, each rank computes its part of the
+    experts for the tokens of all ranks (`shared`, after they were gathered: `messages`). The rank with the most tokens
+    sets the time.
     """
 
     def __init__(self, own: StepTimes, ranks: int, alone: Grid, shared: Grid, messages: Grid, most: int) -> None:  # noqa: PLR0913, PLR0917 - its parts

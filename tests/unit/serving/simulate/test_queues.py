@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from inferometer.catalog.schedulers import schedulers, scheduler_of
+from inferometer.catalog.schedulers import scheduler_of, schedulers
 from inferometer.core.scheduler import SchedulerRules
 from inferometer.serving.simulate.replica import EngineLimits, Replica
 from inferometer.serving.simulate.request import Request
@@ -22,10 +22,10 @@ STEP_S = 0.001
 class EvenSteps:
     """Every step takes as long, however many sequences it has: each is a server of its own."""
 
-    def decode(self, sequences, context):
+    def decode(self, _sequences, _context):
         return STEP_S
 
-    def mixed(self, chunks, sequences, context):
+    def mixed(self, _chunks, _sequences, _context):
         return STEP_S
 
 
